@@ -1,0 +1,1 @@
+//! **Append**: what a writer does.

@@ -1,0 +1,88 @@
+//! Every way in which the engine can refuse, as data. No caller ever has to read the text.
+
+use crate::item::Key;
+
+/// The engine's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why something was refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An argument that cannot be right, whatever the state.
+    #[error("{0}")]
+    InvalidArgument(String),
+
+    /// A table that the server does not have.
+    #[error("there is no table '{name}'; the server has {}", list(known))]
+    UnknownTable {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+
+    /// Data that does not fit what was promised or what came before.
+    #[error("{}: got {got}, want {want}", column(path))]
+    Signature {
+        /// The column, as the user knows it.
+        path: String,
+        /// What was given.
+        got: String,
+        /// What fits.
+        want: String,
+    },
+
+    /// Items of one batch that cannot become one array per column.
+    #[error("{}: {reason}", column(path))]
+    Ragged {
+        /// The column, as the user knows it.
+        path: String,
+        /// What differs, and what to ask for.
+        reason: String,
+    },
+
+    /// Something larger than any room that could be made for it.
+    #[error("{what} needs {needed} bytes, {budget} are allowed; {hint}")]
+    ResourceExhausted {
+        /// What asked for the room.
+        what: String,
+        /// Bytes it needs.
+        needed: u64,
+        /// Bytes that there are.
+        budget: u64,
+        /// What to do about it.
+        hint: String,
+    },
+
+    /// The table, or its server, was closed while or before this was asked.
+    #[error("the table '{name}' is closed")]
+    Closed {
+        /// The table.
+        name: String,
+    },
+
+    /// An item whose key is not (or no longer) in the table.
+    #[error("table '{table}' has no item with the key {key}")]
+    UnknownKey {
+        /// The table.
+        table: String,
+        /// The key asked for.
+        key: Key,
+    },
+
+    /// Bytes that are not what was written.
+    #[error("damaged chunk: {0}")]
+    Damaged(String),
+}
+
+fn column(path: &str) -> String {
+    if path.is_empty() { "the data".to_owned() } else { format!("column '{path}'") }
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        return "none".to_owned();
+    }
+    names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,231 @@
+//! **Item**: what a table holds: references to cells of chunks, never bytes.
+//!
+//! An item is (body, pattern, anchor). The *body* keeps chunks alive, the *pattern* says which cells
+//! relative to the *anchor* each column takes. Patterns are shared by all items of the same form, bodies by
+//! all items on the same chunks: an n-step transition, a frame stack or a sequence costs no allocation.
+
+use crate::chunk::Chunk;
+use crate::error::{Error, Result};
+use crate::spec::{ColumnSpec, Structure};
+use std::sync::Arc;
+
+/// The name of an item in its table: 63 bits, so that a signed 64-bit integer holds it.
+///
+/// `shard (6 bits) | generation (29 bits) | slot (28 bits)`. Look-up is an index; the generation tells a key
+/// of an earlier tenant of the slot from the present one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(i64);
+
+impl Key {
+    /// Bits of the slot.
+    pub const SLOT_BITS: u32 = 28;
+    /// Bits of the generation.
+    pub const GENERATION_BITS: u32 = 29;
+    /// Bits of the shard.
+    pub const SHARD_BITS: u32 = 6;
+    /// Slots that a table can have.
+    pub const MAX_SLOTS: usize = 1 << Self::SLOT_BITS;
+
+    /// Packs the parts; each is cut to its bits.
+    pub fn new(shard: u8, generation: u32, slot: u32) -> Self {
+        let shard = i64::from(shard) & ((1 << Self::SHARD_BITS) - 1);
+        let generation = i64::from(generation) & ((1 << Self::GENERATION_BITS) - 1);
+        let slot = i64::from(slot) & ((1 << Self::SLOT_BITS) - 1);
+        Self((shard << Self::GENERATION_BITS | generation) << Self::SLOT_BITS | slot)
+    }
+
+    /// The key as the integer that users see.
+    pub fn get(self) -> i64 {
+        self.0
+    }
+
+    /// The shard.
+    pub fn shard(self) -> u8 {
+        ((self.0 >> (Self::SLOT_BITS + Self::GENERATION_BITS)) & ((1 << Self::SHARD_BITS) - 1)) as u8
+    }
+
+    /// The generation.
+    pub fn generation(self) -> u32 {
+        ((self.0 >> Self::SLOT_BITS) & ((1 << Self::GENERATION_BITS) - 1)) as u32
+    }
+
+    /// The slot.
+    pub fn slot(self) -> u32 {
+        (self.0 & ((1 << Self::SLOT_BITS) - 1)) as u32
+    }
+}
+
+impl From<i64> for Key {
+    /// Any integer is a key; those that no table gave out are found in none.
+    fn from(key: i64) -> Self {
+        Self(key)
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which cells a column takes, relative to the item's anchor.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Cells {
+    /// `start, start + step, ...`, `len` cells; `step` may be negative, never zero.
+    Range {
+        /// The first cell.
+        start: i32,
+        /// From one cell to the next.
+        step: i32,
+        /// How many.
+        len: u32,
+    },
+    /// Any cells in any order, repeats allowed (padding at the start of an episode).
+    List(Box<[i32]>),
+}
+
+impl Cells {
+    /// One cell.
+    pub fn one(at: i32) -> Self {
+        Cells::Range { start: at, step: 1, len: 1 }
+    }
+
+    /// `start..end`.
+    pub fn range(start: i32, end: i32) -> Self {
+        Cells::Range { start, step: 1, len: (end - start).max(0) as u32 }
+    }
+
+    /// How many cells.
+    pub fn len(&self) -> usize {
+        match self {
+            Cells::Range { len, .. } => *len as usize,
+            Cells::List(list) => list.len(),
+        }
+    }
+
+    /// True where the column takes no cell.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The cell at `index` (below `len`), relative to the anchor.
+    #[inline]
+    pub fn get(&self, index: usize) -> i64 {
+        match self {
+            Cells::Range { start, step, .. } => i64::from(*start) + i64::from(*step) * index as i64,
+            Cells::List(list) => i64::from(list[index]),
+        }
+    }
+
+    /// All cells in order.
+    pub fn iter(&self) -> impl Iterator<Item = i64> + '_ {
+        (0..self.len()).map(|index| self.get(index))
+    }
+}
+
+/// One column of an item.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PatternColumn {
+    /// Path in the item's structure, dtype and cell shape.
+    pub spec: ColumnSpec,
+    /// Which part of the body (column group of the writer) holds it.
+    pub part: u32,
+    /// Which column of that part's chunks.
+    pub column: u32,
+    /// Which cells.
+    pub cells: Cells,
+    /// One cell without a time axis: `[...]` instead of `[1, ...]`.
+    pub squeeze: bool,
+    /// Where the axis that counts the cells stands among the cell's own axes: 0 leads, as for time;
+    /// a frame stack may want it last. Without meaning where `squeeze`.
+    pub stack_axis: u8,
+}
+
+/// The form of an item, shared by all items of that form.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pattern {
+    /// The columns in flattening order.
+    pub columns: Box<[PatternColumn]>,
+    /// The structure that the columns fill.
+    pub structure: Structure,
+    /// True for an item that is one step of an environment loop (`insert`): readers that speak of
+    /// timesteps give its columns a time axis of one.
+    pub timestep: bool,
+}
+
+/// A run of chunks of one column group.
+#[derive(Debug)]
+pub struct Part {
+    /// The chunks in order.
+    pub chunks: Box<[Arc<Chunk>]>,
+    /// The position, relative to the body's origin, of each chunk's first cell, and behind the last the end.
+    /// One longer than `chunks`, strictly increasing.
+    pub starts: Box<[i64]>,
+}
+
+/// What keeps an item's chunks alive.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// All cells are in one chunk: positions are cells of it, and every column is of part 0.
+    Chunk(Arc<Chunk>),
+    /// The cells are in several chunks or column groups.
+    Span(Arc<[Part]>),
+}
+
+/// References to the cells of one item.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// The chunks.
+    pub body: Body,
+    /// The form.
+    pub pattern: Arc<Pattern>,
+    /// The position that the pattern's cells are relative to, from the body's origin.
+    pub anchor: u32,
+}
+
+impl Item {
+    /// The chunk that holds the cell `relative` of a column of `part`, and the cell's index in it;
+    /// `None` where the body ends before.
+    #[inline]
+    pub fn locate(&self, part: u32, relative: i64) -> Option<(&Arc<Chunk>, usize)> {
+        let position = i64::from(self.anchor) + relative;
+        match &self.body {
+            Body::Chunk(chunk) => (position >= 0 && part == 0).then_some((chunk, position as usize)),
+            Body::Span(parts) => {
+                let Part { chunks, starts } = parts.get(part as usize)?;
+                // The number of starts at or before the position, less one, is the chunk.
+                let after = starts.partition_point(|start| *start <= position);
+                let index = after.checked_sub(1)?;
+                Some((chunks.get(index)?, (position - starts[index]) as usize))
+            }
+        }
+    }
+
+    /// The chunks that the item keeps alive, each once.
+    pub fn chunks(&self) -> impl Iterator<Item = &Arc<Chunk>> {
+        let (one, many): (Option<&Arc<Chunk>>, &[Part]) = match &self.body {
+            Body::Chunk(chunk) => (Some(chunk), &[]),
+            Body::Span(parts) => (None, parts),
+        };
+        one.into_iter().chain(many.iter().flat_map(|part| part.chunks.iter()))
+    }
+
+    /// Checks that every cell exists and holds a value, as the table does before it takes an item.
+    pub fn check(&self) -> Result<()> {
+        for column in &self.pattern.columns {
+            for relative in column.cells.iter() {
+                let found = self
+                    .locate(column.part, relative)
+                    .is_some_and(|(chunk, cell)| chunk.has(column.column as usize, cell));
+                if !found {
+                    return Err(Error::Signature {
+                        path: column.spec.path.clone(),
+                        got: "a cell that was never written".to_owned(),
+                        want: "cells that were appended before the item".to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,26 @@
+//! The engine of Reverie: pure Rust, synchronous and deterministic.
+//!
+//! Experience flows in one direction, and the modules are named after its stations:
+//!
+//! ```text
+//! append  ->  chunk  ->  item  ->  table  ->  sample  ->  batch
+//! (steps)    (bytes)    (refs)    (policy)   (draws)    (arrays)
+//! ```
+//!
+//! Clock and random source are arguments: nothing in here reads the time or global randomness by itself.
+
+// Ground floor: what every station speaks of.
+pub mod clock;
+pub mod error;
+pub mod spec;
+mod sync;
+
+// The flow.
+pub mod append;
+pub mod chunk;
+pub mod item;
+pub mod table;
+pub mod sample;
+pub mod batch;
+
+pub use error::{Error, Result};

@@ -1,0 +1,247 @@
+//! What a column is: dtype, cell shape, path; and the structure that columns came from.
+
+use std::fmt;
+
+/// The type of one array element. `Bytes` and `Str` have no width of their own: each chunk
+/// says how wide its elements are (`Str` elements are UCS-4, as NumPy's `U`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum DType {
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    UInt8,
+    UInt16,
+    UInt32,
+    UInt64,
+    Float16,
+    Float32,
+    Float64,
+    Complex64,
+    Complex128,
+    BFloat16,
+    Float8E3M4,
+    Float8E4M3,
+    Float8E4M3B11Fnuz,
+    Float8E4M3Fn,
+    Float8E4M3Fnuz,
+    Float8E5M2,
+    Float8E5M2Fnuz,
+    Float8E8M0Fnu,
+    Bytes,
+    Str,
+}
+
+impl DType {
+    /// Every dtype, in declaration order.
+    pub const ALL: [DType; 25] = [
+        DType::Bool,
+        DType::Int8,
+        DType::Int16,
+        DType::Int32,
+        DType::Int64,
+        DType::UInt8,
+        DType::UInt16,
+        DType::UInt32,
+        DType::UInt64,
+        DType::Float16,
+        DType::Float32,
+        DType::Float64,
+        DType::Complex64,
+        DType::Complex128,
+        DType::BFloat16,
+        DType::Float8E3M4,
+        DType::Float8E4M3,
+        DType::Float8E4M3B11Fnuz,
+        DType::Float8E4M3Fn,
+        DType::Float8E4M3Fnuz,
+        DType::Float8E5M2,
+        DType::Float8E5M2Fnuz,
+        DType::Float8E8M0Fnu,
+        DType::Bytes,
+        DType::Str,
+    ];
+
+    /// Bytes of one element; `None` where each chunk has its own width.
+    pub fn size(self) -> Option<usize> {
+        use DType::*;
+        Some(match self {
+            Bool | Int8 | UInt8 | Float8E3M4 | Float8E4M3 | Float8E4M3B11Fnuz | Float8E4M3Fn | Float8E4M3Fnuz
+            | Float8E5M2 | Float8E5M2Fnuz | Float8E8M0Fnu => 1,
+            Int16 | UInt16 | Float16 | BFloat16 => 2,
+            Int32 | UInt32 | Float32 => 4,
+            Int64 | UInt64 | Float64 | Complex64 => 8,
+            Complex128 => 16,
+            Bytes | Str => return None,
+        })
+    }
+
+    /// The name that NumPy (and ml_dtypes) give it.
+    pub fn name(self) -> &'static str {
+        use DType::*;
+        match self {
+            Bool => "bool",
+            Int8 => "int8",
+            Int16 => "int16",
+            Int32 => "int32",
+            Int64 => "int64",
+            UInt8 => "uint8",
+            UInt16 => "uint16",
+            UInt32 => "uint32",
+            UInt64 => "uint64",
+            Float16 => "float16",
+            Float32 => "float32",
+            Float64 => "float64",
+            Complex64 => "complex64",
+            Complex128 => "complex128",
+            BFloat16 => "bfloat16",
+            Float8E3M4 => "float8_e3m4",
+            Float8E4M3 => "float8_e4m3",
+            Float8E4M3B11Fnuz => "float8_e4m3b11fnuz",
+            Float8E4M3Fn => "float8_e4m3fn",
+            Float8E4M3Fnuz => "float8_e4m3fnuz",
+            Float8E5M2 => "float8_e5m2",
+            Float8E5M2Fnuz => "float8_e5m2fnuz",
+            Float8E8M0Fnu => "float8_e8m0fnu",
+            Bytes => "bytes",
+            Str => "str",
+        }
+    }
+
+    /// The dtype of that name.
+    pub fn from_name(name: &str) -> Option<DType> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One column of a writer or an item: where it stood in the user's structure, and what one cell holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ColumnSpec {
+    /// The path in the user's structure, `obs/pixels`; empty where the structure is one array.
+    pub path: String,
+    /// The type of an element.
+    pub dtype: DType,
+    /// The shape of one cell (no time axis).
+    pub shape: Vec<usize>,
+}
+
+impl ColumnSpec {
+    /// Elements in one cell.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Bytes of one cell where the dtype has a width.
+    pub fn cell_bytes(&self) -> Option<usize> {
+        self.dtype.size().map(|size| size * self.elements())
+    }
+}
+
+/// What a table promises of one column of its items: dimensions may be open.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ColumnSignature {
+    /// The path in the signature's structure.
+    pub path: String,
+    /// The type of an element.
+    pub dtype: DType,
+    /// The shape, time axis included unless the column is squeezed; `None` accepts any size.
+    pub shape: Vec<Option<usize>>,
+}
+
+/// What a table promises of its items.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Signature {
+    /// The columns in flattening order.
+    pub columns: Vec<ColumnSignature>,
+    /// The structure that the columns fill.
+    pub structure: Structure,
+}
+
+/// A dictionary key: what NumPy-based nests use and what can be sorted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// An integer key.
+    Int(i64),
+    /// A text key.
+    Str(String),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Int(key) => key.fmt(f),
+            Key::Str(key) => f.write_str(key),
+        }
+    }
+}
+
+/// The shape of a user's nest, as a typed tree: never a pickle. Dictionaries are sorted by key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Structure {
+    /// One column.
+    Leaf,
+    /// A mapping, sorted by key.
+    Dict(Vec<(Key, Structure)>),
+    /// A list.
+    List(Vec<Structure>),
+    /// A plain tuple.
+    Tuple(Vec<Structure>),
+    /// A named tuple or a dataclass, in field order.
+    Record {
+        /// True for a dataclass, false for a named tuple.
+        dataclass: bool,
+        /// The module of the class.
+        module: String,
+        /// The qualified name of the class.
+        name: String,
+        /// The fields.
+        fields: Vec<(String, Structure)>,
+    },
+}
+
+impl Structure {
+    /// Number of columns.
+    pub fn num_leaves(&self) -> usize {
+        match self {
+            Structure::Leaf => 1,
+            Structure::Dict(entries) => entries.iter().map(|(_, child)| child.num_leaves()).sum(),
+            Structure::List(children) | Structure::Tuple(children) => children.iter().map(Structure::num_leaves).sum(),
+            Structure::Record { fields, .. } => fields.iter().map(|(_, child)| child.num_leaves()).sum(),
+        }
+    }
+
+    /// The path of every column, in flattening order: names joined by `/`.
+    pub fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::with_capacity(self.num_leaves());
+        self.walk(&mut String::new(), &mut paths);
+        paths
+    }
+
+    fn walk(&self, prefix: &mut String, paths: &mut Vec<String>) {
+        let mut enter = |name: &dyn fmt::Display, child: &Structure, prefix: &mut String| {
+            let length = prefix.len();
+            if length > 0 {
+                prefix.push('/');
+            }
+            prefix.push_str(&name.to_string());
+            child.walk(prefix, paths);
+            prefix.truncate(length);
+        };
+        match self {
+            Structure::Leaf => paths.push(prefix.clone()),
+            Structure::Dict(entries) => entries.iter().for_each(|(key, child)| enter(key, child, prefix)),
+            Structure::List(children) | Structure::Tuple(children) => {
+                children.iter().enumerate().for_each(|(index, child)| enter(&index, child, prefix));
+            }
+            Structure::Record { fields, .. } => fields.iter().for_each(|(name, child)| enter(name, child, prefix)),
+        }
+    }
+}
