@@ -169,7 +169,7 @@ pub enum Body {
     /// All cells are in one chunk: positions are cells of it, and every column is of part 0.
     Chunk(Arc<Chunk>),
     /// The cells are in several chunks or column groups.
-    Span(Arc<[Part]>),
+    Span(Arc<Vec<Part>>),
 }
 
 /// References to the cells of one item.
@@ -181,6 +181,9 @@ pub struct Item {
     pub pattern: Arc<Pattern>,
     /// The position that the pattern's cells are relative to, from the body's origin.
     pub anchor: u32,
+    /// The episode the item begins in, unique among the writers of one server; 0 for a step inserted alone,
+    /// which is an episode of its own.
+    pub episode: u32,
 }
 
 impl Item {
