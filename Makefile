@@ -1,0 +1,82 @@
+# Everything a person or CI runs. `make help` explains each target in a line.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-rust test-python test-all check lint types layers examples bench bench-smoke train-bench \
+	docs wheel fmt clean
+
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+PY := .venv/bin/python
+# pyo3's build script asks an interpreter; the bindings themselves are tested from Python.
+export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
+NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+
+help: ## what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## uv, .venv, packages and the Rust extension in release mode; quick when nothing changed
+	@tools/setup.sh
+
+demo: setup ## train Ape-X DQN on CartPole-v1 with the embedded replay; ARGS="--seed 3 --json" goes to `reverie demo`
+	@.venv/bin/reverie demo $(ARGS)
+
+test: test-rust test-python ## every quick test, Rust and Python
+
+test-rust: setup ## quick tests of the Rust crates
+ifeq ($(NEXTEST),yes)
+	cargo nextest run --locked --workspace --exclude reverie-py
+else
+	cargo test --locked --workspace --exclude reverie-py --lib --bins --tests
+endif
+	cargo test --locked --quiet --workspace --exclude reverie-py --doc
+
+test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes to pytest
+	$(PY) -m pytest $(ARGS)
+
+test-all: setup test-rust wheel ## also the long ones: learning runs, the wheel in an empty environment
+	$(PY) -m pytest -m "slow or not slow" $(ARGS)
+
+check: lint types layers test examples ## what CI runs: lints, types, layers, tests, README, docs and examples
+
+lint: setup ## formatting and lints, warnings are errors
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --no-deps --workspace
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+
+types: setup ## mypy --strict, and the stubs against the built module
+	.venv/bin/mypy
+	.venv/bin/stubtest reverie._native
+
+layers: setup ## who may import whom, in Python and in Rust
+	.venv/bin/lint-imports
+	tools/core_stays_pure.sh
+
+examples: setup ## run every script under examples/
+	@for file in examples/*.py; do echo "==> $$file"; $(PY) $$file; done
+
+bench: setup ## in-process rows against cpprb, SB3, TorchRL and NumPy (about 15 minutes; results under benchmarks/results)
+	$(PY) -m benchmarks $(ARGS)
+
+bench-smoke: setup ## the same without peers, small and short: only shows that it runs
+	$(PY) -m benchmarks --smoke $(ARGS)
+
+train-bench: setup ## Ape-X DQN against Stable-Baselines3's DQN on CartPole-v1, in one run
+	$(PY) -m benchmarks.train $(ARGS)
+
+docs: setup ## Rust reference under target/doc, and a run of every code block in README and docs
+	cargo doc --locked --no-deps --workspace
+	$(PY) -m pytest tests/docs
+
+wheel: setup ## one abi3 wheel under dist/
+	PATH="$$(dirname "$$(tools/uv.sh)"):$$PATH" .venv/bin/maturin build --release --locked --out dist
+
+fmt: setup ## format Rust and Python in place
+	cargo fmt --all
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+clean: ## remove what was built (not the packages of .venv)
+	cargo clean
+	rm -rf dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .venv/.stamp-native

@@ -1,0 +1,113 @@
+"""Who may name what: the rules that import-linter and cargo cannot see."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "python" / "reverie"
+CRATES = ROOT / "crates"
+
+# module -> the folders or files of the package that may import it
+ALLOWED = {
+    "torch": ("adapters/torch.py", "agents", "runners", "cli"),
+    "jax": ("adapters/jax.py",),
+    "gymnasium": ("specs.py", "adapters", "agents", "runners", "cli", "testing.py"),
+    "ray": ("runners/ray.py",),
+    "matplotlib": ("cli", "runners"),
+    "typer": ("cli",),
+    "rich": ("cli",),
+    "pickle": (),
+    "cloudpickle": (),
+    "dill": (),
+    "marshal": (),
+    "shelve": (),
+}
+
+
+def imports_of(source: str) -> Iterator[str]:
+    """The top-level names of all modules that a source imports, inside functions too."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.split(".")[0]
+
+
+def offences(path: str, source: str) -> list[str]:
+    """The modules that this file of the package imports and may not."""
+    return sorted(
+        name
+        for name in set(imports_of(source))
+        if name in ALLOWED and not any(path == place or path.startswith(f"{place}/") for place in ALLOWED[name])
+    )
+
+
+def test_no_file_of_the_package_imports_what_belongs_elsewhere() -> None:
+    files = sorted(PACKAGE.rglob("*.py"))
+    assert files, "the package has no sources?"
+    found = {str(file.relative_to(PACKAGE)): file.read_text() for file in files}
+    assert {path: bad for path, source in found.items() if (bad := offences(path, source))} == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "bad"),
+    [
+        ("client.py", "import torch", ["torch"]),
+        ("client.py", "def f():\n    from torch.utils import data", ["torch"]),
+        ("runners/local.py", "import ray.util", ["ray"]),
+        ("runners/ray.py", "import ray", []),
+        ("writers/transition.py", "import pickle, numpy", ["pickle"]),
+        ("agents/apex_dqn/loss.py", "import torch.nn as nn", []),
+        ("agents/core.py", "from . import torch", []),
+    ],
+)
+def test_the_import_rule_catches_a_planted_offence(path: str, source: str, bad: list[str]) -> None:
+    assert offences(path, source) == bad
+
+
+def rust_sources(crate: str) -> dict[str, str]:
+    folder = CRATES / crate / "src"
+    return {str(file.relative_to(folder)): file.read_text() for file in sorted(folder.rglob("*.rs"))}
+
+
+def without_comments(source: str) -> str:
+    return re.sub(r"//[^\n]*", "", source)
+
+
+def test_the_core_names_no_python_no_runtime_and_no_wire() -> None:
+    sources = rust_sources("reverie-core")
+    assert sources, "the core has no sources?"
+    found = {
+        path: words
+        for path, source in sources.items()
+        if (words := re.findall(r"\b(?:pyo3|tokio|tonic|prost)\b", without_comments(source)))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("crate", sorted(folder.name for folder in CRATES.iterdir() if (folder / "src").is_dir()))
+def test_a_crate_keeps_its_unsafe_code_in_one_module(crate: str) -> None:
+    blocks = re.compile(r"\bunsafe\s*(?:\{|fn\b|impl\b|extern\b)")
+    places = [path for path, source in rust_sources(crate).items() if blocks.search(without_comments(source))]
+    # `chunk/slab.rs` and `chunk/slab/page.rs` would be one module.
+    modules = {re.sub(r"(?:/mod)?\.rs$", "", path) for path in places}
+    roots = {m for m in modules if not any(m != other and m.startswith(f"{other}/") for other in modules)}
+    assert len(roots) <= 1, f"{crate} has unsafe code in {sorted(places)}"
+
+
+def test_importing_the_package_loads_numpy_and_no_framework() -> None:
+    code = (
+        "import sys, reverie\n"
+        "heavy = {'torch', 'jax', 'ray', 'gymnasium', 'tensorflow', 'matplotlib', 'typer', 'rich', 'ml_dtypes'}\n"
+        "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,48 @@
+"""The wheel as a stranger meets it: an empty environment, no Rust, NumPy only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROBE = """
+import sys
+import numpy as np
+import reverie
+
+server = reverie.Server([reverie.Table("t", max_size=10, sampler=reverie.selectors.Uniform(),
+    remover=reverie.selectors.Fifo(), rate_limiter=reverie.rate_limiters.MinSize(1))], listen=False)
+client = server.client()
+client.insert_batch("t", {"x": np.arange(4.0)})
+batch = client.sample_batch("t", 8, timeout=5.0)
+assert batch.data["x"].shape == (8,), batch.data["x"].shape
+assert "torch" not in sys.modules
+print(reverie.__file__)
+"""
+
+
+@pytest.mark.slow
+def test_the_wheel_works_in_an_empty_environment_without_rust(tmp_path: Path) -> None:
+    wheels = sorted((ROOT / "dist").glob("reverie-*-abi3-*.whl"), key=lambda path: path.stat().st_mtime)
+    assert wheels, "no abi3 wheel under dist/: run `make wheel` first"
+    uv = subprocess.run([ROOT / "tools" / "uv.sh"], capture_output=True, text=True, check=True).stdout.strip()
+    venv = tmp_path / "venv"
+    # No PATH: neither cargo nor a compiler can be found.
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("VIRTUAL_ENV", "PYTHON"))}
+    env["PATH"] = str(tmp_path)
+
+    def run(*command: str | Path) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=tmp_path, timeout=240)
+        assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    run(uv, "venv", "--python", sys.executable, venv)
+    run(uv, "pip", "install", "--python", venv / "bin" / "python", wheels[-1])
+    where = run(venv / "bin" / "python", "-c", PROBE).strip()
+    assert where.startswith(str(venv)), where
