@@ -13,6 +13,7 @@
 pub mod clock;
 pub mod error;
 pub mod spec;
+mod prefetch;
 mod sync;
 
 // The flow.

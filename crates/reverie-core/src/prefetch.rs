@@ -1,0 +1,33 @@
+//! Asking for memory ahead of its use, so that the misses of a batch overlap.
+
+/// Asks the processor to bring the cache line at which `value` starts. A hint: it changes no state that a
+/// program can see, and on a processor without such a hint it does nothing.
+#[inline(always)]
+pub(crate) fn prefetch<T: ?Sized>(value: &T) {
+    hint(std::ptr::from_ref(value).cast());
+}
+
+/// Like [`prefetch`] for `slice[index]`, without the bounds check: an index past the end is a wasted hint.
+#[inline(always)]
+pub(crate) fn prefetch_at<T>(slice: &[T], index: usize) {
+    hint(slice.as_ptr().wrapping_add(index).cast());
+}
+
+#[inline(always)]
+fn hint(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the instruction is part of the baseline of x86_64, reads nothing that the program can see, and
+    // faults at no address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: the instruction is part of the baseline of aarch64, reads nothing that the program can see, and
+    // faults at no address.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = address;
+}
