@@ -1,1 +1,310 @@
-//! To be written.
+//! **Rate limiter**: who may go on, as pure functions of three counters.
+//!
+//! The limiter looks at `diff = inserts * samples_per_insert - samples`: it grows with every insert and falls
+//! with every sample. Samples wait while one more would push it below `min_diff`, inserts while one more
+//! would push it above `max_diff`. Nothing may be sampled from a table with fewer than `min_size_to_sample`
+//! items, and until it has that many, inserts are always let in.
+
+mod block;
+
+pub use block::{InsertBlock, SampleBlock};
+
+use crate::error::{Error, Result};
+
+/// What happened to a table since its start or reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Items that came in; an assignment to an item that is there counts as none.
+    pub inserts: u64,
+    /// Draws made.
+    pub samples: u64,
+    /// Items that left, for whatever reason.
+    pub deletes: u64,
+}
+
+impl Counters {
+    /// How many items there are.
+    pub fn size(&self) -> u64 {
+        self.inserts - self.deletes
+    }
+}
+
+/// How far a ratio may be off, see [`Limiter::sample_to_insert_ratio`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ErrorBuffer {
+    /// As far to either side of `samples_per_insert * min_size_to_sample`.
+    Around(f64),
+    /// `min_diff` and `max_diff` themselves.
+    Range(f64, f64),
+}
+
+/// Above this a count is no number that a table will ever see, and no longer exact as an f64.
+const MANY: f64 = (1_u64 << 53) as f64;
+/// Steps after which [`Limiter::warning`] is content that a table in use does not get stuck.
+const WARNING_STEPS: usize = 4096;
+
+/// The limits of one table. Immutable; equal where all four numbers are.
+///
+/// The arithmetic is in f64 and exact as long as the counts times `samples_per_insert` are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limiter {
+    samples_per_insert: f64,
+    min_size_to_sample: u64,
+    min_diff: f64,
+    max_diff: f64,
+}
+
+fn refuse<T>(reason: String) -> Result<T> {
+    Err(Error::InvalidArgument(reason))
+}
+
+impl Limiter {
+    /// Any limiter. Refuses a `samples_per_insert` that is not positive and finite, a `min_size_to_sample` of
+    /// 0, differences that are no numbers, and `min_diff > max_diff`. Infinite differences limit nothing.
+    pub fn new(samples_per_insert: f64, min_size_to_sample: u64, min_diff: f64, max_diff: f64) -> Result<Self> {
+        if !(samples_per_insert > 0.0 && samples_per_insert.is_finite()) {
+            return refuse(format!("samples_per_insert must be a positive finite number, got {samples_per_insert}"));
+        }
+        if min_size_to_sample < 1 {
+            return refuse(format!("min_size_to_sample must be at least 1, got {min_size_to_sample}"));
+        }
+        for (name, diff) in [("min_diff", min_diff), ("max_diff", max_diff)] {
+            if diff.is_nan() {
+                return refuse(format!("{name} must be a number, got {diff}"));
+            }
+        }
+        if min_diff > max_diff {
+            return refuse(format!("min_diff must not be above max_diff, got {min_diff} and {max_diff}"));
+        }
+        Ok(Self { samples_per_insert, min_size_to_sample, min_diff, max_diff })
+    }
+
+    /// Samples wait until the table holds `min_size_to_sample` items (at least 1); nothing else waits.
+    pub fn min_size(min_size_to_sample: u64) -> Result<Self> {
+        Self::new(1.0, min_size_to_sample, f64::MIN, f64::MAX)
+    }
+
+    /// Keeps `samples / inserts` near `samples_per_insert` once the table holds `min_size_to_sample` items.
+    ///
+    /// Refuses, beyond what [`new`](Self::new) refuses, a buffer under twice the larger of 1 and
+    /// `samples_per_insert` (neither side could take a whole step), and one whose lower end is above
+    /// `samples_per_insert * min_size_to_sample` (sampling could never begin).
+    pub fn sample_to_insert_ratio(
+        samples_per_insert: f64,
+        min_size_to_sample: u64,
+        buffer: ErrorBuffer,
+    ) -> Result<Self> {
+        let start = samples_per_insert * min_size_to_sample as f64;
+        let (min_diff, max_diff) = match buffer {
+            ErrorBuffer::Around(error) if error.is_nan() => {
+                return refuse(format!("error_buffer must be a number, got {error}"));
+            }
+            ErrorBuffer::Around(error) if error < 0.0 => {
+                return refuse(format!("error_buffer must not be negative, got {error}"));
+            }
+            ErrorBuffer::Around(error) => (start - error, start + error),
+            ErrorBuffer::Range(min_diff, max_diff) => (min_diff, max_diff),
+        };
+        let limiter = Self::new(samples_per_insert, min_size_to_sample, min_diff, max_diff)?;
+        let least = 2.0 * samples_per_insert.max(1.0);
+        if max_diff - min_diff < least {
+            return refuse(format!(
+                "error_buffer is too small: it allows differences from {min_diff} to {max_diff}, which must be at \
+                 least 2 * max(1, samples_per_insert) = {least} apart, or inserts and samples block each other"
+            ));
+        }
+        if min_diff > start {
+            return refuse(format!(
+                "error_buffer starts at {min_diff}, above samples_per_insert * min_size_to_sample = {start}: a table \
+                 with min_size_to_sample = {min_size_to_sample} items could not be sampled; lower the start of \
+                 error_buffer or raise min_size_to_sample"
+            ));
+        }
+        Ok(limiter)
+    }
+
+    /// Inserts wait while `size` items (at least 1) are not sampled yet; every insert allows one sample. With
+    /// a table that takes out what was sampled, and hands out the oldest first, a queue.
+    pub fn queue(size: u64) -> Result<Self> {
+        if size < 1 {
+            return refuse(format!("the size of a queue or stack must be at least 1, got {size}"));
+        }
+        Self::new(1.0, 1, 0.0, size as f64)
+    }
+
+    /// The same limits as [`queue`](Self::queue), for a table that hands out the newest first.
+    pub fn stack(size: u64) -> Result<Self> {
+        Self::queue(size)
+    }
+
+    /// Samples per insert that the limiter keeps to.
+    pub fn samples_per_insert(&self) -> f64 {
+        self.samples_per_insert
+    }
+
+    /// Items without which nothing is sampled.
+    pub fn min_size_to_sample(&self) -> u64 {
+        self.min_size_to_sample
+    }
+
+    /// What samples may not push the difference below.
+    pub fn min_diff(&self) -> f64 {
+        self.min_diff
+    }
+
+    /// What inserts may not push the difference above.
+    pub fn max_diff(&self) -> f64 {
+        self.max_diff
+    }
+
+    /// `inserts * samples_per_insert - samples` after so many more of either.
+    fn diff(&self, counters: &Counters, inserts: u64, samples: u64) -> f64 {
+        (counters.inserts + inserts) as f64 * self.samples_per_insert - (counters.samples + samples) as f64
+    }
+
+    /// True when `n` samples may be made now: the table is large enough, and
+    /// `inserts * samples_per_insert - samples - n >= min_diff`.
+    pub fn can_sample(&self, counters: &Counters, n: u64) -> bool {
+        counters.size() >= self.min_size_to_sample && self.diff(counters, 0, n) >= self.min_diff
+    }
+
+    /// True when `n` items may come in now: `size + n <= min_size_to_sample`, or
+    /// `(inserts + n) * samples_per_insert - samples <= max_diff`.
+    pub fn can_insert(&self, counters: &Counters, n: u64) -> bool {
+        counters.size() + n <= self.min_size_to_sample || self.diff(counters, n, 0) <= self.max_diff
+    }
+
+    /// How many single inserts, none of them blocked on the way, open one sample; 0 where it is open.
+    /// `None`: no number of inserts alone does. The table is taken to have room for `min_size_to_sample`.
+    pub fn inserts_until_sample(&self, counters: &Counters) -> Option<u64> {
+        let for_size = self.min_size_to_sample.saturating_sub(counters.size());
+        let wanted = (self.min_diff + (counters.samples + 1) as f64) / self.samples_per_insert;
+        let for_ratio = first(wanted - counters.inserts as f64, |n| self.diff(counters, n, 1) >= self.min_diff)?;
+        let needed = for_size.max(for_ratio);
+        // What blocks an insert also blocks all that follow it: the last one tells.
+        (needed == 0 || self.can_insert(counters, needed)).then_some(needed)
+    }
+
+    /// How many single samples, none of them blocked on the way, open one insert; 0 where it is open.
+    /// `None`: no number of samples alone does. The samples are taken to leave the items in.
+    pub fn samples_until_insert(&self, counters: &Counters) -> Option<u64> {
+        if self.can_insert(counters, 1) {
+            return Some(0);
+        }
+        let needed = first(self.diff(counters, 1, 0) - self.max_diff, |n| self.diff(counters, 1, n) <= self.max_diff)?;
+        self.can_sample(counters, needed).then_some(needed)
+    }
+
+    /// Why one sample has to wait; `None` where it has not.
+    pub fn blocked_sample(&self, counters: &Counters) -> Option<SampleBlock> {
+        if self.can_sample(counters, 1) {
+            return None;
+        }
+        let inserts_needed = self.inserts_until_sample(counters);
+        let (size, min_size_to_sample) = (counters.size(), self.min_size_to_sample);
+        if size < min_size_to_sample {
+            return Some(SampleBlock::BelowMinSize { size, min_size_to_sample, inserts_needed });
+        }
+        Some(SampleBlock::RatioTooLow {
+            inserts: counters.inserts,
+            samples: counters.samples,
+            samples_per_insert: self.samples_per_insert,
+            diff: self.diff(counters, 0, 1),
+            min_diff: self.min_diff,
+            inserts_needed,
+        })
+    }
+
+    /// Why one insert has to wait; `None` where it has not.
+    pub fn blocked_insert(&self, counters: &Counters) -> Option<InsertBlock> {
+        if self.can_insert(counters, 1) {
+            return None;
+        }
+        Some(InsertBlock::RatioTooHigh {
+            inserts: counters.inserts,
+            samples: counters.samples,
+            samples_per_insert: self.samples_per_insert,
+            diff: self.diff(counters, 1, 0),
+            max_diff: self.max_diff,
+            samples_needed: self.samples_until_insert(counters),
+        })
+    }
+
+    /// Why a table of `max_size` items with this limiter could never be sampled, whatever anybody does;
+    /// `None` where it could.
+    pub fn impossible(&self, max_size: u64) -> Option<String> {
+        let Self { samples_per_insert, min_size_to_sample, min_diff, max_diff } = self;
+        if *min_size_to_sample > max_size {
+            return Some(format!(
+                "min_size_to_sample is {min_size_to_sample}, but the table holds at most max_size = {max_size} items \
+                 and could never be sampled; lower min_size_to_sample or raise max_size"
+            ));
+        }
+        if self.inserts_until_sample(&Counters::default()).is_some() {
+            return None;
+        }
+        Some(format!(
+            "no sample could ever be made: inserts stop at min_size_to_sample = {min_size_to_sample} items or where \
+             inserts * samples_per_insert = inserts * {samples_per_insert} would pass max_diff = {max_diff}, before \
+             min_diff = {min_diff} lets the first sample through; lower min_diff or raise max_diff"
+        ))
+    }
+
+    /// What is allowed but rarely meant: limits that stop inserts at the minimum size, and limits so narrow
+    /// that inserts and samples come to block each other while no item leaves. `None` where all is well.
+    pub fn warning(&self) -> Option<String> {
+        let start = self.samples_per_insert * self.min_size_to_sample as f64;
+        if self.max_diff < start {
+            return Some(format!(
+                "max_diff = {} is below samples_per_insert * min_size_to_sample = {start}: once the table holds \
+                 {} items, inserts wait until samples have brought the difference down",
+                self.max_diff, self.min_size_to_sample
+            ));
+        }
+        self.stuck().map(|Counters { inserts, samples, .. }| {
+            format!(
+                "min_diff = {} and max_diff = {} are so close that after {inserts} inserts and {samples} samples both \
+                 wait for each other, unless an item leaves; set them at least 1 + samples_per_insert = {} apart",
+                self.min_diff,
+                self.max_diff,
+                1.0 + self.samples_per_insert
+            )
+        })
+    }
+
+    /// The first state in which both sides wait, where samples are made as soon as they may be.
+    fn stuck(&self) -> Option<Counters> {
+        let inserts = self.inserts_until_sample(&Counters::default())?;
+        let mut counters = Counters { inserts, ..Counters::default() };
+        for _ in 0..WARNING_STEPS {
+            if self.can_sample(&counters, 1) {
+                counters.samples += 1;
+            } else if self.can_insert(&counters, 1) {
+                counters.inserts += 1;
+            } else {
+                return Some(counters);
+            }
+        }
+        None
+    }
+}
+
+/// The smallest `n` for which `holds`, which is false below it and true from it on, and which `estimate`
+/// gives but for rounding. `None` where that is out of reach.
+fn first(estimate: f64, holds: impl Fn(u64) -> bool) -> Option<u64> {
+    if estimate > MANY {
+        return None;
+    }
+    // The cast takes what is negative as 0.
+    let mut n = estimate.ceil() as u64;
+    while n > 0 && holds(n - 1) {
+        n -= 1;
+    }
+    while !holds(n) {
+        n += 1;
+    }
+    Some(n)
+}
+
+#[cfg(test)]
+mod tests;
