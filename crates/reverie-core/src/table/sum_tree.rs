@@ -1,1 +1,281 @@
-//! To be written.
+//! Weights of slots, their sum, and the slot that a point of the sum falls on.
+//!
+//! ```text
+//! inner[1]            [ totals of inner[0]'s nodes ]                  one node
+//! inner[0]   [ totals of leaves 0..8 ] [ totals of leaves 8..16 ] ...
+//! leaves     [w0 .. w7] [w8 .. w15] ...                               one cache line each
+//! ```
+//!
+//! Eight lanes to a node and one node to a cache line: a million weights are seven lines deep. Totals are
+//! always computed anew from the lanes below and never adjusted by a difference, so that rounding does not
+//! add up over the life of a tree. Inner nodes hold the running sums of their totals as well: a descent
+//! compares a line with a point, all lanes at once and without a branch.
+
+mod extremes;
+mod marks;
+
+use crate::prefetch::prefetch_at;
+use extremes::Extremes;
+use marks::Marks;
+
+/// Lanes of a node.
+const LANES: usize = 8;
+/// Descents that go down together: enough to hide the latency of memory, few enough to stay in L1.
+const BLOCK: usize = 256;
+
+/// Eight numbers on one cache line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(align(64))]
+struct Node([f64; LANES]);
+
+const EMPTY: Node = Node([0.0; LANES]);
+
+impl Node {
+    /// The sum of the lanes, positive where any lane is.
+    #[inline(always)]
+    fn total(&self) -> f64 {
+        let a = &self.0;
+        ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
+    }
+
+    /// The running sums of the lanes.
+    #[inline(always)]
+    fn prefixes(&self) -> Self {
+        let mut sum = 0.0;
+        Self(self.0.map(|lane| {
+            sum += lane;
+            sum
+        }))
+    }
+
+    /// Of running sums: the lane that `point` falls on, and what of the point is left inside that lane. The
+    /// lane's own total is positive: a point at or past the end, where rounding can put it, is taken as the
+    /// largest number before the end, and a lane is only found where the running sum grows.
+    #[inline(always)]
+    fn descend(&self, point: f64) -> (usize, f64) {
+        let end = self.0[LANES - 1];
+        debug_assert!(end > 0.0, "a descent into a node without weight");
+        let point = if point < end { point } else { f64::from_bits(end.to_bits().wrapping_sub(1)) };
+        let lane = self.0.iter().map(|sum| u32::from(*sum <= point)).sum::<u32>() as usize % LANES;
+        let before = if lane == 0 { 0.0 } else { self.0[(lane + LANES - 1) % LANES] };
+        (lane, point - before)
+    }
+}
+
+/// A level above the leaves: lane `i` of node `n` speaks of node `8 n + i` of the level below.
+#[derive(Clone, Debug, Default)]
+struct Inner {
+    totals: Vec<Node>,
+    prefixes: Vec<Node>,
+}
+
+impl Inner {
+    /// Takes the new total of a node below; the total of the node above it.
+    #[inline(always)]
+    fn set(&mut self, below: usize, total: f64) -> f64 {
+        let node = below / LANES;
+        let totals = &mut self.totals[node];
+        totals.0[below % LANES] = total;
+        self.prefixes[node] = totals.prefixes();
+        totals.total()
+    }
+}
+
+/// The sum over slots of non-negative finite weights, with the smallest positive and the largest of them.
+///
+/// Grows with the largest slot; a slot that was never set weighs 0. The weights' sum must be finite.
+#[derive(Clone, Debug)]
+pub struct SumTree {
+    leaves: Vec<Node>,
+    /// From the level above the leaves up to the one that is a single node; none while one leaf is enough.
+    inner: Vec<Inner>,
+    extremes: Extremes,
+    total: f64,
+    marks: [Marks; 2],
+}
+
+impl Default for SumTree {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SumTree {
+    /// Without weight.
+    pub fn new() -> Self {
+        Self {
+            leaves: Vec::new(),
+            inner: Vec::new(),
+            extremes: Extremes::new(),
+            total: 0.0,
+            marks: [Marks::new(), Marks::new()],
+        }
+    }
+
+    /// The sum of all weights; 0 exactly where all are 0.
+    pub fn total(&self) -> f64 {
+        self.total
+    }
+
+    /// The weight of a slot.
+    pub fn get(&self, slot: u32) -> f64 {
+        self.leaves.get(slot as usize / LANES).map_or(0.0, |leaf| leaf.0[slot as usize % LANES])
+    }
+
+    /// The smallest positive weight.
+    pub fn smallest(&self) -> Option<f64> {
+        self.extremes.smallest()
+    }
+
+    /// The largest weight, where one is positive.
+    pub fn largest(&self) -> Option<f64> {
+        self.extremes.largest()
+    }
+
+    /// A slot with the smallest positive weight. O(log n).
+    pub fn smallest_slot(&self) -> Option<u32> {
+        self.extremes.smallest_slot(&self.leaves)
+    }
+
+    /// A slot with the largest weight, where one is positive. O(log n).
+    pub fn largest_slot(&self) -> Option<u32> {
+        self.extremes.largest_slot(&self.leaves)
+    }
+
+    /// Makes room for the slot; totals stay as they are.
+    fn reach(&mut self, slot: u32) {
+        let mut nodes = slot as usize / LANES + 1;
+        if nodes <= self.leaves.len() {
+            return;
+        }
+        self.leaves.resize(nodes, EMPTY);
+        let mut level = 0;
+        while nodes > 1 {
+            nodes = nodes.div_ceil(LANES);
+            if level == self.inner.len() {
+                // What was the whole tree becomes the first lane of a new level.
+                let mut inner = Inner { totals: vec![EMPTY], prefixes: vec![EMPTY] };
+                inner.set(0, self.total);
+                self.inner.push(inner);
+            }
+            let Inner { totals, prefixes } = &mut self.inner[level];
+            totals.resize(nodes, EMPTY);
+            prefixes.resize(nodes, EMPTY);
+            self.extremes.reach(level, nodes);
+            level += 1;
+        }
+    }
+
+    /// Gives a slot a weight; the weight that it had. O(log n).
+    pub fn set(&mut self, slot: u32, weight: f64) -> f64 {
+        debug_assert!(weight >= 0.0 && weight.is_finite(), "slot {slot} cannot weigh {weight}");
+        self.reach(slot);
+        let mut node = slot as usize / LANES;
+        let leaf = &mut self.leaves[node];
+        let old = std::mem::replace(&mut leaf.0[slot as usize % LANES], weight);
+        self.extremes.refresh(node, leaf);
+        let mut total = leaf.total();
+        for inner in &mut self.inner {
+            total = inner.set(node, total);
+            node /= LANES;
+        }
+        self.total = total;
+        old
+    }
+
+    /// Gives many slots weights, in order, and calls `changed(slot, old, new)` for each. Every node above
+    /// them is computed once however many of the slots are under it. The slots must have been set before.
+    pub fn set_many(&mut self, updates: &[(u32, f64)], mut changed: impl FnMut(u32, f64, f64)) {
+        let [marks, above] = &mut self.marks;
+        marks.begin(self.leaves.len(), updates.len());
+        for &(slot, weight) in updates {
+            debug_assert!(weight >= 0.0 && weight.is_finite(), "slot {slot} cannot weigh {weight}");
+            let node = slot as usize / LANES;
+            let old = std::mem::replace(&mut self.leaves[node].0[slot as usize % LANES], weight);
+            if let Some(inner) = self.inner.first() {
+                prefetch_at(&inner.totals, node / LANES);
+                prefetch_at(&inner.prefixes, node / LANES);
+                self.extremes.prefetch(node);
+            }
+            marks.mark(node);
+            changed(slot, old, weight);
+        }
+        let Self { leaves, inner, extremes, total, .. } = self;
+        above.begin(leaves.len() / LANES + 1, marks.nodes().len());
+        for &node in marks.nodes() {
+            let leaf = &leaves[node as usize];
+            extremes.refresh(node as usize, leaf);
+            *total = leaf.total();
+            if let Some(inner) = inner.first_mut() {
+                inner.totals[node as usize / LANES].0[node as usize % LANES] = *total;
+                above.mark(node as usize / LANES);
+            }
+        }
+        for level in 0..inner.len() {
+            std::mem::swap(marks, above);
+            above.begin(inner[level].totals.len() / LANES + 1, marks.nodes().len());
+            let (here, rest) = inner[level..].split_first_mut().expect("the level is there");
+            for &node in marks.nodes() {
+                let totals = &here.totals[node as usize];
+                here.prefixes[node as usize] = totals.prefixes();
+                *total = totals.total();
+                if let Some(next) = rest.first_mut() {
+                    next.totals[node as usize / LANES].0[node as usize % LANES] = *total;
+                    above.mark(node as usize / LANES);
+                }
+            }
+        }
+    }
+
+    /// Asks for the cache line of a slot ahead of [`set_many`](Self::set_many).
+    #[inline(always)]
+    pub fn prefetch(&self, slot: u32) {
+        prefetch_at(&self.leaves, slot as usize / LANES);
+    }
+
+    /// The slot that a point in `[0, total)` falls on when the weights lie end to end, and its weight, which
+    /// is positive. A total of 0 is a bug of the caller. O(log n).
+    pub fn find(&self, point: f64) -> (u32, f64) {
+        let mut node = 0;
+        let mut rest = point;
+        for inner in self.inner.iter().rev() {
+            let (lane, left) = inner.prefixes[node].descend(rest);
+            (node, rest) = (node * LANES + lane, left);
+        }
+        self.find_in_leaf(node, rest)
+    }
+
+    #[inline(always)]
+    fn find_in_leaf(&self, node: usize, point: f64) -> (u32, f64) {
+        let leaf = &self.leaves[node];
+        let (lane, _) = leaf.prefixes().descend(point);
+        ((node * LANES + lane) as u32, leaf.0[lane])
+    }
+
+    /// Finds every point as [`find`](Self::find) does, and calls `found(slot, weight)` in their order. The
+    /// points are used up. All go down a level before any goes on to the next, so that their misses overlap.
+    pub fn find_many(&self, points: &mut [f64], mut found: impl FnMut(u32, f64)) {
+        let mut nodes = [0_u32; BLOCK];
+        for points in points.chunks_mut(BLOCK) {
+            let nodes = &mut nodes[..points.len()];
+            nodes.fill(0);
+            for level in (0..self.inner.len()).rev() {
+                let here = &self.inner[level].prefixes;
+                let below = if level == 0 { &self.leaves } else { &self.inner[level - 1].prefixes };
+                for (node, point) in nodes.iter_mut().zip(points.iter_mut()) {
+                    let (lane, rest) = here[*node as usize].descend(*point);
+                    *node = *node * LANES as u32 + lane as u32;
+                    *point = rest;
+                    prefetch_at(below, *node as usize);
+                }
+            }
+            for (node, point) in nodes.iter().zip(points.iter()) {
+                let (slot, weight) = self.find_in_leaf(*node as usize, *point);
+                found(slot, weight);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

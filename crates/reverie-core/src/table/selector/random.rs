@@ -1,0 +1,36 @@
+//! A selector's random source: numbers that depend on the seed and on how many were taken, nothing else.
+
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// Random numbers from one seed, the same on every machine.
+#[derive(Clone, Debug)]
+pub(super) struct Random(Xoshiro256PlusPlus);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
+    /// A multiple of 2^-53 in [0, 1).
+    #[inline]
+    pub(super) fn unit(&mut self) -> f64 {
+        const STEP: f64 = 1.0 / (1_u64 << 53) as f64;
+        (self.0.next_u64() >> 11) as f64 * STEP
+    }
+
+    /// A number below `n` (at least 1), all equally likely: Lemire 2019, "Fast random integer generation in
+    /// an interval", algorithm 5.
+    #[inline]
+    pub(super) fn below(&mut self, n: usize) -> usize {
+        let n = n as u64;
+        let mut product = u128::from(self.0.next_u64()) * u128::from(n);
+        if (product as u64) < n {
+            let threshold = n.wrapping_neg() % n;
+            while (product as u64) < threshold {
+                product = u128::from(self.0.next_u64()) * u128::from(n);
+            }
+        }
+        (product >> 64) as usize
+    }
+}

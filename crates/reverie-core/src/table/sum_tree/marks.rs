@@ -1,0 +1,48 @@
+//! The nodes of a level that a batch of updates touched, each once.
+
+/// A set of node numbers that keeps the order of their first marking.
+#[derive(Clone, Debug)]
+pub(super) struct Marks {
+    /// A bit for each node; all clear between batches.
+    bits: Vec<u64>,
+    nodes: Vec<u32>,
+    len: usize,
+}
+
+impl Marks {
+    pub(super) fn new() -> Self {
+        Self { bits: Vec::new(), nodes: Vec::new(), len: 0 }
+    }
+
+    /// Forgets all marks, and makes room for up to `marks` of them on nodes below `nodes`.
+    pub(super) fn begin(&mut self, nodes: usize, marks: usize) {
+        for node in &self.nodes[..self.len] {
+            self.bits[*node as usize / 64] = 0;
+        }
+        self.len = 0;
+        if self.bits.len() * 64 < nodes {
+            self.bits.resize(nodes.div_ceil(64), 0);
+        }
+        // One more than the marks: a node that is marked already is written behind the last and not counted.
+        if self.nodes.len() <= marks {
+            self.nodes.resize(marks + 1, 0);
+        }
+    }
+
+    /// Marks a node. Without a branch: whether a node was marked before is as good as random.
+    #[inline(always)]
+    pub(super) fn mark(&mut self, node: usize) {
+        let word = &mut self.bits[node / 64];
+        let bit = 1 << (node % 64);
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        self.nodes[self.len] = node as u32;
+        self.len += usize::from(is_new);
+    }
+
+    /// The marked nodes.
+    #[inline(always)]
+    pub(super) fn nodes(&self) -> &[u32] {
+        &self.nodes[..self.len]
+    }
+}
