@@ -90,7 +90,8 @@ def table(run: dict[str, Any]) -> str:
         reached = {None: "-", True: "yes", False: "NO"}[line["reached"]]
         out.append(
             f"| {line['row']} | {line['peer']} | {duration(line['ours'])} / {line['unit']} "
-            f"| {duration(line['theirs'])} | x{line['ratio']:.2f} | {line['least']:.2f} to {line['most']:.2f} | {target} | {reached} |"
+            f"| {duration(line['theirs'])} | x{line['ratio']:.2f} "
+            f"| {line['least']:.2f} to {line['most']:.2f} | {target} | {reached} |"
         )
     for row in run["memory"]:
         reached = "yes" if row["table_bytes"] < row["target_bytes"] else "NO"

@@ -1,0 +1,58 @@
+"""README and docs are run: every Python block of a page, in order, in one namespace; every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("python/**/*.md")]
+)
+BLOCK = re.compile(r"^```python[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def blocks_of(page: str) -> Iterator[tuple[int, str]]:
+    """Each Python block with the number of its first line."""
+    for match in BLOCK.finditer(page):
+        yield page.count("\n", 0, match.start(1)), match[1]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if BLOCK.search(p.read_text())], ids=name_of)
+def test_the_python_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for line, block in blocks_of(page.read_text()):
+        # Padded, so that a traceback names the page's own line.
+        exec(compile("\n" * line + block, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    targets = [link for link in LINK.findall(page.read_text()) if "://" not in link and not link.startswith("mailto:")]
+    assert [link for link in targets if not (page.parent / link).exists()] == []
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(), re.MULTILINE)}
+    assert "demo" in named
+    assert named - targets == set()
+
+
+def test_the_six_words_have_a_page_each() -> None:
+    words = {page.stem for page in (ROOT / "docs" / "concepts").glob("*.md")}
+    assert words == {"append", "chunk", "item", "table", "sample", "batch"}
+
+
+def test_a_broken_block_is_found_at_its_line() -> None:
+    page = "text\n\n```python\na = 1\n```\n\n```sh\nnot python\n```\n```python\nb = a + 1\n```\n"
+    assert list(blocks_of(page)) == [(3, "a = 1\n"), (10, "b = a + 1\n")]
