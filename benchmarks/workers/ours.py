@@ -7,6 +7,7 @@ import resource
 from typing import Any
 
 import numpy as np
+
 import reverie
 
 from . import payload
