@@ -1,0 +1,150 @@
+//! Who is charged how much for a chunk: the server once, each table that refers to it once.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// What the chunks of one server hold, each chunk counted once whoever refers to it.
+#[derive(Debug, Default)]
+pub struct Meter {
+    bytes: AtomicU64,
+    chunks: AtomicU64,
+}
+
+impl Meter {
+    /// A meter at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes of the chunks that live: allocations and headers.
+    pub fn live_bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Chunks that live.
+    pub fn live_chunks(&self) -> u64 {
+        self.chunks.load(Relaxed)
+    }
+
+    pub(super) fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.chunks.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn replace(&self, old: u64, new: u64) {
+        self.bytes.fetch_add(new.wrapping_sub(old), Relaxed);
+    }
+
+    pub(super) fn remove(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Relaxed);
+        self.chunks.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Bytes of the chunks that one table refers to, each chunk counted once however many items share it.
+///
+/// The chunks keep it exact themselves: [`Chunk::table_ref`](super::Chunk::table_ref) adds at the table's first
+/// reference, `table_unref` subtracts at its last, and a chunk that is packed meanwhile corrects by the difference.
+#[derive(Debug)]
+pub struct Account {
+    id: u32,
+    bytes: AtomicU64,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Account {
+    /// An account at zero. Each has an identity of its own in this process.
+    pub fn new() -> Self {
+        // Zero means "no table" in a chunk's header.
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let id = NEXT.fetch_add(1, Relaxed);
+        assert!(id != 0, "more tables than a process can tell apart");
+        Self { id, bytes: AtomicU64::new(0) }
+    }
+
+    /// Bytes of the chunks that the table refers to.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    pub(super) fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn replace(&self, old: u64, new: u64) {
+        self.bytes.fetch_add(new.wrapping_sub(old), Relaxed);
+    }
+
+    pub(super) fn remove(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// References per table, for chunks whose size never changes.
+///
+/// A slot is `account id << 32 | references`, zero where free. Only the table that owns a slot changes it, under
+/// its own lock; tables meet when they take a free slot, and behind the second table in a list under a lock.
+#[derive(Debug, Default)]
+pub(super) struct TableRefs {
+    slots: [AtomicU64; 2],
+    /// Guards (account id, references) of the third table on. Nothing else happens under it.
+    more: OnceLock<Box<Listed>>,
+}
+
+type Listed = Mutex<Vec<(u32, u32)>>;
+
+impl TableRefs {
+    fn owned(&self, id: u32) -> Option<&AtomicU64> {
+        self.slots.iter().find(|slot| (slot.load(Relaxed) >> 32) as u32 == id)
+    }
+
+    /// True where this is the table's first reference.
+    pub(super) fn add(&self, account: &Account) -> bool {
+        if let Some(slot) = self.owned(account.id) {
+            slot.store(slot.load(Relaxed) + 1, Relaxed);
+            return false;
+        }
+        if self.add_to_listed(account.id) {
+            return false;
+        }
+        let first = u64::from(account.id) << 32 | 1;
+        if self.slots.iter().any(|slot| slot.compare_exchange(0, first, Relaxed, Relaxed).is_ok()) {
+            return true;
+        }
+        let more = self.more.get_or_init(Default::default);
+        more.lock().unwrap_or_else(PoisonError::into_inner).push((account.id, 1));
+        true
+    }
+
+    fn add_to_listed(&self, id: u32) -> bool {
+        let Some(more) = self.more.get() else { return false };
+        let mut listed = more.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = listed.iter_mut().find(|(other, _)| *other == id);
+        found.map(|(_, references)| *references += 1).is_some()
+    }
+
+    /// True where this was the table's last reference.
+    pub(super) fn remove(&self, account: &Account) -> bool {
+        if let Some(slot) = self.owned(account.id) {
+            let references = slot.load(Relaxed);
+            let last = references as u32 == 1;
+            slot.store(if last { 0 } else { references - 1 }, Relaxed);
+            return last;
+        }
+        let more = self.more.get().expect("a table gives back a reference that it never took");
+        let mut listed = more.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = listed.iter().position(|(id, _)| *id == account.id);
+        let at = at.expect("a table gives back a reference that it never took");
+        listed[at].1 -= 1;
+        let last = listed[at].1 == 0;
+        if last {
+            listed.swap_remove(at);
+        }
+        last
+    }
+}

@@ -1,0 +1,239 @@
+//! The packed form of a chunk.
+//!
+//! Packed form, little-endian: `version u8 | columns u32 | columns x (cells u32, method u8, flags u8, stored u64) |
+//! per column: bits of cells without value (ceil(cells / 8) bytes, where flagged), stored bytes`. Nothing in it is
+//! trusted: sizes come from the layout, and a damaged chunk is an error before memory is set aside for it.
+
+use super::Layout;
+use crate::error::{Error, Result};
+
+const VERSION: u8 = 1;
+const HEAD: usize = 5;
+pub(super) const ENTRY: usize = 14;
+const FLAG_DELTA: u8 = 1;
+const FLAG_HOLES: u8 = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    Raw = 0,
+    Lz4 = 1,
+    Zstd = 2,
+}
+
+/// How one column is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Coding {
+    pub(super) method: Method,
+    pub(super) delta: bool,
+}
+
+pub(super) const RAW: Coding = Coding { method: Method::Raw, delta: false };
+
+/// Each cell less the cell before it, byte by byte and wrapping: frames that hardly change become zeros.
+pub(super) fn delta(raw: &[u8], width: usize, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(&raw[..width.min(raw.len())]);
+    out.extend(raw.iter().zip(raw.get(width..).unwrap_or(&[])).map(|(before, now)| now.wrapping_sub(*before)));
+}
+
+fn undo_delta(bytes: &mut [u8], width: usize) {
+    for start in (width..bytes.len()).step_by(width.max(1)) {
+        let (before, now) = bytes.split_at_mut(start);
+        let before = &before[start - width..];
+        now[..width].iter_mut().zip(before).for_each(|(now, before)| *now = now.wrapping_add(*before));
+    }
+}
+
+/// One column of a packed chunk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Section {
+    pub(super) cells: u32,
+    pub(super) coding: Coding,
+    pub(super) holes: bool,
+    /// Where its bits (if any) and then its bytes begin, counted from behind the entries.
+    pub(super) start: usize,
+    pub(super) stored: usize,
+}
+
+impl Section {
+    fn hole_bytes(&self) -> usize {
+        if self.holes { (self.cells as usize).div_ceil(8) } else { 0 }
+    }
+}
+
+/// A packed chunk.
+#[derive(Debug)]
+pub(super) struct Packed {
+    bytes: Box<[u8]>,
+    sections: Box<[Section]>,
+}
+
+impl Packed {
+    pub(super) fn new(sections: Vec<Section>, bodies: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(HEAD + ENTRY * sections.len() + bodies.len());
+        bytes.push(VERSION);
+        bytes.extend((sections.len() as u32).to_le_bytes());
+        for section in &sections {
+            let flags = (u8::from(section.coding.delta) * FLAG_DELTA) | (u8::from(section.holes) * FLAG_HOLES);
+            bytes.extend(section.cells.to_le_bytes());
+            bytes.extend([section.coding.method as u8, flags]);
+            bytes.extend((section.stored as u64).to_le_bytes());
+        }
+        bytes.extend_from_slice(bodies);
+        Self { bytes: bytes.into(), sections: sections.into() }
+    }
+
+    /// Reads the entries, and checks them against the layout and the number of bytes.
+    pub(super) fn parse(bytes: Box<[u8]>, layout: &Layout) -> Result<Self> {
+        let head = bytes.get(..HEAD).ok_or_else(|| damaged("it ends within its head"))?;
+        let columns = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        if head[0] != VERSION || columns != layout.num_columns() {
+            return Err(damaged(format!(
+                "version {} with {columns} columns, want version {VERSION} with {}",
+                head[0],
+                layout.num_columns()
+            )));
+        }
+        let entries = bytes.get(HEAD..HEAD + ENTRY * columns).ok_or_else(|| damaged("it ends within its entries"))?;
+        let room = bytes.len() - HEAD - entries.len();
+        let mut sections = Vec::with_capacity(columns);
+        let mut start = 0;
+        for (column, entry) in entries.chunks_exact(ENTRY).enumerate() {
+            let section = parse_entry(entry, start, layout, column)?;
+            start = section
+                .stored
+                .checked_add(section.hole_bytes())
+                .and_then(|length| length.checked_add(start))
+                .filter(|end| *end <= room)
+                .ok_or_else(|| damaged(format!("column {column} ends behind the chunk's {room} bytes")))?;
+            sections.push(section);
+        }
+        if start != room {
+            return Err(damaged(format!("{} bytes behind its last column", room - start)));
+        }
+        Ok(Self { bytes, sections: sections.into() })
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bytes held for it.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.bytes.len() + size_of_val::<[Section]>(&self.sections)
+    }
+
+    pub(super) fn len(&self, column: usize) -> usize {
+        self.sections[column].cells as usize
+    }
+
+    pub(super) fn has(&self, column: usize, cell: usize) -> bool {
+        let section = &self.sections[column];
+        cell < section.cells as usize && !(section.holes && self.body(section)[cell / 8] & (1 << (cell % 8)) != 0)
+    }
+
+    fn body(&self, section: &Section) -> &[u8] {
+        &self.bytes[HEAD + ENTRY * self.sections.len() + section.start..][..section.hole_bytes() + section.stored]
+    }
+}
+
+fn parse_entry(entry: &[u8], start: usize, layout: &Layout, column: usize) -> Result<Section> {
+    let cells = u32::from_le_bytes(entry[..4].try_into().expect("four bytes"));
+    let stored = u64::from_le_bytes(entry[6..].try_into().expect("eight bytes"));
+    let method = match entry[4] {
+        0 => Method::Raw,
+        1 => Method::Lz4,
+        2 => Method::Zstd,
+        other => return Err(damaged(format!("column {column} has the unknown method {other}"))),
+    };
+    let flags = entry[5];
+    if flags & !(FLAG_DELTA | FLAG_HOLES) != 0 || cells as usize > layout.capacity() {
+        return Err(damaged(format!("column {column} has {cells} cells and flags {flags:#x}")));
+    }
+    let stored = usize::try_from(stored).map_err(|_| damaged(format!("column {column} has {stored} bytes")))?;
+    if method == Method::Raw && stored != cells as usize * layout.width(column) {
+        return Err(damaged(format!("column {column} has {stored} raw bytes for {cells} cells")));
+    }
+    let coding = Coding { method, delta: flags & FLAG_DELTA != 0 };
+    Ok(Section { cells, coding, holes: flags & FLAG_HOLES != 0, start, stored })
+}
+
+fn damaged(what: impl Into<String>) -> Error {
+    Error::Damaged(what.into())
+}
+
+/// Unpacks chunks, one after another, into storage that it keeps: no more than the largest chunk's raw bytes.
+#[derive(Default)]
+pub struct Decoder {
+    bytes: Vec<u8>,
+    /// Where each column begins in `bytes` and how many cells it has; `None` where it was not asked for.
+    columns: Vec<Option<(usize, usize)>>,
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl std::fmt::Debug for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decoder").field("columns", &self.columns).finish_non_exhaustive()
+    }
+}
+
+impl Decoder {
+    /// Unpacks the columns that `wanted` says.
+    pub(super) fn decode(&mut self, packed: &Packed, layout: &Layout, wanted: &dyn Fn(usize) -> bool) -> Result<()> {
+        self.columns.clear();
+        let mut end = 0;
+        for (column, section) in packed.sections.iter().enumerate() {
+            let start = end;
+            if wanted(column) {
+                end += section.cells as usize * layout.width(column);
+                if self.bytes.len() < end {
+                    self.bytes.resize(end, 0);
+                }
+                let stored = &packed.body(section)[section.hole_bytes()..];
+                self.decode_column(section.coding, stored, start..end, layout.width(column))
+                    .map_err(|reason| damaged(format!("column {column} does not unpack: {reason}")))?;
+            }
+            self.columns.push(wanted(column).then_some((start, section.cells as usize)));
+        }
+        Ok(())
+    }
+
+    fn decode_column(
+        &mut self,
+        coding: Coding,
+        stored: &[u8],
+        to: std::ops::Range<usize>,
+        width: usize,
+    ) -> Result<(), String> {
+        let to = &mut self.bytes[to];
+        let len = match coding.method {
+            Method::Raw => {
+                to.copy_from_slice(stored);
+                to.len()
+            }
+            Method::Lz4 => lz4_flex::block::decompress_into(stored, to).map_err(|error| error.to_string())?,
+            Method::Zstd => {
+                let zstd = match &mut self.zstd {
+                    Some(zstd) => zstd,
+                    none => none.insert(zstd::bulk::Decompressor::new().map_err(|error| error.to_string())?),
+                };
+                zstd.decompress_to_buffer(stored, to).map_err(|error| error.to_string())?
+            }
+        };
+        if len != to.len() {
+            return Err(format!("{len} bytes, want {}", to.len()));
+        }
+        if coding.delta {
+            undo_delta(to, width);
+        }
+        Ok(())
+    }
+
+    /// `n` cells of a column that was asked for, each `width` bytes.
+    #[inline]
+    pub(super) fn run(&self, column: usize, width: usize, first: usize, n: usize) -> Option<&[u8]> {
+        let (start, cells) = self.columns[column]?;
+        let end = first.checked_add(n).filter(|end| *end <= cells)?;
+        self.bytes.get(start + first * width..start + end * width)
+    }
+}

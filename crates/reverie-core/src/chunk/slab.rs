@@ -1,0 +1,227 @@
+//! The crate's one `unsafe` module for memory: an allocation that one pen fills while others read.
+//!
+//! A slab is not zeroed. Bytes become readable when a column's published length passes them, and never change
+//! after: readers hold plain slices of published cells while the pen writes behind them. The functions here are
+//! safe to call with any arguments; what holds that up is said at each `unsafe`.
+
+use super::layout::{Layout, Place};
+use std::alloc;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// The memory of one chunk.
+#[derive(Debug)]
+pub(crate) struct Slab {
+    /// Start of `layout.size_bytes()` bytes, owned.
+    base: NonNull<u8>,
+    /// Cells that every column has published: one load answers for all columns.
+    rows: AtomicU32,
+    /// True once a cell without a value exists; only then are the bits at `holes_at` set up.
+    holes: AtomicBool,
+    /// Which pen may write.
+    id: u64,
+    layout: Arc<Layout>,
+}
+
+/// The right to write one slab: made with it, once, and not to be copied.
+#[derive(Debug)]
+pub(super) struct Pen {
+    id: u64,
+    /// Columns whose length is `rows`: when the last of them grows, `rows` does.
+    lagging: usize,
+}
+
+// SAFETY: `base` is owned. Cells below a published length are never written again, cells above it are touched only
+// through the slab's one `Pen` (`&mut`), lengths and bits are atomics.
+unsafe impl Send for Slab {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Slab {}
+
+impl Slab {
+    /// Memory for `layout`, empty, and the one pen that writes it.
+    pub(super) fn new(layout: Arc<Layout>) -> (Self, Pen) {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let size = alloc_layout(&layout);
+        // SAFETY: `alloc_layout` never has size zero.
+        let base = NonNull::new(unsafe { alloc::alloc(size) }).unwrap_or_else(|| alloc::handle_alloc_error(size));
+        // SAFETY: `lengths_at` is a multiple of four with room for one `u32` per column, inside the allocation,
+        // whose start has at least that alignment. All-zero bytes are valid lengths.
+        unsafe { ptr::write_bytes(base.add(layout.lengths_at()).as_ptr(), 0, size_of::<u32>() * layout.num_columns()) };
+        let pen = Pen { id, lagging: layout.num_columns() };
+        (Self { base, rows: AtomicU32::new(0), holes: AtomicBool::new(false), id, layout }, pen)
+    }
+
+    pub(super) fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    fn lengths(&self) -> &[AtomicU32] {
+        // SAFETY: initialised in `new`, aligned and in bounds as said there, and only ever used as atomics.
+        unsafe {
+            slice::from_raw_parts(self.base.add(self.layout.lengths_at()).cast().as_ptr(), self.layout.num_columns())
+        }
+    }
+
+    /// Cells published in the column.
+    pub(super) fn len(&self, column: usize) -> usize {
+        self.lengths()[column].load(Ordering::Acquire) as usize
+    }
+
+    /// True where the cell is published: one load in the slab's head for rows that are complete.
+    #[inline]
+    fn published(&self, column: usize, end: usize) -> bool {
+        end <= self.rows.load(Ordering::Acquire) as usize || end <= self.len(column)
+    }
+
+    /// The published bytes of one cell; zeros where it holds no value.
+    #[inline]
+    pub(super) fn cell(&self, column: usize, index: usize) -> Option<&[u8]> {
+        let place = self.layout.place(column);
+        // SAFETY: published cells are in bounds, initialised, and never written again.
+        (index < usize::MAX && self.published(column, index + 1))
+            .then(|| unsafe { slice::from_raw_parts(self.at(place, index), place.width) })
+    }
+
+    /// `n` published cells in one slice, where the column's cells lie one behind another.
+    #[inline]
+    pub(super) fn run(&self, column: usize, first: usize, n: usize) -> Option<&[u8]> {
+        let place = self.layout.place(column);
+        let end = first.checked_add(n)?;
+        // SAFETY: published cells are in bounds, initialised and never written again, and with the stride equal to
+        // the width there are no other bytes between them.
+        (place.stride == place.width && n > 0 && self.published(column, end))
+            .then(|| unsafe { slice::from_raw_parts(self.at(place, first), n * place.width) })
+    }
+
+    /// Address of a cell. Sound to use for an `index` up to the layout's capacity.
+    #[inline]
+    fn at(&self, place: &Place, index: usize) -> *mut u8 {
+        self.base.as_ptr().wrapping_add(place.offset + index * place.stride)
+    }
+
+    /// True where the cell is published and holds a value.
+    pub(super) fn has(&self, column: usize, index: usize) -> bool {
+        index < self.len(column) && !(self.has_holes() && self.hole(column, index))
+    }
+
+    /// True where some published cell may hold no value.
+    pub(super) fn has_holes(&self) -> bool {
+        self.holes.load(Ordering::Acquire)
+    }
+
+    fn hole(&self, column: usize, index: usize) -> bool {
+        self.hole_bits()[column * self.layout.capacity().div_ceil(8) + index / 8].load(Ordering::Relaxed)
+            & (1 << (index % 8))
+            != 0
+    }
+
+    /// The bits of cells without value. To be called only once `holes` is seen true.
+    fn hole_bits(&self) -> &[AtomicU8] {
+        let len = self.layout.num_columns() * self.layout.capacity().div_ceil(8);
+        assert!(self.holes.load(Ordering::Acquire));
+        // SAFETY: zeroed before `holes` was set, in bounds by `Layout::finish`, only ever used as atomics.
+        unsafe { slice::from_raw_parts(self.base.add(self.layout.holes_at()).cast().as_ptr(), len) }
+    }
+
+    /// Writes the next `n` cells of the column and publishes them. `cells` has their bytes one behind another.
+    /// Panics where they do not fit, or where the pen is of another slab.
+    #[inline]
+    pub(super) fn push(&self, pen: &mut Pen, column: usize, cells: &[u8], n: usize) {
+        let (first, place) = self.claim(pen, column, n);
+        assert!(cells.len() == n * place.width, "{} bytes for {n} cells of {} bytes", cells.len(), place.width);
+        if place.stride == place.width || n == 1 {
+            // SAFETY: `claim` saw that the cells are in bounds, unpublished, and the pen's alone to write;
+            // `cells` cannot overlap them, as no slice of unpublished cells exists.
+            unsafe { copy_small(cells.as_ptr(), self.at(&place, first), cells.len()) };
+        } else {
+            for index in 0..n {
+                let cell = &cells[index * place.width..][..place.width];
+                // SAFETY: as above, cell by cell.
+                unsafe { copy_small(cell.as_ptr(), self.at(&place, first + index), place.width) };
+            }
+        }
+        self.publish(pen, column, first, n);
+    }
+
+    /// Publishes one cell without a value.
+    pub(super) fn skip(&self, pen: &mut Pen, column: usize) {
+        let (index, place) = self.claim(pen, column, 1);
+        if !self.has_holes() {
+            let bytes = self.layout.num_columns() * self.layout.capacity().div_ceil(8);
+            // SAFETY: in bounds by `Layout::finish`, and not yet read by anyone: `holes` is false.
+            unsafe { ptr::write_bytes(self.base.add(self.layout.holes_at()).as_ptr(), 0, bytes) };
+            self.holes.store(true, Ordering::Release);
+        }
+        let bits = &self.hole_bits()[column * self.layout.capacity().div_ceil(8) + index / 8];
+        bits.fetch_or(1 << (index % 8), Ordering::Relaxed);
+        // SAFETY: as in `push`. Zeros, so that every published byte is initialised.
+        unsafe { ptr::write_bytes(self.at(&place, index), 0, place.width) };
+        self.publish(pen, column, index, 1);
+    }
+
+    /// Checks that the pen may write `n` more cells of the column; gives the first.
+    #[inline]
+    fn claim(&self, pen: &Pen, column: usize, n: usize) -> (usize, Place) {
+        assert!(pen.id == self.id, "the pen of another chunk");
+        let first = self.lengths()[column].load(Ordering::Relaxed) as usize;
+        let capacity = self.layout.capacity();
+        assert!(n <= capacity - first, "{n} more cells in column {column}, which has {first} of {capacity}");
+        (first, *self.layout.place(column))
+    }
+
+    #[inline]
+    fn publish(&self, pen: &mut Pen, column: usize, first: usize, n: usize) {
+        let (lengths, rows) = (self.lengths(), self.rows.load(Ordering::Relaxed) as usize);
+        lengths[column].store((first + n) as u32, Ordering::Release);
+        if first == rows && n > 0 {
+            pen.lagging -= 1;
+            if pen.lagging == 0 {
+                let all = || lengths.iter().map(|length| length.load(Ordering::Relaxed));
+                let rows = all().min().expect("a column was written");
+                pen.lagging = all().filter(|length| *length == rows).count();
+                self.rows.store(rows, Ordering::Release);
+            }
+        }
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with the same layout, and nobody can hold a slice of it any more.
+        unsafe { alloc::dealloc(self.base.as_ptr(), alloc_layout(&self.layout)) };
+    }
+}
+
+fn alloc_layout(layout: &Layout) -> alloc::Layout {
+    alloc::Layout::from_size_align(layout.size_bytes().max(1), layout.align()).expect("checked by `Layout::finish`")
+}
+
+/// Copies with one or two moves for the widths that scalars and small vectors have.
+///
+/// # Safety
+/// As `ptr::copy_nonoverlapping`.
+#[inline(always)]
+unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: passed on to the caller; the lengths are those asked for.
+    unsafe {
+        match len {
+            1 => ptr::copy_nonoverlapping(from, to, 1),
+            4 => ptr::copy_nonoverlapping(from, to, 4),
+            8 => ptr::copy_nonoverlapping(from, to, 8),
+            16 => ptr::copy_nonoverlapping(from, to, 16),
+            _ => ptr::copy_nonoverlapping(from, to, len),
+        }
+    }
+}
+
+/// Fills `to` from `from`. Panics where their lengths differ.
+#[inline]
+pub(crate) fn fill(to: &mut [MaybeUninit<u8>], from: &[u8]) {
+    assert!(to.len() == from.len(), "{} bytes into {}", from.len(), to.len());
+    // SAFETY: equal lengths, and a `&mut` cannot overlap a `&`.
+    unsafe { copy_small(from.as_ptr(), to.as_mut_ptr().cast(), from.len()) };
+}
