@@ -5,11 +5,15 @@ SHELL := /bin/bash
 .PHONY: help setup demo test test-rust test-python test-all check lint types layers examples bench bench-smoke train-bench \
 	docs wheel fmt clean
 
-export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+export PATH := $(shell tools/rust_env.sh path)
+FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
+ifneq ($(FOUND_RUSTUP_HOME),)
+export RUSTUP_HOME := $(FOUND_RUSTUP_HOME)
+endif
 PY := .venv/bin/python
 # pyo3's build script asks an interpreter; the bindings themselves are tested from Python.
 export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
-NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+NEXTEST := $(shell PATH="$(PATH)" command -v cargo-nextest)
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,7 +27,7 @@ demo: setup ## train Ape-X DQN on CartPole-v1 with the embedded replay; ARGS="--
 test: test-rust test-python ## every quick test, Rust and Python
 
 test-rust: setup ## quick tests of the Rust crates
-ifeq ($(NEXTEST),yes)
+ifneq ($(NEXTEST),)
 	cargo nextest run --locked --workspace --exclude reverie-py
 else
 	cargo test --locked --workspace --exclude reverie-py --lib --bins --tests

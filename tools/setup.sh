@@ -4,7 +4,10 @@
 # usage: tools/setup.sh [deps|native]...    (both, in this order, where none is named)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
+PATH=$(tools/rust_env.sh path)
+export PATH
+rustup_home=$(tools/rust_env.sh rustup-home)
+[ -z "$rustup_home" ] || export RUSTUP_HOME="$rustup_home"
 # A Python newer than 3.10 is asked of the machine, not fetched behind its owner's back.
 export UV_PYTHON_DOWNLOADS="${UV_PYTHON_DOWNLOADS:-never}"
 
