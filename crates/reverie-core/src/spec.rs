@@ -165,6 +165,15 @@ pub struct Signature {
     pub structure: Structure,
 }
 
+/// What a writer is given at each step, or a group of rows: columns in flattening order, and their structure.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Schema {
+    /// The columns.
+    pub columns: Vec<ColumnSpec>,
+    /// The structure that they fill.
+    pub structure: Structure,
+}
+
 /// A dictionary key: what NumPy-based nests use and what can be sorted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {

@@ -1,1 +1,15 @@
-//! **Append**: what a writer does.
+//! **Append**: what a writer does with steps: cells go into open chunks, items refer to them at once.
+
+mod forms;
+mod in_flight;
+mod rows;
+mod run;
+mod sink;
+mod steps;
+mod transitions;
+
+pub use in_flight::InFlight;
+pub use rows::RowWriter;
+pub use sink::{Cells, Sink, next_episode};
+pub use steps::{ItemColumn, StepWriter, WriterOptions};
+pub use transitions::{RightEnds, TransitionOptions, TransitionStep, TransitionWriter};

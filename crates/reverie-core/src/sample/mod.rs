@@ -1,1 +1,7 @@
-//! **Sample**: the draws.
+//! **Sample**: the draws: which items, with what probability, and what the table knew of them.
+
+mod draws;
+mod source;
+
+pub use draws::Draws;
+pub use source::{SampleRequest, Source};

@@ -1,5 +1,22 @@
-//! **Table**: a bounded set of items with a sampler, a remover and a rate limiter.
+//! **Table**: a bounded set of items with a *sampler* (which item next), a *remover* (which item leaves) and a
+//! *rate limiter* (who may go on).
 
+mod info;
 pub mod limiter;
+mod options;
 pub mod selector;
+mod shared;
+mod slots;
 pub mod sum_tree;
+#[allow(clippy::module_inception)]
+mod table;
+mod tables;
+mod ticket;
+
+pub use info::{AGE_BUCKETS, InsertReason, SampleReason, Stats, TableInfo, Times, Waiting, Why};
+pub use options::{Change, TableOptions, check_pattern};
+pub use shared::{Inserts, Priority, SharedTable};
+pub use slots::{Age, Cut, Slot};
+pub use table::{Dropped, Table, Updated};
+pub use tables::Tables;
+pub use ticket::{Awaited, Keys, Ticket};

@@ -1,0 +1,62 @@
+//! The forms of a writer's items, each made once: items that look alike share one pattern.
+
+use crate::item::{Cells, Pattern, PatternColumn};
+use crate::spec::{ColumnSpec, Structure};
+use std::sync::Arc;
+
+/// A writer's items take few forms over and over; beyond this many the oldest is made anew when it comes back.
+const KEPT: usize = 32;
+
+/// One column of an item, by the writer's column and the cells relative to the item's anchor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FormColumn {
+    pub(super) column: u32,
+    pub(super) part: u32,
+    pub(super) within: u32,
+    pub(super) cells: Cells,
+    pub(super) squeeze: bool,
+}
+
+struct Form {
+    columns: Vec<FormColumn>,
+    structure: Arc<Structure>,
+    pattern: Arc<Pattern>,
+}
+
+/// The forms, the latest first.
+#[derive(Default)]
+pub(super) struct Forms {
+    forms: Vec<Form>,
+}
+
+impl Forms {
+    /// The pattern of that form; `spec` tells what a writer's column holds.
+    pub(super) fn intern<'a>(
+        &mut self,
+        structure: &Arc<Structure>,
+        columns: &[FormColumn],
+        spec: impl Fn(u32) -> &'a ColumnSpec,
+    ) -> Arc<Pattern> {
+        let found = self.forms.iter().position(|form| {
+            form.columns == columns && (Arc::ptr_eq(&form.structure, structure) || form.structure == *structure)
+        });
+        if let Some(index) = found {
+            self.forms[..=index].rotate_right(1);
+            return Arc::clone(&self.forms[0].pattern);
+        }
+        let pattern_columns = structure.paths().into_iter().zip(columns).map(|(path, column)| PatternColumn {
+            spec: ColumnSpec { path, ..spec(column.column).clone() },
+            part: column.part,
+            column: column.within,
+            cells: column.cells.clone(),
+            squeeze: column.squeeze,
+            stack_axis: 0,
+        });
+        let pattern =
+            Arc::new(Pattern { columns: pattern_columns.collect(), structure: (**structure).clone(), timestep: false });
+        self.forms.truncate(KEPT - 1);
+        let form = Form { columns: columns.to_vec(), structure: Arc::clone(structure), pattern: Arc::clone(&pattern) };
+        self.forms.insert(0, form);
+        pattern
+    }
+}

@@ -1,0 +1,138 @@
+//! Steps that are items by themselves: `insert` and `insert_batch`. Rows of one form share open chunks.
+
+use super::run::layout;
+use super::sink::{Cells, Sink};
+use crate::chunk::{Chooser, ChunkWriter, Compression};
+use crate::error::{Error, Result};
+use crate::item::{self, Body, Item, Pattern, PatternColumn};
+use crate::spec::Schema;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Rows that one chunk holds at most, and the bytes that it aims at: items that share nothing hold each other
+/// alive while they share a chunk, so it is kept small.
+const MAX_ROWS: usize = 64;
+const CHUNK_BYTES: usize = 8 << 10;
+
+/// Packs rows into chunks.
+pub struct RowWriter {
+    sink: Arc<dyn Sink>,
+    compression: Compression,
+    timestep: bool,
+    form: Option<Form>,
+    open: Option<ChunkWriter>,
+    chooser: Chooser,
+}
+
+struct Form {
+    schema: Arc<Schema>,
+    pattern: Arc<Pattern>,
+    itemsizes: SmallVec<[usize; 8]>,
+    widths: SmallVec<[usize; 8]>,
+}
+
+impl RowWriter {
+    /// `timestep`: the rows are steps of an environment loop (see [`Pattern::timestep`]).
+    pub fn new(sink: Arc<dyn Sink>, compression: Compression, timestep: bool) -> Self {
+        Self { sink, compression, timestep, form: None, open: None, chooser: Chooser::new(compression) }
+    }
+
+    /// Stores `rows` rows, given column by column, and returns one item for each. Nothing is stored where the
+    /// columns do not fit the schema.
+    pub fn append(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize) -> Result<SmallVec<[Item; 1]>> {
+        self.take_form(schema, columns, rows)?;
+        let form = self.form.as_ref().expect("the form was just set");
+        let mut items = SmallVec::with_capacity(rows);
+        let mut done = 0;
+        while done < rows {
+            let writer = match &mut self.open {
+                Some(writer) => writer,
+                None => {
+                    let row_bytes: usize = form.widths.iter().sum();
+                    let capacity = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, MAX_ROWS);
+                    let cells: Vec<_> = form.widths.iter().copied().zip(form.itemsizes.iter().copied()).collect();
+                    let compression = self.chooser.next();
+                    self.open.insert(ChunkWriter::new(layout(&cells, capacity), compression, self.sink.meter()))
+                }
+            };
+            let first = writer.len(0);
+            let count = (writer.layout().capacity() - first).min(rows - done);
+            for (column, (cells, width)) in columns.iter().zip(&form.widths).enumerate() {
+                writer.push_cells(column, &cells.bytes[done * width..(done + count) * width], count);
+            }
+            items.extend((first..first + count).map(|row| Item {
+                body: Body::Chunk(Arc::clone(writer.chunk())),
+                pattern: Arc::clone(&form.pattern),
+                anchor: row as u32,
+                episode: 0,
+            }));
+            done += count;
+            if first + count == writer.layout().capacity() {
+                self.open.take().expect("the chunk is open").seal(&mut self.chooser);
+            }
+        }
+        Ok(items)
+    }
+
+    /// Closes the open chunk.
+    pub fn close(&mut self) {
+        if let Some(writer) = self.open.take() {
+            writer.seal(&mut self.chooser);
+        }
+    }
+
+    fn take_form(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize) -> Result<()> {
+        let same = self.form.as_ref().is_some_and(|form| {
+            (Arc::ptr_eq(&form.schema, schema) || form.schema == *schema)
+                && form.itemsizes.iter().zip(columns).all(|(itemsize, cells)| *itemsize == cells.itemsize)
+        });
+        if !same {
+            let itemsizes = columns.iter().map(|cells| cells.itemsize).collect();
+            let widths = schema.columns.iter().zip(columns).map(|(c, cells)| c.elements() * cells.itemsize).collect();
+            let pattern = Arc::new(self.pattern(schema));
+            // The form is only replaced once the columns are known to fit it.
+            let form = Form { schema: Arc::clone(schema), pattern, itemsizes, widths };
+            form.check(columns, rows)?;
+            self.close();
+            self.chooser = Chooser::new(self.compression);
+            self.form = Some(form);
+            return Ok(());
+        }
+        self.form.as_ref().map_or(Ok(()), |form| form.check(columns, rows))
+    }
+
+    fn pattern(&self, schema: &Schema) -> Pattern {
+        let columns = schema.columns.iter().enumerate().map(|(index, spec)| PatternColumn {
+            spec: spec.clone(),
+            part: 0,
+            column: index as u32,
+            cells: item::Cells::one(0),
+            squeeze: true,
+            stack_axis: 0,
+        });
+        Pattern { columns: columns.collect(), structure: schema.structure.clone(), timestep: self.timestep }
+    }
+}
+
+impl Form {
+    fn check(&self, columns: &[Cells<'_>], rows: usize) -> Result<()> {
+        if columns.is_empty() {
+            return Err(Error::InvalidArgument("a step needs at least one array".to_owned()));
+        }
+        let fits = columns.len() == self.widths.len();
+        let wrong = columns.iter().zip(&self.widths).position(|(cells, width)| cells.bytes.len() != width * rows);
+        match (fits, wrong) {
+            (true, None) => Ok(()),
+            (true, Some(column)) => Err(Error::Signature {
+                path: self.schema.columns[column].path.clone(),
+                got: format!("{} bytes", columns[column].bytes.len()),
+                want: format!("{rows} rows of {} bytes", self.widths[column]),
+            }),
+            (false, _) => Err(Error::InvalidArgument(format!(
+                "the schema has {} columns, {} were given",
+                self.widths.len(),
+                columns.len()
+            ))),
+        }
+    }
+}

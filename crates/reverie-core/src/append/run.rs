@@ -1,0 +1,154 @@
+//! The chunks that one writer cuts from one column group, oldest first; the last ones are open.
+
+use super::sink::Cells;
+use crate::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter};
+use crate::item::Part;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Chunks aim at this many bytes: large enough that a header costs nothing, small enough that the last item
+/// on a chunk does not hold much else alive.
+const CHUNK_BYTES: usize = 16 << 10;
+/// And at no more steps than this.
+const MAX_STEPS: usize = 128;
+/// Below this many bytes a step's cells lie together, so that a step is one or two cache lines.
+const INTERLEAVED_BYTES: usize = 256;
+
+/// How many steps a chunk takes when its items overlap.
+pub(super) fn chunk_length(step_bytes: usize) -> usize {
+    (CHUNK_BYTES / step_bytes.max(1)).clamp(4, MAX_STEPS)
+}
+
+/// Cells by their widths and element sizes: row by row where a row is small, else column by column.
+pub(super) fn layout(cells: &[(usize, usize)], capacity: usize) -> Arc<Layout> {
+    let step_bytes: usize = cells.iter().map(|(width, _)| width).sum();
+    let together = step_bytes <= INTERLEAVED_BYTES && cells.len() > 1;
+    Arc::new(if together { Layout::interleaved(cells, capacity) } else { Layout::columnar(cells, capacity) })
+}
+
+/// One chunk of a run: `start` is the step of its first cell.
+pub(super) struct Link {
+    pub(super) start: u64,
+    pub(super) capacity: u64,
+    pub(super) chunk: Arc<Chunk>,
+    writer: Option<ChunkWriter>,
+}
+
+/// One column group's chunks. Steps count from the writer's start; every column has one cell per step, which
+/// may hold no value; columns may lag behind one another.
+pub(super) struct Run {
+    links: VecDeque<Link>,
+    layout: Arc<Layout>,
+    compression: Compression,
+    chooser: Chooser,
+    meter: Arc<Meter>,
+}
+
+impl Run {
+    pub(super) fn new(layout: Arc<Layout>, compression: Compression, meter: Arc<Meter>) -> Self {
+        Self { links: VecDeque::new(), layout, compression, chooser: Chooser::new(compression), meter }
+    }
+
+    /// Later chunks are laid out so; the present ones must be closed.
+    pub(super) fn set_layout(&mut self, layout: Arc<Layout>) {
+        self.layout = layout;
+    }
+
+    /// The open chunk that has the cell of `step`; the next chunk is begun where the step is behind the last.
+    pub(super) fn writer(&mut self, step: u64) -> &mut ChunkWriter {
+        if self.links.back().is_none_or(|link| link.writer.is_none() || step >= link.start + link.capacity) {
+            let compression = self.chooser.next();
+            debug_assert!(compression == self.compression || compression == Compression::None);
+            let writer = ChunkWriter::new(Arc::clone(&self.layout), compression, &self.meter);
+            let capacity = self.layout.capacity() as u64;
+            self.links.push_back(Link {
+                start: step,
+                capacity,
+                chunk: Arc::clone(writer.chunk()),
+                writer: Some(writer),
+            });
+        }
+        self.writer_at(step)
+    }
+
+    /// The open chunk that has the cell of a step which was begun before.
+    pub(super) fn writer_at(&mut self, step: u64) -> &mut ChunkWriter {
+        let link = self.links.iter_mut().rev().find(|link| link.start <= step).expect("a step that is still kept");
+        link.writer.as_mut().expect("a chunk that is still open")
+    }
+
+    /// True where an open chunk has room for the step.
+    pub(super) fn is_open_at(&self, step: u64) -> bool {
+        self.links.back().is_some_and(|link| link.writer.is_some() && step < link.start + link.capacity)
+    }
+
+    /// Writes the cell of a column at a step.
+    #[inline]
+    pub(super) fn push(&mut self, step: u64, column: usize, cell: Cells<'_>) {
+        self.writer(step).push(column, cell.bytes);
+    }
+
+    /// Closes the chunks that are full, packing them where that pays.
+    pub(super) fn seal_full(&mut self) {
+        for link in &mut self.links {
+            if link.writer.as_ref().is_some_and(ChunkWriter::is_full) {
+                link.writer.take().expect("an open chunk").seal(&mut self.chooser);
+            }
+        }
+    }
+
+    /// Closes all chunks; the next step begins a new one.
+    pub(super) fn seal(&mut self) {
+        for link in &mut self.links {
+            if let Some(writer) = link.writer.take() {
+                writer.seal(&mut self.chooser);
+            }
+        }
+    }
+
+    /// Lets go of closed chunks all of whose steps are before `step`.
+    pub(super) fn forget_before(&mut self, step: u64) {
+        while let Some(link) = self.links.front() {
+            let end = self.links.get(1).map_or(link.start + link.capacity, |next| next.start);
+            if link.writer.is_some() || end > step {
+                break;
+            }
+            self.links.pop_front();
+        }
+    }
+
+    /// Lets go of everything; the chunks must be closed.
+    pub(super) fn clear(&mut self) {
+        self.links.clear();
+    }
+
+    /// True where the column has a value at the step and the chunk is still kept.
+    pub(super) fn has(&self, step: u64, column: usize) -> bool {
+        self.link(step).is_some_and(|index| {
+            let link = &self.links[index];
+            link.chunk.has(column, (step - link.start) as usize)
+        })
+    }
+
+    /// The link that has the step.
+    pub(super) fn link(&self, step: u64) -> Option<usize> {
+        let index = self.links.partition_point(|link| link.start <= step).checked_sub(1)?;
+        let link = &self.links[index];
+        (step < link.start + link.capacity).then_some(index)
+    }
+
+    pub(super) fn get(&self, index: usize) -> &Link {
+        &self.links[index]
+    }
+
+    /// The links from one to another as a part of a body, positions counted from `origin`.
+    pub(super) fn part(&self, first: usize, last: usize, origin: u64) -> Part {
+        let links = || (first..=last).map(|index| &self.links[index]);
+        let relative = |step: u64| step as i64 - origin as i64;
+        let end = &self.links[last];
+        Part {
+            chunks: links().map(|link| Arc::clone(&link.chunk)).collect(),
+            starts: links().map(|link| relative(link.start)).chain([relative(end.start + end.capacity)]).collect(),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Where chunks and items go: the seam behind which a network may stand.
+
+use crate::chunk::{Compression, Meter};
+use crate::error::Result;
+use crate::table::{Inserts, Keys, Ticket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Takes items, and the chunks that they keep alive.
+pub trait Sink: Send + Sync {
+    /// Enqueues items for a table, in order, as one request; never blocks. All or none are accepted; those that
+    /// are accepted go in one by one as the table's limiter allows. Every cell of the items must exist.
+    fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>>;
+
+    /// How chunks for this table are to be stored.
+    fn compression(&self, table: &str) -> Result<Compression>;
+
+    /// Counts the bytes of chunks.
+    fn meter(&self) -> &Arc<Meter>;
+}
+
+/// Consecutive cells of one column, one behind another.
+#[derive(Clone, Copy, Debug)]
+pub struct Cells<'a> {
+    /// Bytes of one element: the dtype's own, or the width of these `Bytes` or `Str` elements.
+    pub itemsize: usize,
+    /// The cells, C-contiguous, native byte order.
+    pub bytes: &'a [u8],
+}
+
+/// The number of a new episode: never 0, unique until four thousand million episodes later.
+pub fn next_episode() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    loop {
+        let episode = NEXT.fetch_add(1, Ordering::Relaxed);
+        if episode != 0 {
+            return episode;
+        }
+    }
+}

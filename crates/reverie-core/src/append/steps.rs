@@ -1,0 +1,405 @@
+//! The writer of trajectories: steps are appended, in parts if wished, and items refer to any kept cells.
+
+use super::forms::{FormColumn, Forms};
+use super::run::{Run, chunk_length, layout};
+use super::sink::{Cells, Sink, next_episode};
+use crate::chunk::Compression;
+use crate::error::{Error, Result};
+use crate::item::{self, Body, Item, Part};
+use crate::spec::{ColumnSpec, Schema, Structure};
+use smallvec::{SmallVec, smallvec};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// How a [`StepWriter`] keeps and cuts its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriterOptions {
+    /// Cells of a column that items may refer to, the latest included.
+    pub keep_alive: usize,
+    /// Steps that are cut together; `None` chooses by their size.
+    pub chunk_length: Option<usize>,
+    /// How the chunks are stored.
+    pub compression: Compression,
+}
+
+/// One column of an item that is created: a writer's column and steps of it, counted from the writer's start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemColumn {
+    /// The writer's column, as [`StepWriter::resolve`] numbered it.
+    pub column: usize,
+    /// The first step.
+    pub start: u64,
+    /// The steps relative to `start`.
+    pub cells: item::Cells,
+    /// One cell without a time axis.
+    pub squeeze: bool,
+}
+
+impl ItemColumn {
+    fn steps(&self) -> impl Iterator<Item = i64> + '_ {
+        self.cells.iter().map(|relative| self.start as i64 + relative)
+    }
+}
+
+struct Column {
+    spec: ColumnSpec,
+    options: WriterOptions,
+    group: usize,
+    within: usize,
+    /// The last step that holds or skips a cell of this column.
+    written: Option<u64>,
+}
+
+struct Group {
+    run: Run,
+    columns: Vec<usize>,
+    /// Elements without a width: every chunk is one step, as wide as its value.
+    variable: bool,
+    itemsizes: SmallVec<[usize; 4]>,
+}
+
+/// The writer's side of trajectories: history, chunk building, items. It never blocks.
+pub struct StepWriter {
+    sink: Arc<dyn Sink>,
+    options: WriterOptions,
+    configured: HashMap<String, WriterOptions>,
+    columns: Vec<Column>,
+    by_path: HashMap<String, usize>,
+    groups: Vec<Group>,
+    /// The number of the step that is open, or that comes next.
+    step: u64,
+    step_open: bool,
+    /// Where the history begins: steps before it were cleared.
+    base: u64,
+    episode: u32,
+    episode_start: u64,
+    forms: Forms,
+    span: Option<(SpanKey, Arc<Vec<Part>>, u64)>,
+}
+
+type SpanKey = SmallVec<[(usize, u64, u64); 2]>;
+
+impl StepWriter {
+    /// A writer without columns; they appear as they are appended.
+    pub fn new(sink: Arc<dyn Sink>, options: WriterOptions) -> Result<Self> {
+        Self::check_options(&options)?;
+        Ok(Self {
+            sink,
+            options,
+            configured: HashMap::new(),
+            columns: Vec::new(),
+            by_path: HashMap::new(),
+            groups: Vec::new(),
+            step: 0,
+            step_open: false,
+            base: 0,
+            episode: next_episode(),
+            episode_start: 0,
+            forms: Forms::default(),
+            span: None,
+        })
+    }
+
+    fn check_options(options: &WriterOptions) -> Result<()> {
+        if options.keep_alive < 1 || options.chunk_length.is_some_and(|length| length < 1) {
+            return Err(Error::InvalidArgument(
+                "a writer needs num_keep_alive_refs >= 1 and a chunk length >= 1".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Sets a column's options before its first append.
+    pub fn configure(&mut self, path: &str, options: WriterOptions) -> Result<()> {
+        Self::check_options(&options)?;
+        if self.by_path.contains_key(path) {
+            return Err(Error::InvalidArgument(format!(
+                "column '{path}' has been appended already: configure it before its first append"
+            )));
+        }
+        self.configured.insert(path.to_owned(), options);
+        Ok(())
+    }
+
+    /// Numbers the columns of a schema, taking up those that are new: columns that appear together and have the
+    /// same options are cut together. A column that has another dtype or shape than before is refused.
+    pub fn resolve(&mut self, schema: &Schema) -> Result<Vec<usize>> {
+        for spec in &schema.columns {
+            if let Some(known) = self.by_path.get(&spec.path).map(|column| &self.columns[*column].spec) {
+                if known != spec {
+                    return Err(Error::Signature {
+                        path: spec.path.clone(),
+                        got: format!("{} {:?}", spec.dtype, spec.shape),
+                        want: format!("{} {:?}, as in the steps before", known.dtype, known.shape),
+                    });
+                }
+            }
+        }
+        let mut made: Vec<(WriterOptions, usize)> = Vec::new();
+        let resolve = |spec: &ColumnSpec| -> usize {
+            if let Some(column) = self.by_path.get(&spec.path) {
+                return *column;
+            }
+            let options = self.configured.get(&spec.path).copied().unwrap_or(self.options);
+            let variable = spec.dtype.size().is_none();
+            let found = made.iter().find(|(other, _)| *other == options && !variable).map(|(_, group)| *group);
+            let group = found.unwrap_or_else(|| {
+                let group = Group {
+                    run: Run::new(layout(&[(0, 1)], 1), options.compression, Arc::clone(self.sink.meter())),
+                    columns: Vec::new(),
+                    variable,
+                    itemsizes: SmallVec::new(),
+                };
+                self.groups.push(group);
+                if !variable {
+                    made.push((options, self.groups.len() - 1));
+                }
+                self.groups.len() - 1
+            });
+            let within = self.groups[group].columns.len();
+            let column = self.columns.len();
+            self.groups[group].columns.push(column);
+            self.columns.push(Column { spec: spec.clone(), options, group, within, written: None });
+            self.by_path.insert(spec.path.clone(), column);
+            column
+        };
+        let columns = schema.columns.iter().map(resolve).collect();
+        for (_, group) in made {
+            self.lay_out(group);
+        }
+        Ok(columns)
+    }
+
+    fn lay_out(&mut self, group: usize) {
+        let group = &mut self.groups[group];
+        let cells: Vec<(usize, usize)> = group
+            .columns
+            .iter()
+            .map(|column| {
+                let spec = &self.columns[*column].spec;
+                (spec.cell_bytes().unwrap_or(0), spec.dtype.size().unwrap_or(0))
+            })
+            .collect();
+        let step_bytes = cells.iter().map(|(width, _)| width).sum();
+        let length = self.columns[group.columns[0]].options.chunk_length;
+        group.run.set_layout(layout(&cells, length.unwrap_or_else(|| chunk_length(step_bytes))));
+    }
+
+    /// Appends one cell to each of `columns`; with `partial` the step stays open for more. Columns that a step
+    /// leaves out hold no value there. A column that has its cell already refuses the call, and nothing is written.
+    pub fn append(&mut self, columns: &[usize], cells: &[Cells<'_>], partial: bool) -> Result<()> {
+        for (column, cells) in columns.iter().zip(cells) {
+            let column = &self.columns[*column];
+            if column.written == Some(self.step) {
+                return Err(Error::InvalidArgument(format!(
+                    "column '{}' was given twice in one step",
+                    column.spec.path
+                )));
+            }
+            let want = column.spec.elements() * cells.itemsize;
+            if cells.bytes.len() != want {
+                return Err(Error::Signature {
+                    path: column.spec.path.clone(),
+                    got: format!("{} bytes", cells.bytes.len()),
+                    want: format!("{want} bytes"),
+                });
+            }
+        }
+        for (index, cells) in columns.iter().zip(cells) {
+            let column = &mut self.columns[*index];
+            column.written = Some(self.step);
+            let group = &mut self.groups[column.group];
+            if group.variable && group.itemsizes[..] != [cells.itemsize] {
+                group.itemsizes = smallvec![cells.itemsize];
+                group.run.set_layout(layout(&[(cells.bytes.len(), cells.itemsize)], 1));
+            }
+            group.run.push(self.step, column.within, *cells);
+        }
+        self.step_open = true;
+        if !partial {
+            self.close_step();
+        }
+        Ok(())
+    }
+
+    /// Ends a step that was left open; without one nothing happens.
+    pub fn close_step(&mut self) {
+        if !self.step_open {
+            return;
+        }
+        for group in &mut self.groups {
+            let written = |column: &usize| self.columns[*column].written == Some(self.step);
+            // A group that took no part begins no chunk, but an open one keeps in step.
+            if group.columns.iter().any(written) || group.run.is_open_at(self.step) {
+                for column in group.columns.iter().filter(|column| !written(column)) {
+                    group.run.writer(self.step).skip(self.columns[*column].within);
+                }
+            }
+            let keep = group.columns.iter().map(|column| self.columns[*column].options.keep_alive).max();
+            group.run.seal_full();
+            group.run.forget_before((self.step + 1).saturating_sub(keep.unwrap_or(1) as u64));
+        }
+        self.step += 1;
+        self.step_open = false;
+    }
+
+    /// True between a partial append and the end of its step.
+    pub fn step_is_open(&self) -> bool {
+        self.step_open
+    }
+
+    /// Steps since the history was cleared, the open one included.
+    pub fn num_steps(&self) -> u64 {
+        self.step - self.base + u64::from(self.step_open)
+    }
+
+    /// Whole steps of this episode.
+    pub fn episode_steps(&self) -> u64 {
+        self.step - self.episode_start
+    }
+
+    /// The step at which the history begins, counted from the writer's start.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// What a column holds.
+    pub fn spec(&self, column: usize) -> &ColumnSpec {
+        &self.columns[column].spec
+    }
+
+    /// The number of a column that was appended.
+    pub fn column(&self, path: &str) -> Option<usize> {
+        self.by_path.get(path).copied()
+    }
+
+    /// True where the column got its cell of the open step.
+    pub fn written_in_open_step(&self, column: usize) -> bool {
+        self.step_open && self.columns[column].written == Some(self.step)
+    }
+
+    /// Refuses a cell that an item cannot refer to, and says why.
+    pub fn check_cell(&self, column: usize, step: i64) -> Result<()> {
+        let Column { spec, options, group, within, written } = &self.columns[column];
+        let latest = if *written == Some(self.step) { self.step } else { self.step.saturating_sub(1) };
+        let refuse = |why: String| Err(Error::InvalidArgument(format!("column '{}': {why}", spec.path)));
+        let shown = step - self.base as i64;
+        if step < self.base as i64 || step > latest as i64 {
+            return refuse(format!("step {shown} does not exist; there are {} steps", self.num_steps()));
+        }
+        if step as u64 + (options.keep_alive as u64) <= latest {
+            return refuse(format!(
+                "step {shown} has expired: the writer keeps the last {} (num_keep_alive_refs)",
+                options.keep_alive
+            ));
+        }
+        if !self.groups[*group].run.has(step as u64, *within) {
+            return refuse(format!("step {shown} holds no value (None)"));
+        }
+        Ok(())
+    }
+
+    /// The item over these cells, not yet in any table.
+    pub fn item(&mut self, structure: &Arc<Structure>, columns: &[ItemColumn]) -> Result<Item> {
+        if columns.is_empty() || columns.len() != structure.num_leaves() {
+            return Err(Error::InvalidArgument("an item needs at least one column".to_owned()));
+        }
+        for column in columns {
+            if column.cells.is_empty() {
+                let path = &self.columns[column.column].spec.path;
+                return Err(Error::InvalidArgument(format!("column '{path}' of the item has no cells")));
+            }
+            for step in column.steps() {
+                self.check_cell(column.column, step)?;
+            }
+        }
+        let anchor = columns[0].start;
+        let mut spans: SpanKey = SmallVec::new();
+        let mut form: SmallVec<[FormColumn; 8]> = SmallVec::with_capacity(columns.len());
+        for column in columns {
+            let Column { group, within, .. } = &self.columns[column.column];
+            let first = column.steps().min().expect("an item column has cells") as u64;
+            let last = column.steps().max().expect("an item column has cells") as u64;
+            let part = spans.iter().position(|(other, ..)| other == group).unwrap_or_else(|| {
+                spans.push((*group, first, last));
+                spans.len() - 1
+            });
+            spans[part].1 = spans[part].1.min(first);
+            spans[part].2 = spans[part].2.max(last);
+            let shift = column.start as i64 - anchor as i64;
+            form.push(FormColumn {
+                column: column.column as u32,
+                part: part as u32,
+                within: *within as u32,
+                cells: shifted(&column.cells, shift as i32),
+                squeeze: column.squeeze,
+            });
+        }
+        let pattern = self.forms.intern(structure, &form, |column| &self.columns[column as usize].spec);
+        let (body, origin) = self.body(spans);
+        Ok(Item { body, pattern, anchor: (anchor - origin) as u32, episode: self.episode })
+    }
+
+    /// The chunks under the spans of steps, and the step that their positions count from.
+    fn body(&mut self, spans: SpanKey) -> (Body, u64) {
+        let groups = &self.groups;
+        // From steps to chunks: all items on the same chunks share one body.
+        let key: SpanKey = spans
+            .iter()
+            .map(|(group, first, last)| {
+                let link = |step| groups[*group].run.link(step).expect("the step's chunk is kept") as u64;
+                let (first, last) = (link(*first), link(*last));
+                (*group, groups[*group].run.get(first as usize).start, groups[*group].run.get(last as usize).start)
+            })
+            .collect();
+        if let [(group, first, last)] = key[..] {
+            if first == last {
+                let run = &groups[group].run;
+                let link = run.get(run.link(first).expect("the step's chunk is kept"));
+                return (Body::Chunk(Arc::clone(&link.chunk)), link.start);
+            }
+        }
+        if let Some((known, parts, origin)) = &self.span {
+            if *known == key {
+                return (Body::Span(Arc::clone(parts)), *origin);
+            }
+        }
+        let origin = key.iter().map(|(_, first, _)| *first).min().expect("an item has a part");
+        let parts = key.iter().map(|(group, first, last)| {
+            let run = &groups[*group].run;
+            let link = |start| run.link(start).expect("the step's chunk is kept");
+            run.part(link(*first), link(*last), origin)
+        });
+        let parts = Arc::new(parts.collect::<Vec<_>>());
+        self.span = Some((key, Arc::clone(&parts), origin));
+        (Body::Span(parts), origin)
+    }
+
+    /// Ends the episode and the step: what follows is another one. With `clear_buffers` the history begins anew;
+    /// without, items may still refer to what came before.
+    pub fn end_episode(&mut self, clear_buffers: bool) {
+        self.close_step();
+        self.episode = next_episode();
+        self.episode_start = self.step;
+        if clear_buffers {
+            self.base = self.step;
+            self.span = None;
+            for group in &mut self.groups {
+                group.run.seal();
+                group.run.clear();
+            }
+        }
+    }
+
+    /// Where the writer's chunks and items go.
+    pub fn sink(&self) -> &Arc<dyn Sink> {
+        &self.sink
+    }
+}
+
+fn shifted(cells: &item::Cells, by: i32) -> item::Cells {
+    match cells {
+        item::Cells::Range { start, step, len } => item::Cells::Range { start: start + by, step: *step, len: *len },
+        item::Cells::List(list) => item::Cells::List(list.iter().map(|cell| cell + by).collect()),
+    }
+}

@@ -1,0 +1,81 @@
+//! What a request for samples gets: one entry per draw in every vector.
+
+use crate::item::{Item, Key};
+
+/// A batch of draws, column by column, in the order in which they were made.
+#[derive(Clone, Debug, Default)]
+pub struct Draws {
+    /// The items' keys.
+    pub keys: Vec<Key>,
+    /// The items: they keep their chunks alive while the draws live.
+    pub items: Vec<Item>,
+    /// Probability of the draw at its time; 1 for deterministic selectors.
+    pub probabilities: Vec<f64>,
+    /// The priority as it was given.
+    pub priorities: Vec<f64>,
+    /// Items in the table at the draw, before any removal by it.
+    pub table_sizes: Vec<u64>,
+    /// How often the item was drawn, this draw included.
+    pub times_sampled: Vec<u32>,
+    /// Updates of the item's priority so far.
+    pub versions: Vec<u32>,
+    /// When the item was inserted: nanoseconds of the table's clock.
+    pub inserted_at: Vec<u64>,
+    /// The smallest probability of any item with a weight, after the last draw: weights normalised by table.
+    pub smallest_probability: Option<f64>,
+}
+
+impl Draws {
+    /// Room for `n` draws.
+    pub fn with_capacity(n: usize) -> Self {
+        Self {
+            keys: Vec::with_capacity(n),
+            items: Vec::with_capacity(n),
+            probabilities: Vec::with_capacity(n),
+            priorities: Vec::with_capacity(n),
+            table_sizes: Vec::with_capacity(n),
+            times_sampled: Vec::with_capacity(n),
+            versions: Vec::with_capacity(n),
+            inserted_at: Vec::with_capacity(n),
+            smallest_probability: None,
+        }
+    }
+
+    /// How many draws were made.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// True before the first draw.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Takes the draws behind the first `n` off, in order.
+    pub fn split_off(&mut self, n: usize) -> Draws {
+        Draws {
+            keys: self.keys.split_off(n),
+            items: self.items.split_off(n),
+            probabilities: self.probabilities.split_off(n),
+            priorities: self.priorities.split_off(n),
+            table_sizes: self.table_sizes.split_off(n),
+            times_sampled: self.times_sampled.split_off(n),
+            versions: self.versions.split_off(n),
+            inserted_at: self.inserted_at.split_off(n),
+            smallest_probability: self.smallest_probability,
+        }
+    }
+
+    /// Puts other draws behind these.
+    pub fn append(&mut self, mut other: Draws) {
+        self.keys.append(&mut other.keys);
+        self.items.append(&mut other.items);
+        self.probabilities.append(&mut other.probabilities);
+        self.priorities.append(&mut other.priorities);
+        self.table_sizes.append(&mut other.table_sizes);
+        self.times_sampled.append(&mut other.times_sampled);
+        self.versions.append(&mut other.versions);
+        self.inserted_at.append(&mut other.inserted_at);
+        self.smallest_probability = other.smallest_probability;
+    }
+}

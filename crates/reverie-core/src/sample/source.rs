@@ -1,0 +1,21 @@
+//! Where samples come from: the seam behind which a network may stand.
+
+use super::Draws;
+use crate::error::Result;
+use crate::table::Ticket;
+
+/// What is asked of a table.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SampleRequest {
+    /// How many draws.
+    pub num_samples: usize,
+    /// No item twice within this request (random selectors only); the draw's probability is still that of a
+    /// draw from the whole table, so that importance weights are approximate.
+    pub without_replacement: bool,
+}
+
+/// Gives draws. A batch of n is n single draws in sequence; a request keeps its place until it is full.
+pub trait Source: Send + Sync {
+    /// Enqueues a request; never blocks.
+    fn sample(&self, table: &str, request: SampleRequest) -> Result<Ticket<Draws>>;
+}

@@ -1,0 +1,222 @@
+//! What a table tells of itself: figures, and who waits for what.
+
+use super::limiter::{Counters, InsertBlock, SampleBlock};
+use super::options::TableOptions;
+use std::fmt;
+use std::time::Duration;
+
+/// Buckets of [`Stats::age_histogram`].
+pub const AGE_BUCKETS: usize = 48;
+
+/// Counts since the start or the last reset of a table.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    /// Items that the remover chose.
+    pub evicted: u64,
+    /// Present items that were sampled at least once.
+    pub sampled_present: u64,
+    /// Items that were sampled at least once, those that left included.
+    pub sampled_unique: u64,
+    /// Priorities that were set.
+    pub updated: u64,
+    /// Updates of items that are gone or were updated since.
+    pub stale_updates: u64,
+    /// Deletions of items that are gone.
+    pub stale_deletes: u64,
+    /// Present items that are an episode of their own.
+    pub single_steps: u64,
+    /// Episodes of which no item is left.
+    pub deleted_episodes: u64,
+    /// Draws by the age of the item in nanoseconds: bucket `b` counts ages in `[2^(b-1), 2^b)`, the first
+    /// age zero, the last everything older.
+    pub age_histogram: [u64; AGE_BUCKETS],
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self {
+            evicted: 0,
+            sampled_present: 0,
+            sampled_unique: 0,
+            updated: 0,
+            stale_updates: 0,
+            stale_deletes: 0,
+            single_steps: 0,
+            deleted_episodes: 0,
+            age_histogram: [0; AGE_BUCKETS],
+        }
+    }
+}
+
+/// Where the table's time went. Work is measured on one operation in 64 and scaled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Spent taking items in.
+    pub inserting: Duration,
+    /// Spent drawing.
+    pub sampling: Duration,
+    /// For how long at least one insert waited.
+    pub inserts_blocked: Duration,
+    /// For how long at least one sample waited.
+    pub samples_blocked: Duration,
+    /// Since the table was made.
+    pub alive: Duration,
+}
+
+/// A table's figures at one moment.
+#[derive(Clone, Debug)]
+pub struct TableInfo {
+    /// The configuration as it is now.
+    pub options: TableOptions,
+    /// The limiter's counters.
+    pub counters: Counters,
+    /// Number of items.
+    pub size: u64,
+    /// Bytes of chunks that the items hold alive, each chunk once.
+    pub bytes: u64,
+    /// Episodes of the present items.
+    pub num_episodes: u64,
+    /// The other counts.
+    pub stats: Stats,
+    /// Where the time went.
+    pub times: Times,
+    /// Inserts that wait.
+    pub pending_inserts: u64,
+    /// Draws that wait.
+    pub pending_samples: u64,
+    /// The largest priority of a present item, 1 without items.
+    pub max_priority: f64,
+}
+
+/// Why an insert waits.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InsertReason {
+    /// The rate limiter.
+    Limiter(InsertBlock),
+    /// The server holds as many bytes as it may.
+    Bytes {
+        /// Bytes held.
+        held: u64,
+        /// Bytes allowed.
+        budget: u64,
+    },
+    /// It stands behind others in the queue and nothing else holds it.
+    Turn,
+}
+
+/// Why a sample waits.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SampleReason {
+    /// The rate limiter.
+    Limiter(SampleBlock),
+    /// There are too few items that the request did not get already (without replacement).
+    TooFewItems {
+        /// Items in the table.
+        size: u64,
+    },
+    /// It stands behind others in the queue and nothing else holds it.
+    Turn,
+}
+
+/// One request that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// For how long it has waited.
+    pub since: Duration,
+    /// Items or draws that it asked for.
+    pub wanted: u64,
+    /// How many of them are done.
+    pub done: u64,
+}
+
+/// Who waits at a table, since when, for what, and what would free them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Why {
+    /// The table.
+    pub table: String,
+    /// Number of items.
+    pub size: u64,
+    /// Its bound.
+    pub max_size: u64,
+    /// The limiter's counters.
+    pub counters: Counters,
+    /// Inserts, in order of arrival.
+    pub inserts: Vec<Waiting>,
+    /// Samples, in order of arrival.
+    pub samples: Vec<Waiting>,
+    /// What holds a single insert back now; `None` where one could go on.
+    pub insert_reason: Option<InsertReason>,
+    /// What holds a single draw back now; `None` where one could go on.
+    pub sample_reason: Option<SampleReason>,
+    /// Both sides are held back, and nothing that is asked for now can change it.
+    pub stuck: bool,
+}
+
+impl fmt::Display for InsertReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InsertReason::Limiter(block) => block.fmt(f),
+            InsertReason::Bytes { held, budget } => {
+                write!(
+                    f,
+                    "the server holds {held} of {budget} bytes (max_bytes); samples that consume items, deletes or a larger max_bytes free it"
+                )
+            }
+            InsertReason::Turn => f.write_str("others are before it in the queue"),
+        }
+    }
+}
+
+impl fmt::Display for SampleReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SampleReason::Limiter(block) => block.fmt(f),
+            SampleReason::TooFewItems { size } => {
+                write!(
+                    f,
+                    "without replacement, all {size} items of the table are in the batch already; more inserts free it"
+                )
+            }
+            SampleReason::Turn => f.write_str("others are before it in the queue"),
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counters { inserts, samples, deletes } = self.counters;
+        write!(
+            f,
+            "table '{}': {} of {} items, {inserts} inserts, {samples} samples, {deletes} deletes.",
+            self.table, self.size, self.max_size
+        )?;
+        let queue =
+            |f: &mut fmt::Formatter<'_>, name: &str, queue: &[Waiting], reason: Option<&dyn fmt::Display>| match (
+                queue.first(),
+                reason,
+            ) {
+                (Some(first), reason) => {
+                    write!(
+                        f,
+                        " {} {name} waiting, the first for {:.1} s with {} of {} done",
+                        queue.len(),
+                        first.since.as_secs_f64(),
+                        first.done,
+                        first.wanted
+                    )?;
+                    reason.map_or(Ok(()), |reason| write!(f, ": {reason}"))?;
+                    f.write_str(".")
+                }
+                (None, Some(reason)) => write!(f, " no {name} waiting; one would: {reason}."),
+                (None, None) => write!(f, " {name} can go on."),
+            };
+        queue(f, "inserts", &self.inserts, self.insert_reason.as_ref().map(|reason| reason as &dyn fmt::Display))?;
+        queue(f, "samples", &self.samples, self.sample_reason.as_ref().map(|reason| reason as &dyn fmt::Display))?;
+        if self.stuck {
+            f.write_str(
+                " Both sides are held back for ever: only a delete, a reset or other limits (configure) change this.",
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! What a table is told at its construction.
+
+use super::limiter::Limiter;
+use super::selector::SelectorOptions;
+use crate::chunk::Compression;
+use crate::error::{Error, Result};
+use crate::item::{Key, Pattern};
+use crate::spec::{ColumnSignature, Signature};
+
+/// A table's configuration. Immutable but for what [`Change`] names.
+#[derive(Clone, Debug)]
+pub struct TableOptions {
+    /// Unique on its server, not empty.
+    pub name: String,
+    /// Chooses what is sampled.
+    pub sampler: SelectorOptions,
+    /// Chooses what leaves when the table is over its size.
+    pub remover: SelectorOptions,
+    /// Items that the table holds at most.
+    pub max_size: u64,
+    /// Who may go on.
+    pub limiter: Limiter,
+    /// An item leaves after it was sampled this often; 0 for no limit.
+    pub max_times_sampled: u32,
+    /// What every item must look like.
+    pub signature: Option<Signature>,
+    /// Bytes of chunks that the table's items may hold alive; beyond, the remover is asked.
+    pub max_bytes: Option<u64>,
+    /// How chunks written for this table are stored.
+    pub compression: Compression,
+    /// The shard that the table's keys name, below 64.
+    pub shard: u8,
+    /// Fixes the random draws; the caller takes it from the system where the user gave none.
+    pub sampler_seed: u64,
+    /// The same for the remover.
+    pub remover_seed: u64,
+}
+
+/// What can be changed while a table runs; `None` leaves as it is.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    /// See [`TableOptions::max_size`]; smaller evicts through the remover at once.
+    pub max_size: Option<u64>,
+    /// See [`TableOptions::limiter`].
+    pub limiter: Option<Limiter>,
+    /// See [`TableOptions::max_times_sampled`].
+    pub max_times_sampled: Option<u32>,
+}
+
+impl TableOptions {
+    /// Refuses what can never work.
+    pub fn validate(&self) -> Result<()> {
+        let refuse = |reason: String| Err(Error::InvalidArgument(reason));
+        if self.name.is_empty() {
+            return refuse("a table's name must not be empty".to_owned());
+        }
+        if self.max_size == 0 || self.max_size > (Key::MAX_SLOTS / 2) as u64 {
+            return refuse(format!(
+                "table '{}': max_size must be between 1 and {}, got {}",
+                self.name,
+                Key::MAX_SLOTS / 2,
+                self.max_size
+            ));
+        }
+        if self.max_bytes == Some(0) {
+            return refuse(format!("table '{}': max_bytes must be at least 1", self.name));
+        }
+        if u32::from(self.shard) >= 1 << Key::SHARD_BITS {
+            return refuse(format!("table '{}': the shard must be below 64, got {}", self.name, self.shard));
+        }
+        self.sampler.validate()?;
+        self.remover.validate()?;
+        match self.limiter.impossible(self.max_size) {
+            Some(reason) => refuse(format!("table '{}': {reason}", self.name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Checks the form of an item against what the table promised: dtype, rank and sizes of every column.
+pub fn check_pattern(signature: &Signature, pattern: &Pattern) -> Result<()> {
+    if signature.columns.len() != pattern.columns.len() {
+        let paths = |all: &mut dyn Iterator<Item = &String>| all.cloned().collect::<Vec<_>>().join(", ");
+        return Err(Error::Signature {
+            path: String::new(),
+            got: format!(
+                "{} columns ({})",
+                pattern.columns.len(),
+                paths(&mut pattern.columns.iter().map(|c| &c.spec.path))
+            ),
+            want: format!("{} ({})", signature.columns.len(), paths(&mut signature.columns.iter().map(|c| &c.path))),
+        });
+    }
+    for (want, got) in signature.columns.iter().zip(&pattern.columns) {
+        if want.path != got.spec.path {
+            return Err(Error::Signature {
+                path: want.path.clone(),
+                got: format!("a column '{}' in its place", got.spec.path),
+                want: format!("'{}'", want.path),
+            });
+        }
+        let mut shape: Vec<usize> = got.spec.shape.clone();
+        if !got.squeeze {
+            shape.insert(usize::from(got.stack_axis).min(shape.len()), got.cells.len());
+        }
+        // A step inserted alone may be described with its time axis or without.
+        let per_step = pattern.timestep.then(|| [&[1], shape.as_slice()].concat());
+        let fits = |shape: &[usize]| fits(want, shape);
+        if want.dtype != got.spec.dtype || !(fits(&shape) || per_step.as_deref().is_some_and(fits)) {
+            return Err(Error::Signature {
+                path: want.path.clone(),
+                got: format!("{} {:?}", got.spec.dtype, shape),
+                want: format!("{} {}", want.dtype, open_shape(&want.shape)),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn fits(want: &ColumnSignature, shape: &[usize]) -> bool {
+    want.shape.len() == shape.len() && want.shape.iter().zip(shape).all(|(want, got)| want.is_none_or(|n| n == *got))
+}
+
+fn open_shape(shape: &[Option<usize>]) -> String {
+    let sizes: Vec<String> = shape.iter().map(|size| size.map_or("any".to_owned(), |n| n.to_string())).collect();
+    format!("[{}]", sizes.join(", "))
+}

@@ -1,0 +1,511 @@
+//! One table shared by many: the one lock, the two queues of waiting requests, and the completions.
+//!
+//! The lock is held for decisions: a batch of draws, a group of inserts. Bytes are copied, items dropped and
+//! waiters woken after it is released.
+
+use super::info::{InsertReason, SampleReason, TableInfo, Times, Waiting, Why};
+use super::options::{Change, TableOptions};
+use super::slots::Cut;
+use super::table::{Dropped, Table, Updated};
+use super::tables::Budget;
+use super::ticket::{Cell, Keys, Ticket};
+use crate::chunk::Compression;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::item::Item;
+use crate::sample::{Draws, SampleRequest};
+use crate::sync::{Arc, Mutex, lock};
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The priority that a new item gets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Priority {
+    /// As given.
+    Value(f64),
+    /// The largest of the items that are in the table at that moment, 1 where there is none.
+    Max,
+}
+
+/// Items on their way into a table.
+pub type Inserts = SmallVec<[(Item, Priority); 1]>;
+
+/// A table behind its lock.
+pub struct SharedTable {
+    name: String,
+    clock: Arc<dyn Clock>,
+    budget: Option<Arc<Budget>>,
+    /// Guards the table and both queues. Under it: decisions. Never under it: copying or decoding bytes,
+    /// waiting, waking, dropping items, taking any other lock.
+    state: Mutex<State>,
+}
+
+struct State {
+    table: Table,
+    inserts: VecDeque<PendingInsert>,
+    samples: VecDeque<PendingSample>,
+    next_id: u64,
+    incarnations: Xoshiro256PlusPlus,
+    closed: bool,
+    times: Times,
+    /// Since when each queue has not been empty.
+    inserts_since: Option<Duration>,
+    samples_since: Option<Duration>,
+    created: Duration,
+    operations: u32,
+}
+
+/// One operation in this many is timed, and counted this often: a clock costs as much as an insert.
+const MEASURED_EVERY: u32 = 64;
+
+struct PendingInsert {
+    id: u64,
+    items: std::iter::Fuse<smallvec::IntoIter<[(Item, Priority); 1]>>,
+    next: Option<(Item, Priority)>,
+    keys: Keys,
+    since: Duration,
+    cell: Arc<Cell<Keys>>,
+}
+
+struct PendingSample {
+    id: u64,
+    request: SampleRequest,
+    draws: Draws,
+    since: Duration,
+    cell: Arc<Cell<Draws>>,
+}
+
+/// What is left to do once the lock is released: tell the waiters, drop what left the table.
+#[derive(Default)]
+struct After {
+    keys: SmallVec<[(Arc<Cell<Keys>>, Result<Keys>); 1]>,
+    draws: SmallVec<[(Arc<Cell<Draws>>, Result<Draws>); 1]>,
+    items: Dropped,
+    pages: Vec<Cut>,
+}
+
+impl After {
+    fn run(self) {
+        let Self { keys, draws, items, pages } = self;
+        keys.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
+        draws.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
+        drop((items, pages));
+    }
+}
+
+impl SharedTable {
+    /// An empty table. `seed` is random, or fixed in tests: keys of different incarnations differ by it.
+    pub fn new(options: TableOptions, clock: Arc<dyn Clock>, seed: u64) -> Result<Arc<Self>> {
+        Self::with_budget(options, clock, seed, None)
+    }
+
+    pub(super) fn with_budget(
+        options: TableOptions,
+        clock: Arc<dyn Clock>,
+        seed: u64,
+        budget: Option<Arc<Budget>>,
+    ) -> Result<Arc<Self>> {
+        let mut incarnations = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let name = options.name.clone();
+        let table = Table::new(options, incarnations.next_u64())?;
+        let state = State {
+            table,
+            inserts: VecDeque::new(),
+            samples: VecDeque::new(),
+            next_id: 0,
+            incarnations,
+            closed: false,
+            times: Times::default(),
+            inserts_since: None,
+            samples_since: None,
+            created: clock.now(),
+            operations: 0,
+        };
+        Ok(Arc::new(Self { name, clock, budget, state: Mutex::new(state) }))
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes the lock for one decision, serves whoever can go on after it, and finishes outside.
+    fn decide<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> R {
+        let now = self.clock.now();
+        let mut after = After::default();
+        let result = {
+            let mut state = lock(&self.state);
+            let result = decision(&mut state, now);
+            state.serve(now, self.budget.as_deref(), &mut after);
+            state.note_blocked(now);
+            if state.table.has_dropped() {
+                (after.items, after.pages) = state.table.take_dropped();
+            }
+            result
+        };
+        let freed = !after.items.is_empty() || !after.pages.is_empty();
+        after.run();
+        if freed {
+            if let Some(budget) = &self.budget {
+                budget.freed();
+            }
+        }
+        result
+    }
+
+    /// Enqueues items, in order, as one request. Each is admitted on its own by the limiter; the ticket is done
+    /// when all are in the table. Never blocks. An item that the table can never take refuses the request, and
+    /// none of its items goes in.
+    pub fn insert(self: &Arc<Self>, items: Inserts) -> Result<Ticket<Keys>> {
+        if let Some(budget) = &self.budget {
+            budget.refuse_hopeless(self)?;
+        }
+        self.decide(|state, now| {
+            state.open(&self.name)?;
+            for (item, priority) in &items {
+                let value = if let Priority::Value(value) = priority { *value } else { 0.0 };
+                state.table.check(item, value)?;
+            }
+            let mut items = items.into_iter().fuse();
+            let mut keys = Keys::new();
+            let next = match state.inserts.is_empty() {
+                true => {
+                    let started = state.measured().then(|| self.clock.now());
+                    let next = state.admit(&mut items, &mut keys, None, now, self.budget.as_deref());
+                    if let Some(started) = started {
+                        state.times.inserting += (self.clock.now() - started) * MEASURED_EVERY;
+                    }
+                    next
+                }
+                false => items.next(),
+            };
+            if next.is_none() {
+                return Ok(Ticket::done(Ok(keys)));
+            }
+            let (id, cell) = (state.take_id(), Cell::new());
+            state.inserts.push_back(PendingInsert { id, items, next, keys, since: now, cell: Arc::clone(&cell) });
+            Ok(Ticket::waiting(Arc::clone(self), id, cell, false))
+        })
+    }
+
+    /// Enqueues a request for draws; never blocks. The ticket is done when all of them are made.
+    pub fn sample(self: &Arc<Self>, request: SampleRequest) -> Result<Ticket<Draws>> {
+        let draws = Draws::with_capacity(request.num_samples);
+        self.decide(|state, now| {
+            state.open(&self.name)?;
+            let mut draws = draws;
+            if state.samples.is_empty() {
+                let started = state.measured().then(|| self.clock.now());
+                state.fill(&request, &mut draws, now)?;
+                if let Some(started) = started {
+                    state.times.sampling += (self.clock.now() - started) * MEASURED_EVERY;
+                }
+            }
+            if draws.len() == request.num_samples {
+                return Ok(Ticket::done(Ok(draws)));
+            }
+            let (id, cell) = (state.take_id(), Cell::new());
+            state.samples.push_back(PendingSample { id, request, draws, since: now, cell: Arc::clone(&cell) });
+            Ok(Ticket::waiting(Arc::clone(self), id, cell, true))
+        })
+    }
+
+    /// Sets priorities; see [`Table::update`]. All slices have one length.
+    pub fn update(&self, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<Updated> {
+        if keys.len() != priorities.len() || if_version.is_some_and(|versions| versions.len() != keys.len()) {
+            return Err(Error::InvalidArgument(format!(
+                "table '{}': keys, priorities and versions must have one length, got {}, {} and {}",
+                self.name,
+                keys.len(),
+                priorities.len(),
+                if_version.map_or("none".to_owned(), |versions| versions.len().to_string())
+            )));
+        }
+        self.decide(|state, _| {
+            state.open(&self.name)?;
+            state.table.update(keys, priorities, if_version)
+        })
+    }
+
+    /// Deletes items, and then sets priorities, as one decision.
+    pub fn mutate(&self, updates: (&[i64], &[f64]), deletes: &[i64]) -> Result<(Updated, Updated)> {
+        self.decide(|state, _| {
+            state.open(&self.name)?;
+            // Refused priorities must refuse the whole call, so they are tried on no key first.
+            state.table.update(&[], updates.1, None)?;
+            let deleted = state.table.delete(deletes);
+            Ok((state.table.update(updates.0, updates.1, None)?, deleted))
+        })
+    }
+
+    /// Deletes items; unknown keys are counted and ignored.
+    pub fn delete(&self, keys: &[i64]) -> Result<Updated> {
+        self.decide(|state, _| {
+            state.open(&self.name)?;
+            Ok(state.table.delete(keys))
+        })
+    }
+
+    /// Looks items up; nothing is counted as sampled.
+    pub fn get(&self, keys: &[i64]) -> Result<Draws> {
+        let state = lock(&self.state);
+        state.open(&self.name)?;
+        state.table.get(keys)
+    }
+
+    /// Drops all items and starts counting anew; waiting requests keep their places.
+    pub fn reset(&self) -> Result<()> {
+        self.decide(|state, _| {
+            state.open(&self.name)?;
+            let incarnation = state.incarnations.next_u64();
+            state.table.reset(incarnation);
+            Ok(())
+        })
+    }
+
+    /// Changes limits while running; waiting requests are served by the new ones.
+    pub fn configure(&self, change: Change) -> Result<()> {
+        self.decide(|state, _| {
+            state.open(&self.name)?;
+            state.table.configure(change)
+        })
+    }
+
+    /// Ends every waiting request, and refuses those to come. Idempotent.
+    pub fn close(&self) {
+        let mut after = After::default();
+        {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            let closed = || Error::Closed { name: self.name.clone() };
+            after.keys.extend(state.inserts.drain(..).map(|pending| (pending.cell, Err(closed()))));
+            after.draws.extend(state.samples.drain(..).map(|pending| (pending.cell, Err(closed()))));
+        }
+        after.run();
+    }
+
+    /// True when the limiter would let `n` more draws go on now.
+    pub fn can_sample(&self, n: u64) -> bool {
+        let state = lock(&self.state);
+        state.samples.is_empty() && state.table.limiter().can_sample(state.table.counters(), n)
+    }
+
+    /// True when the limiter would let `n` more inserts go on now.
+    pub fn can_insert(&self, n: u64) -> bool {
+        let state = lock(&self.state);
+        state.inserts.is_empty() && state.table.limiter().can_insert(state.table.counters(), n)
+    }
+
+    /// A consistent cut of the items; the table goes on at once.
+    pub fn cut(&self) -> Cut {
+        lock(&self.state).table.cut()
+    }
+
+    /// The figures.
+    pub fn info(&self) -> TableInfo {
+        let now = self.clock.now();
+        let state = lock(&self.state);
+        let table = &state.table;
+        let mut times = state.times;
+        times.alive = now.saturating_sub(state.created);
+        times.inserts_blocked += state.inserts_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        times.samples_blocked += state.samples_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        TableInfo {
+            options: table.options().clone(),
+            counters: *table.counters(),
+            size: table.len() as u64,
+            bytes: table.bytes(),
+            num_episodes: table.num_episodes(),
+            stats: table.stats().clone(),
+            times,
+            pending_inserts: state.inserts.iter().map(PendingInsert::left).sum(),
+            pending_samples: state.samples.iter().map(|p| (p.request.num_samples - p.draws.len()) as u64).sum(),
+            max_priority: table.max_priority(),
+        }
+    }
+
+    /// Who waits, since when, for what, and what would free them.
+    pub fn why(&self) -> Why {
+        let now = self.clock.now();
+        let state = lock(&self.state);
+        let (table, limiter) = (&state.table, state.table.limiter());
+        let counters = *table.counters();
+        let waiting =
+            |since: Duration, wanted: u64, done: u64| Waiting { since: now.saturating_sub(since), wanted, done };
+        let bytes = self.budget.as_deref().and_then(|budget| budget.blocks(table));
+        let insert_reason = match (limiter.blocked_insert(&counters), bytes) {
+            (Some(block), _) => Some(InsertReason::Limiter(block)),
+            (None, Some((held, budget))) => Some(InsertReason::Bytes { held, budget }),
+            (None, None) => (!state.inserts.is_empty()).then_some(InsertReason::Turn),
+        };
+        let sample_reason = match limiter.blocked_sample(&counters) {
+            Some(block) => Some(SampleReason::Limiter(block)),
+            None => state.samples.front().map(|first| match first.request.without_replacement {
+                true => SampleReason::TooFewItems { size: table.len() as u64 },
+                false => SampleReason::Turn,
+            }),
+        };
+        Why {
+            table: self.name.clone(),
+            size: table.len() as u64,
+            max_size: table.options().max_size,
+            counters,
+            inserts: state
+                .inserts
+                .iter()
+                .map(|p| waiting(p.since, p.keys.len() as u64 + p.left(), p.keys.len() as u64))
+                .collect(),
+            samples: state
+                .samples
+                .iter()
+                .map(|p| waiting(p.since, p.request.num_samples as u64, p.draws.len() as u64))
+                .collect(),
+            stuck: limiter.blocked_insert(&counters).is_some() && limiter.blocked_sample(&counters).is_some(),
+            insert_reason,
+            sample_reason,
+        }
+    }
+
+    /// Serves waiting inserts after bytes were freed where the table does not see it: at another table, or by
+    /// a reader that let go of its draws.
+    pub(super) fn retry(&self) {
+        if self.budget.is_some() && !lock(&self.state).inserts.is_empty() {
+            self.decide(|_, _| ());
+        }
+    }
+
+    /// How chunks written for this table are stored.
+    pub fn compression(&self) -> Compression {
+        lock(&self.state).table.options().compression
+    }
+
+    /// True when sampling this table frees bytes: its items leave after a number of draws.
+    pub(super) fn consumes(&self) -> bool {
+        let state = lock(&self.state);
+        state.table.options().max_times_sampled > 0 && !state.table.is_empty()
+    }
+
+    /// True when the next insert makes room for itself.
+    pub(super) fn is_full(&self) -> bool {
+        lock(&self.state).table.is_full()
+    }
+
+    pub(super) fn withdraw_insert(&self, id: u64) -> Option<Keys> {
+        self.decide(|state, _| {
+            let index = state.inserts.iter().position(|pending| pending.id == id)?;
+            state.inserts.remove(index).map(|pending| pending.keys)
+        })
+    }
+
+    pub(super) fn withdraw_sample(&self, id: u64) -> Option<Draws> {
+        self.decide(|state, _| {
+            let index = state.samples.iter().position(|pending| pending.id == id)?;
+            state.samples.remove(index).map(|pending| pending.draws)
+        })
+    }
+}
+
+impl PendingInsert {
+    fn left(&self) -> u64 {
+        self.items.len() as u64 + u64::from(self.next.is_some())
+    }
+}
+
+impl State {
+    fn open(&self, name: &str) -> Result<()> {
+        if self.closed { Err(Error::Closed { name: name.to_owned() }) } else { Ok(()) }
+    }
+
+    fn note_blocked(&mut self, now: Duration) {
+        let note = |since: &mut Option<Duration>, waits: bool, total: &mut Duration| match (*since, waits) {
+            (None, true) => *since = Some(now),
+            (Some(start), false) => {
+                *total += now.saturating_sub(start);
+                *since = None;
+            }
+            _ => {}
+        };
+        note(&mut self.inserts_since, !self.inserts.is_empty(), &mut self.times.inserts_blocked);
+        note(&mut self.samples_since, !self.samples.is_empty(), &mut self.times.samples_blocked);
+    }
+
+    fn measured(&mut self) -> bool {
+        self.operations = self.operations.wrapping_add(1);
+        self.operations % MEASURED_EVERY == 0
+    }
+
+    fn take_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Lets items in until one is held back, which is returned.
+    fn admit(
+        &mut self,
+        items: &mut impl Iterator<Item = (Item, Priority)>,
+        keys: &mut Keys,
+        first: Option<(Item, Priority)>,
+        now: Duration,
+        budget: Option<&Budget>,
+    ) -> Option<(Item, Priority)> {
+        let mut next = first.or_else(|| items.next());
+        while let Some((item, priority)) = next {
+            if !self.table.can_insert() || budget.is_some_and(|budget| budget.blocks(&self.table).is_some()) {
+                return Some((item, priority));
+            }
+            let value = match priority {
+                Priority::Value(value) => value,
+                Priority::Max => self.table.max_priority(),
+            };
+            keys.push(self.table.insert(item, value, now.as_nanos() as u64));
+            next = items.next();
+        }
+        None
+    }
+
+    /// Makes draws for a request, as many as are allowed now.
+    fn fill(&mut self, request: &SampleRequest, draws: &mut Draws, now: Duration) -> Result<usize> {
+        let wanted = request.num_samples - draws.len();
+        let now = now.as_nanos() as u64;
+        match request.without_replacement {
+            false => Ok(self.table.draw(wanted, now, draws)),
+            true => self.table.draw_distinct(wanted, now, draws),
+        }
+    }
+
+    /// Serves the heads of both queues until neither can go on: an insert may free a sample and the other way.
+    fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) {
+        loop {
+            let mut progress = false;
+            while let Some(mut head) = self.inserts.pop_front() {
+                let before = head.keys.len();
+                head.next = match head.next.take() {
+                    None => None,
+                    first => self.admit(&mut head.items, &mut head.keys, first, now, budget),
+                };
+                progress |= head.keys.len() > before;
+                if head.next.is_some() {
+                    self.inserts.push_front(head);
+                    break;
+                }
+                after.keys.push((head.cell, Ok(head.keys)));
+            }
+            while let Some(mut head) = self.samples.pop_front() {
+                let before = head.draws.len();
+                let outcome = self.fill(&head.request, &mut head.draws, now);
+                progress |= head.draws.len() > before;
+                if outcome.is_ok() && head.draws.len() < head.request.num_samples {
+                    self.samples.push_front(head);
+                    break;
+                }
+                after.draws.push((head.cell, outcome.map(|_| head.draws)));
+            }
+            if !progress || (self.inserts.is_empty() && self.samples.is_empty()) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! The state machine of one table: it decides, and has no lock, no clock and no waiting.
+
+use super::info::{AGE_BUCKETS, Stats};
+use super::limiter::{Counters, Limiter};
+use super::options::{Change, TableOptions, check_pattern};
+use super::selector::{AnySelector, Pick, Selector};
+use super::slots::{Cut, Slots};
+use crate::chunk::Account;
+use crate::error::{Error, Result};
+use crate::item::{Item, Key, Pattern};
+use crate::prefetch::prefetch;
+use crate::sample::Draws;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Items that left; an insert into a full table drops one, and allocates nothing for it.
+pub type Dropped = SmallVec<[Item; 2]>;
+
+/// What a batch of changes came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Updated {
+    /// Keys whose item was there, and was changed.
+    pub applied: u64,
+    /// Keys that were ignored: the item is gone, or was updated since the version that was named.
+    pub stale: u64,
+}
+
+/// A table. Every method is a decision; whatever leaves the table is put into [`Table::take_dropped`], to be
+/// dropped by the caller where no lock is held.
+#[derive(Debug)]
+pub struct Table {
+    options: TableOptions,
+    /// What the items' chunks are charged to, each chunk once.
+    account: Arc<Account>,
+    counters: Counters,
+    slots: Slots,
+    sampler: AnySelector,
+    remover: AnySelector,
+    order: u64,
+    episodes: HashMap<u32, u32>,
+    stats: Stats,
+    dropped: Dropped,
+    dropped_pages: Vec<Cut>,
+    /// The last form that fitted the signature: items of one writer share it.
+    accepted: Option<Arc<Pattern>>,
+    picks: Vec<Pick>,
+}
+
+impl Table {
+    /// An empty table. `incarnation` is random, so that keys of an earlier table are recognised.
+    pub fn new(options: TableOptions, incarnation: u64) -> Result<Self> {
+        options.validate()?;
+        Ok(Self {
+            account: Arc::new(Account::new()),
+            counters: Counters::default(),
+            slots: Slots::new(options.shard, incarnation as u32),
+            sampler: AnySelector::new(&options.sampler, options.sampler_seed),
+            remover: AnySelector::new(&options.remover, options.remover_seed),
+            order: 0,
+            episodes: HashMap::new(),
+            stats: Stats::default(),
+            dropped: Dropped::new(),
+            dropped_pages: Vec::new(),
+            accepted: None,
+            picks: Vec::new(),
+            options,
+        })
+    }
+
+    /// The configuration as it is now.
+    pub fn options(&self) -> &TableOptions {
+        &self.options
+    }
+
+    /// The limiter's counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The limiter as it is now.
+    pub fn limiter(&self) -> &Limiter {
+        &self.options.limiter
+    }
+
+    /// Number of items.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// True without items.
+    pub fn is_empty(&self) -> bool {
+        self.slots.len() == 0
+    }
+
+    /// True when an insert evicts an item.
+    pub fn is_full(&self) -> bool {
+        self.len() as u64 >= self.options.max_size
+    }
+
+    /// Bytes of the chunks that the items hold alive, each chunk once.
+    pub fn bytes(&self) -> u64 {
+        self.account.bytes()
+    }
+
+    /// Counts since the start or the last reset.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Episodes that the present items begin in.
+    pub fn num_episodes(&self) -> u64 {
+        self.episodes.len() as u64 + self.stats.single_steps
+    }
+
+    /// What left the table since the last call; to be dropped outside the lock.
+    pub fn take_dropped(&mut self) -> (Dropped, Vec<Cut>) {
+        (std::mem::take(&mut self.dropped), std::mem::take(&mut self.dropped_pages))
+    }
+
+    /// True when something waits to be dropped.
+    pub fn has_dropped(&self) -> bool {
+        !self.dropped.is_empty() || !self.dropped_pages.is_empty()
+    }
+
+    /// Refuses an item that this table can never take: its priority, its form, its size.
+    pub fn check(&mut self, item: &Item, priority: f64) -> Result<()> {
+        self.check_priority(priority)?;
+        if let Some(signature) = &self.options.signature {
+            if !self.accepted.as_ref().is_some_and(|accepted| Arc::ptr_eq(accepted, &item.pattern)) {
+                check_pattern(signature, &item.pattern)?;
+                self.accepted = Some(Arc::clone(&item.pattern));
+            }
+        }
+        if let Some(budget) = self.options.max_bytes {
+            let needed = item.chunks().map(|chunk| chunk.size_bytes()).sum();
+            if needed > budget {
+                return Err(Error::ResourceExhausted {
+                    what: format!("an item of table '{}'", self.options.name),
+                    needed,
+                    budget,
+                    hint: "raise the table's max_bytes, or write shorter chunks or smaller steps".to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_priority(&self, priority: f64) -> Result<()> {
+        let refuse = |error| match error {
+            Error::InvalidArgument(reason) => {
+                Error::InvalidArgument(format!("table '{}': {reason}", self.options.name))
+            }
+            other => other,
+        };
+        self.sampler.check(priority).and_then(|()| self.remover.check(priority)).map_err(refuse)
+    }
+
+    /// The largest priority of the present items; 1 while there is none.
+    pub fn max_priority(&self) -> f64 {
+        if self.is_empty() {
+            return 1.0;
+        }
+        let known = self.sampler.max_slot().or_else(|| self.remover.max_slot());
+        known
+            .map(|slot| self.slots.slot(slot).priority)
+            .unwrap_or_else(|| self.slots.iter().map(|(_, slot)| slot.priority).fold(f64::NEG_INFINITY, f64::max))
+    }
+
+    /// True when the limiter lets one more item in.
+    pub fn can_insert(&self) -> bool {
+        self.options.limiter.can_insert(&self.counters, 1)
+    }
+
+    /// Takes the item in, then removes until the table is within its bounds (the newcomer may go).
+    /// The limiter must have allowed it, and [`Table::check`] accepted it.
+    pub fn insert(&mut self, item: Item, priority: f64, now: u64) -> Key {
+        self.hold(&item);
+        self.order += 1;
+        let slot = self.slots.insert(item, priority, now, self.order);
+        self.sampler.insert(slot, priority);
+        self.remover.insert(slot, priority);
+        self.counters.inserts += 1;
+        let key = self.slots.key(slot);
+        self.evict();
+        key
+    }
+
+    fn evict(&mut self) {
+        let budget = self.options.max_bytes.unwrap_or(u64::MAX);
+        while self.slots.len() as u64 > self.options.max_size || self.account.bytes() > budget {
+            let Some(pick) = self.remover.draw() else { break };
+            self.remove(pick.slot);
+            self.stats.evicted += 1;
+        }
+    }
+
+    fn remove(&mut self, slot: u32) {
+        if self.slots.slot(slot).times_sampled > 0 {
+            self.stats.sampled_present -= 1;
+        }
+        self.sampler.remove(slot);
+        self.remover.remove(slot);
+        let item = self.slots.remove(slot);
+        self.release(&item);
+        self.counters.deletes += 1;
+        self.dropped.push(item);
+    }
+
+    fn hold(&mut self, item: &Item) {
+        for chunk in item.chunks() {
+            chunk.table_ref(&self.account);
+        }
+        match item.episode {
+            0 => self.stats.single_steps += 1,
+            episode => *self.episodes.entry(episode).or_insert(0) += 1,
+        }
+    }
+
+    fn release(&mut self, item: &Item) {
+        for chunk in item.chunks() {
+            chunk.table_unref(&self.account);
+        }
+        if item.episode == 0 {
+            self.stats.single_steps -= 1;
+            self.stats.deleted_episodes += 1;
+        } else if let Some(count) = self.episodes.get_mut(&item.episode) {
+            *count -= 1;
+            if *count == 0 {
+                self.episodes.remove(&item.episode);
+                self.stats.deleted_episodes += 1;
+            }
+        }
+    }
+
+    /// How many of `wanted` single draws in sequence the limiter allows now.
+    fn allowed(&self, wanted: usize) -> usize {
+        let limiter = &self.options.limiter;
+        if limiter.can_sample(&self.counters, wanted as u64) {
+            return wanted;
+        }
+        (1..=wanted).take_while(|n| limiter.can_sample(&self.counters, *n as u64)).count()
+    }
+
+    /// Draws up to `wanted` items, as many as the limiter allows: the same as that many single draws in a row.
+    /// Returns how many were made.
+    pub fn draw(&mut self, wanted: usize, now: u64, into: &mut Draws) -> usize {
+        let made = if self.options.max_times_sampled == 0 {
+            let allowed = if self.is_empty() { 0 } else { self.allowed(wanted) };
+            let mut picks = std::mem::take(&mut self.picks);
+            picks.clear();
+            self.sampler.draw_many(allowed, &mut picks);
+            self.deliver(&picks, now, into);
+            self.picks = picks;
+            allowed
+        } else {
+            let mut made = 0;
+            while made < wanted && self.options.limiter.can_sample(&self.counters, 1) {
+                let Some(pick) = self.sampler.draw() else { break };
+                self.deliver(&[pick], now, into);
+                if self.is_used_up(pick.slot) {
+                    self.remove(pick.slot);
+                }
+                made += 1;
+            }
+            made
+        };
+        into.smallest_probability = self.sampler.smallest_probability();
+        made
+    }
+
+    /// The same, no item twice among the draws in `into` and these. Fewer than `wanted` also where the table
+    /// has no other items.
+    pub fn draw_distinct(&mut self, wanted: usize, now: u64, into: &mut Draws) -> Result<usize> {
+        if self.options.sampler.is_deterministic() {
+            return Err(Error::InvalidArgument(format!(
+                "table '{}': sampling without replacement needs a random sampler, this one is {}",
+                self.options.name, self.options.sampler
+            )));
+        }
+        let mass = self.sampler.mass();
+        // Items already drawn leave the sampler while the request is served: what is left is drawn as usual.
+        let mut out: Vec<u32> = into.keys.iter().filter_map(|key| self.slots.find(*key)).collect();
+        out.iter().for_each(|slot| self.sampler.remove(*slot));
+        let mut made = 0;
+        while made < wanted && self.options.limiter.can_sample(&self.counters, 1) {
+            let left = self.sampler.mass();
+            let Some(pick) = self.sampler.draw() else { break };
+            let of_all = if mass > 0.0 && left > 0.0 { pick.probability * left / mass } else { pick.probability };
+            self.deliver(&[Pick { slot: pick.slot, probability: of_all }], now, into);
+            made += 1;
+            if self.is_used_up(pick.slot) {
+                self.remove(pick.slot);
+            } else {
+                self.sampler.remove(pick.slot);
+                out.push(pick.slot);
+            }
+        }
+        out.iter().for_each(|slot| self.sampler.insert(*slot, self.slots.slot(*slot).priority));
+        into.smallest_probability = self.sampler.smallest_probability();
+        Ok(made)
+    }
+
+    fn is_used_up(&self, slot: u32) -> bool {
+        let most = self.options.max_times_sampled;
+        most > 0 && self.slots.slot(slot).times_sampled >= most
+    }
+
+    /// Counts the draws and hands them out. Two passes, so that the cache misses of a batch overlap.
+    fn deliver(&mut self, picks: &[Pick], now: u64, into: &mut Draws) {
+        for pick in picks {
+            prefetch(self.slots.slot(pick.slot));
+        }
+        let size = self.slots.len() as u64;
+        for pick in picks {
+            let key = self.slots.key(pick.slot);
+            let slot = self.slots.slot_mut(pick.slot);
+            slot.times_sampled += 1;
+            if slot.times_sampled == 1 {
+                self.stats.sampled_present += 1;
+                self.stats.sampled_unique += 1;
+            }
+            let age = now.saturating_sub(slot.inserted_at);
+            self.stats.age_histogram[(64 - age.leading_zeros() as usize).min(AGE_BUCKETS - 1)] += 1;
+            into.keys.push(key);
+            into.items.push(slot.item.clone().expect("a picked slot holds an item"));
+            into.probabilities.push(pick.probability);
+            into.priorities.push(slot.priority);
+            into.table_sizes.push(size);
+            into.times_sampled.push(slot.times_sampled);
+            into.versions.push(slot.version);
+            into.inserted_at.push(slot.inserted_at);
+        }
+        self.counters.samples += picks.len() as u64;
+    }
+
+    /// Sets priorities; keys that are not here any more are counted and ignored. With versions, an item is
+    /// changed only where its version is the one named. A priority that the selectors refuse refuses the call,
+    /// and nothing is changed.
+    pub fn update(&mut self, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<Updated> {
+        for priority in priorities {
+            self.check_priority(*priority)?;
+        }
+        for key in keys {
+            let slot = Key::from(*key).slot();
+            if slot < self.slots.allocated() {
+                prefetch(self.slots.slot(slot));
+            }
+        }
+        let mut changes = Vec::with_capacity(keys.len());
+        for (index, (key, priority)) in keys.iter().zip(priorities).enumerate() {
+            let Some(slot) = self.slots.find(Key::from(*key)) else { continue };
+            if if_version.is_some_and(|versions| versions[index] != self.slots.slot(slot).version) {
+                continue;
+            }
+            self.order += 1;
+            let order = self.order;
+            let slot_mut = self.slots.slot_mut_updated(slot, order);
+            slot_mut.priority = *priority;
+            slot_mut.version = slot_mut.version.wrapping_add(1);
+            changes.push((slot, *priority));
+        }
+        self.sampler.update_many(&changes);
+        self.remover.update_many(&changes);
+        let result = Updated { applied: changes.len() as u64, stale: (keys.len() - changes.len()) as u64 };
+        self.stats.updated += result.applied;
+        self.stats.stale_updates += result.stale;
+        Ok(result)
+    }
+
+    /// Deletes items; unknown keys are counted and ignored.
+    pub fn delete(&mut self, keys: &[i64]) -> Updated {
+        let mut result = Updated::default();
+        for key in keys {
+            match self.slots.find(Key::from(*key)) {
+                Some(slot) => {
+                    self.remove(slot);
+                    result.applied += 1;
+                }
+                None => result.stale += 1,
+            }
+        }
+        self.stats.stale_deletes += result.stale;
+        result
+    }
+
+    /// Looks items up without sampling them: nothing is counted, the probability is given as zero.
+    pub fn get(&self, keys: &[i64]) -> Result<Draws> {
+        let mut found = Draws::with_capacity(keys.len());
+        for key in keys.iter().map(|key| Key::from(*key)) {
+            let Some(index) = self.slots.find(key) else {
+                return Err(Error::UnknownKey { table: self.options.name.clone(), key });
+            };
+            let slot = self.slots.slot(index);
+            found.keys.push(key);
+            found.items.push(slot.item.clone().expect("a found slot holds an item"));
+            found.probabilities.push(0.0);
+            found.priorities.push(slot.priority);
+            found.table_sizes.push(self.slots.len() as u64);
+            found.times_sampled.push(slot.times_sampled);
+            found.versions.push(slot.version);
+            found.inserted_at.push(slot.inserted_at);
+        }
+        Ok(found)
+    }
+
+    /// Drops all items and starts counting anew; every key given out so far is stale.
+    pub fn reset(&mut self, incarnation: u64) {
+        for (_, slot) in self.slots.iter() {
+            for chunk in slot.item.iter().flat_map(Item::chunks) {
+                chunk.table_unref(&self.account);
+            }
+        }
+        self.dropped_pages.push(self.slots.clear(incarnation as u32));
+        self.sampler.clear();
+        self.remover.clear();
+        self.episodes.clear();
+        self.counters = Counters::default();
+        self.stats = Stats::default();
+    }
+
+    /// Changes limits while running; a smaller size evicts through the remover.
+    pub fn configure(&mut self, change: Change) -> Result<()> {
+        let mut options = self.options.clone();
+        options.max_size = change.max_size.unwrap_or(options.max_size);
+        options.limiter = change.limiter.unwrap_or(options.limiter);
+        options.max_times_sampled = change.max_times_sampled.unwrap_or(options.max_times_sampled);
+        options.validate()?;
+        self.options = options;
+        self.evict();
+        Ok(())
+    }
+
+    /// A consistent cut of all items, at the cost of one reference per page.
+    pub fn cut(&self) -> Cut {
+        self.slots.cut()
+    }
+}

@@ -1,0 +1,180 @@
+//! A request that was made: done, or waiting as data in its table's queue.
+
+use super::shared::SharedTable;
+use crate::error::Result;
+use crate::item::Key;
+use crate::sample::Draws;
+use crate::sync::{Arc, Condvar, Mutex, lock};
+use smallvec::SmallVec;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Keys of inserted items; one needs no allocation.
+pub type Keys = SmallVec<[Key; 1]>;
+
+/// Where a waiting request's outcome is put, outside the table's lock, by whoever made it possible.
+pub(super) struct Cell<T> {
+    /// Guards the outcome only; held for a move, never while anything else is done.
+    state: Mutex<CellState<T>>,
+    arrived: Condvar,
+}
+
+struct CellState<T> {
+    outcome: Option<Result<T>>,
+    waker: Option<Waker>,
+}
+
+impl<T> Cell<T> {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(CellState { outcome: None, waker: None }), arrived: Condvar::new() })
+    }
+
+    pub(super) fn fill(&self, outcome: Result<T>) {
+        let waker = {
+            let mut state = lock(&self.state);
+            state.outcome = Some(outcome);
+            state.waker.take()
+        };
+        self.arrived.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn take(&self) -> Option<Result<T>> {
+        lock(&self.state).outcome.take()
+    }
+}
+
+/// What a ticket can be for: knows its queue.
+pub trait Awaited: Sized + Default {
+    /// Takes the request with this number out of its queue, with what is done of it.
+    #[doc(hidden)]
+    fn withdraw(table: &SharedTable, id: u64) -> Option<Self>;
+}
+
+impl Awaited for Keys {
+    fn withdraw(table: &SharedTable, id: u64) -> Option<Self> {
+        table.withdraw_insert(id)
+    }
+}
+
+impl Awaited for Draws {
+    fn withdraw(table: &SharedTable, id: u64) -> Option<Self> {
+        table.withdraw_sample(id)
+    }
+}
+
+/// A request's place. Dropping it lets an insert go on unobserved, and withdraws a sample (draws that were
+/// already made for it are given up; [`Ticket::cancel`] hands them out).
+pub struct Ticket<T: Awaited> {
+    state: State<T>,
+}
+
+enum State<T> {
+    Done(Result<T>),
+    Waiting(Waiting<T>),
+    Taken,
+}
+
+struct Waiting<T> {
+    table: Arc<SharedTable>,
+    id: u64,
+    cell: Arc<Cell<T>>,
+    withdraw_on_drop: bool,
+}
+
+impl<T: Awaited> Ticket<T> {
+    /// A ticket whose outcome is known.
+    pub fn done(outcome: Result<T>) -> Self {
+        Self { state: State::Done(outcome) }
+    }
+
+    pub(super) fn waiting(table: Arc<SharedTable>, id: u64, cell: Arc<Cell<T>>, withdraw_on_drop: bool) -> Self {
+        Self { state: State::Waiting(Waiting { table, id, cell, withdraw_on_drop }) }
+    }
+
+    /// True when [`Ticket::poll`] would give something.
+    pub fn is_done(&self) -> bool {
+        match &self.state {
+            State::Done(_) => true,
+            State::Waiting(waiting) => lock(&waiting.cell.state).outcome.is_some(),
+            State::Taken => false,
+        }
+    }
+
+    /// The outcome, if there is one; never blocks. It is given once.
+    pub fn poll(&mut self) -> Option<Result<T>> {
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Done(outcome) => Some(outcome),
+            State::Waiting(waiting) => match waiting.cell.take() {
+                Some(outcome) => Some(outcome),
+                None => {
+                    self.state = State::Waiting(waiting);
+                    None
+                }
+            },
+            State::Taken => None,
+        }
+    }
+
+    /// Parks this thread until the outcome is there, at most for `timeout`. May return early with `None`.
+    pub fn wait(&mut self, timeout: Duration) -> Option<Result<T>> {
+        if let State::Waiting(waiting) = &self.state {
+            let state = lock(&waiting.cell.state);
+            if state.outcome.is_none() && !timeout.is_zero() {
+                drop(waiting.cell.arrived.wait_timeout(state, timeout));
+            }
+        }
+        let outcome = self.poll();
+        if let (None, State::Waiting(waiting)) = (&outcome, &self.state) {
+            waiting.table.retry();
+            return self.poll();
+        }
+        outcome
+    }
+
+    /// Withdraws the request: `Ok` with what was done of it, all of it where it was completed meanwhile.
+    /// Items of an insert that are in their table stay there.
+    pub fn cancel(mut self) -> Result<T> {
+        if let State::Waiting(waiting) = &self.state {
+            if let Some(partial) = T::withdraw(&waiting.table, waiting.id) {
+                self.state = State::Taken;
+                return Ok(partial);
+            }
+            // It is not in its queue any more, so its outcome has been put into the cell or is about to be.
+            let mut state = lock(&waiting.cell.state);
+            while state.outcome.is_none() {
+                state = waiting.cell.arrived.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+            }
+        }
+        self.poll().unwrap_or_else(|| Ok(T::default()))
+    }
+}
+
+impl<T: Awaited> Drop for Ticket<T> {
+    fn drop(&mut self) {
+        if let State::Waiting(waiting) = &self.state {
+            if waiting.withdraw_on_drop {
+                T::withdraw(&waiting.table, waiting.id);
+            }
+        }
+    }
+}
+
+impl<T: Awaited + Unpin> Future for Ticket<T> {
+    type Output = Result<T>;
+
+    /// For servers: hundreds of waiting requests cost no thread. Must not be polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let State::Waiting(waiting) = &self.state {
+            lock(&waiting.cell.state).waker = Some(context.waker().clone());
+        }
+        match Ticket::poll(&mut self) {
+            Some(outcome) => Poll::Ready(outcome),
+            None => Poll::Pending,
+        }
+    }
+}
