@@ -13,6 +13,12 @@ pub(crate) fn prefetch_at<T>(slice: &[T], index: usize) {
     hint(slice.as_ptr().wrapping_add(index).cast());
 }
 
+/// Like [`prefetch`] for any address: one that nothing lies at is a wasted hint.
+#[inline(always)]
+pub(crate) fn prefetch_address(address: *const u8) {
+    hint(address);
+}
+
 #[inline(always)]
 fn hint(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,1 +1,69 @@
-//! **Batch**: the arrays.
+//! **Batch**: one contiguous array per column, gathered from the cells that items refer to.
+//!
+//! [`plan`] decides, and refuses, before memory is set aside: it says which arrays to allocate. [`Plan::gather`]
+//! fills them. A [`Planner`] keeps the plan of the batch before, which mostly serves the next one too.
+
+mod gather;
+mod plan;
+mod select;
+
+pub use plan::{Plan, Planner, plan};
+
+use crate::spec::DType;
+
+/// What becomes of a column whose items have unequal lengths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Ragged {
+    /// An error that names the column and the lengths.
+    #[default]
+    Refuse,
+    /// `[B, longest, ...]`, zeros behind each item's last cell, and a mask.
+    Pad,
+    /// `[sum of lengths, ...]` and the lengths. A column whose cells are stacked behind other axes
+    /// (`stack_axis > 0`) has no leading axis to run along: its lengths must be equal, and it stays stacked.
+    Values,
+}
+
+/// How to make a batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'a> {
+    /// What becomes of unequal lengths.
+    pub ragged: Ragged,
+    /// Paths to read, all where `None`. A path above columns (`obs`) means every column below it.
+    pub columns: Option<&'a [String]>,
+}
+
+/// What an output holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The cells of a column; these come first, in the order of the plan's structure.
+    Column,
+    /// bool `[B, longest]`: true where an item has a cell. Of the column output with that index, or of every column
+    /// with a time axis where `None`.
+    Mask(Option<usize>),
+    /// int64 `[B]`: how many cells each item has. Of the column output with that index, or of every column that is
+    /// given as values where `None`.
+    Lengths(Option<usize>),
+}
+
+/// One array to allocate: contiguous, in C order, of the machine's byte order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The column's path; `mask` or `lengths` where it speaks of all columns.
+    pub path: String,
+    /// The type of an element.
+    pub dtype: DType,
+    /// Bytes of an element: for bytes and str the widest of the batch, narrower ones are padded with zeros.
+    pub itemsize: usize,
+    /// The whole shape, batch axis included.
+    pub shape: Vec<usize>,
+    /// What it holds.
+    pub role: Role,
+}
+
+impl Output {
+    /// Bytes of the array.
+    pub fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.itemsize
+    }
+}

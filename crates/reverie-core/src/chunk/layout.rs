@@ -80,6 +80,10 @@ impl Layout {
         Self { places, capacity, align, lengths_at, holes_at, size_bytes }
     }
 
+    pub(super) fn places(&self) -> &[Place] {
+        &self.places
+    }
+
     pub(super) fn place(&self, column: usize) -> &Place {
         &self.places[column]
     }
@@ -99,6 +103,11 @@ impl Layout {
     /// Bytes of one cell of the column.
     pub fn width(&self, column: usize) -> usize {
         self.places[column].width
+    }
+
+    /// Bytes before the first cell of the column.
+    pub fn offset(&self, column: usize) -> usize {
+        self.places[column].offset
     }
 
     /// Bytes from one cell of the column to the next.

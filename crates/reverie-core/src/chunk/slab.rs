@@ -5,7 +5,9 @@
 //! safe to call with any arguments; what holds that up is said at each `unsafe`.
 
 use super::layout::{Layout, Place};
+use crate::prefetch::prefetch_address;
 use std::alloc;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -215,6 +217,109 @@ unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
             16 => ptr::copy_nonoverlapping(from, to, 16),
             _ => ptr::copy_nonoverlapping(from, to, len),
         }
+    }
+}
+
+/// Rows of plain chunks that are laid out alike, to be gathered column by column without looking at the chunks again.
+#[derive(Debug)]
+pub(crate) struct Rows<'a> {
+    layout: &'a Arc<Layout>,
+    rows: Vec<Row<'a>>,
+}
+
+/// A position in a slab, and how many cells all its columns have.
+#[derive(Clone, Copy, Debug)]
+struct Row<'a> {
+    base: *const u8,
+    anchor: u32,
+    published: u32,
+    slab: PhantomData<&'a Slab>,
+}
+
+impl<'a> Rows<'a> {
+    pub(crate) fn new(layout: &'a Arc<Layout>, capacity: usize) -> Self {
+        Self { layout, rows: Vec::with_capacity(capacity) }
+    }
+
+    /// Adds the position `anchor` of the slab; false where the slab is laid out otherwise.
+    #[inline]
+    pub(crate) fn push(&mut self, slab: &'a Slab, anchor: u32) -> bool {
+        let alike = Arc::ptr_eq(self.layout, &slab.layout) || self.layout.places() == slab.layout.places();
+        if alike {
+            let published = slab.rows.load(Ordering::Acquire);
+            self.rows.push(Row { base: slab.base.as_ptr(), anchor, published, slab: PhantomData });
+        }
+        alike
+    }
+
+    /// Asks for the cache line of a column's cell, `relative` to the anchor of the row added last.
+    #[inline]
+    pub(crate) fn prefetch_last(&self, column: usize, relative: i64) {
+        if let Some(row) = self.rows.last() {
+            let place = self.layout.place(column);
+            let index = i64::from(row.anchor).wrapping_add(relative) as usize;
+            prefetch_address(row.base.wrapping_add(place.offset.wrapping_add(index.wrapping_mul(place.stride))));
+        }
+    }
+
+    /// Fills `out` with `n` cells of the column from each row, the first `relative` to its anchor. False, and `out`
+    /// is in part as it was, where a cell is not published or `out` has another size.
+    #[must_use]
+    pub(crate) fn gather(&self, column: usize, relative: i64, n: usize, out: &mut [MaybeUninit<u8>]) -> bool {
+        let place = *self.layout.place(column);
+        let Some(bytes) = place.width.checked_mul(n) else { return false };
+        if bytes.checked_mul(self.rows.len()) != Some(out.len()) {
+            return false;
+        }
+        if n > 1 && place.stride != place.width {
+            return self.gather_with(relative, n, bytes, out, |row, first, to| {
+                for index in 0..n {
+                    let from = row.base.wrapping_add(place.offset + (first + index) * place.stride);
+                    // SAFETY: as below, cell by cell; `to` has room for `n` cells.
+                    unsafe { copy_small(from, to.add(index * place.width), place.width) };
+                }
+            });
+        }
+        macro_rules! copies {
+            ($($width:literal)*) => {
+                match bytes {
+                    $($width => self.gather_with(relative, n, $width, out, |row, first, to| {
+                        let from = row.base.wrapping_add(place.offset + first * place.stride);
+                        // SAFETY: `gather_with` saw that the cells are published and that `to` has room for them.
+                        unsafe { ptr::copy_nonoverlapping(from, to, $width) }
+                    }),)*
+                    _ => self.gather_with(relative, n, bytes, out, |row, first, to| {
+                        let from = row.base.wrapping_add(place.offset + first * place.stride);
+                        // SAFETY: as above.
+                        unsafe { ptr::copy_nonoverlapping(from, to, bytes) }
+                    }),
+                }
+            };
+        }
+        copies!(1 2 4 8 12 16 20 24 28 32 48 64)
+    }
+
+    /// Calls `copy(row, first cell, where to)` for each row, the latter with room for `bytes`.
+    #[inline(always)]
+    fn gather_with(
+        &self,
+        relative: i64,
+        n: usize,
+        bytes: usize,
+        out: &mut [MaybeUninit<u8>],
+        copy: impl Fn(&Row<'_>, usize, *mut u8),
+    ) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        for (row, to) in self.rows.iter().zip(out.chunks_exact_mut(bytes)) {
+            let first = i64::from(row.anchor) + relative;
+            if first < 0 || first as usize + n > row.published as usize {
+                return false;
+            }
+            copy(row, first as usize, to.as_mut_ptr().cast());
+        }
+        true
     }
 }
 

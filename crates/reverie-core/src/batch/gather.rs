@@ -1,0 +1,311 @@
+//! Filling a plan's arrays.
+
+use super::Role;
+use super::plan::{Column, Kind, Plan, missing};
+use crate::chunk::slab::{Rows, fill};
+use crate::chunk::{Cells as View, Chunk, Decoder};
+use crate::error::{Error, Result};
+use crate::item::{Body, Cells, Item, Pattern, PatternColumn};
+use crate::prefetch::prefetch;
+use std::borrow::Borrow;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+type Bytes = [MaybeUninit<u8>];
+
+/// Cells of a chunk that is not plain: copied when the chunk's turn comes, so that each is unpacked once.
+struct Deferred<'a> {
+    chunk: &'a Chunk,
+    /// Which of the plan's columns.
+    column: usize,
+    item: usize,
+    run: Run,
+}
+
+/// `n` consecutive cells of a chunk's column, which become the cells from `at` on of their item.
+#[derive(Clone, Copy)]
+struct Run {
+    source: usize,
+    first: usize,
+    n: usize,
+    at: usize,
+}
+
+impl Plan {
+    /// Fills every byte of every output. `items` are those that the plan was made of, `out` has one slice per output,
+    /// each [`Output::bytes`](super::Output::bytes) long. Takes no lock while it copies or unpacks.
+    ///
+    /// `InvalidArgument`: other sizes. `Signature`: an item whose cells do not exist or do not have the width of
+    /// their dtype, which no table takes. `Damaged`: a packed chunk that does not unpack. After an error the outputs
+    /// may be filled in part.
+    pub fn gather<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut Bytes]) -> Result<()> {
+        self.check_sizes(items.len(), out)?;
+        let (columns, lengths) = out.split_at_mut(self.num_columns);
+        if !self.gather_rows(items, columns) {
+            self.gather_any(items, columns)?;
+        }
+        for (index, out) in lengths.iter_mut().enumerate() {
+            self.write_lengths(index, items, out);
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self, items: usize, out: &[&mut Bytes]) -> Result<()> {
+        let fits = items == self.batch
+            && out.len() == self.outputs.len()
+            && self.outputs.iter().zip(out).all(|(output, out)| output.bytes() == out.len());
+        if fits {
+            return Ok(());
+        }
+        let want = self.outputs.iter().map(super::Output::bytes).collect::<Vec<_>>();
+        let got = out.iter().map(|out| out.len()).collect::<Vec<_>>();
+        Err(Error::InvalidArgument(format!(
+            "gather: {items} items into arrays of {got:?} bytes; the plan is for {} into {want:?}",
+            self.batch
+        )))
+    }
+
+    /// The common case: items of one pattern in plain chunks that are laid out alike, one run of cells per column.
+    /// False where this is another case; some outputs may be filled by then.
+    fn gather_rows<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut Bytes]) -> bool {
+        let Some(pattern) = &self.pattern else { return false };
+        let Some(runs) = self.single_runs(pattern) else { return false };
+        for item in items {
+            let item: &Item = item.borrow();
+            let Some(chunk) = item.single_chunk().filter(|_| Arc::ptr_eq(&item.pattern, pattern)) else { return false };
+            prefetch::<Chunk>(chunk);
+        }
+        let Some(rows) = self.rows(items, &runs) else { return false };
+        runs.iter().zip(out).all(|((column, start, n), out)| rows.gather(*column, *start, *n, out))
+    }
+
+    /// For each column (chunk's column, first cell, cells) where all are plain runs of leading cells.
+    fn single_runs(&self, pattern: &Pattern) -> Option<Vec<(usize, i64, usize)>> {
+        let run = |column: &Column| {
+            let source = &pattern.columns[column.source];
+            let Cells::Range { start, step, len } = &source.cells else { return None };
+            let plain = matches!(column.kind, Kind::Squeezed | Kind::Dense | Kind::Values)
+                && column.outer == 1
+                && (*step == 1 || *len == 1)
+                && source.part == 0;
+            plain.then_some((source.column as usize, i64::from(*start), *len as usize))
+        };
+        self.columns.iter().map(run).collect()
+    }
+
+    /// The rows of all items, their first lines on the way to the cache; `None` where a chunk is not plain or is laid
+    /// out otherwise than the first, or holds cells of another width.
+    fn rows<'a, T: Borrow<Item>>(&self, items: &'a [T], runs: &[(usize, i64, usize)]) -> Option<Rows<'a>> {
+        let layout = items[0].borrow().single_chunk()?.layout();
+        let fits = |((column, ..), planned): (&(usize, i64, usize), &Column)| {
+            *column < layout.num_columns() && layout.width(*column) == planned.cell_bytes()
+        };
+        if !runs.iter().zip(&self.columns).all(fits) {
+            return None;
+        }
+        let ahead = lines(layout, runs);
+        let mut rows = Rows::new(layout, items.len());
+        for item in items {
+            let item = item.borrow();
+            let slab = item.single_chunk()?.plain()?;
+            if !rows.push(slab, item.anchor) {
+                return None;
+            }
+            ahead.iter().for_each(|(column, relative)| rows.prefetch_last(*column, *relative));
+        }
+        Some(rows)
+    }
+
+    /// Every other case: cell runs one by one; chunks that are not plain come last, each unpacked once.
+    fn gather_any<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut Bytes]) -> Result<()> {
+        let mut deferred = Vec::new();
+        for (index, (column, out)) in self.columns.iter().zip(out.iter_mut()).enumerate() {
+            for (number, item) in items.iter().enumerate() {
+                let item = item.borrow();
+                let source = self.source(item, number, column)?;
+                let to = &mut out[column.range(number)];
+                column.zero_tail(source.cells.len(), to);
+                column.each_run(item, source, |chunk, run| {
+                    if chunk.plain().is_none() {
+                        deferred.push(Deferred { chunk, column: index, item: number, run });
+                        return Ok(());
+                    }
+                    column.copy(&chunk.read()?, chunk, run, to).ok_or_else(|| missing(&source.spec.path))
+                })?;
+            }
+        }
+        self.gather_deferred(deferred, out)
+    }
+
+    fn gather_deferred(&self, mut deferred: Vec<Deferred<'_>>, out: &mut [&mut Bytes]) -> Result<()> {
+        deferred.sort_by_key(|cells| std::ptr::from_ref(cells.chunk));
+        let mut decoder = Decoder::default();
+        for group in deferred.chunk_by(|left, right| std::ptr::eq(left.chunk, right.chunk)) {
+            let wanted = |column| group.iter().any(|cells| cells.run.source == column);
+            let view = group[0].chunk.read_with(&mut decoder, &wanted)?;
+            for Deferred { chunk, column: index, item, run } in group {
+                let column = &self.columns[*index];
+                let to = &mut out[*index][column.range(*item)];
+                column.copy(&view, chunk, *run, to).ok_or_else(|| missing(&self.outputs[*index].path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The item's column, where its cells fill its place in the batch exactly.
+    fn source<'a>(&self, item: &'a Item, number: usize, column: &Column) -> Result<&'a PatternColumn> {
+        let source = item.pattern.columns.get(column.source);
+        source
+            .filter(|source| match column.kind {
+                Kind::Padded => source.cells.len() <= column.steps,
+                Kind::Values => source.cells.len() == column.starts[number + 1] - column.starts[number],
+                Kind::Squeezed | Kind::Dense => source.cells.len() == column.steps,
+            })
+            .ok_or_else(|| Error::InvalidArgument("gather: items that the plan was not made of".to_owned()))
+    }
+
+    fn write_lengths<T: Borrow<Item>>(&self, index: usize, items: &[T], out: &mut Bytes) {
+        let column = &self.columns[self.counted[index]];
+        let lengths = items.iter().map(|item| item.borrow().pattern.columns[column.source].cells.len());
+        match self.outputs[self.num_columns + index].role {
+            Role::Mask(_) => {
+                for (length, out) in lengths.zip(out.chunks_exact_mut(column.steps.max(1))) {
+                    out.iter_mut().enumerate().for_each(|(step, out)| {
+                        out.write(u8::from(step < length));
+                    });
+                }
+            }
+            _ => {
+                for (length, out) in lengths.zip(out.chunks_exact_mut(size_of::<i64>())) {
+                    fill(out, &(length as i64).to_ne_bytes());
+                }
+            }
+        }
+    }
+}
+
+impl Item {
+    fn single_chunk(&self) -> Option<&Arc<Chunk>> {
+        match &self.body {
+            Body::Chunk(chunk) => Some(chunk),
+            Body::Span(_) => None,
+        }
+    }
+}
+
+/// One (column, cell) per cache line that the runs of a row begin in: the cells of an interleaved row share lines.
+fn lines(layout: &crate::chunk::Layout, runs: &[(usize, i64, usize)]) -> Vec<(usize, i64)> {
+    const LINE: i64 = 64;
+    let mut places = runs
+        .iter()
+        .map(|(column, start, _)| {
+            let stride = layout.stride(*column) as i64;
+            (stride, layout.offset(*column) as i64 + start * stride, (*column, *start))
+        })
+        .collect::<Vec<_>>();
+    places.sort_unstable();
+    let last = places.last().copied();
+    let mut kept: Vec<(i64, i64, (usize, i64))> = Vec::with_capacity(places.len());
+    for place in places {
+        let near = kept.last().is_some_and(|(stride, at, _)| *stride == place.0 && place.1 - at < LINE / 2);
+        if !near || Some(place) == last {
+            kept.push(place);
+        }
+    }
+    kept.into_iter().map(|(.., cell)| cell).collect()
+}
+
+impl Column {
+    /// Calls `each` for the runs that the item's cells fall into, in order. A cell that the body does not reach is
+    /// an error.
+    fn each_run<'a>(
+        &self,
+        item: &'a Item,
+        source: &PatternColumn,
+        mut each: impl FnMut(&'a Chunk, Run) -> Result<()>,
+    ) -> Result<()> {
+        let len = source.cells.len();
+        let consecutive = matches!(source.cells, Cells::Range { step: 1, .. });
+        let mut at = 0;
+        while at < len {
+            let relative = source.cells.get(at);
+            let (chunk, first) = item.locate(source.part, relative).ok_or_else(|| missing(&source.spec.path))?;
+            let n = match (&item.body, consecutive) {
+                (_, false) => 1,
+                (Body::Chunk(_), true) => len - at,
+                (Body::Span(parts), true) => {
+                    let starts = &parts[source.part as usize].starts;
+                    let position = i64::from(item.anchor) + relative;
+                    let end = starts[starts.partition_point(|start| *start <= position)..].first();
+                    end.map_or(len - at, |end| (len - at).min((end - position) as usize))
+                }
+            };
+            each(chunk, Run { source: source.column as usize, first, n, at })?;
+            at += n;
+        }
+        Ok(())
+    }
+
+    /// Zeros behind the last cell of an item shorter than the longest.
+    fn zero_tail(&self, cells: usize, to: &mut Bytes) {
+        if self.kind == Kind::Padded && cells < self.steps {
+            let first = if self.outer == 1 { cells * self.cell_bytes() } else { 0 };
+            to[first..].iter_mut().for_each(|byte| {
+                byte.write(0);
+            });
+        }
+    }
+
+    /// Copies a run to its place in the item's part of the batch. `None` where the chunk does not have the cells, or
+    /// not in this width.
+    fn copy(&self, view: &View<'_>, chunk: &Chunk, run: Run, to: &mut Bytes) -> Option<()> {
+        let Run { source, first, n, at } = run;
+        let layout = chunk.layout();
+        if source >= layout.num_columns() {
+            return None;
+        }
+        let (width, itemsize) = (layout.width(source), layout.itemsize(source));
+        let narrow = width != self.cell_bytes();
+        if narrow && (width != self.elements * itemsize || itemsize > self.itemsize) {
+            return None;
+        }
+        if self.outer == 1 && !narrow {
+            let to = &mut to[at * width..(at + n) * width];
+            if let Some(cells) = view.run(source, first, n) {
+                fill(to, cells);
+                return Some(());
+            }
+            for index in 0..n {
+                fill(&mut to[index * width..][..width], view.cell(source, first + index)?);
+            }
+            return Some(());
+        }
+        for index in 0..n {
+            self.spread(view.cell(source, first + index)?, itemsize, at + index, to);
+        }
+        Some(())
+    }
+
+    /// Writes one cell whose pieces do not lie together: the counting axis stands behind others, or the elements
+    /// are narrower than in the batch.
+    fn spread(&self, cell: &[u8], itemsize: usize, at: usize, to: &mut Bytes) {
+        let inner = self.elements / self.outer.max(1);
+        for outer in 0..self.outer {
+            let start = (outer * self.steps + at) * inner;
+            let to = &mut to[start * self.itemsize..(start + inner) * self.itemsize];
+            let from = &cell[outer * inner * itemsize..(outer + 1) * inner * itemsize];
+            if itemsize == self.itemsize {
+                fill(to, from);
+            } else {
+                for element in 0..inner {
+                    let to = &mut to[element * self.itemsize..(element + 1) * self.itemsize];
+                    let (text, rest) = to.split_at_mut(itemsize);
+                    fill(text, &from[element * itemsize..(element + 1) * itemsize]);
+                    rest.iter_mut().for_each(|byte| {
+                        byte.write(0);
+                    });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! What a batch will look like: every decision and every refusal.
+
+use super::select::select;
+use super::{Options, Output, Ragged, Role};
+use crate::error::{Error, Result};
+use crate::item::{Item, Pattern, PatternColumn};
+use crate::spec::{ColumnSpec, DType, Structure};
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What a batch will look like: which arrays to allocate and what they mean.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The arrays: first the columns in the structure's order, then masks or lengths.
+    pub outputs: Vec<Output>,
+    /// What the columns fill: the items' structure without the columns that are not read. A list, tuple or record
+    /// of which only a part is read has become a dictionary by index or field name.
+    pub structure: Structure,
+    /// How many of the outputs are columns.
+    pub num_columns: usize,
+    pub(super) batch: usize,
+    pub(super) columns: Vec<Column>,
+    /// For each output behind the columns, the column whose cells it counts.
+    pub(super) counted: Vec<usize>,
+    /// The pattern that all items share; `None` where they have several.
+    pub(super) pattern: Option<Arc<Pattern>>,
+}
+
+/// How the cells of one column are laid out.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    /// Which column of the pattern.
+    pub(super) source: usize,
+    pub(super) kind: Kind,
+    /// Elements of a cell.
+    pub(super) elements: usize,
+    /// Bytes of an element in the batch.
+    pub(super) itemsize: usize,
+    /// The product of the cell's axes that stand before the axis that counts cells.
+    pub(super) outer: usize,
+    /// Size of the axis that counts cells; 1 where there is none. Of no meaning for values.
+    pub(super) steps: usize,
+    /// For values: the first cell of each item, and behind the last the end.
+    pub(super) starts: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Squeezed,
+    Dense,
+    Padded,
+    Values,
+}
+
+impl Column {
+    /// Bytes of a cell in the batch.
+    pub(super) fn cell_bytes(&self) -> usize {
+        self.elements * self.itemsize
+    }
+
+    /// Where the cells of an item go.
+    pub(super) fn range(&self, item: usize) -> std::ops::Range<usize> {
+        let (first, end) = match self.kind {
+            Kind::Values => (self.starts[item], self.starts[item + 1]),
+            _ => (item * self.steps, (item + 1) * self.steps),
+        };
+        first * self.cell_bytes()..end * self.cell_bytes()
+    }
+}
+
+/// Makes plans with the same options, and keeps the last one for as long as it serves.
+#[derive(Debug)]
+pub struct Planner {
+    ragged: Ragged,
+    columns: Option<Vec<String>>,
+    last: Option<Arc<Plan>>,
+}
+
+impl Planner {
+    /// A planner with these options.
+    pub fn new(options: &Options<'_>) -> Self {
+        Self { ragged: options.ragged, columns: options.columns.map(<[String]>::to_vec), last: None }
+    }
+
+    /// As [`plan`]. The same plan as before where the batch has the same size and all its items the pattern of the
+    /// batch before.
+    pub fn plan<T: Borrow<Item>>(&mut self, items: &[T]) -> Result<Arc<Plan>> {
+        if let Some(last) = self.last.as_ref().filter(|last| last.serves(items)) {
+            return Ok(Arc::clone(last));
+        }
+        let options = Options { ragged: self.ragged, columns: self.columns.as_deref() };
+        let plan = Arc::new(plan(items, &options)?);
+        self.last = Some(Arc::clone(&plan));
+        Ok(plan)
+    }
+}
+
+impl Plan {
+    fn serves<T: Borrow<Item>>(&self, items: &[T]) -> bool {
+        // The width of bytes and str is another in every batch.
+        let fixed = || self.outputs.iter().all(|output| output.dtype.size().is_some());
+        self.batch == items.len() && self.pattern.as_ref().is_some_and(|pattern| shared(pattern, items)) && fixed()
+    }
+}
+
+fn shared<T: Borrow<Item>>(pattern: &Arc<Pattern>, items: &[T]) -> bool {
+    items.iter().all(|item| Arc::ptr_eq(&item.borrow().pattern, pattern))
+}
+
+/// Decides how the items become a batch. Reads no cell; chunks are looked at only for the widths of bytes and str.
+///
+/// `InvalidArgument`: no items, or a path in `columns` that they do not have. `Ragged`: items with different columns,
+/// or unequal lengths that were to be refused. `Signature`: a column whose dtype or cell shape differs among items.
+pub fn plan<T: Borrow<Item>>(items: &[T], options: &Options<'_>) -> Result<Plan> {
+    let Some(first) = items.first() else {
+        return Err(Error::InvalidArgument("a batch of no items has no columns; ask for at least one".to_owned()));
+    };
+    let pattern = &first.borrow().pattern;
+    let (sources, structure) = match options.columns {
+        None => ((0..pattern.columns.len()).collect(), pattern.structure.clone()),
+        Some(paths) => {
+            let known = pattern.columns.iter().map(|column| column.spec.path.as_str()).collect::<Vec<_>>();
+            select(&pattern.structure, &known, paths)?
+        }
+    };
+    let patterns = distinct(items);
+    for other in &patterns {
+        check_alike(pattern, other, &sources)?;
+    }
+    let one = patterns.len() == 1;
+    let mut plan = Plan {
+        outputs: Vec::with_capacity(sources.len() + 1),
+        structure,
+        num_columns: sources.len(),
+        batch: items.len(),
+        columns: Vec::with_capacity(sources.len()),
+        counted: Vec::new(),
+        pattern: one.then(|| Arc::clone(pattern)),
+    };
+    for source in sources {
+        let (column, output) = plan_column(items, source, &patterns, options.ragged)?;
+        plan.columns.push(column);
+        plan.outputs.push(output);
+    }
+    plan.add_lengths(&patterns, options.ragged);
+    Ok(plan)
+}
+
+/// The patterns of the items, each once, the first item's first.
+fn distinct<T: Borrow<Item>>(items: &[T]) -> Vec<&Pattern> {
+    let first = &items[0].borrow().pattern;
+    if shared(first, items) {
+        return vec![first];
+    }
+    let mut seen = HashSet::new();
+    items
+        .iter()
+        .map(|item| &item.borrow().pattern)
+        .filter(|pattern| seen.insert(Arc::as_ptr(pattern)))
+        .map(|pattern| &**pattern)
+        .collect()
+}
+
+fn check_alike(first: &Pattern, other: &Pattern, sources: &[usize]) -> Result<()> {
+    if std::ptr::eq(first, other) {
+        return check_axes(other, sources);
+    }
+    let paths = |pattern: &Pattern| {
+        let paths = pattern.columns.iter().map(|column| format!("'{}'", column.spec.path)).collect::<Vec<_>>();
+        paths.join(", ")
+    };
+    if first.structure != other.structure || first.columns.len() != other.columns.len() {
+        let reason = format!(
+            "items of one batch need the same columns in the same structure, some have {} and some {}",
+            paths(first),
+            paths(other)
+        );
+        return Err(Error::Ragged { path: String::new(), reason });
+    }
+    for (want, got) in sources.iter().map(|source| (&first.columns[*source], &other.columns[*source])) {
+        if want.spec != got.spec {
+            return Err(Error::Signature {
+                path: want.spec.path.clone(),
+                got: describe(&got.spec),
+                want: format!("{}, as in the first item of the batch", describe(&want.spec)),
+            });
+        }
+        if (want.squeeze, want.stack_axis) != (got.squeeze, got.stack_axis) {
+            let axis = |column: &PatternColumn| match column.squeeze {
+                true => "no time axis".to_owned(),
+                false => format!("its time axis at {}", column.stack_axis),
+            };
+            let reason = format!("some items of the batch have {}, some {}", axis(want), axis(got));
+            return Err(Error::Ragged { path: want.spec.path.clone(), reason });
+        }
+    }
+    check_axes(other, sources)
+}
+
+fn check_axes(pattern: &Pattern, sources: &[usize]) -> Result<()> {
+    for column in sources.iter().map(|source| &pattern.columns[*source]) {
+        let (path, cells, axes) = (&column.spec.path, column.cells.len(), column.spec.shape.len());
+        if column.squeeze && cells != 1 {
+            let reason = format!("a column without time axis holds one cell, this one {cells}");
+            return Err(Error::Ragged { path: path.clone(), reason });
+        }
+        if !column.squeeze && usize::from(column.stack_axis) > axes {
+            let reason = format!("stack_axis {} of a cell that has {axes} axes", column.stack_axis);
+            return Err(Error::Ragged { path: path.clone(), reason });
+        }
+    }
+    Ok(())
+}
+
+fn describe(spec: &ColumnSpec) -> String {
+    format!("{}{:?}", spec.dtype, spec.shape)
+}
+
+fn plan_column<T: Borrow<Item>>(
+    items: &[T],
+    source: usize,
+    patterns: &[&Pattern],
+    ragged: Ragged,
+) -> Result<(Column, Output)> {
+    let PatternColumn { spec, squeeze, stack_axis, .. } = &patterns[0].columns[source];
+    let axis = usize::from(*stack_axis);
+    let length = |pattern: &Pattern| pattern.columns[source].cells.len();
+    let longest = patterns.iter().map(|pattern| length(pattern)).max().unwrap_or(0);
+    let equal = patterns.iter().all(|pattern| length(pattern) == longest);
+    let kind = match ragged {
+        _ if *squeeze => Kind::Squeezed,
+        Ragged::Values if axis == 0 => Kind::Values,
+        _ if equal => Kind::Dense,
+        Ragged::Pad => Kind::Padded,
+        Ragged::Refuse | Ragged::Values => return Err(unequal(&spec.path, patterns, source, ragged)),
+    };
+    let mut starts = Vec::new();
+    if kind == Kind::Values {
+        starts.push(0);
+        starts.extend(items.iter().scan(0, |end, item| {
+            *end += length(&item.borrow().pattern);
+            Some(*end)
+        }));
+    }
+    let itemsize = match spec.dtype.size() {
+        Some(size) => size,
+        None => widest(items, source, &spec.path)?,
+    };
+    let mut shape = spec.shape.clone();
+    match kind {
+        Kind::Squeezed => shape.insert(0, items.len()),
+        Kind::Values => shape.insert(0, starts[items.len()]),
+        Kind::Dense | Kind::Padded => {
+            shape.insert(axis, longest);
+            shape.insert(0, items.len());
+        }
+    }
+    let outer = if *squeeze { 1 } else { spec.shape[..axis].iter().product() };
+    let column = Column { source, kind, elements: spec.elements(), itemsize, outer, steps: longest, starts };
+    let output = Output { path: spec.path.clone(), dtype: spec.dtype, itemsize, shape, role: Role::Column };
+    let fits = output.shape.iter().try_fold(itemsize, |bytes, size| bytes.checked_mul(*size));
+    if fits.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+        let reason = format!("an array of the shape {:?} fits no memory; ask for fewer items", output.shape);
+        return Err(Error::Ragged { path: output.path, reason });
+    }
+    Ok((column, output))
+}
+
+fn unequal(path: &str, patterns: &[&Pattern], source: usize, ragged: Ragged) -> Error {
+    let mut lengths = patterns.iter().map(|pattern| pattern.columns[source].cells.len()).collect::<Vec<_>>();
+    lengths.sort_unstable();
+    lengths.dedup();
+    let (few, more) = lengths.split_at(lengths.len().min(8));
+    let mut named = few.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    if let Some(longest) = more.last() {
+        named.push_str(&format!(", ... {longest}"));
+    }
+    let advice = match ragged {
+        Ragged::Values => "a column stacked behind other axes cannot be given as values; pass ragged=\"pad\"",
+        _ => "pass ragged=\"pad\" for zeros and a mask, or ragged=\"values\" for values and lengths",
+    };
+    Error::Ragged { path: path.to_owned(), reason: format!("its items have the lengths {named}; {advice}") }
+}
+
+/// Bytes of the widest element among the cells of a bytes or str column.
+fn widest<T: Borrow<Item>>(items: &[T], source: usize, path: &str) -> Result<usize> {
+    let mut widest = 0;
+    for item in items.iter().map(Borrow::borrow) {
+        let PatternColumn { part, column, cells, .. } = &item.pattern.columns[source];
+        for relative in cells.iter() {
+            let (chunk, _) = item.locate(*part, relative).ok_or_else(|| missing(path))?;
+            let layout = chunk.layout();
+            if *column as usize >= layout.num_columns() {
+                return Err(missing(path));
+            }
+            widest = widest.max(layout.itemsize(*column as usize));
+        }
+    }
+    Ok(widest)
+}
+
+pub(super) fn missing(path: &str) -> Error {
+    Error::Signature {
+        path: path.to_owned(),
+        got: "an item whose cells its chunks do not have".to_owned(),
+        want: "items that a table has taken".to_owned(),
+    }
+}
+
+impl Plan {
+    /// The masks (`pad`) or lengths (`values`): one for all columns where each item has them equally long.
+    fn add_lengths(&mut self, patterns: &[&Pattern], ragged: Ragged) {
+        let concerns = |column: &&Column| match ragged {
+            Ragged::Refuse => false,
+            Ragged::Pad => column.kind != Kind::Squeezed,
+            Ragged::Values => column.kind == Kind::Values,
+        };
+        let concerned = (0..self.num_columns).filter(|index| concerns(&&self.columns[*index])).collect::<Vec<_>>();
+        let Some(first) = concerned.first() else { return };
+        let length = |pattern: &Pattern, index: usize| pattern.columns[self.columns[index].source].cells.len();
+        let one = patterns
+            .iter()
+            .all(|pattern| concerned.iter().all(|index| length(pattern, *index) == length(pattern, *first)));
+        let outputs = match one {
+            true => vec![(None, *first)],
+            false => concerned.iter().map(|index| (Some(*index), *index)).collect(),
+        };
+        for (of, index) in outputs {
+            let (name, dtype, itemsize, role) = match ragged {
+                Ragged::Values => ("lengths", DType::Int64, size_of::<i64>(), Role::Lengths(of)),
+                _ => ("mask", DType::Bool, 1, Role::Mask(of)),
+            };
+            let shape = match role {
+                Role::Mask(_) => vec![self.batch, self.columns[index].steps],
+                _ => vec![self.batch],
+            };
+            let path = of.map_or(name, |of| &self.outputs[of].path).to_owned();
+            self.outputs.push(Output { path, dtype, itemsize, shape, role });
+            self.counted.push(index);
+        }
+    }
+}
