@@ -1,0 +1,117 @@
+//! The lock and the waiters under a model checker: thousands of thread schedules, each from a seed.
+//! `cargo test -p reverie-core --features shuttle --test interleavings`
+#![cfg(feature = "shuttle")]
+
+mod support;
+
+use reverie_core::item::Item;
+use reverie_core::sample::SampleRequest;
+use reverie_core::table::{Priority, SharedTable};
+use shuttle::thread;
+use std::sync::Arc;
+use std::time::Duration;
+use support::{Rows, f64_of, queue, tables};
+
+const SCHEDULES: usize = 2_000;
+
+fn items(rows: &mut Rows, values: std::ops::Range<u32>) -> Vec<Item> {
+    values.map(|value| rows.item(f64::from(value))).collect()
+}
+
+fn sample(n: usize) -> SampleRequest {
+    SampleRequest { num_samples: n, without_replacement: false }
+}
+
+fn insert_all(table: &Arc<SharedTable>, items: Vec<Item>) {
+    for item in items {
+        let mut ticket = table.insert(smallvec::smallvec![(item, Priority::Value(1.0))]).unwrap();
+        while ticket.wait(Duration::from_secs(1)).is_none() {}
+    }
+}
+
+fn take(table: &Arc<SharedTable>, n: usize) -> Vec<f64> {
+    let mut ticket = table.sample(sample(n)).unwrap();
+    loop {
+        if let Some(draws) = ticket.wait(Duration::from_secs(1)) {
+            return draws.unwrap().items.iter().map(f64_of).collect();
+        }
+    }
+}
+
+#[test]
+fn every_item_of_a_queue_is_taken_exactly_once_whoever_waits() {
+    shuttle::check_random(
+        || {
+            let (tables, _) = tables(vec![queue("q", 2)]);
+            let table = Arc::clone(tables.get("q").unwrap());
+            let mut rows = Rows::new(&tables);
+            let producers: Vec<_> = [0..3, 3..6]
+                .into_iter()
+                .map(|range| {
+                    let (table, items) = (Arc::clone(&table), items(&mut rows, range));
+                    thread::spawn(move || insert_all(&table, items))
+                })
+                .collect();
+            let consumers: Vec<_> = (0..2)
+                .map(|_| {
+                    let table = Arc::clone(&table);
+                    thread::spawn(move || (0..3).flat_map(|_| take(&table, 1)).collect::<Vec<f64>>())
+                })
+                .collect();
+            producers.into_iter().for_each(|thread| thread.join().unwrap());
+            let mut taken: Vec<f64> = consumers.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+            taken.sort_by(f64::total_cmp);
+            assert_eq!(taken, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn a_request_that_is_cancelled_while_it_completes_loses_no_item() {
+    shuttle::check_random(
+        || {
+            let (tables, _) = tables(vec![queue("q", 4)]);
+            let table = Arc::clone(tables.get("q").unwrap());
+            let mut rows = Rows::new(&tables);
+            let items = items(&mut rows, 0..3);
+            let ticket = table.sample(sample(3)).unwrap();
+            let producer = {
+                let table = Arc::clone(&table);
+                thread::spawn(move || insert_all(&table, items))
+            };
+            let mut taken: Vec<f64> = ticket.cancel().unwrap().items.iter().map(f64_of).collect();
+            producer.join().unwrap();
+            taken.extend(take(&table, 3 - taken.len()));
+            assert_eq!(taken, [0.0, 1.0, 2.0]);
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn closing_wakes_everyone_who_waits() {
+    shuttle::check_random(
+        || {
+            let (tables, _) = tables(vec![queue("q", 4)]);
+            let table = Arc::clone(tables.get("q").unwrap());
+            let waiters: Vec<_> = (0..2)
+                .map(|_| {
+                    let table = Arc::clone(&table);
+                    thread::spawn(move || {
+                        let Ok(mut ticket) = table.sample(sample(1)) else { return };
+                        loop {
+                            if let Some(outcome) = ticket.wait(Duration::from_secs(1)) {
+                                assert!(outcome.is_err());
+                                return;
+                            }
+                        }
+                    })
+                })
+                .collect();
+            tables.close();
+            waiters.into_iter().for_each(|thread| thread.join().unwrap());
+        },
+        SCHEDULES,
+    );
+}
