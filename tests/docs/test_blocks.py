@@ -56,3 +56,13 @@ def test_the_six_words_have_a_page_each() -> None:
 def test_a_broken_block_is_found_at_its_line() -> None:
     page = "text\n\n```python\na = 1\n```\n\n```sh\nnot python\n```\n```python\nb = a + 1\n```\n"
     assert list(blocks_of(page)) == [(3, "a = 1\n"), (10, "b = a + 1\n")]
+
+
+def test_decisions_are_numbered_once_and_dated() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert pages
+    numbers = [page.name[:4] for page in pages]
+    assert all(re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", page.name) for page in pages), [page.name for page in pages]
+    assert len(set(numbers)) == len(numbers), numbers
+    undated = [page.name for page in pages if not re.search(r"^20\d\d-\d\d-\d\d\b", page.read_text(), re.MULTILINE)]
+    assert undated == []

@@ -24,7 +24,7 @@ def rustup_home(home: Path, path: Path, **extra: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.fixture()
+@pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A home under which somebody installed Rust."""
     home = tmp_path / "owner"
