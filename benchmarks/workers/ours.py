@@ -119,7 +119,7 @@ def memory_per_step(steps: int, frames: str | None) -> dict[str, float]:
     info = client.info().tables[TABLE]
     return {
         "items": info.current_size,
-        "table_bytes": info.bytes / steps,
+        "table_bytes": info.size_bytes / steps,
         "resident_bytes": (resident_bytes() - before) / steps,
     }
 
