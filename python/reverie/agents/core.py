@@ -1,0 +1,163 @@
+"""What every agent shares with the runners: a few records, and the protocol that an agent's module keeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reverie.agents.environments import EnvSpec
+
+
+class Weights(NamedTuple):
+    """The parameters of a network at one version; `flat` is float32 `[P]` and belongs to whoever receives it."""
+
+    version: int
+    flat: NDArray[np.float32]
+
+
+class WeightSource(Protocol):
+    """Where actors pull weights from, by version."""
+
+    def latest(self, newer_than: int) -> Weights | None:
+        """The newest weights, or None when there are none newer than version `newer_than`. Does not block."""
+
+
+class Policy(Protocol):
+    """Greedy actions, for the evaluator."""
+
+    def load(self, weights: Weights) -> None: ...
+
+    def __call__(self, observations: NDArray[Any]) -> NDArray[np.int64]:
+        """Actions `[N]` for observations `[N, ...]`."""
+
+
+class Actor(Protocol):
+    """Steps its environments and writes what happened through the public client."""
+
+    def act(self) -> int:
+        """One step of every environment; how many of them were steps of an episode (a reset is none)."""
+
+    def drain_returns(self) -> list[float]:
+        """Undiscounted returns of the episodes that ended since the last call, exploration included."""
+
+    def close(self) -> None: ...
+
+
+class Learner(WeightSource, Protocol):
+    """Draws batches, improves the weights, and writes new priorities back."""
+
+    version: int
+    """Updates so far; the version of the weights."""
+
+    def learn(self) -> None:
+        """One update from one batch. The table must be able to give one: it is drawn with `timeout=0`."""
+
+    def metrics(self) -> dict[str, float]: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The half of a preset that is the run's and not the algorithm's."""
+
+    target_return: float
+    """A greedy evaluation counts as reached at this mean return."""
+    max_env_steps: int
+    """Training ends here, reached or not."""
+    evaluate_every: int
+    """Environment steps between two greedy evaluations."""
+    threads: int = 1
+    """Torch threads of the learner; actors use one."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_env_steps", "evaluate_every", "threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A preset file, read: the agent's configuration and the run's settings."""
+
+    config: Any
+    run: RunSettings
+    path: Path
+
+
+@dataclass(frozen=True)
+class TableNeeds:
+    """What the runner must know of the table that an agent learns from."""
+
+    name: str
+    batch_size: int
+    """Items that one `learn` draws."""
+    inserts_per_act: int
+    """The most items that one `act` inserts."""
+
+
+class Agent(Protocol):
+    """What an agent's module offers to a runner. A runner receives the module and knows no algorithm by name."""
+
+    NAME: str
+
+    def load_preset(self, env_id: str, path: Path | None = None) -> Preset: ...
+
+    def check(self, spec: EnvSpec) -> None:
+        """Refuse an environment that this agent cannot play, and say what would fit."""
+
+    def layout(self, config: Any) -> tuple[int, int]:
+        """Number of actors, and of environments in each."""
+
+    def needs(self, config: Any) -> TableNeeds: ...
+
+    def memory(self, spec: EnvSpec, config: Any) -> dict[str, int]:
+        """Bytes that a run needs, by what needs them."""
+
+    def make_tables(self, spec: EnvSpec, config: Any, *, seed: int) -> Sequence[Any]: ...
+
+    def make_learner(self, spec: EnvSpec, config: Any, client: Any, *, seed: int, watch: Stopwatch) -> Learner: ...
+
+    def make_actor(
+        self, spec: EnvSpec, config: Any, client: Any, weights: WeightSource, *, index: int, seed: int, watch: Stopwatch
+    ) -> Actor: ...
+
+    def make_policy(self, spec: EnvSpec, config: Any) -> Policy: ...
+
+
+class Stopwatch:
+    """Seconds spent by activity. Not for several threads: each has its own, `merge` adds them up."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, activity: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(activity, time.perf_counter() - began)
+
+    def add(self, activity: str, seconds: float) -> None:
+        """Count `seconds` for `activity`."""
+        self.seconds[activity] = self.seconds.get(activity, 0.0) + seconds
+
+    def merge(self, other: Stopwatch) -> None:
+        """Add what another stopwatch measured."""
+        for activity, seconds in other.seconds.items():
+            self.add(activity, seconds)
+
+
+def seed_of(seed: int, *path: int) -> int:
+    """A 63-bit seed for one part of a run: parts of one run, and runs of different seeds, are independent."""
+    return int(np.random.SeedSequence([seed, *path]).generate_state(1, np.uint64)[0] >> np.uint64(1))

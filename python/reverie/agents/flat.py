@@ -1,0 +1,65 @@
+"""A network whose parameters are one flat vector.
+
+One copy carries the weights to an actor, one fused call is the whole optimiser step, and the norm of the gradient is the
+norm of one tensor: on small networks the calls cost more than the arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Net = TypeVar("Net", bound=nn.Module)
+
+
+class FlatNetwork(Generic[Net]):
+    """Lays the parameters of `module` out in `flat` (float32 `[P]`), in `module.parameters()` order.
+
+    The module's parameters become views of `flat`, and their gradients views of `flat.grad`; the module itself works as
+    before. Moving the module to another device or dtype afterwards would break the views.
+    """
+
+    def __init__(self, module: Net, *, trainable: bool) -> None:
+        self.module = module
+        parameters = list(module.parameters())
+        joined = torch.cat([p.detach().reshape(-1) for p in parameters])
+        self.flat = nn.Parameter(joined, requires_grad=trainable)
+        grad = torch.zeros_like(joined) if trainable else None
+        self.flat.grad = grad
+        offset = 0
+        for parameter in parameters:
+            end = offset + parameter.numel()
+            parameter.data = joined[offset:end].view_as(parameter)
+            parameter.requires_grad_(trainable)
+            if grad is not None:
+                parameter.grad = grad[offset:end].view_as(parameter)
+            offset = end
+
+    @torch.no_grad()
+    def copy_from(self, other: FlatNetwork[Net]) -> None:
+        """Take over the parameters of another network of the same layout."""
+        self.flat.copy_(other.flat)
+
+    @torch.no_grad()
+    def load(self, flat: NDArray[np.float32]) -> None:
+        """Take over parameters from an array `[P]`; another length is a ValueError."""
+        if flat.shape != tuple(self.flat.shape):
+            raise ValueError(f"weights have shape {flat.shape}, and this network needs {tuple(self.flat.shape)}")
+        self.flat.copy_(torch.from_numpy(flat))
+
+    def numpy(self) -> NDArray[np.float32]:
+        """A copy of the parameters, float32 `[P]`."""
+        copied: NDArray[np.float32] = self.flat.detach().numpy().copy()
+        return copied
+
+    def clip_grad_norm_(self, max_norm: float) -> Tensor:
+        """Scale the gradient down to the norm `max_norm` where it is above it; returns the norm before."""
+        grad = self.flat.grad
+        assert grad is not None
+        norm = torch.linalg.vector_norm(grad)
+        grad.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))
+        return norm

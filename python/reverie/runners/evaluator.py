@@ -1,0 +1,68 @@
+"""The greedy evaluator: apart from the actors, on seeds of its own that are the same in every run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reverie.agents.environments import make_one
+
+SCREENING_SEEDS = tuple(range(10_000, 10_010))
+"""Every point of the learning curve: 10 episodes."""
+CONFIRMATION_SEEDS = tuple(range(20_000, 20_020))
+"""20 other episodes: one good evaluation is luck, and only this one is reported as the result."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Undiscounted returns of whole episodes, one for each seed."""
+
+    seeds: tuple[int, ...]
+    returns: tuple[float, ...]
+
+    @property
+    def mean_return(self) -> float:
+        """The mean over the episodes."""
+        return float(np.mean(self.returns))
+
+    @property
+    def num_episodes(self) -> int:
+        """How many episodes."""
+        return len(self.returns)
+
+
+class Evaluator:
+    """Holds the environments, so that an evaluation makes none. Not for several threads at once."""
+
+    def __init__(self, env_id: str, num_envs: int = len(CONFIRMATION_SEEDS)) -> None:
+        self._envs = [make_one(env_id) for _ in range(num_envs)]
+
+    def evaluate(self, policy: Callable[[NDArray[Any]], NDArray[np.int64]], seeds: Sequence[int]) -> Evaluation:
+        """One episode for each seed, in lockstep: the policy sees the observations of those still running, `[n, ...]`.
+
+        More seeds than environments is a ValueError.
+        """
+        if not 0 < len(seeds) <= len(self._envs):
+            raise ValueError(f"{len(seeds)} seeds for {len(self._envs)} environments; give 1 to {len(self._envs)}")
+        observations = [env.reset(seed=seed)[0] for env, seed in zip(self._envs, seeds, strict=False)]
+        returns = [0.0] * len(seeds)
+        running = list(range(len(seeds)))
+        while running:
+            actions = policy(np.stack([observations[i] for i in running]))
+            still = []
+            for i, action in zip(running, actions.tolist(), strict=True):
+                observations[i], reward, terminated, truncated, _ = self._envs[i].step(action)
+                returns[i] += float(reward)
+                if not (terminated or truncated):
+                    still.append(i)
+            running = still
+        return Evaluation(tuple(seeds), tuple(returns))
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._envs:
+            env.close()

@@ -1,0 +1,131 @@
+"""What will run, before it runs: a frozen description that can be printed, compared, and refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from reverie.agents.core import Agent, RunSettings, TableNeeds
+from reverie.agents.environments import EnvSpec, describe
+
+PROCESS_BYTES = 400 * 2**20
+"""Python, PyTorch and Gymnasium before the first allocation of ours (measured: 250 to 350 MiB), rounded up."""
+
+
+class DoesNotFitError(MemoryError):
+    """The run needs more memory than is free. `.needed`, `.available` in bytes."""
+
+    def __init__(self, what: str, needed: int, available: int, largest: str) -> None:
+        self.needed, self.available = needed, available
+        super().__init__(
+            f"{what} needs about {_gib(needed)} and {_gib(available)} are free; the largest part is {largest}:"
+            " lower the capacity in the preset, or free memory"
+        )
+
+
+@dataclass(frozen=True)
+class Topology:
+    """One run: who acts, on what, into which tables, until when."""
+
+    agent: str
+    env: EnvSpec
+    seed: int
+    num_actors: int
+    envs_per_actor: int
+    needs: TableNeeds
+    run: RunSettings
+    config: Any
+    preset: Path
+    memory: Mapping[str, int]
+    """Bytes by what needs them."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """All of `memory`."""
+        return sum(self.memory.values())
+
+    def describe(self) -> str:
+        """Two lines for a person."""
+        return (
+            f"{self.agent} on {self.env.env_id}, seed {self.seed}: {self.num_actors} actors of {self.envs_per_actor}"
+            f" environments, one learner, one greedy evaluator, table {self.needs.name!r} in this process\n"
+            f"until {self.run.target_return:g} is reached and confirmed, at most {self.run.max_env_steps:,} environment"
+            f" steps; about {_gib(self.memory_bytes)} of memory; preset {self.preset}"
+        )
+
+
+def plan(
+    agent: Agent,
+    env_id: str,
+    *,
+    seed: int = 0,
+    preset: Path | None = None,
+    config: Any = None,
+    run: RunSettings | None = None,
+    available_bytes: int | None = None,
+) -> Topology:
+    """Lay a run out; nothing is started.
+
+    `config` and `run` stand in for those of the preset. Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`,
+    `PresetError`, ValueError for a seed below 0, and `DoesNotFitError` where the run needs more than `available_bytes`
+    (by default what this process may still take).
+    """
+    if seed < 0:
+        raise ValueError(f"seed is {seed}, and must be at least 0")
+    env = describe(env_id)
+    # Before the preset: no preset makes an environment fit that the agent cannot play.
+    agent.check(env)
+    found = agent.load_preset(env_id, preset)
+    config = found.config if config is None else config
+    actors, envs = agent.layout(config)
+    memory = {"Python and PyTorch": PROCESS_BYTES, **agent.memory(env, config)}
+    topology = Topology(
+        agent=agent.NAME,
+        env=env,
+        seed=seed,
+        num_actors=actors,
+        envs_per_actor=envs,
+        needs=agent.needs(config),
+        run=found.run if run is None else run,
+        config=config,
+        preset=found.path,
+        memory=MappingProxyType(memory),
+    )
+    available = available_memory() if available_bytes is None else available_bytes
+    if topology.memory_bytes > available:
+        largest = max(memory, key=lambda part: memory[part])
+        what = f"{topology.agent} on {env_id}"
+        raise DoesNotFitError(what, topology.memory_bytes, available, f"{largest} ({_gib(memory[largest])})")
+    return topology
+
+
+
+
+def available_memory() -> int:
+    """Bytes that this process may still take: what the system has free, within the limit of its control group."""
+    available = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            available = [int(line.split()[1]) * 1024]
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        if _read(limit).isdigit() and _read(used).isdigit():
+            available.append(max(0, int(_read(limit)) - int(_read(used))))
+    return min(available)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**29 else f"{size_bytes / 2**20:.0f} MiB"

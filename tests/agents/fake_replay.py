@@ -1,0 +1,172 @@
+"""A replay of NumPy arrays for unit tests of agents: the names and rules of the public client, nothing of its speed.
+
+It is written apart from the package (n-step ends by brute force over whole episodes), so that a test which runs an agent
+on both compares two readings of the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Info(NamedTuple):
+    key: np.ndarray
+    probability: np.ndarray
+    priority: np.ndarray
+    table_size: np.ndarray
+
+
+class UpdateResult(NamedTuple):
+    applied: int
+    stale: int
+
+
+@dataclass
+class Batch:
+    data: dict[str, np.ndarray]
+    info: Info
+    lowest_probability: float
+
+    def weights(self, beta: float, normalise: str = "batch") -> np.ndarray:
+        raw = (self.info.table_size * self.info.probability) ** -beta
+        top = raw.max() if normalise == "batch" else (self.info.table_size[0] * self.lowest_probability) ** -beta
+        return raw / top
+
+
+class FakeReplay:
+    """One prioritised table under a limiter, as `make_tables` of an agent describes it."""
+
+    def __init__(
+        self,
+        *,
+        max_size: int,
+        priority_exponent: float = 0.6,
+        samples_per_insert: float = 1.0,
+        min_size: int = 1,
+        error_buffer: float = float("inf"),
+        seed: int = 0,
+    ) -> None:
+        self.max_size, self.alpha = max_size, priority_exponent
+        self.spi, self.min_size, self.error = samples_per_insert, min_size, error_buffer
+        self.rng = np.random.default_rng(seed)
+        self.columns: dict[str, np.ndarray] = {}
+        self.keys = np.full(max_size, -1, dtype=np.int64)
+        self.raw = np.zeros(max_size)
+        self.mass = np.zeros(max_size)
+        self.inserts = self.samples = 0
+        self.updates: list[tuple[np.ndarray, np.ndarray]] = []
+        self.writers: list[FakeWriter] = []
+
+    @property
+    def size(self) -> int:
+        return min(self.inserts, self.max_size)
+
+    def insert(self, item: dict[str, Any], priority: float) -> None:
+        assert np.isfinite(priority)
+        assert priority >= 0
+        slot = self.inserts % self.max_size
+        for name, value in item.items():
+            value = np.asarray(value)
+            if name not in self.columns:
+                self.columns[name] = np.zeros((self.max_size, *value.shape), value.dtype)
+            self.columns[name][slot] = value
+        self.keys[slot], self.raw[slot], self.mass[slot] = self.inserts, priority, priority**self.alpha
+        self.inserts += 1
+
+    def can_sample(self, table: str, n: int) -> bool:
+        low = self.spi * self.min_size - self.error
+        return self.size >= self.min_size and self.inserts * self.spi - self.samples - n >= low
+
+    def can_insert(self, table: str, n: int) -> bool:
+        high = self.spi * self.min_size + self.error
+        return self.size + n <= self.min_size or (self.inserts + n) * self.spi - self.samples <= high
+
+    def why(self, table: str) -> str:
+        return f"{self.inserts} inserts, {self.samples} samples"
+
+    def sample_batch(self, table: str, n: int, timeout: float | None = None) -> Batch:
+        assert self.can_sample(table, n)
+        mass = self.mass[: self.size]
+        total = np.cumsum(mass)
+        slots = np.searchsorted(total, self.rng.random(n) * total[-1], side="right")
+        self.samples += n
+        info = Info(self.keys[slots], mass[slots] / total[-1], self.raw[slots], np.full(n, self.size))
+        lowest = float(mass.min() / total[-1])
+        return Batch({name: column[slots] for name, column in self.columns.items()}, info, lowest)
+
+    def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> UpdateResult:
+        assert np.isfinite(priorities).all()
+        self.updates.append((keys.copy(), priorities.copy()))
+        slots = keys % self.max_size
+        live = self.keys[slots] == keys
+        self.raw[slots[live]] = priorities[live]
+        self.mass[slots[live]] = priorities[live] ** self.alpha
+        return UpdateResult(int(live.sum()), int((~live).sum()))
+
+    def transition_writer(self, table: str, **options: Any) -> FakeWriter:
+        writer = FakeWriter(self, **options)
+        self.writers.append(writer)
+        return writer
+
+
+class FakeWriter:
+    def __init__(
+        self,
+        replay: FakeReplay,
+        *,
+        n_step: int,
+        discount: float,
+        num_envs: int,
+        autoreset: str,
+        priority_eps: float,
+    ) -> None:
+        assert autoreset == "next_step"
+        self.replay, self.n, self.gamma, self.eps = replay, n_step, discount, priority_eps
+        self.open: list[list[tuple]] = [[] for _ in range(num_envs)]
+        self.ended: list[tuple[bool, bool] | None] = [None] * num_envs
+        self.log: list[dict[str, Any]] = []
+        self.closed = False
+
+    def append(
+        self,
+        obs: np.ndarray,
+        action: np.ndarray,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        *,
+        q_taken: np.ndarray,
+        bootstrap_value: np.ndarray,
+        extras: dict[str, np.ndarray],
+    ) -> int:
+        before = self.replay.inserts
+        self.log.append({"obs": obs, "action": action, "q": q_taken, "v": bootstrap_value, "extras": extras})
+        for i in range(len(obs)):
+            steps, value = self.open[i], float(bootstrap_value[i])
+            if self.ended[i] is not None:
+                for start in range(len(steps)):
+                    self._emit(steps[start:], obs[i], value, terminated=self.ended[i][0])
+                self.open[i], self.ended[i] = [], None
+                continue
+            if len(steps) == self.n:
+                self._emit(steps, obs[i], value, terminated=False)
+                steps.pop(0)
+            extra = {name: column[i] for name, column in extras.items()}
+            steps.append((obs[i], action[i], float(reward[i]), float(q_taken[i]), extra))
+            if terminated[i] or truncated[i]:
+                self.ended[i] = (bool(terminated[i]), bool(truncated[i]))
+        return self.replay.inserts - before
+
+    def _emit(self, steps: Sequence[tuple], end: np.ndarray, value: float, *, terminated: bool) -> None:
+        obs, action, _, q, extra = steps[0]
+        ret = sum(self.gamma**k * step[2] for k, step in enumerate(steps))
+        discount = 0.0 if terminated else self.gamma ** len(steps)
+        item = {"obs": obs, "action": action, "reward": np.float32(ret), "discount": np.float32(discount)}
+        self.replay.insert({**item, "next_obs": end, **extra}, abs(ret + discount * value - q) + self.eps)
+
+    def close(self) -> None:
+        self.closed = True
