@@ -159,5 +159,6 @@ class Stopwatch:
 
 
 def seed_of(seed: int, *path: int) -> int:
-    """A 63-bit seed for one part of a run: parts of one run, and runs of different seeds, are independent."""
-    return int(np.random.SeedSequence([seed, *path]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    """A 63-bit seed for one part of a run: parts of one run, and runs of different seeds (any integer), differ."""
+    entropy = [abs(seed), *path, *([1] if seed < 0 else [])]
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -71,11 +71,9 @@ def plan(
     """Lay a run out; nothing is started.
 
     `config` and `run` stand in for those of the preset. Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`,
-    `PresetError`, ValueError for a seed below 0, and `DoesNotFitError` where the run needs more than `available_bytes`
+    `PresetError`, and `DoesNotFitError` where the run needs more than `available_bytes`
     (by default what this process may still take).
     """
-    if seed < 0:
-        raise ValueError(f"seed is {seed}, and must be at least 0")
     env = describe(env_id)
     # Before the preset: no preset makes an environment fit that the agent cannot play.
     agent.check(env)

@@ -1,0 +1,21 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+import typer
+
+from reverie.cli.demo import demo
+
+app = typer.Typer(
+    name="reverie",
+    help="Replay and distributed learning for reinforcement learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(demo)
+
+
+@app.callback()
+def _keep_subcommands() -> None:
+    """Stores, selects and moves experience for reinforcement learning."""

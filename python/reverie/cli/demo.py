@@ -1,0 +1,87 @@
+"""`reverie demo`: watch Ape-X DQN learn on an embedded replay."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from reverie.runners import Result
+
+EXIT_REACHED = 0
+EXIT_NOT_REACHED = 1
+EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
+
+EPILOG = (
+    "Exit codes: 0 the target was reached and confirmed; 1 training ended without; 2 the arguments or this machine do"
+    " not allow the run; 130 interrupted."
+)
+
+
+def demo(
+    env: Annotated[str, typer.Option(help="Gymnasium environment with discrete actions.")] = "CartPole-v1",
+    seed: Annotated[int, typer.Option(help="Any integer; the same seed gives the same run, times apart.")] = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object as the last line of stdout; all else goes to stderr.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Where the learning curve goes, a .png [default: runs/demo-ENV-seed-N.png].")
+    ] = None,
+    preset: Annotated[Path | None, typer.Option(help="A preset file in place of the one that comes with ENV.")] = None,
+) -> None:
+    """Train Ape-X DQN with an embedded prioritised replay, in this process, until a greedy evaluation says it is done.
+
+    Shows progress while it learns, and at the end the evaluation on 20 episodes that it never saw, the learning curve,
+    the replay's own figures, and where the time went.
+    """
+    missing = [name for name in ("torch", "gymnasium") if importlib.util.find_spec(name) is None]
+    if missing:
+        _refuse(f'{", ".join(missing)} not installed: pip install "reverie[demo]"')
+    from reverie.agents import apex_dqn
+    from reverie.agents.apex_dqn.learner import DivergedError
+    from reverie.cli import curve, report
+    from reverie.runners import StalledError, plan, train
+
+    path = plot or Path("runs") / f"demo-{env.replace('/', '_')}-seed-{seed}.png"
+    try:
+        curve.check_writable(path)
+        plan(apex_dqn, env, seed=seed, preset=preset)
+    except (ValueError, OSError, MemoryError) as error:
+        _refuse(str(error))
+    try:
+        with report.Progress(to_stderr=as_json) as progress:
+            result = train(apex_dqn, env, seed=seed, preset=preset, on_event=progress)
+    except KeyboardInterrupt:
+        print("reverie: interrupted; nothing was saved", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except (StalledError, DivergedError) as error:
+        print(f"reverie: {error}", file=sys.stderr)
+        raise typer.Exit(EXIT_NOT_REACHED) from None
+    curve.save(result, path)
+    report.show(result, path, to_stderr=as_json)
+    if as_json:
+        print(json.dumps(as_object(result)), flush=True)
+    raise typer.Exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
+
+
+def as_object(result: Result) -> dict[str, object]:
+    """What `--json` prints: these six names, and no other."""
+    return {
+        "env_id": result.topology.env.env_id,
+        "env_steps": result.env_steps,
+        "seconds": round(result.seconds, 3),
+        "mean_return": result.evaluation.mean_return,
+        "num_episodes": result.evaluation.num_episodes,
+        "seed": result.topology.seed,
+    }
+
+
+def _refuse(reason: str) -> NoReturn:
+    print(f"reverie: {reason}", file=sys.stderr)
+    raise typer.Exit(EXIT_REFUSED)

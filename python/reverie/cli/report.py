@@ -1,0 +1,137 @@
+"""What a person sees: progress while a run goes on, and the account at its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from reverie.runners import CurvePoint, Evaluated, Event, Finished, Result, Started
+from reverie.runners import Progress as ProgressEvent
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+class Progress:
+    """Callback for a run: a live view on a terminal, one line for each evaluation elsewhere. A context manager."""
+
+    def __init__(self, *, to_stderr: bool) -> None:
+        self._console = Console(stderr=to_stderr, highlight=False)
+        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        self._event: ProgressEvent | None = None
+        self._curve: list[CurvePoint] = []
+        self._started: Started | None = None
+
+    def __enter__(self) -> Progress:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event of a run."""
+        match event:
+            case Started():
+                self._started = event
+                self._console.print(event.topology.describe(), soft_wrap=True)
+            case ProgressEvent():
+                self._event = event
+            case Evaluated():
+                self._curve.append(event.point)
+                if event.confirmation is not None or not self._console.is_terminal:
+                    self._console.print(_evaluated(event), soft_wrap=True)
+            case Finished():
+                return
+        if self._console.is_terminal and self._event is not None and self._started is not None:
+            self._live.update(self._view(self._event, self._started))
+
+    def _view(self, event: ProgressEvent, started: Started) -> Table:
+        run = started.topology.run
+        seconds = max(event.seconds, 1e-9)
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim")
+        grid.add_column()
+        done = min(1.0, event.env_steps / run.max_env_steps)
+        bar = "━" * round(40 * done)
+        grid.add_row(
+            "environment steps",
+            Text.assemble(
+                (bar.ljust(40, "╌"), "cyan"),
+                f" {event.env_steps:,} of at most {run.max_env_steps:,}, {event.env_steps / seconds:,.0f}/s",
+            ),
+        )
+        grid.add_row("updates", f"{event.updates:,}, {event.updates / seconds:,.0f}/s")
+        training = "none ended yet" if event.training_return is None else f"{event.training_return:.1f}, exploring"
+        grid.add_row("training episodes", training)
+        greedy = [point.mean_return for point in self._curve]
+        if greedy:
+            grid.add_row("greedy evaluation", f"{greedy[-1]:.1f} of {run.target_return:g}")
+            grid.add_row("", Text(sparkline(greedy[-60:]), style="green"))
+        grid.add_row("time", f"{event.seconds:.1f} s")
+        return grid
+
+
+def sparkline(values: list[float]) -> str:
+    """The values as bars, lowest to highest."""
+    low, high = min(values), max(values)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] for value in values)
+
+
+def show(result: Result, plot: Path, *, to_stderr: bool) -> None:
+    """The account of a run: the evaluation, the curve's path, the replay's figures, where the time went, the time."""
+    console = Console(stderr=to_stderr, highlight=False)
+    evaluation, target = result.evaluation, result.topology.run.target_return
+    console.print()
+    console.print(
+        f"{'confirmed' if result.confirmed else 'not reached'}: {evaluation.mean_return:.1f} over"
+        f" {evaluation.num_episodes} greedy episodes (lowest {min(evaluation.returns):g}, target {target:g}) after"
+        f" {result.env_steps:,} environment steps",
+        style="bold green" if result.confirmed else "bold red",
+        soft_wrap=True,
+    )
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(justify="right")
+    grid.add_column(style="dim", justify="right")
+    for name, text in _replay_rows(result):
+        grid.add_row(name, text, "")
+    grid.add_row("", "", "")
+    rows = sorted(result.activities.items(), key=lambda row: -row[1])
+    rest = result.seconds - sum(result.activities.values())
+    for name, seconds in [*rows, ("the loop itself", rest)]:
+        grid.add_row(name, f"{seconds:.2f} s", f"{100 * seconds / result.seconds:.1f} %")
+    grid.add_row("in all", f"{result.seconds:.2f} s", "")
+    console.print(grid)
+    console.print(f"learning curve: {plot}", soft_wrap=True)
+
+
+def _replay_rows(result: Result) -> list[tuple[str, str]]:
+    replay, learner = result.replay, result.learner
+    return [
+        ("items inserted", f"{replay['inserts']:,.0f}"),
+        ("items sampled", f"{replay['samples']:,.0f}"),
+        ("samples per insert", f"{replay['samples'] / max(1.0, replay['inserts']):.2f}"),
+        ("items held", f"{replay['size']:,.0f}"),
+        ("bytes held", f"{replay['bytes']:,.0f}"),
+        ("priorities updated", f"{learner['priorities_applied']:,.0f}"),
+        ("updates that came too late", f"{learner['priorities_stale']:,.0f}"),
+    ]
+
+
+def _evaluated(event: Evaluated) -> str:
+    point = event.point
+    text = f"{point.env_steps:>9,} steps  {point.seconds:6.1f} s  greedy return {point.mean_return:.1f}"
+    if event.confirmation is not None:
+        mean, count = event.confirmation.mean_return, event.confirmation.num_episodes
+        text += f"; {mean:.1f} on {count} other episodes"
+    return text
