@@ -57,7 +57,6 @@ def describe(env_id: str) -> EnvSpec:
                 f"observations of {env_id} are {space}; agents here take one array (a Box): wrap the environment with"
                 " gymnasium.wrappers.FlattenObservation"
             )
-        discrete = isinstance(actions, gymnasium.spaces.Discrete)
         if isinstance(actions, gymnasium.spaces.Discrete) and actions.start != 0:
             raise UnsupportedEnvironmentError(f"actions of {env_id} start at {actions.start}; they must start at 0")
         threshold = env.spec.reward_threshold if env.spec is not None else None
@@ -65,7 +64,7 @@ def describe(env_id: str) -> EnvSpec:
             env_id=env_id,
             obs_shape=tuple(space.shape),
             obs_dtype=np.dtype(space.dtype).name,
-            num_actions=int(actions.n) if isinstance(actions, gymnasium.spaces.Discrete) and discrete else None,
+            num_actions=int(actions.n) if isinstance(actions, gymnasium.spaces.Discrete) else None,
             action_space=str(actions),
             reward_threshold=threshold,
         )
@@ -88,7 +87,8 @@ def make_vector(env_id: str, num_envs: int) -> SyncVectorEnv:
 
 
 def _nearest(env_id: str) -> tuple[str, ...]:
-    return tuple(difflib.get_close_matches(env_id, list(gymnasium.registry), n=3, cutoff=0.6))
+    same_namespace = [known for known in gymnasium.registry if ("/" in known) == ("/" in env_id)]
+    return tuple(difflib.get_close_matches(env_id, same_namespace, n=3, cutoff=0.6))
 
 
 def _lower(error: Exception) -> str:

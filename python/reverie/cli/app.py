@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from reverie.cli.demo import demo
+from reverie.cli.demo import EPILOG, demo
 
 app = typer.Typer(
     name="reverie",
@@ -13,7 +13,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
+app.command(epilog=EPILOG)(demo)
 
 
 @app.callback()

@@ -31,7 +31,7 @@ def demo(
         bool, typer.Option("--json", help="Print one JSON object as the last line of stdout; all else goes to stderr.")
     ] = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Where the learning curve goes, a .png [default: runs/demo-ENV-seed-N.png].")
+        Path | None, typer.Option(help="Where the learning curve goes, a .png (by default runs/demo-ENV-seed-N.png).")
     ] = None,
     preset: Annotated[Path | None, typer.Option(help="A preset file in place of the one that comes with ENV.")] = None,
 ) -> None:

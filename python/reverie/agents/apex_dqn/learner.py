@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -96,21 +97,21 @@ class Learner:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the next update depends on, the table apart."""
+        """A copy of everything that the next update depends on, the table apart."""
         return {
             "version": self.version,
             "online": self._online.numpy(),
             "target": self._target.numpy(),
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": copy.deepcopy(self._optimizer.state_dict()),
             "priorities_applied": self.priorities_applied,
             "priorities_stale": self.priorities_stale,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Go on from what `state_dict` gave; the state stays the caller's."""
         self._online.load(state["online"])
         self._target.load(state["target"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
         self.version = state["version"]
         self.priorities_applied, self.priorities_stale = state["priorities_applied"], state["priorities_stale"]
 

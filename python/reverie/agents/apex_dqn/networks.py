@@ -62,9 +62,11 @@ def make_network(spec: EnvSpec, config: ApexDqnConfig, *, seed: int, trainable: 
     """Q-values `[B, num_actions]` of observations `[B, ...]`, initialised as `nn.Linear` is, from a seed of its own."""
     check(spec)
     assert spec.num_actions is not None
-    module = nn.Sequential(
-        MlpTorso(math.prod(spec.obs_shape), config.hidden), DuelingHead(config.hidden[-1], spec.num_actions)
-    )
+    with torch.device("meta"):  # layers made here would draw from the global random state
+        module = nn.Sequential(
+            MlpTorso(math.prod(spec.obs_shape), config.hidden), DuelingHead(config.hidden[-1], spec.num_actions)
+        )
+    module.to_empty(device="cpu")
     generator = torch.Generator().manual_seed(seed)
     for linear in (m for m in module.modules() if isinstance(m, nn.Linear)):
         bound = 1 / math.sqrt(linear.in_features)

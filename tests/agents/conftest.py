@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
+import pytest
 
 
 class Info(NamedTuple):
@@ -170,3 +172,44 @@ class FakeWriter:
 
     def close(self) -> None:
         self.closed = True
+
+
+class CountingEnv(gymnasium.Env):
+    """Observations `[episode, step]`, reward `step + 1` for each step; ends after `length` steps, one way or the other."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, length: int, *, terminates: bool) -> None:
+        self.length, self.terminates = length, terminates
+        self.episode, self.step_index = -1, 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.episode, self.step_index = self.episode + 1, 0
+        return self._observe(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.step_index += 1
+        over = self.step_index == self.length
+        return self._observe(), float(self.step_index), over and self.terminates, over and not self.terminates, {}
+
+    def _observe(self) -> np.ndarray:
+        return np.array([self.episode, self.step_index], dtype=np.float32)
+
+
+COUNTING = {True: "ReverieCountingTerminated-v0", False: "ReverieCountingTruncated-v0"}
+COUNTING_LENGTH = 7
+for _terminates, _env_id in COUNTING.items():
+    gymnasium.register(_env_id, CountingEnv, kwargs={"length": COUNTING_LENGTH, "terminates": _terminates})
+
+
+@pytest.fixture(params=[True, False], ids=["terminated", "truncated"])
+def counting_env(request: pytest.FixtureRequest) -> tuple[str, int, bool]:
+    """Id, length of an episode, and whether it ends by termination."""
+    return COUNTING[request.param], COUNTING_LENGTH, request.param
+
+
+@pytest.fixture
+def make_fake_replay() -> type[FakeReplay]:
+    return FakeReplay

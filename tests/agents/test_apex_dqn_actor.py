@@ -1,0 +1,142 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie.agents import apex_dqn  # noqa: E402
+from reverie.agents.apex_dqn.config import epsilon_alone, epsilon_ladder  # noqa: E402
+from reverie.agents.apex_dqn.networks import GreedyPolicy, make_network  # noqa: E402
+from reverie.agents.core import Stopwatch, Weights  # noqa: E402
+from reverie.agents.environments import describe  # noqa: E402
+
+
+class Shelf:
+    """A source of weights that somebody else fills."""
+
+    def __init__(self):
+        self.weights, self.asked = None, []
+
+    def latest(self, newer_than):
+        self.asked.append(newer_than)
+        return self.weights if self.weights is not None and self.weights.version > newer_than else None
+
+
+@pytest.fixture
+def setting(make_fake_replay):
+    """A function that makes an actor on a fake replay, with changes to the CartPole preset."""
+    actors = []
+
+    def make(env_id="CartPole-v1", *, index=0, seed=0, weights=None, **changes):
+        config = dataclasses.replace(apex_dqn.load_preset("CartPole-v1").config, **changes)
+        replay = make_fake_replay(max_size=50_000)
+        source = Shelf()
+        source.weights = weights
+        actor = apex_dqn.make_actor(
+            describe(env_id), config, replay, source, index=index, seed=seed, watch=Stopwatch()
+        )
+        actors.append(actor)
+        return actor, replay, source, config
+
+    yield make
+    for actor in actors:
+        actor.close()
+
+
+def test_the_rungs_of_all_actors_together_are_the_ladder(setting):
+    rungs = [setting(index=i, num_actors=4, envs_per_actor=3)[0].epsilons for i in range(4)]
+    assert np.concatenate(rungs) == pytest.approx(epsilon_ladder(12, 0.4, 7.0))
+    assert len(set(np.concatenate(rungs))) == 12
+
+
+def test_an_actor_outside_the_ladder_is_refused(setting):
+    with pytest.raises(ValueError, match=r"actor 2 of 2"):
+        setting(index=2, num_actors=2)
+
+
+def test_each_environment_departs_from_the_greedy_action_as_often_as_its_own_epsilon_says(setting):
+    actor, replay, _, config = setting(num_actors=1, envs_per_actor=4, epsilon_alpha=1.0)
+    acts = 3_000
+    for _ in range(acts):
+        actor.act()
+    policy = GreedyPolicy(describe("CartPole-v1"), config)
+    departed = sum(row["action"] != policy(row["obs"]) for row in replay.writers[0].log)
+    expected = actor.epsilons * 0.5  # half of the random actions of two are the greedy one
+    sigma = np.sqrt(acts * expected * (1 - expected))
+    assert (np.abs(departed - acts * expected) < 5 * sigma).all()
+
+
+def test_a_lone_environment_explores_less_and_less(setting):
+    actor, replay, _, config = setting(num_actors=1, envs_per_actor=1, single_env_decay_steps=2_000)
+    while actor.act() + actor._env_steps < 4_000:
+        pass
+    policy = GreedyPolicy(describe("CartPole-v1"), config)
+    departed = np.array([(row["action"] != policy(row["obs"]))[0] for row in replay.writers[0].log])
+    early, late = departed[:500], departed[2_500:]
+    assert early.mean() > epsilon_alone(500, config) / 2 * 0.5
+    assert late.mean() < 0.05
+
+
+def test_q_taken_and_bootstrap_value_are_those_of_the_observation_appended(setting):
+    spec = describe("CartPole-v1")
+    network = make_network(spec, apex_dqn.load_preset("CartPole-v1").config, seed=9, trainable=False)
+    actor, replay, _, config = setting(weights=Weights(7, network.numpy()))
+    for _ in range(100):
+        actor.act()
+    policy = GreedyPolicy(spec, config)
+    policy.load(Weights(7, network.numpy()))
+    for row in replay.writers[0].log:
+        q = policy.q_values(row["obs"])
+        assert row["v"] == pytest.approx(q.max(axis=1))
+        assert row["q"] == pytest.approx(q[np.arange(4), row["action"]])
+        assert (row["extras"]["weights_version"] == 7).all()
+
+
+def test_weights_are_asked_for_by_version_every_so_many_steps(setting):
+    spec = describe("CartPole-v1")
+    flat = make_network(spec, apex_dqn.load_preset("CartPole-v1").config, seed=9, trainable=False).numpy()
+    actor, replay, shelf, _ = setting(weights_period=5)
+    for act in range(20):
+        if act == 7:
+            shelf.weights = Weights(3, flat)
+        actor.act()
+    assert shelf.asked == [-1, -1, -1, 3]
+    versions = [int(row["extras"]["weights_version"][0]) for row in replay.writers[0].log]
+    assert versions == [-1] * 10 + [3] * 10
+
+
+def test_reset_steps_are_neither_counted_nor_part_of_a_return(setting, counting_env):
+    env_id, length, _ = counting_env
+    actor, replay, _, _ = setting(env_id, num_actors=1, envs_per_actor=2)
+    counts = [actor.act() for _ in range(3 * (length + 1))]
+    assert counts == ([2] * length + [0]) * 3
+    assert actor.drain_returns() == [sum(range(1, length + 1))] * 6
+    assert actor.drain_returns() == []
+
+
+def test_items_end_where_the_episode_does_and_bootstrap_only_through_truncation(setting, counting_env):
+    env_id, length, terminates = counting_env
+    actor, replay, _, config = setting(env_id, num_actors=1, envs_per_actor=1, n_step=3, discount=0.9)
+    for _ in range(2 * (length + 1)):
+        actor.act()
+    columns = {name: column[: replay.inserts] for name, column in replay.columns.items()}
+    assert replay.inserts == 2 * length
+    for i in range(replay.inserts):
+        episode, step = divmod(i, length)
+        end = min(step + 3, length)
+        assert columns["obs"][i].tolist() == [episode, step]
+        assert columns["next_obs"][i].tolist() == [episode, end]
+        assert columns["reward"][i] == pytest.approx(sum(0.9**k * (step + 1 + k) for k in range(end - step)))
+        assert columns["discount"][i] == pytest.approx(0.0 if terminates and end == length else 0.9 ** (end - step))
+
+
+def test_one_seed_gives_one_run_and_another_gives_another(setting):
+    def actions(seed):
+        actor, replay, _, _ = setting(seed=seed)
+        for _ in range(50):
+            actor.act()
+        return np.stack([row["action"] for row in replay.writers[0].log])
+
+    assert (actions(3) == actions(3)).all()
+    assert (actions(3) != actions(4)).any()

@@ -1,0 +1,84 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie.agents import apex_dqn, presets  # noqa: E402
+from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_alone, epsilon_ladder  # noqa: E402
+
+PRESETS = sorted(apex_dqn.PRESETS.glob("*.toml"))
+
+
+@pytest.fixture
+def config():
+    return apex_dqn.load_preset("CartPole-v1").config
+
+
+def test_the_ladder_runs_from_0_4_to_0_4_to_the_eighth_in_equal_ratios():
+    ladder = epsilon_ladder(8, 0.4, 7.0)
+    assert ladder[0] == pytest.approx(0.4)
+    assert ladder[-1] == pytest.approx(0.4**8)
+    assert ladder[1:] / ladder[:-1] == pytest.approx(np.full(7, 0.4))
+
+
+def test_a_lone_environment_walks_down_the_same_ladder_and_stays_at_its_end(config):
+    walk = [epsilon_alone(step, config) for step in (0, 5_000, 10_000, 50_000)]
+    assert walk == pytest.approx([0.4, 0.4**4.5, 0.4**8, 0.4**8])
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda p: p.stem)
+def test_every_preset_can_be_read(path):
+    assert isinstance(apex_dqn.load_preset("-", path).config, ApexDqnConfig)
+
+
+def test_an_environment_without_a_preset_names_those_that_have_one():
+    with pytest.raises(presets.PresetError, match=r"Blackjack-v1.*presets for .*CartPole-v1"):
+        apex_dqn.load_preset("Blackjack-v1")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("batch_size =", "batchsize =", r"unknown setting 'batchsize'; did you mean batch_size\?"),
+        ("n_step = ", "n_step = 0 #", r"n_step is 0, and must be at least 1"),
+        ("discount = ", "discount = 1.5 #", r"discount is 1.5, and must lie in \[0, 1\]"),
+        ("capacity = ", "capacity = 10 #", r"learning_starts is \d+, above the capacity of 10"),
+        ("capacity = ", 'capacity = "many" #', r"\[agent\] capacity is 'many', and must be int"),
+        ("hidden = ", "hidden = [] #", r"hidden is \(\)"),
+        ("hidden = ", "hidden = [1.5] #", r"hidden is \[1.5\]"),
+        ("max_env_steps = ", "max_env_steps = 0 #", r"max_env_steps is 0"),
+        ("[run]", "[running]", r"needs exactly \[agent\] and \[run\]"),
+        ("capacity = ", "# ", r"\[agent\] lacks capacity"),
+        ("capacity = ", "capacity ", r"is not TOML"),
+    ],
+)
+def test_a_wrong_preset_is_refused_with_the_file_and_the_name(tmp_path, old, new, message):
+    text = (apex_dqn.PRESETS / "CartPole-v1.toml").read_text()
+    assert old in text
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(presets.PresetError, match=message) as caught:
+        apex_dqn.load_preset("CartPole-v1", path)
+    assert str(path) in str(caught.value)
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize("samples_per_insert", [0.25, 1.0, 7.3, 128.0])
+@pytest.mark.parametrize("batch_size", [1, 32, 500])
+def test_the_error_buffer_always_leaves_one_side_free_to_go_on(config, samples_per_insert, batch_size):
+    config = dataclasses.replace(config, samples_per_insert=samples_per_insert, batch_size=batch_size)
+    low, high = (config.samples_per_insert * config.learning_starts + s * config.error_buffer for s in (-1, 1))
+    for diff in np.linspace(low, high, 1_000):
+        can_sample = diff - batch_size >= low
+        can_insert = diff + config.inserts_per_act * samples_per_insert <= high
+        assert can_sample or can_insert
+
+
+def test_memory_grows_with_the_capacity_by_at_least_the_bytes_of_its_items(config):
+    from reverie.agents.environments import describe
+
+    spec = describe("CartPole-v1")
+    small, large = (sum(apex_dqn.memory(spec, dataclasses.replace(config, capacity=c)).values()) for c in (50_000, 10**7))
+    assert large - small >= (10**7 - 50_000) * (2 * 16 + 8 + 4 + 4 + 8)
