@@ -1,0 +1,171 @@
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie.agents import apex_dqn  # noqa: E402
+from reverie.agents.core import RunSettings  # noqa: E402
+from reverie.runners import local  # noqa: E402
+from reverie.runners.evaluator import CONFIRMATION_SEEDS, SCREENING_SEEDS, Evaluation  # noqa: E402
+from reverie.runners.local import Evaluated, Finished, Progress, StalledError, Started, train  # noqa: E402
+
+PRESETS = sorted(apex_dqn.PRESETS.glob("*.toml"))
+SHORT = RunSettings(target_return=475.0, max_env_steps=1_500, evaluate_every=500)
+
+
+def short_run(seed=0, **options):
+    return train(apex_dqn, "CartPole-v1", seed=seed, run=SHORT, **options)
+
+
+def changed(**functions):
+    """The agent's module with some of its functions replaced."""
+    return types.SimpleNamespace(**{**vars(apex_dqn), **functions})
+
+
+class Scripted:
+    """An evaluator that gives the returns it was told to, by the seeds it is asked for."""
+
+    def __init__(self, screening, confirmation):
+        self.means = {SCREENING_SEEDS: iter(screening), CONFIRMATION_SEEDS: iter(confirmation)}
+
+    def __call__(self, env_id):
+        return self
+
+    def evaluate(self, policy, seeds):
+        return Evaluation(seeds, (next(self.means[seeds]),) * len(seeds))
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda p: p.stem)
+@pytest.mark.timeout(120)
+def test_every_preset_learns_and_acts_in_one_thread_without_waiting(path):
+    preset = apex_dqn.load_preset(path.stem)
+    steps = preset.config.learning_starts + 300
+    run = dataclasses.replace(preset.run, max_env_steps=steps, evaluate_every=steps)
+    result = train(apex_dqn, path.stem, run=run)
+    assert steps <= result.env_steps < steps + preset.config.envs_per_actor
+    assert result.learner["updates"] > 0
+    assert len(result.curve) in (1, 2)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another():
+    one, two, other = short_run(7), short_run(7), short_run(8)
+    assert (one.weights.flat == two.weights.flat).all()
+    assert [p.mean_return for p in one.curve] == [p.mean_return for p in two.curve]
+    assert one.evaluation == two.evaluation
+    assert one.env_steps == two.env_steps
+    assert (one.weights.flat != other.weights.flat).any()
+
+
+def test_the_table_holds_the_replay_ratio_and_the_account_adds_up():
+    result = short_run()
+    config = result.topology.config
+    replay, learner = result.replay, result.learner
+    assert replay["samples"] == learner["updates"] * config.batch_size
+    expected = replay["inserts"] * config.samples_per_insert
+    assert abs(replay["samples"] - expected) <= config.samples_per_insert * config.learning_starts + config.error_buffer
+    # After the first items, each insert is paid for: the table was never further from the ratio than its error buffer.
+    middle = config.samples_per_insert * config.learning_starts
+    assert abs(expected - replay["samples"] - middle) <= config.error_buffer
+    assert learner["priorities_applied"] + learner["priorities_stale"] == replay["samples"]
+    assert 0 < sum(result.activities.values()) <= result.seconds
+    assert {"act", "env step", "append", "sample", "learn", "update", "evaluate"} == set(result.activities)
+
+
+def test_events_tell_the_run_in_order():
+    events = []
+    result = short_run(on_event=events.append)
+    assert isinstance(events[0], Started)
+    assert isinstance(events[-1], Finished)
+    assert events[-1].result is result
+    evaluated = [e.point for e in events if isinstance(e, Evaluated)]
+    assert tuple(evaluated) == result.curve
+    steps = [e.env_steps for e in events if isinstance(e, Progress)]
+    assert steps == sorted(steps)
+    assert steps[-1] == result.env_steps
+
+
+def test_training_goes_on_when_the_second_evaluation_does_not_agree(monkeypatch):
+    monkeypatch.setattr(local, "Evaluator", Scripted(screening=[500, 500, 500], confirmation=[474, 480]))
+    result = short_run()
+    assert [round(p.env_steps, -2) for p in result.curve] == [500, 1_000]
+    assert result.confirmed
+    assert result.evaluation.seeds == CONFIRMATION_SEEDS
+    assert result.evaluation.mean_return == 480
+
+
+def test_one_good_evaluation_at_the_very_end_is_not_called_confirmed(monkeypatch):
+    monkeypatch.setattr(local, "Evaluator", Scripted(screening=[9, 9, 9, 500], confirmation=[400]))
+    result = short_run()
+    assert not result.confirmed
+    assert result.evaluation.mean_return == 400
+
+
+def test_a_run_that_never_reached_reports_its_last_weights_on_the_confirmation_seeds(monkeypatch):
+    monkeypatch.setattr(local, "Evaluator", Scripted(screening=[470, 9, 9, 9], confirmation=[11]))
+    result = short_run()
+    assert not result.confirmed
+    assert result.evaluation.mean_return == 11
+    assert result.weights.version == result.learner["updates"]
+
+
+def test_limits_that_let_neither_side_go_on_are_an_error_with_the_tables_account(monkeypatch):
+    monkeypatch.setattr(apex_dqn.ApexDqnConfig, "error_buffer", property(lambda self: self.samples_per_insert))
+    with pytest.raises(StalledError, match="table 'replay' lets neither the learner draw nor an actor insert") as caught:
+        short_run()
+    assert str(caught.value.why) in str(caught.value)
+
+
+def test_what_a_callback_raises_ends_the_run_and_closes_the_actors():
+    closed = []
+
+    def make_actor(*args, **kwargs):
+        actor = apex_dqn.make_actor(*args, **kwargs)
+        close = actor.close
+        actor.close = lambda: closed.append(actor) or close()
+        return actor
+
+    def interrupt(event):
+        if isinstance(event, Evaluated):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(changed(make_actor=make_actor), "CartPole-v1", run=SHORT, on_event=interrupt)
+    assert len(closed) == 2
+
+
+def test_the_learners_threads_are_set_for_the_run_and_given_back():
+    import torch
+
+    before, seen = torch.get_num_threads(), []
+    run = dataclasses.replace(SHORT, threads=1, max_env_steps=100)
+    train(apex_dqn, "CartPole-v1", run=run, on_event=lambda event: seen.append(torch.get_num_threads()))
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == before
+
+
+def test_weights_that_act_are_never_older_than_the_period_allows():
+    lags = []
+
+    def make_actor(spec, config, client, weights, **options):
+        actor = apex_dqn.make_actor(spec, config, client, weights, **options)
+        act = actor.act
+        actor.act = lambda: (act(), lags.append(weights.version - int(actor._version[0])))[0]
+        return actor
+
+    train(changed(make_actor=make_actor), "CartPole-v1", run=SHORT)
+    assert max(lags) == 0  # weights_period is 1, and acting and learning take turns
+
+
+@pytest.mark.timeout(120)
+def test_ape_x_dqn_learns_cartpole_far_beyond_chance_within_12_000_steps():
+    """A random policy lasts 20 to 25 steps; the real target and its seeds are the demo's and the benchmark's."""
+    run = RunSettings(target_return=195.0, max_env_steps=12_000, evaluate_every=500)
+    result = train(apex_dqn, "CartPole-v1", seed=1, run=run)
+    assert result.confirmed
+    assert np.mean(result.evaluation.returns) >= 195.0

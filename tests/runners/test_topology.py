@@ -1,0 +1,64 @@
+import dataclasses
+
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie.agents import apex_dqn  # noqa: E402
+from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError  # noqa: E402
+from reverie.runners.topology import DoesNotFitError, available_memory, plan  # noqa: E402
+
+
+def test_a_plan_tells_who_acts_on_what_until_when():
+    topology = plan(apex_dqn, "CartPole-v1", seed=3)
+    assert (topology.num_actors, topology.envs_per_actor, topology.seed) == (2, 4, 3)
+    assert topology.env.num_actions == 2
+    assert topology.needs.inserts_per_act == 4 * topology.config.n_step
+    text = topology.describe()
+    for word in ("apex-dqn on CartPole-v1, seed 3", "2 actors of 4", "475", "MiB", str(topology.preset)):
+        assert word in text
+
+
+def test_a_plan_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan(apex_dqn, "CartPole-v1").seed = 4
+    with pytest.raises(TypeError):
+        plan(apex_dqn, "CartPole-v1").memory["more"] = 1
+
+
+def test_an_unknown_environment_names_those_that_look_like_it():
+    with pytest.raises(UnknownEnvironmentError, match=r"'CartPoel-v1'.*did you mean CartPole-v1") as caught:
+        plan(apex_dqn, "CartPoel-v1")
+    assert caught.value.env_id == "CartPoel-v1"
+    assert "CartPole-v1" in caught.value.nearest
+
+
+def test_an_environment_like_no_other_says_where_the_list_is():
+    with pytest.raises(UnknownEnvironmentError, match=r"pprint_registry"):
+        plan(apex_dqn, "zzzzzzzz")
+
+
+def test_what_the_agent_cannot_play_is_refused_before_a_preset_is_looked_for():
+    with pytest.raises(UnsupportedEnvironmentError, match="Pendulum-v1 are Box"):
+        plan(apex_dqn, "Pendulum-v1")
+    with pytest.raises(UnsupportedEnvironmentError, match=r"observations of Blackjack-v1 are Tuple"):
+        plan(apex_dqn, "Blackjack-v1")
+
+
+def test_a_run_that_cannot_fit_is_refused_with_both_numbers_and_the_largest_part():
+    config = dataclasses.replace(apex_dqn.load_preset("CartPole-v1").config, capacity=10**9)
+    with pytest.raises(DoesNotFitError, match=r"needs about \d+\.\d GiB and 8\.0 GiB are free.*1,000,000,000 items") as e:
+        plan(apex_dqn, "CartPole-v1", config=config, available_bytes=8 * 2**30)
+    assert e.value.available == 8 * 2**30
+    assert e.value.needed > 50 * 10**9
+
+
+def test_a_run_that_just_fits_is_not_refused():
+    needed = plan(apex_dqn, "CartPole-v1").memory_bytes
+    plan(apex_dqn, "CartPole-v1", available_bytes=needed)
+    with pytest.raises(DoesNotFitError):
+        plan(apex_dqn, "CartPole-v1", available_bytes=needed - 1)
+
+
+def test_available_memory_lies_between_nothing_and_everything():
+    assert 10 * 2**20 < available_memory() < 2**50
