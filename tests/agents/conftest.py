@@ -1,7 +1,7 @@
 """A replay of NumPy arrays for unit tests of agents: the names and rules of the public client, nothing of its speed.
 
-It is written apart from the package (n-step ends by brute force over whole episodes), so that a test which runs an agent
-on both compares two readings of the same rules.
+It is written apart from the package (n-step ends by brute force over whole episodes), so that a test which runs an
+agent on both compares two readings of the same rules.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class FakeWriter:
 
 
 class CountingEnv(gymnasium.Env):
-    """Observations `[episode, step]`, reward `step + 1` for each step; ends after `length` steps, one way or the other."""
+    """Observations `[episode, step]`, reward 1, 2, 3, ...; ends after `length` steps, one way or the other."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)

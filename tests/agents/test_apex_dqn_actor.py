@@ -5,11 +5,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn  # noqa: E402
-from reverie.agents.apex_dqn.config import epsilon_alone, epsilon_ladder  # noqa: E402
-from reverie.agents.apex_dqn.networks import GreedyPolicy, make_network  # noqa: E402
-from reverie.agents.core import Stopwatch, Weights  # noqa: E402
-from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents import apex_dqn
+from reverie.agents.apex_dqn.config import epsilon_alone, epsilon_ladder
+from reverie.agents.apex_dqn.networks import GreedyPolicy, make_network
+from reverie.agents.core import Stopwatch, Weights
+from reverie.agents.environments import describe
 
 
 class Shelf:
@@ -33,9 +33,7 @@ def setting(make_fake_replay):
         replay = make_fake_replay(max_size=50_000)
         source = Shelf()
         source.weights = weights
-        actor = apex_dqn.make_actor(
-            describe(env_id), config, replay, source, index=index, seed=seed, watch=Stopwatch()
-        )
+        actor = apex_dqn.make_actor(describe(env_id), config, replay, source, index=index, seed=seed, watch=Stopwatch())
         actors.append(actor)
         return actor, replay, source, config
 
@@ -108,7 +106,7 @@ def test_weights_are_asked_for_by_version_every_so_many_steps(setting):
 
 def test_reset_steps_are_neither_counted_nor_part_of_a_return(setting, counting_env):
     env_id, length, _ = counting_env
-    actor, replay, _, _ = setting(env_id, num_actors=1, envs_per_actor=2)
+    actor, _, _, _ = setting(env_id, num_actors=1, envs_per_actor=2)
     counts = [actor.act() for _ in range(3 * (length + 1))]
     assert counts == ([2] * length + [0]) * 3
     assert actor.drain_returns() == [sum(range(1, length + 1))] * 6
@@ -117,7 +115,7 @@ def test_reset_steps_are_neither_counted_nor_part_of_a_return(setting, counting_
 
 def test_items_end_where_the_episode_does_and_bootstrap_only_through_truncation(setting, counting_env):
     env_id, length, terminates = counting_env
-    actor, replay, _, config = setting(env_id, num_actors=1, envs_per_actor=1, n_step=3, discount=0.9)
+    actor, replay, _, _ = setting(env_id, num_actors=1, envs_per_actor=1, n_step=3, discount=0.9)
     for _ in range(2 * (length + 1)):
         actor.act()
     columns = {name: column[: replay.inserts] for name, column in replay.columns.items()}

@@ -5,8 +5,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn, presets  # noqa: E402
-from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_alone, epsilon_ladder  # noqa: E402
+from reverie.agents import apex_dqn, presets
+from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_alone, epsilon_ladder
 
 PRESETS = sorted(apex_dqn.PRESETS.glob("*.toml"))
 
@@ -80,5 +80,7 @@ def test_memory_grows_with_the_capacity_by_at_least_the_bytes_of_its_items(confi
     from reverie.agents.environments import describe
 
     spec = describe("CartPole-v1")
-    small, large = (sum(apex_dqn.memory(spec, dataclasses.replace(config, capacity=c)).values()) for c in (50_000, 10**7))
+    small, large = (
+        sum(apex_dqn.memory(spec, dataclasses.replace(config, capacity=c)).values()) for c in (50_000, 10**7)
+    )
     assert large - small >= (10**7 - 50_000) * (2 * 16 + 8 + 4 + 4 + 8)

@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn  # noqa: E402
-from reverie.agents.core import RunSettings  # noqa: E402
-from reverie.runners import local  # noqa: E402
-from reverie.runners.evaluator import CONFIRMATION_SEEDS, SCREENING_SEEDS, Evaluation  # noqa: E402
-from reverie.runners.local import Evaluated, Finished, Progress, StalledError, Started, train  # noqa: E402
+from reverie.agents import apex_dqn
+from reverie.agents.core import RunSettings
+from reverie.runners import local
+from reverie.runners.evaluator import CONFIRMATION_SEEDS, SCREENING_SEEDS, Evaluation
+from reverie.runners.local import Evaluated, Finished, Progress, StalledError, Started, train
 
 PRESETS = sorted(apex_dqn.PRESETS.glob("*.toml"))
 SHORT = RunSettings(target_return=475.0, max_env_steps=1_500, evaluate_every=500)
@@ -72,6 +72,7 @@ def test_the_table_holds_the_replay_ratio_and_the_account_adds_up():
     # After the first items, each insert is paid for: the table was never further from the ratio than its error buffer.
     middle = config.samples_per_insert * config.learning_starts
     assert abs(expected - replay["samples"] - middle) <= config.error_buffer
+    assert learner["priorities_applied"] == replay["priorities_updated"] > 0
     assert learner["priorities_applied"] + learner["priorities_stale"] == replay["samples"]
     assert 0 < sum(result.activities.values()) <= result.seconds
     assert {"act", "env step", "append", "sample", "learn", "update", "evaluate"} == set(result.activities)
@@ -116,7 +117,9 @@ def test_a_run_that_never_reached_reports_its_last_weights_on_the_confirmation_s
 
 def test_limits_that_let_neither_side_go_on_are_an_error_with_the_tables_account(monkeypatch):
     monkeypatch.setattr(apex_dqn.ApexDqnConfig, "error_buffer", property(lambda self: self.samples_per_insert))
-    with pytest.raises(StalledError, match="table 'replay' lets neither the learner draw nor an actor insert") as caught:
+    with pytest.raises(
+        StalledError, match="table 'replay' lets neither the learner draw nor an actor insert"
+    ) as caught:
         short_run()
     assert str(caught.value.why) in str(caught.value)
 

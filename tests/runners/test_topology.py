@@ -4,9 +4,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn  # noqa: E402
-from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError  # noqa: E402
-from reverie.runners.topology import DoesNotFitError, available_memory, plan  # noqa: E402
+from reverie.agents import apex_dqn
+from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError
+from reverie.runners.topology import DoesNotFitError, available_memory, plan
 
 
 def test_a_plan_tells_who_acts_on_what_until_when():
@@ -47,7 +47,9 @@ def test_what_the_agent_cannot_play_is_refused_before_a_preset_is_looked_for():
 
 def test_a_run_that_cannot_fit_is_refused_with_both_numbers_and_the_largest_part():
     config = dataclasses.replace(apex_dqn.load_preset("CartPole-v1").config, capacity=10**9)
-    with pytest.raises(DoesNotFitError, match=r"needs about \d+\.\d GiB and 8\.0 GiB are free.*1,000,000,000 items") as e:
+    with pytest.raises(
+        DoesNotFitError, match=r"needs about \d+\.\d GiB and 8\.0 GiB are free.*1,000,000,000 items"
+    ) as e:
         plan(apex_dqn, "CartPole-v1", config=config, available_bytes=8 * 2**30)
     assert e.value.available == 8 * 2**30
     assert e.value.needed > 50 * 10**9

@@ -1,8 +1,8 @@
 """Agents: each a folder of the same five files in the same order: config, networks, loss, learner, actor.
 
-An agent's module is the factory that a runner receives: `reverie.runners.train(reverie.agents.apex_dqn, "CartPole-v1")`.
-Agents need PyTorch and Gymnasium (`pip install "reverie[demo]"`) and are loaded at first use, so that `import reverie`
-stays light.
+An agent's module is the factory that a runner receives:
+`reverie.runners.train(reverie.agents.apex_dqn, "CartPole-v1")`. Agents need PyTorch and Gymnasium
+(`pip install "reverie[agents]"`) and are loaded at first use, so that `import reverie` stays light.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ class WeightSource(Protocol):
 class Policy(Protocol):
     """Greedy actions, for the evaluator."""
 
-    def load(self, weights: Weights) -> None: ...
+    def load(self, weights: Weights) -> None:
+        """Take over weights; an array of another length is a ValueError."""
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.int64]:
         """Actions `[N]` for observations `[N, ...]`."""
@@ -47,7 +48,8 @@ class Actor(Protocol):
     def drain_returns(self) -> list[float]:
         """Undiscounted returns of the episodes that ended since the last call, exploration included."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the environments and the writer."""
 
 
 class Learner(WeightSource, Protocol):
@@ -59,11 +61,14 @@ class Learner(WeightSource, Protocol):
     def learn(self) -> None:
         """One update from one batch. The table must be able to give one: it is drawn with `timeout=0`."""
 
-    def metrics(self) -> dict[str, float]: ...
+    def metrics(self) -> dict[str, float]:
+        """Its counters and figures, by name."""
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of everything that the next update depends on, the tables apart."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,8 @@ class Agent(Protocol):
 
     NAME: str
 
-    def load_preset(self, env_id: str, path: Path | None = None) -> Preset: ...
+    def load_preset(self, env_id: str, path: Path | None = None) -> Preset:
+        """The preset of an environment, or the one in the file `path`. Raises `presets.PresetError`."""
 
     def check(self, spec: EnvSpec) -> None:
         """Refuse an environment that this agent cannot play, and say what would fit."""
@@ -118,20 +124,25 @@ class Agent(Protocol):
     def layout(self, config: Any) -> tuple[int, int]:
         """Number of actors, and of environments in each."""
 
-    def needs(self, config: Any) -> TableNeeds: ...
+    def needs(self, config: Any) -> TableNeeds:
+        """What the runner must know of the table."""
 
     def memory(self, spec: EnvSpec, config: Any) -> dict[str, int]:
         """Bytes that a run needs, by what needs them."""
 
-    def make_tables(self, spec: EnvSpec, config: Any, *, seed: int) -> Sequence[Any]: ...
+    def make_tables(self, spec: EnvSpec, config: Any, *, seed: int) -> Sequence[Any]:
+        """The tables of a run, new and empty."""
 
-    def make_learner(self, spec: EnvSpec, config: Any, client: Any, *, seed: int, watch: Stopwatch) -> Learner: ...
+    def make_learner(self, spec: EnvSpec, config: Any, client: Any, *, seed: int, watch: Stopwatch) -> Learner:
+        """The learner, its weights drawn from `seed`; it tells `watch` where its time goes."""
 
     def make_actor(
         self, spec: EnvSpec, config: Any, client: Any, weights: WeightSource, *, index: int, seed: int, watch: Stopwatch
-    ) -> Actor: ...
+    ) -> Actor:
+        """Actor `index`, pulling from `weights`; it tells `watch` where its time goes."""
 
-    def make_policy(self, spec: EnvSpec, config: Any) -> Policy: ...
+    def make_policy(self, spec: EnvSpec, config: Any) -> Policy:
+        """The greedy policy, for the evaluator."""
 
 
 class Stopwatch:
@@ -142,6 +153,7 @@ class Stopwatch:
 
     @contextmanager
     def __call__(self, activity: str) -> Iterator[None]:
+        """Time what runs under `with watch(activity)`."""
         began = time.perf_counter()
         try:
             yield

@@ -1,7 +1,7 @@
 """A network whose parameters are one flat vector.
 
-One copy carries the weights to an actor, one fused call is the whole optimiser step, and the norm of the gradient is the
-norm of one tensor: on small networks the calls cost more than the arithmetic.
+One copy carries the weights to an actor, one fused call is the whole optimiser step, and the norm of the gradient is
+the norm of one tensor: on small networks the calls cost more than the arithmetic.
 """
 
 from __future__ import annotations

@@ -116,15 +116,15 @@ def show(result: Result, plot: Path, *, to_stderr: bool) -> None:
 
 
 def _replay_rows(result: Result) -> list[tuple[str, str]]:
-    replay, learner = result.replay, result.learner
+    replay = result.replay
     return [
         ("items inserted", f"{replay['inserts']:,.0f}"),
         ("items sampled", f"{replay['samples']:,.0f}"),
         ("samples per insert", f"{replay['samples'] / max(1.0, replay['inserts']):.2f}"),
         ("items held", f"{replay['size']:,.0f}"),
         ("bytes held", f"{replay['bytes']:,.0f}"),
-        ("priorities updated", f"{learner['priorities_applied']:,.0f}"),
-        ("updates that came too late", f"{learner['priorities_stale']:,.0f}"),
+        ("priorities updated", f"{replay['priorities_updated']:,.0f}"),
+        ("updates that came too late", f"{replay['updates_stale']:,.0f}"),
     ]
 
 

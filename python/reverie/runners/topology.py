@@ -70,8 +70,8 @@ def plan(
 ) -> Topology:
     """Lay a run out; nothing is started.
 
-    `config` and `run` stand in for those of the preset. Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`,
-    `PresetError`, and `DoesNotFitError` where the run needs more than `available_bytes`
+    `config` and `run` stand in for those of the preset. Raises `UnknownEnvironmentError`,
+    `UnsupportedEnvironmentError`, `PresetError`, and `DoesNotFitError` where the run needs more than `available_bytes`
     (by default what this process may still take).
     """
     env = describe(env_id)
@@ -99,8 +99,6 @@ def plan(
         what = f"{topology.agent} on {env_id}"
         raise DoesNotFitError(what, topology.memory_bytes, available, f"{largest} ({_gib(memory[largest])})")
     return topology
-
-
 
 
 def available_memory() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,7 +131,7 @@ def memory(spec: EnvSpec, config: ApexDqnConfig) -> dict[str, int]:
     scalars = 8 + 4 + 4 + 8  # action, reward, discount, weights_version
     bookkeeping = 160  # key, priority, references, tree nodes
     widths = [math.prod(spec.obs_shape), *config.hidden, (spec.num_actions or 0) + 1]
-    parameters = sum(a * b + b for a, b in zip(widths, widths[1:], strict=False))
+    parameters = sum(a * b + b for a, b in pairwise(widths))
     networks = 5 + config.num_actors  # online, target, gradient, two moments; one in each actor
     return {
         f"replay of {config.capacity:,} items": config.capacity * (2 * observation + scalars + bookkeeping),

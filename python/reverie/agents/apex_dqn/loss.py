@@ -1,5 +1,6 @@
-"""Ape-X's loss as pure functions of tensors. Names as in the papers: `_tm1` is where the action was taken, `_t` n steps on.
+"""Ape-X's loss as pure functions of tensors.
 
+Names as in the papers: `_tm1` is where the action was taken, `_t` is n steps on.
 `q_*` are `[B, num_actions]`, `a_tm1` int64 `[B]`, everything else float32 `[B]`.
 """
 

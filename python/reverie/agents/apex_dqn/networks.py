@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class DuelingHead(nn.Module):
         self.linear = nn.Linear(features, 1 + num_actions)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Q-values `[B, num_actions]` of features `[B, F]`."""
         value, advantage = self.linear(features).split([1, self.linear.out_features - 1], dim=1)
         return value + advantage - advantage.mean(dim=1, keepdim=True)  # type: ignore[no-any-return]
 
@@ -34,9 +36,10 @@ class MlpTorso(nn.Module):
     def __init__(self, num_inputs: int, hidden: tuple[int, ...]) -> None:
         super().__init__()
         widths = (num_inputs, *hidden)
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     def forward(self, observations: Tensor) -> Tensor:
+        """Features `[B, F]`."""
         x = observations.flatten(1).float()
         for layer in self.layers:
             x = torch.relu_(layer(x))

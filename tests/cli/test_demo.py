@@ -1,0 +1,152 @@
+import importlib.util
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+testing = pytest.importorskip("typer.testing")
+
+import reverie.cli  # noqa: E402
+from reverie import runners  # noqa: E402
+from reverie.agents import apex_dqn  # noqa: E402
+from reverie.cli.app import app  # noqa: E402
+from reverie.cli.report import sparkline  # noqa: E402
+from reverie.runners import topology  # noqa: E402
+
+
+@pytest.fixture
+def short_preset(tmp_path):
+    """A function that writes the CartPole preset with another end, and gives its path."""
+
+    def write(*, target_return, max_env_steps=1_600):
+        text = (apex_dqn.PRESETS / "CartPole-v1.toml").read_text()
+        kept = [line for line in text.splitlines() if not line.startswith(("target_return", "max_env_steps"))]
+        path = tmp_path / "short.toml"
+        path.write_text("\n".join([*kept, f"target_return = {target_return}", f"max_env_steps = {max_env_steps}"]))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def demo(tmp_path, monkeypatch):
+    """Runs `reverie demo` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: testing.CliRunner().invoke(app, ["demo", *arguments])
+
+
+def test_json_is_the_last_line_of_stdout_with_these_names_and_all_else_goes_to_stderr(demo, short_preset):
+    result = demo("--json", "--seed", "5", "--preset", short_preset(target_return=475))
+    assert result.exit_code == 1, result.stderr
+    (line,) = result.stdout.splitlines()
+    printed = json.loads(line)
+    assert list(printed) == ["env_id", "env_steps", "seconds", "mean_return", "num_episodes", "seed"]
+    assert printed["env_id"] == "CartPole-v1"
+    assert printed["seed"] == 5
+    assert printed["num_episodes"] == 20
+    assert 1_600 <= printed["env_steps"] < 1_604
+    assert printed["seconds"] > 0
+    assert 8 < printed["mean_return"] < 475
+    assert "not reached" in result.stderr
+
+
+def test_the_account_tells_the_evaluation_the_replay_the_time_and_the_curves_path(demo, short_preset, tmp_path):
+    result = demo("--preset", short_preset(target_return=8.0), "--plot", "deep/er/curve.png")
+    assert result.exit_code == 0, result.stderr
+    for words in (
+        "apex-dqn on CartPole-v1, seed 0",
+        "confirmed:",
+        "over 20 greedy episodes",
+        "items inserted",
+        "items sampled",
+        "samples per insert",
+        "bytes held",
+        "priorities updated",
+        "updates that came too late",
+        "evaluate",
+        "env step",
+        "in all",
+        "learning curve: deep/er/curve.png",
+    ):
+        assert words in result.stdout
+    png = (tmp_path / "deep/er/curve.png").read_bytes()
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    assert png.rstrip(b"\0").endswith(b"IEND\xaeB`\x82")
+
+
+def test_the_same_seed_prints_the_same_result_times_apart(demo, short_preset):
+    preset = short_preset(target_return=475)
+    one, two = (json.loads(demo("--json", "--seed", "-3", "--preset", preset).stdout) for _ in range(2))
+    assert one.pop("seconds") > 0
+    assert two.pop("seconds") > 0
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--env", "CartPoel-v1"], ["no environment 'CartPoel-v1'", "did you mean CartPole-v1"]),
+        (["--env", "Pendulum-v1"], ["Box(-2.0, 2.0, (1,), float32)", "continuous actions need", "CartPole-v1"]),
+        (["--env", "FrozenLake-v1"], ["observations of FrozenLake-v1 are Discrete(16)"]),
+        (["--preset", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
+        (["--plot", "curve.pdf"], ["curve.pdf does not end in .png"]),
+        (["--plot", "short.toml/curve.png"], ["the folder short.toml cannot be made"]),
+    ],
+)
+def test_what_cannot_run_is_refused_at_once_in_one_line(demo, short_preset, arguments, words, monkeypatch):
+    short_preset(target_return=8.0)
+    monkeypatch.setattr(runners, "train", lambda *args, **kwargs: pytest.fail("training began"))
+    result = demo(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("reverie: ")
+    for word in words:
+        assert word in line
+
+
+def test_too_little_memory_is_refused_with_the_numbers(demo, monkeypatch):
+    monkeypatch.setattr(topology, "available_memory", lambda: 100 * 2**20)
+    result = demo()
+    assert result.exit_code == 2
+    assert "100 MiB are free" in result.stderr
+    assert "needs about" in result.stderr
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback(demo, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runners, "train", interrupted)
+    result = demo()
+    assert result.exit_code == 130
+    assert result.stderr == "reverie: interrupted; nothing was saved\n"
+
+
+def test_without_its_libraries_the_command_names_the_extra_in_one_line(monkeypatch, capsys):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "rich" else find(name))
+    with pytest.raises(SystemExit) as caught:
+        reverie.cli.main()
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == 'reverie: rich not installed: pip install "reverie[cli]"\n'
+
+
+def test_without_torch_the_demo_names_its_extra(demo, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
+    result = demo()
+    assert result.exit_code == 2
+    assert result.stderr == 'reverie: torch not installed: pip install "reverie[demo]"\n'
+
+
+def test_help_teaches_the_options_and_the_exit_codes(demo):
+    result = demo("--help")
+    assert result.exit_code == 0
+    for word in ("--env", "--seed", "--json", "--plot", "--preset", "Exit codes"):
+        assert word in result.stdout
+
+
+def test_a_sparkline_rises_with_its_values_and_is_flat_without_any_difference():
+    assert sparkline([0, 1, 2, 7]) == "▁▂▃█"
+    assert sparkline([3.0, 3.0]) == "▁▁"
