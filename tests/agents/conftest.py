@@ -6,13 +6,14 @@ agent on both compares two readings of the same rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 
 class Info(NamedTuple):
@@ -202,6 +203,15 @@ COUNTING = {True: "ReverieCountingTerminated-v0", False: "ReverieCountingTruncat
 COUNTING_LENGTH = 7
 for _terminates, _env_id in COUNTING.items():
     gymnasium.register(_env_id, CountingEnv, kwargs={"length": COUNTING_LENGTH, "terminates": _terminates})
+
+
+@pytest.fixture(autouse=True)
+def one_torch_thread() -> Iterator[None]:
+    """Two busy cores make two threads slower than one on networks this small."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=[True, False], ids=["terminated", "truncated"])

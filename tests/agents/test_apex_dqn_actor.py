@@ -55,7 +55,7 @@ def test_an_actor_outside_the_ladder_is_refused(setting):
 
 def test_each_environment_departs_from_the_greedy_action_as_often_as_its_own_epsilon_says(setting):
     actor, replay, _, config = setting(num_actors=1, envs_per_actor=4, epsilon_alpha=1.0)
-    acts = 3_000
+    acts = 1_500
     for _ in range(acts):
         actor.act()
     policy = GreedyPolicy(describe("CartPole-v1"), config)
