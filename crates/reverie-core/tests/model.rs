@@ -103,8 +103,16 @@ impl Model {
             let index = match self.chosen(&self.remover) {
                 Some(index) => index,
                 None => {
-                    let gone = (0..self.entries.len()).find(|i| table.get(&[self.entries[*i].key]).is_err());
-                    let index = gone.expect("an item over the bound is gone");
+                    let mut gone = (0..self.entries.len()).filter(|i| table.get(&[self.entries[*i].key]).is_err());
+                    let index = match self.remover {
+                        // Where several went, those that weigh went before those that do not.
+                        SelectorOptions::Prioritized { exponent } => {
+                            let weight = |index: &usize| self.weight(exponent, self.entries[*index].priority);
+                            gone.max_by(|a, b| weight(a).total_cmp(&weight(b)))
+                        }
+                        _ => gone.next(),
+                    };
+                    let index = index.expect("an item over the bound is gone");
                     if let SelectorOptions::Prioritized { exponent } = self.remover {
                         let entry = &self.entries[index];
                         let any = self.entries.iter().any(|e| self.weight(exponent, e.priority) > 0.0);
