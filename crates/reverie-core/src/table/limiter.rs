@@ -305,6 +305,3 @@ fn first(estimate: f64, holds: impl Fn(u64) -> bool) -> Option<u64> {
     }
     Some(n)
 }
-
-#[cfg(test)]
-mod tests;

@@ -34,8 +34,25 @@ impl Node {
     /// The sum of the lanes, positive where any lane is.
     #[inline(always)]
     fn total(&self) -> f64 {
+        self.fold(|a, b| a + b)
+    }
+
+    /// The largest lane, none of which is NaN.
+    #[inline(always)]
+    fn largest(&self) -> f64 {
+        self.fold(|a, b| if a > b { a } else { b })
+    }
+
+    /// The smallest lane, none of which is NaN.
+    #[inline(always)]
+    fn smallest(&self) -> f64 {
+        self.fold(|a, b| if a < b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn fold(&self, f: impl Fn(f64, f64) -> f64) -> f64 {
         let a = &self.0;
-        ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
+        f(f(f(a[0], a[4]), f(a[2], a[6])), f(f(a[1], a[5]), f(a[3], a[7])))
     }
 
     /// The running sums of the lanes.
@@ -56,8 +73,12 @@ impl Node {
         let end = self.0[LANES - 1];
         debug_assert!(end > 0.0, "a descent into a node without weight");
         let point = if point < end { point } else { f64::from_bits(end.to_bits().wrapping_sub(1)) };
-        let lane = self.0.iter().map(|sum| u32::from(*sum <= point)).sum::<u32>() as usize % LANES;
-        let before = if lane == 0 { 0.0 } else { self.0[(lane + LANES - 1) % LANES] };
+        // The sums do not fall, so those up to the point are the first ones: their number is the lane, and the
+        // largest of them is where the lane begins. In floating point throughout, so that it goes two lanes
+        // at a time on any processor; 2^52 shifts a small whole number to the lowest bits.
+        let passed = Self(self.0.map(|sum| if sum <= point { 1.0 } else { 0.0 })).total();
+        let lane = (passed + (1_u64 << 52) as f64).to_bits() as usize % LANES;
+        let before = Self(self.0.map(|sum| if sum <= point { sum } else { 0.0 })).largest();
         (lane, point - before)
     }
 }
@@ -73,9 +94,14 @@ impl Inner {
     /// Takes the new total of a node below; the total of the node above it.
     #[inline(always)]
     fn set(&mut self, below: usize, total: f64) -> f64 {
-        let node = below / LANES;
-        let totals = &mut self.totals[node];
-        totals.0[below % LANES] = total;
+        self.totals[below / LANES].0[below % LANES] = total;
+        self.refresh(below / LANES)
+    }
+
+    /// Computes a node's running sums; its total.
+    #[inline(always)]
+    fn refresh(&mut self, node: usize) -> f64 {
+        let totals = &self.totals[node];
         self.prefixes[node] = totals.prefixes();
         totals.total()
     }
@@ -91,6 +117,8 @@ pub struct SumTree {
     inner: Vec<Inner>,
     extremes: Extremes,
     total: f64,
+    /// The leaves that a batch of updates touches, and scratch for what is above them.
+    touched: Marks,
     marks: [Marks; 2],
 }
 
@@ -108,6 +136,7 @@ impl SumTree {
             inner: Vec::new(),
             extremes: Extremes::new(),
             total: 0.0,
+            touched: Marks::new(),
             marks: [Marks::new(), Marks::new()],
         }
     }
@@ -186,8 +215,7 @@ impl SumTree {
     /// Gives many slots weights, in order, and calls `changed(slot, old, new)` for each. Every node above
     /// them is computed once however many of the slots are under it. The slots must have been set before.
     pub fn set_many(&mut self, updates: &[(u32, f64)], mut changed: impl FnMut(u32, f64, f64)) {
-        let [marks, above] = &mut self.marks;
-        marks.begin(self.leaves.len(), updates.len());
+        self.touched.begin(self.leaves.len(), updates.len());
         for &(slot, weight) in updates {
             debug_assert!(weight >= 0.0 && weight.is_finite(), "slot {slot} cannot weigh {weight}");
             let node = slot as usize / LANES;
@@ -197,34 +225,36 @@ impl SumTree {
                 prefetch_at(&inner.prefixes, node / LANES);
                 self.extremes.prefetch(node);
             }
-            marks.mark(node);
+            self.touched.mark(node);
             changed(slot, old, weight);
         }
-        let Self { leaves, inner, extremes, total, .. } = self;
-        above.begin(leaves.len() / LANES + 1, marks.nodes().len());
-        for &node in marks.nodes() {
-            let leaf = &leaves[node as usize];
-            extremes.refresh(node as usize, leaf);
-            *total = leaf.total();
-            if let Some(inner) = inner.first_mut() {
-                inner.totals[node as usize / LANES].0[node as usize % LANES] = *total;
+        self.extremes.refresh_many(&self.leaves, self.touched.nodes(), &mut self.marks);
+        self.sum_up();
+    }
+
+    /// Computes anew what is above the touched leaves, level by level.
+    fn sum_up(&mut self) {
+        let Self { leaves, inner, total, touched, marks: [marks, above], .. } = self;
+        let Some((first, rest)) = inner.split_first_mut() else {
+            *total = leaves.first().map_or(0.0, Node::total);
+            return;
+        };
+        marks.begin(first.totals.len(), touched.nodes().len());
+        for &node in touched.nodes() {
+            first.totals[node as usize / LANES].0[node as usize % LANES] = leaves[node as usize].total();
+            marks.mark(node as usize / LANES);
+        }
+        let mut here = first;
+        for next in rest {
+            above.begin(next.totals.len(), marks.nodes().len());
+            for &node in marks.nodes() {
+                next.totals[node as usize / LANES].0[node as usize % LANES] = here.refresh(node as usize);
                 above.mark(node as usize / LANES);
             }
-        }
-        for level in 0..inner.len() {
             std::mem::swap(marks, above);
-            above.begin(inner[level].totals.len() / LANES + 1, marks.nodes().len());
-            let (here, rest) = inner[level..].split_first_mut().expect("the level is there");
-            for &node in marks.nodes() {
-                let totals = &here.totals[node as usize];
-                here.prefixes[node as usize] = totals.prefixes();
-                *total = totals.total();
-                if let Some(next) = rest.first_mut() {
-                    next.totals[node as usize / LANES].0[node as usize % LANES] = *total;
-                    above.mark(node as usize / LANES);
-                }
-            }
+            here = next;
         }
+        *total = here.refresh(0);
     }
 
     /// Asks for the cache line of a slot ahead of [`set_many`](Self::set_many).

@@ -1,6 +1,6 @@
 //! The smallest positive and the largest weight of a tree, kept as trees of their own.
 
-use super::{EMPTY, LANES, Node};
+use super::{EMPTY, LANES, Marks, Node};
 use crate::prefetch::prefetch_at;
 
 const NONE: Node = Node([f64::INFINITY; LANES]);
@@ -17,31 +17,33 @@ const NOTHING: Range = Range { smallest: f64::INFINITY, largest: 0.0 };
 impl Range {
     #[inline(always)]
     fn of_leaf(leaf: &Node) -> Self {
-        let positive = leaf.0.map(|weight| if weight > 0.0 { weight } else { f64::INFINITY });
-        Self { smallest: fold(&positive, min), largest: fold(&leaf.0, max) }
+        let positive = Node(leaf.0.map(|weight| if weight > 0.0 { weight } else { f64::INFINITY }));
+        Self { smallest: positive.smallest(), largest: leaf.largest() }
     }
-}
-
-// Neither sees a NaN; written so, each is one instruction.
-#[inline(always)]
-fn min(a: f64, b: f64) -> f64 {
-    if a < b { a } else { b }
-}
-
-#[inline(always)]
-fn max(a: f64, b: f64) -> f64 {
-    if a > b { a } else { b }
-}
-
-#[inline(always)]
-fn fold(a: &[f64; LANES], f: impl Fn(f64, f64) -> f64) -> f64 {
-    f(f(f(a[0], a[4]), f(a[2], a[6])), f(f(a[1], a[5]), f(a[3], a[7])))
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     smallest: Node,
     largest: Node,
+}
+
+impl Pair {
+    #[inline(always)]
+    fn range(&self) -> Range {
+        Range { smallest: self.smallest.smallest(), largest: self.largest.largest() }
+    }
+
+    /// Takes the range of a node below `level`; true where it is another one than before.
+    #[inline(always)]
+    fn set(level: &mut [Self], below: usize, range: Range) -> bool {
+        let pair = &mut level[below / LANES];
+        let (smallest, largest) = (&mut pair.smallest.0[below % LANES], &mut pair.largest.0[below % LANES]);
+        // Not `||`: whether an extreme changed is too random for a branch.
+        let is_new = (*smallest != range.smallest) | (*largest != range.largest);
+        (*smallest, *largest) = (range.smallest, range.largest);
+        is_new
+    }
 }
 
 const EMPTY_PAIR: Pair = Pair { smallest: NONE, largest: EMPTY };
@@ -93,16 +95,42 @@ impl Extremes {
         let mut range = Range::of_leaf(weights);
         let mut node = leaf;
         for level in &mut self.levels {
-            let pair = &mut level[node / LANES];
-            let (smallest, largest) = (&mut pair.smallest.0[node % LANES], &mut pair.largest.0[node % LANES]);
-            if *smallest == range.smallest && *largest == range.largest {
+            if !Pair::set(level, node, range) {
                 return;
             }
-            (*smallest, *largest) = (range.smallest, range.largest);
-            range = Range { smallest: fold(&pair.smallest.0, min), largest: fold(&pair.largest.0, max) };
+            range = level[node / LANES].range();
             node /= LANES;
         }
         self.root = range;
+    }
+
+    /// Takes in the present weights of many leaves, each named once, level by level. `marks` is scratch.
+    pub(super) fn refresh_many(&mut self, leaves: &[Node], touched: &[u32], marks: &mut [Marks; 2]) {
+        let Some((first, rest)) = self.levels.split_first_mut() else {
+            if let Some(leaf) = touched.first() {
+                self.root = Range::of_leaf(&leaves[*leaf as usize]);
+            }
+            return;
+        };
+        let [changed, above] = marks;
+        changed.begin(first.len(), touched.len());
+        for &node in touched {
+            let is_new = Pair::set(first, node as usize, Range::of_leaf(&leaves[node as usize]));
+            changed.mark_if(node as usize / LANES, is_new);
+        }
+        let mut here = first;
+        for next in rest {
+            above.begin(next.len(), changed.nodes().len());
+            for &node in changed.nodes() {
+                let is_new = Pair::set(next, node as usize, here[node as usize].range());
+                above.mark_if(node as usize / LANES, is_new);
+            }
+            std::mem::swap(changed, above);
+            here = next;
+        }
+        if !changed.nodes().is_empty() {
+            self.root = here[0].range();
+        }
     }
 
     pub(super) fn smallest_slot(&self, leaves: &[Node]) -> Option<u32> {

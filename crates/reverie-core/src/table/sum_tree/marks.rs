@@ -29,12 +29,18 @@ impl Marks {
         }
     }
 
-    /// Marks a node. Without a branch: whether a node was marked before is as good as random.
+    /// Marks a node.
     #[inline(always)]
     pub(super) fn mark(&mut self, node: usize) {
+        self.mark_if(node, true);
+    }
+
+    /// Marks a node or not. Without a branch: what is asked here is as good as random.
+    #[inline(always)]
+    pub(super) fn mark_if(&mut self, node: usize, wanted: bool) {
         let word = &mut self.bits[node / 64];
-        let bit = 1 << (node % 64);
-        let is_new = *word & bit == 0;
+        let bit = u64::from(wanted) << (node % 64);
+        let is_new = !*word & bit != 0;
         *word |= bit;
         self.nodes[self.len] = node as u32;
         self.len += usize::from(is_new);
