@@ -238,3 +238,100 @@ proptest! {
         }
     }
 }
+
+fn slots(selector: &mut AnySelector, n: usize) -> Vec<u32> {
+    let mut picks = Vec::new();
+    selector.draw_many(n, &mut picks);
+    picks.iter().map(|pick| pick.slot).collect()
+}
+
+fn filled(options: &SelectorOptions, seed: u64) -> AnySelector {
+    let mut selector = AnySelector::new(options, seed);
+    (0..1_000).for_each(|slot| selector.insert(slot, f64::from(slot % 7) + 0.5));
+    selector
+}
+
+#[test]
+fn a_seed_fixes_the_draws() {
+    for options in [SelectorOptions::Uniform, SelectorOptions::Prioritized { exponent: 0.6 }] {
+        assert_eq!(slots(&mut filled(&options, 5), 300), slots(&mut filled(&options, 5), 300));
+        assert_ne!(slots(&mut filled(&options, 5), 300), slots(&mut filled(&options, 6), 300));
+    }
+    // These change with a major version only.
+    assert_eq!(slots(&mut filled(&SelectorOptions::Uniform, 5), 5), UNIFORM_OF_SEED_5);
+    assert_eq!(slots(&mut filled(&SelectorOptions::Prioritized { exponent: 0.6 }, 5), 5), PRIORITIZED_OF_SEED_5);
+}
+
+const UNIFORM_OF_SEED_5: [u32; 5] = [292, 611, 97, 58, 527];
+const PRIORITIZED_OF_SEED_5: [u32; 5] = [292, 612, 97, 59, 527];
+
+#[test]
+fn clearing_keeps_the_random_state() {
+    for options in [SelectorOptions::Uniform, SelectorOptions::Prioritized { exponent: 0.6 }] {
+        let mut cleared = filled(&options, 5);
+        let all = slots(&mut filled(&options, 5), 200);
+        assert_eq!(slots(&mut cleared, 100), all[..100]);
+        cleared.clear();
+        assert_eq!((cleared.len(), cleared.draw()), (0, None));
+        (0..1_000).for_each(|slot| cleared.insert(slot, f64::from(slot % 7) + 0.5));
+        assert_eq!(slots(&mut cleared, 100), all[100..]);
+    }
+}
+
+#[test]
+fn priorities_without_meaning_are_refused() {
+    for options in ALL {
+        let selector = AnySelector::new(&options, 0);
+        for priority in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let reason = selector.check(priority).expect_err("no selector takes this").to_string();
+            assert_eq!(reason, format!("a priority must be a finite number, got {priority}"));
+        }
+        let is_prioritized = matches!(options, SelectorOptions::Prioritized { .. });
+        assert_eq!(selector.check(-1.5).is_err(), is_prioritized, "{options}");
+        assert!([0.0, -0.0, 1e300, 5e-324].iter().all(|priority| selector.check(*priority).is_ok()), "{options}");
+    }
+    let reason =
+        AnySelector::new(&SelectorOptions::Prioritized { exponent: 1.0 }, 0).check(-1.5).unwrap_err().to_string();
+    assert_eq!(reason, "a priority of a Prioritized selector must not be negative, got -1.5");
+}
+
+#[test]
+fn options_say_what_they_are() {
+    let names: Vec<String> = ALL.iter().map(ToString::to_string).collect();
+    assert_eq!(names[..5], ["Fifo()", "Lifo()", "Uniform()", "MaxHeap()", "MinHeap()"]);
+    assert_eq!(names[7], "Prioritized(0.6)");
+    let deterministic: Vec<bool> = ALL.iter().map(SelectorOptions::is_deterministic).collect();
+    assert_eq!(deterministic[..6], [true, true, false, true, true, false]);
+    assert!(ALL.iter().all(|options| options.validate().is_ok()));
+    for exponent in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let reason = SelectorOptions::Prioritized { exponent }.validate().unwrap_err().to_string();
+        assert_eq!(reason, format!("priority_exponent must be a finite number, got {exponent}"));
+    }
+}
+
+#[test]
+fn of_equal_priorities_a_heap_gives_the_one_touched_longest_ago() {
+    for options in [SelectorOptions::MaxHeap, SelectorOptions::MinHeap] {
+        let mut heap = AnySelector::new(&options, 0);
+        [8, 3, 5].iter().for_each(|slot| heap.insert(*slot, 1.0));
+        let mut order = Vec::new();
+        heap.update(8, 1.0);
+        while let Some(pick) = heap.draw() {
+            assert_eq!(pick.probability, 1.0);
+            order.push(pick.slot);
+            heap.remove(pick.slot);
+        }
+        assert_eq!(order, [3, 5, 8], "{options}: an update to the same priority counts as new");
+    }
+}
+
+#[test]
+fn weights_stay_positive_and_finite_where_the_power_would_not() {
+    let mut steep = AnySelector::new(&SelectorOptions::Prioritized { exponent: 40.0 }, 0);
+    steep.insert(0, 1e-300);
+    assert_eq!(steep.draw().map(|pick| (pick.slot, pick.probability)), Some((0, 1.0)));
+    (1..1_000).for_each(|slot| steep.insert(slot, 1e300));
+    let pick = steep.draw().expect("there are items");
+    assert!(steep.mass().is_finite() && (pick.probability - 1.0 / 999.0).abs() < 1e-15, "{pick:?}");
+    assert!(steep.smallest_probability().is_some_and(|probability| probability > 0.0));
+}
