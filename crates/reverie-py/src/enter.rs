@@ -1,0 +1,236 @@
+//! The gate: everything that goes from Python into the engine goes through here.
+//!
+//! It decides whether the GIL is kept (`quick`: the work is shorter than getting the GIL back) or released
+//! (`detached`, `wait`), turns panics into exceptions, looks at signals while it waits, and refuses handles that a
+//! fork carried into a child. No thread of the engine ever needs the GIL while it holds a table's lock.
+
+use crate::errors::{defect, exception, forked, raise};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use reverie_core::Result;
+use reverie_core::table::{Awaited, Ticket};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a wait may go on before signals are looked at: Ctrl-C answers within 100 ms.
+const SLICE: Duration = Duration::from_millis(50);
+/// After so long an endless wait says for the first time what it waits for; then after three times as long, again
+/// and again.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Copies up to so many bytes keep the GIL: 256 kB take about 15 us, and a thread that is given the GIL may keep it for
+/// 5 ms.
+const QUICK_BYTES: usize = 256 << 10;
+
+/// Work so short that giving the GIL away would cost more: it is kept.
+#[inline]
+pub fn quick<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> PyResult<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => done.map_err(|error| raise(py, error)),
+        Err(panic) => Err(defect(py, &*panic)),
+    }
+}
+
+/// Work that takes long enough for other Python threads to go on meanwhile.
+pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    match py.detach(|| catch_unwind(AssertUnwindSafe(work))) {
+        Ok(done) => done.map_err(|error| raise(py, error)),
+        Err(panic) => Err(defect(py, &*panic)),
+    }
+}
+
+/// Chooses between `quick` and `detached` by the bytes that will be copied.
+#[inline]
+pub fn copying<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    if bytes <= QUICK_BYTES { quick(py, work) } else { detached(py, work) }
+}
+
+/// A caller's `timeout=`: seconds; `None` waits for ever, 0 only tries.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    start: Option<Instant>,
+    limit: Option<Duration>,
+}
+
+impl Deadline {
+    /// Reads the argument; negative numbers and NaN are refused.
+    pub fn from_timeout(timeout: Option<f64>) -> PyResult<Self> {
+        let limit = match timeout {
+            None => None,
+            Some(seconds) if seconds >= 0.0 => Duration::try_from_secs_f64(seconds).ok(),
+            Some(seconds) => {
+                return Err(PyValueError::new_err(format!(
+                    "timeout must be None or at least 0 seconds, got {seconds}"
+                )));
+            }
+        };
+        let start = limit.is_none_or(|limit| !limit.is_zero()).then(Instant::now);
+        Ok(Self { start, limit })
+    }
+
+    fn waited(&self) -> Duration {
+        self.start.map_or(Duration::ZERO, |start| start.elapsed())
+    }
+
+    fn left(&self) -> Option<Duration> {
+        self.limit.map(|limit| limit.saturating_sub(self.waited()))
+    }
+}
+
+/// How a wait ended.
+pub enum Waited<T> {
+    /// With its value.
+    Done(T),
+    /// At the deadline.
+    Late,
+}
+
+/// Waits for `poll` to give a value. `poll` is called without the GIL and may park this thread for as long as it is
+/// told, not longer. `why` says what is waited for; an endless wait logs it, sparsely.
+pub fn wait<T: Send>(
+    py: Python<'_>,
+    deadline: Deadline,
+    mut poll: impl FnMut(Duration) -> Option<Result<T>> + Send,
+    why: impl Fn() -> String,
+) -> PyResult<Waited<T>> {
+    if let Some(done) = quick(py, || Ok(poll(Duration::ZERO)))? {
+        return done.map(Waited::Done).map_err(|error| raise(py, error));
+    }
+    let mut patience = PATIENCE;
+    loop {
+        let left = deadline.left();
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(Waited::Late);
+        }
+        let slice = left.map_or(SLICE, |left| left.min(SLICE));
+        if let Some(done) = detached(py, || Ok(poll(slice)))? {
+            return done.map(Waited::Done).map_err(|error| raise(py, error));
+        }
+        py.check_signals()?;
+        if deadline.limit.is_none() && deadline.waited() >= patience {
+            let logger = PyModule::import(py, "logging")?.call_method1("getLogger", ("reverie",))?;
+            let text = format!("still waiting after {:.0} s: {}", deadline.waited().as_secs_f64(), why());
+            logger.call_method1("warning", ("%s", text))?;
+            patience *= 3;
+        }
+    }
+}
+
+/// Waits for a ticket. At the deadline, and when a signal ends the wait, the request is withdrawn; `Err` holds what was
+/// done of it by then.
+pub fn finish<T: Awaited + Send>(
+    py: Python<'_>,
+    mut ticket: Ticket<T>,
+    deadline: Deadline,
+    why: impl Fn() -> String,
+) -> PyResult<std::result::Result<T, T>> {
+    match wait(py, deadline, |slice| ticket.wait(slice), why) {
+        Ok(Waited::Done(outcome)) => Ok(Ok(outcome)),
+        Ok(Waited::Late) => detached(py, || ticket.cancel()).map(Err),
+        Err(error) => {
+            // The error is a signal's, or the request's own, after which there is nothing to withdraw.
+            let _ = detached(py, || ticket.cancel());
+            Err(error)
+        }
+    }
+}
+
+/// Works on state behind a lock: with the GIL where the lock is free and the work short, else without it. The lock is
+/// let go before the GIL is asked for, so that no thread holds one and waits for the other.
+pub fn locked<S: Send, T: Send>(
+    py: Python<'_>,
+    state: &Mutex<S>,
+    bytes: usize,
+    work: impl FnOnce(&mut S) -> Result<T> + Send,
+) -> PyResult<T> {
+    if bytes <= QUICK_BYTES {
+        if let Ok(mut state) = state.try_lock() {
+            return quick(py, || work(&mut state));
+        }
+    }
+    detached(py, || work(&mut state.lock().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// The exception for a wait that reached its deadline.
+pub fn late<'py>(
+    py: Python<'py>,
+    what: &str,
+    why: &str,
+    more: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
+) -> PyErr {
+    exception(py, "DeadlineExceededError", &format!("{what}: the timeout passed; {why}"), |with| {
+        with.set_item("why", why)?;
+        more(with)
+    })
+}
+
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Called in a forked child, by Python, before anything else runs there.
+#[pyfunction]
+fn _after_fork() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A live thing of the engine behind a Python handle: usable only in the process that made it. In a forked child it
+/// is leaked where it would be dropped: its threads are not there to be joined, its locks may be held by nobody.
+pub struct Live<T> {
+    /// There until the drop.
+    value: Option<T>,
+    forks: u32,
+    what: &'static str,
+}
+
+impl<T> Live<T> {
+    /// Marks a value as living in this process; `what` names it in errors.
+    pub fn new(value: T, what: &'static str) -> Self {
+        Self { value: Some(value), forks: FORKS.load(Ordering::Relaxed), what }
+    }
+
+    fn here(&self) -> bool {
+        self.forks == FORKS.load(Ordering::Relaxed)
+    }
+
+    /// The value, or ForkedError.
+    #[inline]
+    pub fn get(&self, py: Python<'_>) -> PyResult<&T> {
+        match &self.value {
+            Some(value) if self.here() => Ok(value),
+            _ => Err(forked(py, self.what)),
+        }
+    }
+
+    /// The value, or ForkedError.
+    #[inline]
+    pub fn get_mut(&mut self, py: Python<'_>) -> PyResult<&mut T> {
+        let here = self.here();
+        match &mut self.value {
+            Some(value) if here => Ok(value),
+            _ => Err(forked(py, self.what)),
+        }
+    }
+}
+
+impl<T> Drop for Live<T> {
+    fn drop(&mut self) {
+        let value = self.value.take();
+        if self.here() {
+            drop(value);
+        } else {
+            std::mem::forget(value);
+        }
+    }
+}
+
+/// Adds the fork guard to the interpreter.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let hook = wrap_pyfunction!(_after_fork, module)?;
+    let keywords = PyDict::new(py);
+    keywords.set_item("after_in_child", hook)?;
+    PyModule::import(py, "os")?.call_method("register_at_fork", (), Some(&keywords))?;
+    Ok(())
+}

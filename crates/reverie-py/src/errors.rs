@@ -1,0 +1,88 @@
+//! The one map from the engine's errors to the exceptions of `reverie.errors`.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use reverie_core::Error;
+
+/// Makes `reverie.errors.<class>(message, **attributes)`.
+pub fn exception<'py>(
+    py: Python<'py>,
+    class: &str,
+    message: &str,
+    attributes: impl FnOnce(&Bound<'py, PyDict>) -> PyResult<()>,
+) -> PyErr {
+    let made = || -> PyResult<PyErr> {
+        let class = PyModule::import(py, "reverie.errors")?.getattr(class)?;
+        let keywords = PyDict::new(py);
+        attributes(&keywords)?;
+        Ok(PyErr::from_value(class.call((message,), Some(&keywords))?))
+    };
+    made().unwrap_or_else(|error| error)
+}
+
+/// The exception for an error of the engine.
+#[cold]
+pub fn raise(py: Python<'_>, error: Error) -> PyErr {
+    let text = error.to_string();
+    match error {
+        Error::InvalidArgument(text) => PyValueError::new_err(text),
+        Error::UnknownTable { name, known } => exception(py, "UnknownTableError", &text, |with| {
+            with.set_item("name", name)?;
+            with.set_item("known", known)
+        }),
+        Error::Signature { path, got, want } => signature(py, &path, &got, &want),
+        Error::Ragged { path, reason } => exception(py, "RaggedError", &text, |with| {
+            with.set_item("path", path)?;
+            with.set_item("reason", reason)
+        }),
+        Error::ResourceExhausted { what, needed, budget, hint } => {
+            exception(py, "ResourceExhaustedError", &text, |with| {
+                with.set_item("what", what)?;
+                with.set_item("needed", needed)?;
+                with.set_item("budget", budget)?;
+                with.set_item("hint", hint)
+            })
+        }
+        Error::Closed { name } => exception(py, "ClosedError", &text, |with| with.set_item("name", name)),
+        Error::UnknownKey { table, key } => exception(py, "UnknownKeyError", &text, |with| {
+            with.set_item("table", table)?;
+            with.set_item("key", key.get())
+        }),
+        Error::Damaged(_) => exception(py, "DamagedError", &text, |_| Ok(())),
+        _ => exception(py, "ReplayError", &text, |_| Ok(())),
+    }
+}
+
+/// A leaf or a nest that does not fit.
+#[cold]
+pub fn signature(py: Python<'_>, path: &str, got: &str, want: &str) -> PyErr {
+    let error = Error::Signature { path: path.to_owned(), got: got.to_owned(), want: want.to_owned() };
+    exception(py, "SignatureError", &error.to_string(), |with| {
+        with.set_item("path", path)?;
+        with.set_item("got", got)?;
+        with.set_item("want", want)
+    })
+}
+
+/// An in-process handle that met a forked child.
+#[cold]
+pub fn forked(py: Python<'_>, what: &str) -> PyErr {
+    let text = format!(
+        "this {what} lives in the parent process and cannot be used in a forked child; start workers with \
+         multiprocessing.get_context(\"spawn\")"
+    );
+    exception(py, "ForkedError", &text, |_| Ok(()))
+}
+
+/// A panic: a defect of ours, never the caller's.
+#[cold]
+pub fn defect(py: Python<'_>, payload: &(dyn std::any::Any + Send)) -> PyErr {
+    let what = payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    let text = format!("a defect in reverie's engine, please report it: {what}");
+    exception(py, "InternalError", &text, |_| Ok(()))
+}

@@ -1,0 +1,101 @@
+//! From a nest to columns that the engine takes.
+
+use crate::array::{Leaf, read};
+use crate::errors::signature;
+use crate::nest::Flattener;
+use pyo3::prelude::*;
+use reverie_core::append::Cells;
+use reverie_core::spec::{ColumnSpec, DType, Schema, Signature};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Cells of the columns of one call.
+pub type Columns<'a> = SmallVec<[Cells<'a>; 8]>;
+
+/// One nest, read: what its columns hold, and their bytes.
+pub struct Intake<'py> {
+    /// The columns and their structure.
+    pub schema: Arc<Schema>,
+    leaves: SmallVec<[Leaf<'py>; 8]>,
+    /// Rows of each column; 1 where the nest is one row.
+    pub rows: usize,
+}
+
+impl Intake<'_> {
+    /// The cells, column by column.
+    pub fn columns(&self) -> Columns<'_> {
+        self.leaves.iter().map(|leaf| Cells { itemsize: leaf.itemsize, bytes: leaf.bytes() }).collect()
+    }
+
+    /// Bytes of all cells.
+    pub fn size_bytes(&self) -> usize {
+        self.leaves.iter().map(|leaf| leaf.bytes().len()).sum()
+    }
+}
+
+/// Reads one nest after another; remembers the last forms.
+#[derive(Default)]
+pub struct Reader {
+    flattener: Flattener,
+    /// The schema of the nest that was read last, by the address of its structure (kept alive by the schema's twin).
+    last: Option<(Arc<reverie_core::spec::Structure>, Arc<Schema>)>,
+}
+
+impl Reader {
+    /// Reads a nest. `rows`: every leaf has a leading axis of that many rows (`Some(None)`: any number, but all the
+    /// same); `None`: the nest is one row. `prefix` stands before the paths in errors.
+    pub fn read<'py>(
+        &mut self,
+        value: &Bound<'py, PyAny>,
+        rows: Option<Option<usize>>,
+        promised: Option<&Signature>,
+    ) -> PyResult<Intake<'py>> {
+        let py = value.py();
+        let (leaves, nest) = self.flattener.flatten(value)?;
+        if leaves.is_empty() {
+            return Err(signature(py, "", "an empty nest", "at least one column"));
+        }
+        let known = self.last.as_ref().filter(|(structure, _)| Arc::ptr_eq(structure, &nest.structure));
+        let promised = promised.filter(|signature| known.is_none() && signature.structure == *nest.structure);
+        let mut read_leaves: SmallVec<[Leaf<'py>; 8]> = SmallVec::with_capacity(leaves.len());
+        for (index, leaf) in leaves.iter().enumerate() {
+            let want: Option<DType> = match (known, promised) {
+                (Some((_, schema)), _) => Some(schema.columns[index].dtype),
+                (None, Some(signature)) => Some(signature.columns[index].dtype),
+                _ => None,
+            };
+            read_leaves.push(read(leaf, want, &|| nest.path(index))?);
+        }
+        let mut count = rows.flatten();
+        if rows.is_some() {
+            for (index, leaf) in read_leaves.iter().enumerate() {
+                let got = leaf.shape.first().copied();
+                if got.is_none() || count.is_some_and(|count| got != Some(count)) {
+                    let got = got.map_or("no rows: a single value".to_owned(), |got| format!("{got} rows"));
+                    let want = count.map_or("a leading axis of rows".to_owned(), |count| format!("{count} rows"));
+                    return Err(signature(py, &nest.path(index), &got, &want));
+                }
+                count = got;
+            }
+        }
+        let skip = usize::from(rows.is_some());
+        let fits = |schema: &Schema| {
+            let mut pairs = schema.columns.iter().zip(&read_leaves);
+            pairs.all(|(spec, leaf)| spec.dtype == leaf.dtype && spec.shape[..] == leaf.shape[skip..])
+        };
+        let schema = match known {
+            Some((_, schema)) if fits(schema) => Arc::clone(schema),
+            _ => {
+                let paths = nest.structure.paths();
+                let columns = paths.into_iter().zip(&read_leaves).map(|(path, leaf)| ColumnSpec {
+                    path,
+                    dtype: leaf.dtype,
+                    shape: leaf.shape[skip..].to_vec(),
+                });
+                Arc::new(Schema { columns: columns.collect(), structure: (*nest.structure).clone() })
+            }
+        };
+        self.last = Some((Arc::clone(&nest.structure), Arc::clone(&schema)));
+        Ok(Intake { schema, leaves: read_leaves, rows: count.unwrap_or(1) })
+    }
+}

@@ -1,0 +1,24 @@
+//! The Python module `reverie._native`: argument parsing and one gate.
+
+mod array;
+mod client;
+mod enter;
+mod errors;
+mod intake;
+mod nest;
+mod sampler;
+mod server;
+
+use pyo3::prelude::*;
+
+/// The engine of Reverie; see `_native.pyi`.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    enter::register(module)?;
+    module.add_class::<nest::PyStructure>()?;
+    module.add_function(wrap_pyfunction!(nest::flatten, module)?)?;
+    module.add_function(wrap_pyfunction!(array::describe, module)?)?;
+    module.add_class::<server::Server>()?;
+    module.add_class::<client::Client>()?;
+    Ok(())
+}

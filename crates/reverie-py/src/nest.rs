@@ -1,0 +1,465 @@
+//! Nests: a user's structure of leaves, flattened as dm-tree does (dicts by sorted key), dataclasses by field order.
+//!
+//! The structure of the last nest is kept, so that the next one of the same form is flattened by comparing pointers.
+
+use crate::array::is_array;
+use crate::errors::signature;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
+use reverie_core::spec::{Key, Structure};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Deeper nests are refused: a list that contains itself has no end.
+const MAX_DEPTH: usize = 64;
+
+/// The leaves of one nest, in flattening order.
+pub type Leaves<'py> = SmallVec<[Bound<'py, PyAny>; 8]>;
+
+/// The form of a nest, with the Python objects that recognise it quickly.
+pub struct Nest {
+    root: Node,
+    num_leaves: usize,
+    /// The form as the engine knows it.
+    pub structure: Arc<Structure>,
+}
+
+enum Node {
+    Leaf { index: usize, class: Py<PyType> },
+    /// In the order of insertion that was seen last.
+    Dict(Vec<(Py<PyAny>, Node)>),
+    Sequence { class: Py<PyType>, children: Vec<Node> },
+    Dataclass { class: Py<PyType>, fields: Vec<(Py<PyString>, Node)> },
+}
+
+/// Flattens one nest after another.
+#[derive(Default)]
+pub struct Flattener {
+    last: Option<Nest>,
+}
+
+impl Flattener {
+    /// The leaves of a nest and its form.
+    #[inline]
+    pub fn flatten<'py>(&mut self, value: &Bound<'py, PyAny>) -> PyResult<(Leaves<'py>, &Nest)> {
+        let known = self.last.as_ref().and_then(|nest| nest.fill(value));
+        let leaves = match known {
+            Some(leaves) => leaves,
+            None => {
+                let nest = Nest::of(value)?;
+                let leaves = nest.leaves(value)?;
+                self.last = Some(nest);
+                leaves
+            }
+        };
+        match &self.last {
+            Some(nest) => Ok((leaves, nest)),
+            None => Err(signature(value.py(), "", "nothing", "a nest")),
+        }
+    }
+}
+
+impl Nest {
+    /// Learns the form of a nest.
+    pub fn of(value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mut num_leaves = 0;
+        let (root, structure) = learn(value, &mut num_leaves, &mut Vec::new())?;
+        let mut nest = Self { root, num_leaves: 0, structure: Arc::new(structure) };
+        nest.root.number(&mut nest.num_leaves);
+        Ok(nest)
+    }
+
+    /// The leaves of a nest of this form.
+    pub fn leaves<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Leaves<'py>> {
+        self.fill(value)
+            .ok_or_else(|| signature(value.py(), "", "a nest of another form", &self.structure.paths().join(", ")))
+    }
+
+    /// The path of a leaf.
+    pub fn path(&self, index: usize) -> String {
+        self.structure.paths().swap_remove(index)
+    }
+
+    /// The leaves of a nest of this form; `None` where it has another.
+    #[inline]
+    fn fill<'py>(&self, value: &Bound<'py, PyAny>) -> Option<Leaves<'py>> {
+        let mut slots: SmallVec<[Option<Bound<'py, PyAny>>; 8]> = SmallVec::new();
+        slots.resize_with(self.num_leaves, || None);
+        self.root.fill(value, &mut slots)?;
+        slots.into_iter().collect()
+    }
+}
+
+impl Node {
+    fn fill<'py>(&self, value: &Bound<'py, PyAny>, slots: &mut [Option<Bound<'py, PyAny>>]) -> Option<()> {
+        match self {
+            Node::Leaf { index, class } => {
+                if value.get_type_ptr() != class.as_ptr().cast() && !is_leaf(value).ok()? {
+                    return None;
+                }
+                slots[*index] = Some(value.clone());
+                Some(())
+            }
+            Node::Dict(entries) => {
+                let dict = value.cast::<PyDict>().ok()?;
+                if dict.len() != entries.len() {
+                    return None;
+                }
+                for ((known, node), (key, child)) in entries.iter().zip(dict.iter()) {
+                    if known.as_ptr() == key.as_ptr() {
+                        node.fill(&child, slots)?;
+                    } else if known.bind(key.py()).eq(&key).ok()? {
+                        node.fill(&child, slots)?;
+                    } else {
+                        // Another order of insertion: learn it anew.
+                        return None;
+                    }
+                }
+                Some(())
+            }
+            Node::Sequence { class, children } => {
+                if value.get_type_ptr() != class.as_ptr().cast() {
+                    return None;
+                }
+                if let Ok(list) = value.cast::<PyList>() {
+                    if list.len() != children.len() {
+                        return None;
+                    }
+                    return children.iter().zip(list.iter()).try_for_each(|(node, child)| node.fill(&child, slots));
+                }
+                let tuple = value.cast::<PyTuple>().ok()?;
+                if tuple.len() != children.len() {
+                    return None;
+                }
+                children.iter().zip(tuple.iter()).try_for_each(|(node, child)| node.fill(&child, slots))
+            }
+            Node::Dataclass { class, fields } => {
+                if value.get_type_ptr() != class.as_ptr().cast() {
+                    return None;
+                }
+                let py = value.py();
+                fields.iter().try_for_each(|(name, node)| node.fill(&value.getattr(name.bind(py)).ok()?, slots))
+            }
+        }
+    }
+
+    /// Numbers the leaves in flattening order: dict entries by key, whatever the order of insertion.
+    fn number(&mut self, next: &mut usize) {
+        match self {
+            Node::Leaf { index, .. } => {
+                *index = *next;
+                *next += 1;
+            }
+            Node::Dict(entries) => {
+                let mut order: Vec<usize> = (0..entries.len()).collect();
+                let keys: Vec<Option<Key>> =
+                    Python::attach(|py| entries.iter().map(|(key, _)| key_of(key.bind(py))).collect());
+                order.sort_by(|a, b| keys[*a].cmp(&keys[*b]));
+                for at in order {
+                    entries[at].1.number(next);
+                }
+            }
+            Node::Sequence { children, .. } => children.iter_mut().for_each(|child| child.number(next)),
+            Node::Dataclass { fields, .. } => fields.iter_mut().for_each(|(_, child)| child.number(next)),
+        }
+    }
+}
+
+/// True for what is no container. `None` is a leaf.
+fn is_leaf(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if is_array(value) || value.is_none() || value.is_instance_of::<PyFloat>() || value.is_instance_of::<PyInt>() {
+        return Ok(true);
+    }
+    if value.is_instance_of::<PyDict>() || value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        return Ok(false);
+    }
+    if value.is_instance_of::<PyString>() || value.is_instance_of::<PyBytes>() {
+        return Ok(true);
+    }
+    Ok(!is_dataclass(value)? && !is_mapping(value)?)
+}
+
+fn is_dataclass(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    value.get_type().hasattr(intern!(value.py(), "__dataclass_fields__"))
+}
+
+fn is_mapping(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static MAPPING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = value.py();
+    let mapping = MAPPING.get_or_try_init(py, || {
+        PyModule::import(py, "collections.abc")?.getattr("Mapping").map(Bound::unbind)
+    })?;
+    value.is_instance(mapping.bind(py))
+}
+
+fn key_of(key: &Bound<'_, PyAny>) -> Option<Key> {
+    if let Ok(text) = key.cast::<PyString>() {
+        return Some(Key::Str(text.to_string()));
+    }
+    key.extract::<i64>().ok().map(Key::Int)
+}
+
+fn learn(value: &Bound<'_, PyAny>, leaves: &mut usize, path: &mut Vec<String>) -> PyResult<(Node, Structure)> {
+    let py = value.py();
+    let refused = |path: &[String], got: &str, want: &str| signature(py, &path.join("/"), got, want);
+    if path.len() > MAX_DEPTH {
+        return Err(refused(&path[..4], "a nest deeper than 64", "a nest without cycles"));
+    }
+    if is_leaf(value)? {
+        *leaves += 1;
+        return Ok((Node::Leaf { index: 0, class: value.get_type().unbind() }, Structure::Leaf));
+    }
+    let mut descend = |name: String, child: &Bound<'_, PyAny>| {
+        path.push(name);
+        let learnt = learn(child, leaves, path);
+        path.pop();
+        learnt
+    };
+    let class = value.get_type();
+    if is_mapping(value)? {
+        let Ok(dict) = value.cast::<PyDict>() else {
+            return Err(refused(path, &format!("a {}", class.name()?), "a dict; dict(...) makes one of a mapping"));
+        };
+        let mut entries = Vec::with_capacity(dict.len());
+        let mut sorted = Vec::with_capacity(dict.len());
+        for (key, child) in dict.iter() {
+            let Some(known) = key_of(&key) else {
+                return Err(refused(path, &format!("the key {}", key.repr()?), "keys that are all str or all int"));
+            };
+            let (node, structure) = descend(known.to_string(), &child)?;
+            entries.push((key.unbind(), node));
+            sorted.push((known, structure));
+        }
+        sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
+        if let (Some((Key::Int(_), _)), Some((Key::Str(_), _))) = (sorted.first(), sorted.last()) {
+            return Err(refused(path, "keys of type int and str, which have no order", "keys of one type"));
+        }
+        return Ok((Node::Dict(entries), Structure::Dict(sorted)));
+    }
+    if is_dataclass(value)? {
+        return learn_dataclass(value, &mut descend);
+    }
+    let (mut children, mut structures) = (Vec::new(), Vec::new());
+    let names: Option<Vec<String>> = match value.is_instance_of::<PyTuple>() {
+        true => class.getattr(intern!(py, "_fields")).ok().map(|fields| fields.extract()).transpose()?,
+        false => None,
+    };
+    for (index, child) in value.try_iter()?.enumerate() {
+        let name = names.as_ref().map_or_else(|| index.to_string(), |names| names[index].clone());
+        let (node, structure) = descend(name, &child?)?;
+        children.push(node);
+        structures.push(structure);
+    }
+    let structure = match names {
+        Some(names) => record(&class, false, names.into_iter().zip(structures).collect())?,
+        None if value.is_instance_of::<PyTuple>() => Structure::Tuple(structures),
+        None => Structure::List(structures),
+    };
+    Ok((Node::Sequence { class: class.unbind(), children }, structure))
+}
+
+fn learn_dataclass(
+    value: &Bound<'_, PyAny>,
+    descend: &mut dyn FnMut(String, &Bound<'_, PyAny>) -> PyResult<(Node, Structure)>,
+) -> PyResult<(Node, Structure)> {
+    let py = value.py();
+    let class = value.get_type();
+    let (mut nodes, mut structures) = (Vec::new(), Vec::new());
+    for field in PyModule::import(py, "dataclasses")?.call_method1("fields", (value,))?.try_iter()? {
+        let name = field?.getattr(intern!(py, "name"))?.cast_into::<PyString>()?;
+        let (node, structure) = descend(name.to_string(), &value.getattr(&name)?)?;
+        structures.push((name.to_string(), structure));
+        nodes.push((name.unbind(), node));
+    }
+    let structure = record(&class, true, structures)?;
+    Ok((Node::Dataclass { class: class.unbind(), fields: nodes }, structure))
+}
+
+/// The classes of named tuples and dataclasses that this process has seen, by module and name.
+fn classes(py: Python<'_>) -> &Bound<'_, PyDict> {
+    static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    CLASSES.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
+}
+
+fn record(class: &Bound<'_, PyType>, dataclass: bool, fields: Vec<(String, Structure)>) -> PyResult<Structure> {
+    let (module, name) = (class.module()?.to_string(), class.qualname()?.to_string());
+    classes(class.py()).set_item((&module, &name), class)?;
+    Ok(Structure::Record { dataclass, module, name, fields })
+}
+
+/// Puts leaves back into a structure; keeps the Python objects that this takes.
+pub enum Builder {
+    Leaf,
+    Dict(Vec<(Py<PyAny>, Builder)>),
+    List(Vec<Builder>),
+    Tuple(Vec<Builder>),
+    /// The class is called with the fields in order.
+    Positional(Py<PyAny>, Vec<Builder>),
+    /// The class is called with the fields by name; those outside `__init__` are set after.
+    Dataclass(Py<PyAny>, Vec<(Py<PyString>, bool, Builder)>),
+}
+
+impl Builder {
+    /// Prepares for a structure. A class that this process has not seen, or whose fields are not those of the
+    /// structure, is replaced by a generated named tuple.
+    pub fn new(py: Python<'_>, structure: &Structure) -> PyResult<Self> {
+        let all = |children: &[Structure]| {
+            children.iter().map(|child| Self::new(py, child)).collect::<PyResult<Vec<_>>>()
+        };
+        Ok(match structure {
+            Structure::Leaf => Builder::Leaf,
+            Structure::List(children) => Builder::List(all(children)?),
+            Structure::Tuple(children) => Builder::Tuple(all(children)?),
+            Structure::Dict(entries) => {
+                let mut built = Vec::with_capacity(entries.len());
+                for (key, child) in entries {
+                    let key = match key {
+                        Key::Int(key) => key.into_pyobject(py)?.into_any().unbind(),
+                        Key::Str(key) => PyString::intern(py, key).into_any().unbind(),
+                    };
+                    built.push((key, Self::new(py, child)?));
+                }
+                Builder::Dict(built)
+            }
+            Structure::Record { dataclass, module, name, fields } => {
+                Self::record(py, *dataclass, module, name, fields)?
+            }
+        })
+    }
+
+    fn record(
+        py: Python<'_>,
+        dataclass: bool,
+        module: &str,
+        name: &str,
+        fields: &[(String, Structure)],
+    ) -> PyResult<Self> {
+        let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+        let children: Vec<Builder> =
+            fields.iter().map(|(_, child)| Self::new(py, child)).collect::<PyResult<_>>()?;
+        if let Some(class) = classes(py).get_item((module, name))? {
+            if dataclass {
+                let known = PyModule::import(py, "dataclasses")?.call_method1("fields", (&class,))?;
+                let known: Vec<(Py<PyString>, bool)> = known
+                    .try_iter()?
+                    .map(|field| {
+                        let field = field?;
+                        Ok((field.getattr("name")?.cast_into::<PyString>()?.unbind(), field.getattr("init")?.extract()?))
+                    })
+                    .collect::<PyResult<_>>()?;
+                if known.len() == names.len() && known.iter().zip(&names).all(|((a, _), b)| a.bind(py) == *b) {
+                    let fields = known.into_iter().zip(children).map(|((name, init), child)| (name, init, child));
+                    return Ok(Builder::Dataclass(class.unbind(), fields.collect()));
+                }
+            } else if class.getattr("_fields")?.extract::<Vec<String>>()? == names {
+                return Ok(Builder::Positional(class.unbind(), children));
+            }
+        }
+        let short = name.rsplit('.').next().unwrap_or(name);
+        let class = PyModule::import(py, "collections")?.call_method1("namedtuple", (short, names))?;
+        Ok(Builder::Positional(class.unbind(), children))
+    }
+
+    /// Takes as many leaves as the structure has.
+    pub fn build<'py>(
+        &self,
+        py: Python<'py>,
+        leaves: &mut dyn Iterator<Item = Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut all =
+            |children: &[Builder]| children.iter().map(|child| child.build(py, leaves)).collect::<PyResult<Vec<_>>>();
+        match self {
+            Builder::Leaf => leaves.next().ok_or_else(|| signature(py, "", "too few leaves", "one per column")),
+            Builder::List(children) => Ok(PyList::new(py, all(children)?)?.into_any()),
+            Builder::Tuple(children) => Ok(PyTuple::new(py, all(children)?)?.into_any()),
+            Builder::Positional(class, children) => class.bind(py).call1(PyTuple::new(py, all(children)?)?),
+            Builder::Dict(entries) => {
+                let dict = PyDict::new(py);
+                for (key, child) in entries {
+                    dict.set_item(key.bind(py), child.build(py, leaves)?)?;
+                }
+                Ok(dict.into_any())
+            }
+            Builder::Dataclass(class, fields) => {
+                let (keywords, mut later) = (PyDict::new(py), Vec::new());
+                for (name, init, child) in fields {
+                    let child = child.build(py, leaves)?;
+                    match init {
+                        true => keywords.set_item(name.bind(py), child)?,
+                        false => later.push((name, child)),
+                    }
+                }
+                let made = class.bind(py).call((), Some(&keywords))?;
+                for (name, child) in later {
+                    // A frozen dataclass sets its own fields this way, too.
+                    let object = py.get_type::<PyAny>();
+                    object.call_method1(intern!(py, "__setattr__"), (&made, name.bind(py), child))?;
+                }
+                Ok(made)
+            }
+        }
+    }
+}
+
+/// A structure and what builds it, remembered from one batch to the next.
+#[derive(Default)]
+pub struct Unflattener {
+    last: Option<(Structure, Builder)>,
+}
+
+impl Unflattener {
+    /// Puts leaves into a structure.
+    pub fn unflatten<'py>(
+        &mut self,
+        py: Python<'py>,
+        structure: &Structure,
+        leaves: &mut dyn Iterator<Item = Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if !self.last.as_ref().is_some_and(|(known, _)| known == structure) {
+            self.last = Some((structure.clone(), Builder::new(py, structure)?));
+        }
+        match &self.last {
+            Some((_, builder)) => builder.build(py, leaves),
+            None => Err(signature(py, "", "nothing", "a structure")),
+        }
+    }
+}
+
+/// A nest's form, for Python.
+#[pyclass(frozen, eq, hash, module = "reverie._native", name = "Structure")]
+#[derive(PartialEq, Eq, Hash)]
+pub struct PyStructure(pub Arc<Structure>);
+
+#[pymethods]
+impl PyStructure {
+    /// The path of every leaf, in flattening order.
+    #[getter]
+    fn paths(&self) -> Vec<String> {
+        self.0.paths()
+    }
+
+    /// A nest of this form with the given leaves.
+    fn unflatten<'py>(&self, leaves: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = leaves.py();
+        let leaves: Vec<Bound<'py, PyAny>> = leaves.try_iter()?.collect::<PyResult<_>>()?;
+        let want = self.0.num_leaves();
+        if leaves.len() != want {
+            return Err(signature(py, "", &format!("{} leaves", leaves.len()), &format!("{want} leaves")));
+        }
+        Builder::new(py, &self.0)?.build(py, &mut leaves.into_iter())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Structure({})", self.0.paths().join(", "))
+    }
+}
+
+/// The leaves of a nest in flattening order, and its form.
+#[pyfunction]
+pub fn flatten<'py>(nest: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyList>, PyStructure)> {
+    let mut flattener = Flattener::default();
+    let (leaves, form) = flattener.flatten(nest)?;
+    Ok((PyList::new(nest.py(), leaves)?, PyStructure(form.structure.clone())))
+}

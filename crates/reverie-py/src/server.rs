@@ -1,0 +1,201 @@
+//! The tables of one server, from the options that `reverie.Table` holds.
+
+use crate::array::{column, dtype_from};
+use crate::enter::{Live, detached, quick};
+use crate::errors::signature;
+use crate::nest::Nest;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use reverie_core::chunk::Compression;
+use reverie_core::clock::{Clock, SystemClock};
+use reverie_core::spec::{ColumnSignature, Signature};
+use reverie_core::table::limiter::Limiter;
+use reverie_core::table::selector::SelectorOptions;
+use reverie_core::table::{Change, InsertReason, SampleReason, TableInfo, TableOptions, Tables, Waiting};
+use std::sync::Arc;
+
+/// The tables of a server that lives in this process.
+#[pyclass(frozen, module = "reverie._native")]
+pub struct Server {
+    tables: Live<Arc<Tables>>,
+}
+
+#[pymethods]
+impl Server {
+    /// `tables` are `reverie.Table`s; `seed` makes keys of different servers differ.
+    #[new]
+    #[pyo3(signature = (tables, *, max_bytes, seed))]
+    fn new(py: Python<'_>, tables: Vec<Bound<'_, PyAny>>, max_bytes: Option<u64>, seed: u64) -> PyResult<Self> {
+        let options = tables.iter().map(table_options).collect::<PyResult<Vec<_>>>()?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let tables = quick(py, || Tables::new(options, max_bytes, &clock, seed))?;
+        Ok(Self { tables: Live::new(Arc::new(tables), "server") })
+    }
+
+    /// Ends every wait, refuses what comes after. Idempotent.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let tables = self.tables.get(py)?;
+        detached(py, || {
+            tables.close();
+            Ok(())
+        })
+    }
+}
+
+impl Server {
+    /// The tables.
+    pub fn tables(&self, py: Python<'_>) -> PyResult<&Arc<Tables>> {
+        self.tables.get(py)
+    }
+}
+
+fn table_options(table: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
+    let py = table.py();
+    let (sampler, sampler_seed) = selector(&table.getattr("sampler")?)?;
+    let (remover, remover_seed) = selector(&table.getattr("remover")?)?;
+    let promised = table.getattr("signature")?;
+    Ok(TableOptions {
+        name: table.getattr("name")?.extract()?,
+        sampler,
+        remover,
+        max_size: table.getattr("max_size")?.extract()?,
+        limiter: limiter(&table.getattr("rate_limiter")?)?,
+        max_times_sampled: table.getattr("max_times_sampled")?.extract()?,
+        signature: if promised.is_none() { None } else { Some(table_signature(&promised)?) },
+        max_bytes: table.getattr("max_bytes")?.extract()?,
+        compression: compression(&table.getattr("compression")?.extract::<String>()?)?,
+        shard: 0,
+        sampler_seed: sampler_seed.map_or_else(|| fresh_seed(py), Ok)?,
+        remover_seed: remover_seed.map_or_else(|| fresh_seed(py), Ok)?,
+    })
+}
+
+fn fresh_seed(py: Python<'_>) -> PyResult<u64> {
+    let bytes: [u8; 8] = PyModule::import(py, "os")?.call_method1("urandom", (8,))?.extract()?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+fn selector(options: &Bound<'_, PyAny>) -> PyResult<(SelectorOptions, Option<u64>)> {
+    let seed = options.getattr("seed")?.extract()?;
+    let kind = match &*options.get_type().name()?.to_string() {
+        "Fifo" => SelectorOptions::Fifo,
+        "Lifo" => SelectorOptions::Lifo,
+        "Uniform" => SelectorOptions::Uniform,
+        "MaxHeap" => SelectorOptions::MaxHeap,
+        "MinHeap" => SelectorOptions::MinHeap,
+        "Prioritized" => {
+            SelectorOptions::Prioritized { exponent: options.getattr("priority_exponent")?.extract()? }
+        }
+        other => return Err(PyTypeError::new_err(format!("{other} is no selector of reverie.selectors"))),
+    };
+    Ok((kind, seed))
+}
+
+/// The limiter behind a `reverie.rate_limiters.RateLimiter`.
+pub fn limiter(options: &Bound<'_, PyAny>) -> PyResult<Limiter> {
+    let number = |name: &str| options.getattr(name)?.extract::<f64>();
+    let min_size = options.getattr("min_size_to_sample")?.extract()?;
+    let (spi, min_diff, max_diff) = (number("samples_per_insert")?, number("min_diff")?, number("max_diff")?);
+    quick(options.py(), || Limiter::new(spi, min_size, min_diff, max_diff))
+}
+
+fn compression(name: &str) -> PyResult<Compression> {
+    Ok(match name {
+        "none" => Compression::None,
+        "lz4" => Compression::Lz4,
+        "zstd" => Compression::Zstd,
+        "auto" => Compression::Auto,
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "compression must be \"none\", \"lz4\", \"zstd\" or \"auto\", got {other:?}"
+            )));
+        }
+    })
+}
+
+/// The signature behind a nest of `reverie.TensorSpec`s.
+fn table_signature(nest: &Bound<'_, PyAny>) -> PyResult<Signature> {
+    let py = nest.py();
+    let form = Nest::of(nest)?;
+    let leaves = form.leaves(nest)?;
+    let mut columns = Vec::with_capacity(leaves.len());
+    for (path, leaf) in form.structure.paths().into_iter().zip(leaves) {
+        let dtype = leaf.getattr(intern!(py, "dtype"))?;
+        let Some(dtype) = dtype_from(&dtype)? else {
+            return Err(signature(py, &path, &dtype.str()?.to_string(), "a dtype that columns can hold"));
+        };
+        columns.push(ColumnSignature { path, dtype, shape: leaf.getattr(intern!(py, "shape"))?.extract()? });
+    }
+    Ok(Signature { columns, structure: (*form.structure).clone() })
+}
+
+/// Reads the arguments of `configure`.
+pub fn change(
+    max_size: Option<u64>,
+    rate_limiter: Option<&Bound<'_, PyAny>>,
+    max_times_sampled: Option<u32>,
+) -> PyResult<Change> {
+    Ok(Change { max_size, limiter: rate_limiter.map(limiter).transpose()?, max_times_sampled })
+}
+
+/// A table's figures as a dict; `reverie.client` makes a TableInfo of them.
+pub fn info_dict<'py>(py: Python<'py>, info: &TableInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let TableInfo { options, counters, size, bytes, num_episodes, stats, times, .. } = info;
+    let limiter = &options.limiter;
+    dict.set_item("max_size", options.max_size)?;
+    dict.set_item("max_times_sampled", options.max_times_sampled)?;
+    dict.set_item("samples_per_insert", limiter.samples_per_insert())?;
+    dict.set_item("min_size_to_sample", limiter.min_size_to_sample())?;
+    dict.set_item("min_diff", limiter.min_diff())?;
+    dict.set_item("max_diff", limiter.max_diff())?;
+    dict.set_item("num_inserts", counters.inserts)?;
+    dict.set_item("num_samples", counters.samples)?;
+    dict.set_item("num_deletes", counters.deletes)?;
+    dict.set_item("current_size", size)?;
+    dict.set_item("size_bytes", bytes)?;
+    dict.set_item("num_episodes", num_episodes)?;
+    dict.set_item("num_deleted_episodes", stats.deleted_episodes)?;
+    dict.set_item("num_unique_samples", stats.sampled_unique)?;
+    dict.set_item("num_evicted", stats.evicted)?;
+    dict.set_item("num_updates", stats.updated)?;
+    dict.set_item("num_stale_updates", stats.stale_updates)?;
+    dict.set_item("pending_inserts", info.pending_inserts)?;
+    dict.set_item("pending_samples", info.pending_samples)?;
+    dict.set_item("max_priority", info.max_priority)?;
+    dict.set_item("max_bytes", options.max_bytes)?;
+    dict.set_item("age_histogram", column(py, &stats.age_histogram, |n| *n as i64)?)?;
+    for (name, time) in [
+        ("inserting", times.inserting),
+        ("sampling", times.sampling),
+        ("inserts_blocked", times.inserts_blocked),
+        ("samples_blocked", times.samples_blocked),
+        ("alive", times.alive),
+    ] {
+        dict.set_item(name, time.as_secs_f64())?;
+    }
+    Ok(dict)
+}
+
+/// Who waits at a table, as a dict; `reverie.client` makes a Why of it.
+pub fn why_dict<'py>(py: Python<'py>, why: &reverie_core::table::Why) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let waiting = |queue: &[Waiting]| -> Vec<(f64, u64, u64)> {
+        queue.iter().map(|waiting| (waiting.since.as_secs_f64(), waiting.wanted, waiting.done)).collect()
+    };
+    dict.set_item("table", &why.table)?;
+    dict.set_item("size", why.size)?;
+    dict.set_item("max_size", why.max_size)?;
+    dict.set_item("num_inserts", why.counters.inserts)?;
+    dict.set_item("num_samples", why.counters.samples)?;
+    dict.set_item("num_deletes", why.counters.deletes)?;
+    dict.set_item("inserts", waiting(&why.inserts))?;
+    dict.set_item("samples", waiting(&why.samples))?;
+    dict.set_item("insert_reason", why.insert_reason.as_ref().map(InsertReason::to_string))?;
+    dict.set_item("sample_reason", why.sample_reason.as_ref().map(SampleReason::to_string))?;
+    dict.set_item("stuck", why.stuck)?;
+    dict.set_item("text", why.to_string())?;
+    Ok(dict)
+}

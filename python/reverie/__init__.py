@@ -1,0 +1,57 @@
+"""Reverie stores, selects and moves experience for reinforcement learning.
+
+Experience flows in one direction: append -> chunk -> item -> table -> sample -> batch.
+"""
+
+from reverie import errors, rate_limiters, selectors, specs, types
+from reverie.client import Client
+from reverie.errors import (
+    ClosedError,
+    DamagedError,
+    DeadlineExceededError,
+    ForkedError,
+    InternalError,
+    RaggedError,
+    ReplayError,
+    ResourceExhaustedError,
+    ReverbError,
+    SignatureError,
+    UnknownKeyError,
+    UnknownTableError,
+)
+from reverie.server import Server
+from reverie.specs import TensorSpec
+from reverie.tables import Table
+from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo, TableInfo, UpdateResult
+
+# What the user names, in the order of the flow: where experience is kept, who reaches it, what comes out, what goes
+# wrong.
+__all__ = [
+    "Batch",
+    "BatchInfo",
+    "Client",
+    "ClosedError",
+    "DamagedError",
+    "DeadlineExceededError",
+    "ForkedError",
+    "InternalError",
+    "RaggedError",
+    "ReplayError",
+    "ReplaySample",
+    "ResourceExhaustedError",
+    "ReverbError",
+    "SampleInfo",
+    "Server",
+    "SignatureError",
+    "Table",
+    "TableInfo",
+    "TensorSpec",
+    "UnknownKeyError",
+    "UnknownTableError",
+    "UpdateResult",
+    "errors",
+    "rate_limiters",
+    "selectors",
+    "specs",
+    "types",
+]

@@ -1,0 +1,88 @@
+"""What becomes of a leaf that the engine cannot read as it lies; the engine calls this for such leaves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reverie.errors import SignatureError
+
+_WANTED = "an array, a number, a bool, bytes or str"
+#: Kinds of dtypes that a Python number of each kind may become; an int may become a float, never the reverse.
+_MAY_BECOME = {bool: "biufcV", int: "iufcV", float: "fcV", complex: "c"}
+
+
+def as_column(value: Any, want: str | None, path: str) -> npt.NDArray[Any]:
+    """Makes a leaf an array in C order and the machine's byte order.
+
+    Args:
+        value: the leaf.
+        want: the dtype's name that the column has already; Python's own numbers are cast to it.
+        path: the column, for errors.
+
+    Raises:
+        SignatureError: for leaves that no column can hold, with what to do about it.
+    """
+    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
+        return _number(value, want, path)
+    if not isinstance(value, np.ndarray | np.generic | bytes | str) and not _is_arrayable(value):
+        raise _refuse(path, f"a {type(value).__name__}", _WANTED)
+    array = np.asarray(value)
+    kind, number = array.dtype.kind, array.dtype.num
+    if kind in "mM":
+        raise _refuse(path, str(array.dtype), "a number; .astype('int64') keeps the ticks")
+    if kind == "V" and number < 256:
+        raise _refuse(path, "a structured array", "one column per field: a dict of arrays")
+    if array.dtype.char in "gG" and array.dtype.itemsize > 8 * (1 + (kind == "c")):
+        raise _refuse(path, str(array.dtype), "at most 64 bits for a real number; cast with .astype('float64')")
+    if kind == "O":
+        array = _text(array, path)
+    elif kind == "T":
+        array = array.astype("O").astype("U")
+    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _number(value: complex, want: str | None, path: str) -> npt.NDArray[Any]:
+    dtype = _dtype(want) if want else None
+    if dtype is not None and dtype.kind not in _MAY_BECOME[type(value)]:
+        raise _refuse(path, f"the {type(value).__name__} {value}", str(want))
+    try:
+        array = np.asarray(value, dtype=dtype)
+    except OverflowError:
+        raise _refuse(path, f"the {type(value).__name__} {value}", f"a number that {want or 'int64'} holds") from None
+    if array.dtype.kind not in "biufcV" or array.dtype == np.uint64 and dtype is None:
+        raise _refuse(path, f"the {type(value).__name__} {value}", "a number of 64 bits")
+    return array
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes  # The column holds such values already, so somebody has it.
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def _text(array: npt.NDArray[Any], path: str) -> npt.NDArray[Any]:
+    for dtype, kind in (("S", bytes), ("U", str)):
+        if array.size and all(isinstance(value, kind) for value in array.flat):
+            return array.astype(dtype)
+    raise _refuse(path, "an array of Python objects", "numbers, or objects that are all bytes or all str")
+
+
+def _is_arrayable(value: Any) -> bool:
+    if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
+        return True
+    try:
+        memoryview(value).release()
+    except TypeError:
+        return False
+    return True
+
+
+def _refuse(path: str, got: str, want: str) -> SignatureError:
+    column = f"column '{path}'" if path else "the data"
+    return SignatureError(f"{column}: got {got}, want {want}", path=path, got=got, want=want)

@@ -1,0 +1,222 @@
+"""The client: inserts, samples, priorities, figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, final
+
+import numpy as np
+
+from reverie import _native
+from reverie.tables import Table
+from reverie.types import (
+    Batch,
+    CallStats,
+    RateLimiterInfo,
+    ReplaySample,
+    SampleInfo,
+    TableInfo,
+    TableWorkerTime,
+    UpdateResult,
+    Waiting,
+    Why,
+)
+
+__all__ = ["Client", "Info"]
+
+#: Draws that `sample` asks for at once.
+_SAMPLES_AT_ONCE = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Info:
+    """What `client.info()` tells."""
+
+    transport: str
+    """How the client reaches its tables."""
+    reason: str
+    """Why this way."""
+    tables: dict[str, TableInfo]
+    size_bytes: int
+    """Bytes of all chunks of the server, each once."""
+    max_bytes: int | None
+
+
+@final
+class Client(_native.Client):
+    """Reaches a server's tables; made by `server.client()`. Safe to share between threads.
+
+    Every call that can wait takes `timeout=`: seconds, 0 tries, None takes the client's own default, which is to wait
+    unless `server.client(timeout=...)` said otherwise. A wait without end logs what it waits for after 10 s and then
+    sparsely, ends with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops.
+    """
+
+    _tables: tuple[Table, ...]
+
+    def __new__(cls, server: _native.Server, *, tables: Sequence[Table], timeout: float | None = None) -> Client:
+        self = super().__new__(cls, server, timeout=timeout)
+        self._tables = tuple(tables)
+        return self
+
+    def sample(
+        self,
+        table: str,
+        num_samples: int = 1,
+        *,
+        emit_timesteps: bool = True,
+        unpack_as_table_signature: bool = False,
+        timeout: float | None = None,
+    ) -> Iterator[list[ReplaySample] | ReplaySample]:
+        """Draws items one by one.
+
+        Draws are made ahead, as many as the table gives at once and never more than are asked for. Items that were
+        drawn together are views of one allocation.
+
+        Args:
+            table: the table.
+            num_samples: items to draw.
+            emit_timesteps: True gives, for every item, a list with one sample per step; False one sample per item.
+            unpack_as_table_signature: True gives data in the structure that was stored; False the flat list of its
+                leaves in flattening order.
+            timeout: seconds that each item may take.
+
+        Raises:
+            DeadlineExceededError, UnknownTableError, ClosedError.
+            ValueError: for `num_samples` below 1, or timesteps of an item whose columns differ in length.
+        """
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+        return self._sample(table, num_samples, emit_timesteps, unpack_as_table_signature, timeout)
+
+    def _sample(
+        self, table: str, num_samples: int, timesteps: bool, unpack: bool, timeout: float | None
+    ) -> Iterator[list[ReplaySample] | ReplaySample]:
+        left = num_samples
+        while left > 0:
+            for batch, step in self._sample_some(table, min(left, _SAMPLES_AT_ONCE), timeout=timeout):
+                left -= len(batch)
+                columns, structure = _native.flatten(batch.data)
+                info = batch.info
+                fields = zip(
+                    info.key.tolist(),
+                    info.probability.tolist(),
+                    info.table_size.tolist(),
+                    info.priority.tolist(),
+                    info.times_sampled.tolist(),
+                    strict=True,
+                )
+                for row, values in enumerate(fields):
+                    sampled = SampleInfo(*values)
+                    cells = [column[row, ...] for column in columns]
+                    if step and not timesteps:
+                        cells = [cell[np.newaxis] for cell in cells]
+                    if not timesteps:
+                        yield ReplaySample(sampled, structure.unflatten(cells) if unpack else cells)
+                        continue
+                    steps = [cells] if step else _steps(cells, structure.paths)
+                    yield [ReplaySample(sampled, structure.unflatten(one) if unpack else one) for one in steps]
+
+    def mutate_priorities(
+        self, table: str, updates: Mapping[int, float] | None = None, deletes: Sequence[int] | None = None
+    ) -> tuple[UpdateResult, UpdateResult]:
+        """Deletes items, then sets priorities, as one decision. Keys of items that are gone are ignored.
+
+        Returns:
+            what became of the updates, and of the deletes.
+
+        Raises:
+            ValueError: for a priority that the table's selectors refuse.
+        """
+        updates = {} if updates is None else updates
+        keys = np.fromiter(updates.keys(), np.int64, len(updates))
+        priorities = np.fromiter(updates.values(), np.float64, len(updates))
+        return self._mutate(table, keys, priorities, [] if deletes is None else deletes)
+
+    def delete(self, table: str, keys: Any) -> UpdateResult:
+        """Deletes items by their keys (array-like of ints); keys of items that are gone are counted as stale."""
+        nothing = np.empty(0, np.int64)
+        return self._mutate(table, nothing, np.empty(0), keys)[1]
+
+    def server_info(self, timeout: float | None = None) -> dict[str, TableInfo]:
+        """The figures of every table, by name. In-process, it is never late."""
+        return self.info().tables
+
+    def info(self) -> Info:
+        """The transport in use and why, the tables' figures, and the bytes of the server."""
+        figures = self._info()
+        size_bytes, max_bytes = figures.pop("")
+        tables = {table.name: _table_info(table, figures[table.name]) for table in self._tables}
+        return Info("in-process", "the client was made by server.client() in the server's process", tables, size_bytes,
+                    max_bytes)
+
+    def why(self, table: str) -> Why:
+        """Who waits at the table, since when, for what, and what would free them."""
+        figures = self._why(table)
+        for queue in ("inserts", "samples"):
+            figures[queue] = tuple(Waiting(*waiting) for waiting in figures[queue])
+        return Why(**figures)
+
+    def close(self) -> None:
+        """Lets go of the chunks that this client was filling. The tables stay; idempotent."""
+        self._close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "an in-process client cannot be pickled: its tables live in this process; share it between threads, "
+            "and make the server where its clients are"
+        )
+
+    def __repr__(self) -> str:
+        return f"Client(in-process, tables=[{', '.join(repr(table.name) for table in self._tables)}])"
+
+
+def _steps(cells: list[Any], paths: list[str]) -> list[list[Any]]:
+    lengths = {len(cell) if cell.ndim else 1 for cell in cells}
+    if len(lengths) > 1 or any(cell.ndim == 0 for cell in cells):
+        shapes = ", ".join(f"'{path}' {cell.shape}" for path, cell in zip(paths, cells, strict=True))
+        raise ValueError(f"the columns of this item have no common time axis ({shapes}); pass emit_timesteps=False")
+    return [[cell[step] for cell in cells] for step in range(lengths.pop())]
+
+
+def _table_info(table: Table, figures: dict[str, Any]) -> TableInfo:
+    limiter = RateLimiterInfo(
+        samples_per_insert=figures.pop("samples_per_insert"),
+        min_diff=figures.pop("min_diff"),
+        max_diff=figures.pop("max_diff"),
+        min_size_to_sample=figures.pop("min_size_to_sample"),
+        insert_stats=CallStats(
+            figures["num_inserts"], figures.pop("pending_inserts"), blocked_inserts := figures.pop("inserts_blocked")
+        ),
+        sample_stats=CallStats(
+            figures["num_samples"], figures.pop("pending_samples"), blocked_samples := figures.pop("samples_blocked")
+        ),
+    )
+    inserting, sampling, alive = (figures.pop(name) for name in ("inserting", "sampling", "alive"))
+    working = inserting + sampling
+    times = TableWorkerTime(
+        running_ms=int(working * 1e3),
+        sampling_ms=int(sampling * 1e3),
+        inserting_ms=int(inserting * 1e3),
+        sleeping_ms=int(max(0.0, alive - working) * 1e3),
+        waiting_for_sampling_ms=int(blocked_samples * 1e3),
+        waiting_for_inserts_ms=int(blocked_inserts * 1e3),
+    )
+    return TableInfo(
+        name=table.name,
+        sampler_options=table.sampler,
+        remover_options=table.remover,
+        signature=table.signature,
+        rate_limiter_info=limiter,
+        table_worker_time=times,
+        **figures,
+    )

@@ -1,0 +1,151 @@
+"""Every error that Reverie raises beside ValueError and TypeError for bad arguments.
+
+Each carries what its text says as attributes, so that nobody has to read the text.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+__all__ = [
+    "ClosedError",
+    "DamagedError",
+    "DeadlineExceededError",
+    "ForkedError",
+    "InternalError",
+    "RaggedError",
+    "ReplayError",
+    "ResourceExhaustedError",
+    "ReverbError",
+    "SignatureError",
+    "UnknownKeyError",
+    "UnknownTableError",
+]
+
+
+class ReplayError(Exception):
+    """The root of Reverie's errors."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Attributes are keyword arguments, which an exception's own pickling would lose.
+        return functools.partial(type(self), *self.args, **self.__dict__), ()
+
+
+#: dm-reverb's name for the root.
+ReverbError = ReplayError
+
+
+class DeadlineExceededError(ReplayError, TimeoutError):
+    """The time given by `timeout=` passed.
+
+    Attributes:
+        why: who waits at the table, for what, and what would free them; the text of `client.why(table)`.
+        partial: what was already done: a `Batch` of the draws made so far, the keys of the items already inserted,
+            or None where nothing was. Draws from a consuming table are never lost: they are here.
+    """
+
+    def __init__(self, message: str, *, why: str = "", partial: Any = None) -> None:
+        super().__init__(message)
+        self.why = why
+        self.partial = partial
+
+
+class UnknownTableError(ReplayError, LookupError):
+    """The server has no table of that name.
+
+    Attributes:
+        name: the name that was asked for.
+        known: the names there are.
+    """
+
+    def __init__(self, message: str, *, name: str = "", known: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.known = known or []
+
+
+class UnknownKeyError(ReplayError, LookupError):
+    """No item of the table has that key, or has it any more.
+
+    Attributes:
+        table: the table.
+        key: the key that was asked for.
+    """
+
+    def __init__(self, message: str, *, table: str = "", key: int = 0) -> None:
+        super().__init__(message)
+        self.table = table
+        self.key = key
+
+
+class SignatureError(ReplayError, ValueError):
+    """Data that does not fit the signature, or what came before it.
+
+    Attributes:
+        path: the column as the user knows it (`obs/pixels`); empty for the whole nest.
+        got: what was given.
+        want: what would have fitted.
+    """
+
+    def __init__(self, message: str, *, path: str = "", got: str = "", want: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+        self.got = got
+        self.want = want
+
+
+class RaggedError(ReplayError, ValueError):
+    """Items of one batch that cannot become one array per column.
+
+    Attributes:
+        path: the column.
+        reason: what differs, and what to ask for.
+    """
+
+    def __init__(self, message: str, *, path: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+        self.reason = reason
+
+
+class ResourceExhaustedError(ReplayError):
+    """Something larger than any room that could be made for it.
+
+    Attributes:
+        what: what asked for the room.
+        needed: bytes that it needs.
+        budget: bytes that are allowed.
+        hint: what to do about it.
+    """
+
+    def __init__(self, message: str, *, what: str = "", needed: int = 0, budget: int = 0, hint: str = "") -> None:
+        super().__init__(message)
+        self.what = what
+        self.needed = needed
+        self.budget = budget
+        self.hint = hint
+
+
+class ClosedError(ReplayError):
+    """The table, its server, the client or the writer was closed.
+
+    Attributes:
+        name: what was closed.
+    """
+
+    def __init__(self, message: str, *, name: str = "") -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class ForkedError(ReplayError, RuntimeError):
+    """An in-process handle was used in a forked child, where its threads and its tables are not."""
+
+
+class DamagedError(ReplayError):
+    """Stored bytes are not what was written."""
+
+
+class InternalError(ReplayError):
+    """A defect of the engine itself; the text is what its author needs."""

@@ -1,0 +1,119 @@
+"""Rate limiters: who may go on, decided by counts of inserts, samples and deletes.
+
+With `size = inserts - deletes`:
+
+- a sample of n goes on while `size >= min_size_to_sample` and `inserts * samples_per_insert - samples - n >= min_diff`;
+- an insert of n goes on while `size + n <= min_size_to_sample`, or
+  `(inserts + n) * samples_per_insert - samples <= max_diff`.
+
+They are immutable options, safe to share between tables; the counts belong to the table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+import warnings
+
+__all__ = ["MinSize", "Queue", "RateLimiter", "SampleToInsertRatio", "Stack"]
+
+_UNLIMITED = sys.float_info.max
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RateLimiter:
+    """The general form.
+
+    Attributes:
+        samples_per_insert: how many samples each insert pays for; above 0.
+        min_size_to_sample: items that must be there before anything is sampled; at least 1.
+        min_diff: the least `inserts * samples_per_insert - samples` that a sample may leave.
+        max_diff: the most of it that an insert may leave.
+
+    Raises:
+        ValueError: for limits that could never let anything go on.
+    """
+
+    samples_per_insert: float
+    min_size_to_sample: int
+    min_diff: float
+    max_diff: float
+
+    def __post_init__(self) -> None:
+        if not (self.samples_per_insert > 0 and math.isfinite(self.samples_per_insert)):
+            raise ValueError(f"samples_per_insert must be a finite number above 0, got {self.samples_per_insert}")
+        if self.min_size_to_sample < 1:
+            raise ValueError(f"min_size_to_sample must be at least 1, got {self.min_size_to_sample}")
+        if not self.min_diff <= self.max_diff:
+            raise ValueError(f"min_diff must not be above max_diff, got {self.min_diff} and {self.max_diff}")
+
+
+class MinSize(RateLimiter):
+    """Samples wait for `min_size_to_sample` items; nothing else ever waits."""
+
+    __slots__ = ()
+
+    def __init__(self, min_size_to_sample: int) -> None:
+        super().__init__(1.0, min_size_to_sample, -_UNLIMITED, _UNLIMITED)
+
+
+class SampleToInsertRatio(RateLimiter):
+    """Holds the ratio of samples to inserts, both sides waiting where it would stray too far.
+
+    Args:
+        samples_per_insert: how often each item is sampled on average.
+        min_size_to_sample: items that must be there before anything is sampled.
+        error_buffer: how far `inserts * samples_per_insert - samples` may stray: a number e allows
+            `min_size_to_sample * samples_per_insert - e` to `... + e`, a pair is the limits themselves.
+
+    Raises:
+        ValueError: where the limits are so close that neither side could ever go on.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, samples_per_insert: float, min_size_to_sample: int, error_buffer: float | tuple[float, float]
+    ) -> None:
+        middle = samples_per_insert * min_size_to_sample
+        if isinstance(error_buffer, int | float):
+            low, high = middle - error_buffer, middle + error_buffer
+        else:
+            low, high = error_buffer
+        super().__init__(float(samples_per_insert), min_size_to_sample, float(low), float(high))
+        room = 2 * max(1.0, samples_per_insert)
+        if high - low < room:
+            raise ValueError(
+                f"the error buffer allows [{low}, {high}], which is narrower than {room} = 2 * max(1, "
+                "samples_per_insert): samples and inserts would block one another; widen error_buffer"
+            )
+        if low > middle:
+            raise ValueError(
+                f"min_diff {low} is above samples_per_insert * min_size_to_sample = {middle}: nothing could ever be "
+                "sampled; lower it"
+            )
+        if high < middle:
+            warnings.warn(
+                f"max_diff {high} is below samples_per_insert * min_size_to_sample = {middle}: once the table has "
+                "reached its minimum size, inserts wait until enough was sampled",
+                stacklevel=2,
+            )
+
+
+class Queue(RateLimiter):
+    """Every item is sampled once, inserts wait while `size` items are there; for tables with max_times_sampled=1."""
+
+    __slots__ = ()
+
+    def __init__(self, size: int) -> None:
+        super().__init__(1.0, 1, 0.0, float(size))
+
+
+class Stack(RateLimiter):
+    """As Queue; for tables whose sampler is Lifo."""
+
+    __slots__ = ()
+
+    def __init__(self, size: int) -> None:
+        super().__init__(1.0, 1, 0.0, float(size))

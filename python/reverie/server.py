@@ -1,0 +1,103 @@
+"""The server: tables, and who may reach them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import final
+
+from reverie import _native
+from reverie.client import Client
+from reverie.tables import Table
+
+__all__ = ["Server"]
+
+
+@final
+class Server:
+    """Holds tables, from its construction until `stop`.
+
+    Args:
+        tables: at least one; names must differ, and each may be on one server only.
+        port: must be None: this version serves this process only.
+        checkpointer: must be None: this version writes no checkpoints.
+        listen: must be False: this version serves this process only.
+        max_bytes: bytes that the chunks of all tables may take together. Beyond, inserts wait, and say so; where
+            nothing that anybody waits for could free bytes they are refused.
+
+    Raises:
+        ValueError: for no tables, two of one name, limits that can never work, or what this version does not serve.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        port: int | None = None,
+        checkpointer: None = None,
+        *,
+        listen: bool = True,
+        max_bytes: int | None = None,
+    ) -> None:
+        if listen or port is not None:
+            raise ValueError(
+                "this version of reverie serves the process it runs in only: pass listen=False and no port, and use "
+                "server.client()"
+            )
+        if checkpointer is not None:
+            raise ValueError("this version of reverie writes no checkpoints: pass checkpointer=None")
+        tables = list(tables)
+        for table in tables:
+            if not isinstance(table, Table):
+                raise TypeError(f"tables must be reverie.Table, got a {type(table).__name__}")
+            if table._host is not None:
+                raise ValueError(f"table '{table.name}' is on a server already; .replace() gives a new one like it")
+        seed = int.from_bytes(os.urandom(8), "little")
+        self._tables = tuple(tables)
+        self._native = _native.Server(tables, max_bytes=max_bytes, seed=seed)
+        self._stopped = threading.Event()
+        client = Client(self._native, tables=self._tables)
+        for table in tables:
+            table._attach(client)
+
+    def client(self, *, timeout: float | None = None) -> Client:
+        """A client that reaches the tables directly, in this process.
+
+        Args:
+            timeout: the default of every `timeout=` of this client and of its writers, in seconds.
+        """
+        return Client(self._native, tables=self._tables, timeout=timeout)
+
+    def localhost_client(self) -> Client:
+        """`client()`, under the name that ported code uses."""
+        return self.client()
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables in the order in which they were given."""
+        return self._tables
+
+    def stop(self) -> None:
+        """Ends every wait with ClosedError and refuses what comes after. Idempotent."""
+        self._native.close()
+        self._stopped.set()
+
+    def wait(self) -> None:
+        """Blocks until `stop` is called, or until Ctrl-C raises KeyboardInterrupt."""
+        self._stopped.wait()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a server lives in its process and cannot be pickled; make it where it should live")
+
+    def __repr__(self) -> str:
+        names = ", ".join(repr(table.name) for table in self._tables)
+        return f"Server(tables=[{names}], listen=False{', stopped' if self._stopped.is_set() else ''})"

@@ -1,0 +1,195 @@
+"""Tables: bounded sets of items with a sampler, a remover and a rate limiter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, final
+
+from reverie import rate_limiters, selectors, specs
+
+if TYPE_CHECKING:
+    from reverie.types import TableInfo
+
+__all__ = ["Table"]
+
+Compression = Literal["auto", "none", "lz4", "zstd"]
+
+
+class Host(Protocol):
+    """What a table asks of the server that it is on."""
+
+    def server_info(self) -> Mapping[str, TableInfo]: ...
+    def can_sample(self, table: str, num_samples: int) -> bool: ...
+    def can_insert(self, table: str, num_inserts: int) -> bool: ...
+
+
+@final
+class Table:
+    """A table's options; once it is given to a server, also a view of the table there.
+
+    Args:
+        name: unique on the server.
+        sampler: which item is sampled next; `reverie.selectors`.
+        remover: which item leaves when the table is over `max_size`: an item goes in first, so this may be itself.
+        max_size: items that the table holds at most.
+        rate_limiter: who may go on; `reverie.rate_limiters`. Without one, samples wait for the first item.
+        max_times_sampled: an item leaves after it was sampled this often; below 1, never.
+        extensions: must be empty: this version has none.
+        signature: a nest of specs (anything with `.shape` and `.dtype`; None as a size accepts any) that every item
+            must fit, time axis included unless a column is squeezed. A table for single steps may describe the step.
+        max_bytes: bytes of chunks that the items may hold alive; beyond, the remover is asked.
+        compression: how steps for this table are stored. "auto" measures each column and packs it where that pays.
+
+    Raises:
+        ValueError: for an empty name or a `max_size` below 1. Limits that can never work are refused by the server.
+    """
+
+    __slots__ = (
+        "_host",
+        "compression",
+        "extensions",
+        "max_bytes",
+        "max_size",
+        "max_times_sampled",
+        "name",
+        "rate_limiter",
+        "remover",
+        "sampler",
+        "signature",
+    )
+
+    name: str
+    sampler: selectors.Selector
+    remover: selectors.Selector
+    max_size: int
+    rate_limiter: rate_limiters.RateLimiter
+    max_times_sampled: int
+    extensions: tuple[Any, ...]
+    signature: Any
+    max_bytes: int | None
+    compression: Compression
+    _host: Host | None
+
+    def __init__(
+        self,
+        name: str,
+        sampler: selectors.Selector,
+        remover: selectors.Selector,
+        max_size: int,
+        rate_limiter: rate_limiters.RateLimiter | None = None,
+        max_times_sampled: int = 0,
+        extensions: Sequence[Any] = (),
+        signature: Any = None,
+        *,
+        max_bytes: int | None = None,
+        compression: Compression = "auto",
+    ) -> None:
+        if not name:
+            raise ValueError("name must not be empty")
+        if max_size <= 0:
+            raise ValueError(f"max_size must be at least 1, got {max_size}")
+        for role, selector in (("sampler", sampler), ("remover", remover)):
+            if not isinstance(selector, selectors.Selector):
+                raise TypeError(f"{role} must be one of reverie.selectors, got a {type(selector).__name__}")
+        limiter = rate_limiters.MinSize(1) if rate_limiter is None else rate_limiter
+        if not isinstance(limiter, rate_limiters.RateLimiter):
+            raise TypeError(f"rate_limiter must be one of reverie.rate_limiters, got a {type(limiter).__name__}")
+        if extensions:
+            raise ValueError(f"this version has no table extensions, got {list(extensions)}")
+        if max_bytes is not None and max_bytes < 1:
+            raise ValueError(f"max_bytes must be None or at least 1, got {max_bytes}")
+        if compression not in ("auto", "none", "lz4", "zstd"):
+            raise ValueError(f'compression must be "auto", "none", "lz4" or "zstd", got {compression!r}')
+        values = {
+            "name": name,
+            "sampler": sampler,
+            "remover": remover,
+            "max_size": int(max_size),
+            "rate_limiter": limiter,
+            "max_times_sampled": max(0, int(max_times_sampled)),
+            "extensions": (),
+            "signature": None if signature is None else specs.signature(signature),
+            "max_bytes": max_bytes,
+            "compression": compression,
+            "_host": None,
+        }
+        for slot, value in values.items():
+            object.__setattr__(self, slot, value)
+
+    @classmethod
+    def queue(cls, name: str, max_size: int, extensions: Sequence[Any] = (), signature: Any = None) -> Table:
+        """First in, first out, every item sampled once; inserts wait while `max_size` items are there."""
+        return cls(
+            name=name,
+            sampler=selectors.Fifo(),
+            remover=selectors.Fifo(),
+            max_size=max_size,
+            rate_limiter=rate_limiters.Queue(max_size),
+            max_times_sampled=1,
+            extensions=extensions,
+            signature=signature,
+        )
+
+    @classmethod
+    def stack(cls, name: str, max_size: int, extensions: Sequence[Any] = (), signature: Any = None) -> Table:
+        """Last in, first out, every item sampled once; inserts wait while `max_size` items are there."""
+        return cls(
+            name=name,
+            sampler=selectors.Lifo(),
+            remover=selectors.Lifo(),
+            max_size=max_size,
+            rate_limiter=rate_limiters.Stack(max_size),
+            max_times_sampled=1,
+            extensions=extensions,
+            signature=signature,
+        )
+
+    def replace(self, **changed: Any) -> Table:
+        """A new, empty table on no server, with some options changed."""
+        return Table(**{**self._options(), **changed})
+
+    @property
+    def info(self) -> TableInfo:
+        """The figures of this table on its server.
+
+        Raises:
+            ValueError: for a table that was not given to a server yet.
+        """
+        return self._server().server_info()[self.name]
+
+    def can_sample(self, num_samples: int) -> bool:
+        """True where the rate limiter would let so many samples go on now. Does not block."""
+        return self._server().can_sample(self.name, num_samples)
+
+    def can_insert(self, num_inserts: int) -> bool:
+        """True where the rate limiter would let so many inserts go on now. Does not block."""
+        return self._server().can_insert(self.name, num_inserts)
+
+    def _server(self) -> Host:
+        if self._host is None:
+            raise ValueError(f"table '{self.name}' is on no server yet; give it to reverie.Server([...])")
+        return self._host
+
+    def _attach(self, host: Host) -> None:
+        object.__setattr__(self, "_host", host)
+
+    def _options(self) -> dict[str, Any]:
+        return {slot: getattr(self, slot) for slot in self.__slots__ if slot != "_host"}
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a table's options cannot be changed ({name}); use .replace(), or client.configure()")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._host is not None:
+            raise TypeError(
+                f"table '{self.name}' is live on a server of this process and cannot be pickled; "
+                ".replace() gives a new table with its options"
+            )
+        return _from_options, (self._options(),)
+
+    def __repr__(self) -> str:
+        return f"Table({', '.join(f'{name}={value!r}' for name, value in self._options().items())})"
+
+
+def _from_options(options: dict[str, Any]) -> Table:
+    return Table(**options)

@@ -1,0 +1,253 @@
+"""What comes out of a replay: samples, batches, figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, NamedTuple, final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "Batch",
+    "BatchInfo",
+    "RateLimiterInfo",
+    "ReplaySample",
+    "SampleInfo",
+    "TableInfo",
+    "UpdateResult",
+    "Waiting",
+    "Why",
+]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+class SampleInfo(NamedTuple):
+    """What the table knew of one draw; exactly these five fields, since code unpacks them.
+
+    Scalars for one item or step; arrays where a dataset batched them.
+    """
+
+    key: Any
+    """The item's key, a 63-bit integer."""
+    probability: Any
+    """Probability of the draw at its time; 1 for deterministic selectors."""
+    table_size: Any
+    """Items in the table at the draw, before the draw removed any."""
+    priority: Any
+    """The item's priority."""
+    times_sampled: Any
+    """How often the item was drawn, this draw included."""
+
+    @classmethod
+    def zeros(cls) -> SampleInfo:
+        """An info of zeros, with the dtypes that samples have."""
+        return cls(np.uint64(0), np.float64(0), np.int64(0), np.float64(0), np.int32(0))
+
+
+class ReplaySample(NamedTuple):
+    """One draw: what the table knew, and the data."""
+
+    info: SampleInfo
+    data: Any
+
+
+@final
+@dataclasses.dataclass(slots=True, eq=False)
+class BatchInfo:
+    """What the table knew of each draw of a batch: one array per field, all of shape `[B]`."""
+
+    key: IntArray
+    """Keys of the items, int64."""
+    probability: FloatArray
+    """Probability of each draw at its time; 1 for deterministic selectors."""
+    priority: FloatArray
+    """Priorities as they were at the draw."""
+    table_size: IntArray
+    """Items in the table at each draw, before the draw removed any."""
+    times_sampled: IntArray
+    """How often each item was drawn, this draw included."""
+    version: IntArray
+    """Updates of each item's priority so far; `update_priorities(..., if_version=)` takes them."""
+    inserted_at: FloatArray
+    """When each item was inserted, in seconds of the table's monotonic clock."""
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+
+@final
+@dataclasses.dataclass(slots=True, eq=False)
+class Batch:
+    """Draws from a table as arrays: one contiguous array per column.
+
+    The arrays are the caller's own: writable, and never reused while anybody holds them.
+    """
+
+    info: BatchInfo
+    """What the table knew of each draw."""
+    data: Any
+    """The structure that was stored, its leaves arrays of `[B, ...]` or `[B, T, ...]`."""
+    mask: Any = None
+    """With `ragged="pad"` the cells that are data, bool `[B, T]`, in the structure of `data`; otherwise None."""
+    lengths: Any = None
+    """With `ragged="values"` the cells of each item, int64 `[B]`, in the structure of `data`; otherwise None."""
+    smallest_probability: float | None = None
+    """The least probability that any item of the table had; None where the table gave out no probabilities."""
+
+    def __len__(self) -> int:
+        return len(self.info.key)
+
+    def weights(self, beta: float, normalise: Literal["batch", "table"] = "batch") -> FloatArray:
+        """Importance weights `(N * P(i)) ** -beta`, divided by the largest (Schaul et al. 2016, section 3.4).
+
+        Args:
+            beta: how much of the bias is corrected, from 0 (none, all weights 1) to 1 (all).
+            normalise: "batch" divides by the largest weight of this batch, "table" by the largest that any item of the
+                table could have, so that weights of different batches can be compared.
+
+        Returns:
+            float64 `[B]`, at most 1.
+
+        Raises:
+            ValueError: for a beta outside [0, 1] or another `normalise`.
+        """
+        if not 0.0 <= beta <= 1.0:
+            raise ValueError(f"beta must be between 0 and 1, got {beta}")
+        mass = self.info.probability
+        if normalise == "batch":
+            # N is the same for a whole batch but for draws that removed items: keep it under the exponent.
+            mass = mass * self.info.table_size
+            smallest = float(mass.min()) if len(mass) else 1.0
+        elif normalise == "table":
+            if self.smallest_probability is None:
+                raise ValueError('normalise="table" needs draws from one table with a selector that has probabilities')
+            smallest = min(self.smallest_probability, float(mass.min()) if len(mass) else 1.0)
+        else:
+            raise ValueError(f'normalise must be "batch" or "table", got {normalise!r}')
+        return (smallest / mass) ** beta
+
+
+class UpdateResult(NamedTuple):
+    """What became of updates or deletes."""
+
+    applied: int
+    """How many items they reached."""
+    stale: int
+    """How many keys were of items that are gone, or (with `if_version=`) of items updated since: ignored."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CallStats:
+    """Calls of one kind that a table admitted."""
+
+    completed: int
+    """Items inserted, or draws made."""
+    pending: int
+    """Items or draws that wait now."""
+    blocked_time: float
+    """Seconds during which at least one of them waited."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RateLimiterInfo:
+    """A rate limiter's settings, and what it admitted."""
+
+    samples_per_insert: float
+    min_diff: float
+    max_diff: float
+    min_size_to_sample: int
+    insert_stats: CallStats
+    sample_stats: CallStats
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableWorkerTime:
+    """Where a table's time went, in milliseconds; the work is measured on one operation in 64 and scaled."""
+
+    running_ms: int
+    sampling_ms: int
+    inserting_ms: int
+    sleeping_ms: int
+    waiting_for_sampling_ms: int
+    waiting_for_inserts_ms: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table's settings and figures at one moment."""
+
+    name: str
+    sampler_options: Any
+    """The sampler; answers `WhichOneof("distribution")`, `.prioritized.priority_exponent` and the like."""
+    remover_options: Any
+    max_size: int
+    max_times_sampled: int
+    """0: no limit."""
+    rate_limiter_info: RateLimiterInfo
+    signature: Any
+    """The nest of specs that the table was made with, or None."""
+    current_size: int
+    num_episodes: int
+    num_deleted_episodes: int
+    num_unique_samples: int
+    table_worker_time: TableWorkerTime
+    num_inserts: int
+    """Items inserted since the start or the last reset."""
+    num_samples: int
+    """Draws made since then."""
+    num_deletes: int
+    """Items that left since then, for whatever reason."""
+    num_evicted: int
+    """Of these, items that the remover chose."""
+    num_updates: int
+    """Priorities that were set."""
+    num_stale_updates: int
+    """Updates for items that were gone or had been updated since."""
+    size_bytes: int
+    """Bytes of the chunks that the items hold alive, each chunk once."""
+    max_bytes: int | None
+    max_priority: float
+    """The largest priority of a present item, 1 without items."""
+    age_histogram: IntArray
+    """Draws by age of the item: bucket b counts ages in [2**(b-1), 2**b) nanoseconds."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request that waits at a table."""
+
+    since: float
+    """For how many seconds."""
+    wanted: int
+    """Items or draws asked for."""
+    done: int
+    """How many of them are done."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Why:
+    """Who waits at a table, since when, for what, and what would free them. `str()` says it in words."""
+
+    table: str
+    size: int
+    max_size: int
+    num_inserts: int
+    num_samples: int
+    num_deletes: int
+    inserts: tuple[Waiting, ...]
+    """Inserts that wait, in order of arrival."""
+    samples: tuple[Waiting, ...]
+    """Requests for samples that wait, in order of arrival."""
+    insert_reason: str | None
+    """What holds a single insert back now; None where one could go on."""
+    sample_reason: str | None
+    """What holds a single draw back now; None where one could go on."""
+    stuck: bool
+    """True where both sides are held back and no call that waits now can change it."""
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
