@@ -91,9 +91,9 @@ class Batch:
     data: Any
     """The structure that was stored, its leaves arrays of `[B, ...]` or `[B, T, ...]`."""
     mask: Any = None
-    """With `ragged="pad"` the cells that are data, bool `[B, T]`, in the structure of `data`; otherwise None."""
+    """With `ragged="pad"` which cells are data: bool `[B, T]`, or a dict of them by path where columns differ."""
     lengths: Any = None
-    """With `ragged="values"` the cells of each item, int64 `[B]`, in the structure of `data`; otherwise None."""
+    """With `ragged="values"` how many cells each item has: int64 `[B]`, or a dict by path where columns differ."""
     smallest_probability: float | None = None
     """The least probability that any item of the table had; None where the table gave out no probabilities."""
 

@@ -36,7 +36,8 @@ pub struct Leaf<'py> {
 
 enum Data<'py> {
     Inline([u8; 16], u8),
-    Array(Bound<'py, PyAny>, NonNull<u8>, usize),
+    /// The array, held for its bytes, and those.
+    Array { _holder: Bound<'py, PyAny>, data: NonNull<u8>, len: usize },
 }
 
 impl Leaf<'_> {
@@ -47,7 +48,7 @@ impl Leaf<'_> {
             // SAFETY: the array is alive (we hold it), C-contiguous and `len` bytes long. NumPy never moves the data
             // of an array that somebody else holds (`resize` refuses). A thread that writes into the array while we
             // read it without the GIL tears its own numbers, as it does under any NumPy call that lets the GIL go.
-            Data::Array(_, data, len) => unsafe { std::slice::from_raw_parts(data.as_ptr(), *len) },
+            Data::Array { data, len, .. } => unsafe { std::slice::from_raw_parts(data.as_ptr(), *len) },
         }
     }
 
@@ -94,7 +95,7 @@ fn plain<'py>(value: &Bound<'py, PyAny>) -> Option<Leaf<'py>> {
         };
         let len = itemsize * shape.iter().product::<usize>();
         let data = NonNull::new(array.data.cast::<u8>()).unwrap_or(NonNull::dangling());
-        Some(Leaf { dtype, itemsize, shape, data: Data::Array(value.clone(), data, len) })
+        Some(Leaf { dtype, itemsize, shape, data: Data::Array { _holder: value.clone(), data, len } })
     }
 }
 

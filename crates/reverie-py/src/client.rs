@@ -134,7 +134,7 @@ impl Client {
         let reading = Reading::new(columns, ragged)?;
         let request = SampleRequest { num_samples: batch_size, without_replacement };
         match self.draw(py, table, request, self.deadline(timeout)?)? {
-            Ok(draws) => self.batcher.batch(py, draws, &reading),
+            Ok(draws) => self.batcher.batch(py, &draws, &reading),
             Err(partial) => Err(self.late_draws(py, table, partial, &reading)?),
         }
     }
@@ -161,10 +161,10 @@ impl Client {
         }
         let mut batches = Vec::new();
         while !draws.is_empty() {
-            let first = &draws.items[0].pattern;
-            let alike = draws.items.iter().take_while(|item| Arc::ptr_eq(&item.pattern, first)).count();
+            let first = Arc::clone(&draws.items[0].pattern);
+            let alike = draws.items.iter().take_while(|item| Arc::ptr_eq(&item.pattern, &first)).count();
             let (rest, timestep) = (draws.split_off(alike), first.timestep);
-            batches.push((self.batcher.batch(py, std::mem::replace(&mut draws, rest), &reading)?, timestep));
+            batches.push((self.batcher.batch(py, &std::mem::replace(&mut draws, rest), &reading)?, timestep));
         }
         Ok(batches)
     }
@@ -224,7 +224,7 @@ impl Client {
         let (table, keys) = (self.table(py, table)?, numbers::<i64>(keys, "keys")?);
         let keys = keys.as_slice();
         let draws = copying(py, keys.len() << 7, || table.get(keys))?;
-        self.batcher.batch(py, draws, &reading)
+        self.batcher.batch(py, &draws, &reading)
     }
 
     fn reset(&self, py: Python<'_>, table: &str) -> PyResult<()> {
@@ -318,7 +318,7 @@ impl Client {
 
     fn late_draws(&self, py: Python<'_>, table: &str, partial: Draws, reading: &Reading) -> PyResult<PyErr> {
         let why = self.table(py, table)?.why().to_string();
-        let partial = if partial.is_empty() { None } else { Some(self.batcher.batch(py, partial, reading)?) };
+        let partial = if partial.is_empty() { None } else { Some(self.batcher.batch(py, &partial, reading)?) };
         Ok(late(py, "sample", &why, |with| with.set_item("partial", partial)))
     }
 

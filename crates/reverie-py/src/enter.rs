@@ -202,16 +202,6 @@ impl<T> Live<T> {
             _ => Err(forked(py, self.what)),
         }
     }
-
-    /// The value, or ForkedError.
-    #[inline]
-    pub fn get_mut(&mut self, py: Python<'_>) -> PyResult<&mut T> {
-        let here = self.here();
-        match &mut self.value {
-            Some(value) if here => Ok(value),
-            _ => Err(forked(py, self.what)),
-        }
-    }
 }
 
 impl<T> Drop for Live<T> {

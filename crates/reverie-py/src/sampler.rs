@@ -6,14 +6,14 @@ use crate::nest::Unflattener;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use reverie_core::batch::{self, Options, Plan, Ragged};
+use pyo3::types::PyDict;
+use reverie_core::batch::{Options, Plan, Planner, Ragged, Role};
 use reverie_core::sample::Draws;
-use reverie_core::spec::Structure;
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
 
 /// What a reader asks of a batch.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Reading {
     columns: Option<Vec<String>>,
     ragged: Ragged,
@@ -34,44 +34,63 @@ impl Reading {
     }
 }
 
-/// Makes batches; remembers the structure of the last.
+/// Makes batches; the plan and the structure of the last mostly serve the next.
 #[derive(Default)]
-pub struct Batcher(Mutex<Unflattener>);
+pub struct Batcher(Mutex<Option<Prepared>>);
+
+struct Prepared {
+    reading: Reading,
+    planner: Planner,
+    unflattener: Unflattener,
+}
 
 impl Batcher {
-    fn unflatten<'py>(
-        &self,
-        py: Python<'py>,
-        structure: &Structure,
-        arrays: &mut dyn Iterator<Item = Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        // Another thread may be inside (a class's constructor may switch threads): do without memory then.
-        match self.0.try_lock() {
-            Ok(mut unflattener) => unflattener.unflatten(py, structure, arrays),
-            Err(_) => Unflattener::default().unflatten(py, structure, arrays),
+    /// The `reverie.Batch` of these draws.
+    pub fn batch<'py>(&self, py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Bound<'py, PyAny>> {
+        // Another thread may be inside, as building a structure may run Python code: go without memory then.
+        let (mut kept, mut fresh) = (self.0.try_lock(), None);
+        let slot = kept.as_deref_mut().unwrap_or(&mut fresh);
+        if slot.as_ref().is_none_or(|prepared| prepared.reading != *reading) {
+            let options = Options { ragged: reading.ragged, columns: reading.columns.as_deref() };
+            let planner = Planner::new(&options);
+            *slot = Some(Prepared { reading: reading.clone(), planner, unflattener: Unflattener::default() });
         }
+        let prepared = slot.as_mut().expect("it was just prepared");
+        prepared.batch(py, draws)
     }
+}
 
-    /// The batch of these draws.
-    pub fn batch<'py>(&self, py: Python<'py>, draws: Draws, reading: &Reading) -> PyResult<Bound<'py, PyAny>> {
+impl Prepared {
+    fn batch<'py>(&mut self, py: Python<'py>, draws: &Draws) -> PyResult<Bound<'py, PyAny>> {
         static BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let options = Options { ragged: reading.ragged, columns: reading.columns.as_deref() };
-        let plan = quick(py, || batch::plan(&draws.items, &options))?;
+        let plan = quick(py, || self.planner.plan(&draws.items))?;
         let mut arrays = Vec::with_capacity(plan.outputs.len());
         for output in &plan.outputs {
             arrays.push(Fresh::new(py, output.dtype, output.itemsize, &output.shape)?);
         }
-        gather(py, &plan, &draws, &mut arrays)?;
+        gather(py, &plan, draws, &mut arrays)?;
         let mut arrays = arrays.into_iter().map(Fresh::done);
-        let data = self.unflatten(py, &plan.structure, &mut arrays.by_ref().take(plan.structure.num_leaves()))?;
+        let data = self.unflattener.unflatten(py, &plan.structure, &mut arrays.by_ref().take(plan.num_columns))?;
         let none = || py.None().into_bound(py);
         let (mut mask, mut lengths) = (none(), none());
-        match reading.ragged {
-            Ragged::Refuse => {}
-            Ragged::Pad => mask = self.unflatten(py, &plan.structure, &mut arrays)?,
-            Ragged::Values => lengths = self.unflatten(py, &plan.structure, &mut arrays)?,
+        for (output, array) in plan.outputs[plan.num_columns..].iter().zip(arrays) {
+            let (target, column) = match output.role {
+                Role::Mask(column) => (&mut mask, column),
+                Role::Lengths(column) => (&mut lengths, column),
+                Role::Column => continue,
+            };
+            // One array where it speaks of all columns, else one for each column's path.
+            match column {
+                None => *target = array,
+                Some(column) => {
+                    if target.is_none() {
+                        *target = PyDict::new(py).into_any();
+                    }
+                    target.set_item(&plan.outputs[column].path, array)?;
+                }
+            }
         }
-        let info = info(py, &draws)?;
+        let info = info(py, draws)?;
         BATCH.import(py, "reverie.types", "Batch")?.call1((info, data, mask, lengths, draws.smallest_probability))
     }
 }
