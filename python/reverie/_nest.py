@@ -52,7 +52,7 @@ def _number(value: complex, want: str | None, path: str) -> npt.NDArray[Any]:
         array = np.asarray(value, dtype=dtype)
     except OverflowError:
         raise _refuse(path, f"the {type(value).__name__} {value}", f"a number that {want or 'int64'} holds") from None
-    if array.dtype.kind not in "biufcV" or array.dtype == np.uint64 and dtype is None:
+    if array.dtype.kind not in "biufcV" or (array.dtype == np.uint64 and dtype is None):
         raise _refuse(path, f"the {type(value).__name__} {value}", "a number of 64 bits")
     return array
 
@@ -63,7 +63,8 @@ def _dtype(name: str) -> np.dtype[Any]:
     except TypeError:
         import ml_dtypes  # The column holds such values already, so somebody has it.
 
-        return np.dtype(getattr(ml_dtypes, name))
+        known: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return known
 
 
 def _text(array: npt.NDArray[Any], path: str) -> npt.NDArray[Any]:

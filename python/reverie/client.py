@@ -12,7 +12,6 @@ import numpy as np
 from reverie import _native
 from reverie.tables import Table
 from reverie.types import (
-    Batch,
     CallStats,
     RateLimiterInfo,
     ReplaySample,
@@ -56,6 +55,7 @@ class Client(_native.Client):
     _tables: tuple[Table, ...]
 
     def __new__(cls, server: _native.Server, *, tables: Sequence[Table], timeout: float | None = None) -> Client:
+        """Takes a live server; `server.client()` calls this."""
         self = super().__new__(cls, server, timeout=timeout)
         self._tables = tuple(tables)
         return self
@@ -148,8 +148,13 @@ class Client(_native.Client):
         figures = self._info()
         size_bytes, max_bytes = figures.pop("")
         tables = {table.name: _table_info(table, figures[table.name]) for table in self._tables}
-        return Info("in-process", "the client was made by server.client() in the server's process", tables, size_bytes,
-                    max_bytes)
+        return Info(
+            "in-process",
+            "the client was made by server.client() in the server's process",
+            tables,
+            size_bytes,
+            max_bytes,
+        )
 
     def why(self, table: str) -> Why:
         """Who waits at the table, since when, for what, and what would free them."""

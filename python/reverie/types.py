@@ -112,11 +112,13 @@ class Batch:
             float64 `[B]`, at most 1.
 
         Raises:
-            ValueError: for a beta outside [0, 1] or another `normalise`.
+            ValueError: for a beta outside [0, 1], another `normalise`, or items that were read with `client.get`.
         """
         if not 0.0 <= beta <= 1.0:
             raise ValueError(f"beta must be between 0 and 1, got {beta}")
         mass = self.info.probability
+        if len(mass) and not mass.min() > 0.0:
+            raise ValueError("these items were not drawn (client.get): they have no probability, and so no weight")
         if normalise == "batch":
             # N is the same for a whole batch but for draws that removed items: keep it under the exponent.
             mass = mass * self.info.table_size
@@ -211,7 +213,7 @@ class TableInfo:
     max_bytes: int | None
     max_priority: float
     """The largest priority of a present item, 1 without items."""
-    age_histogram: IntArray
+    age_histogram: tuple[int, ...]
     """Draws by age of the item: bucket b counts ages in [2**(b-1), 2**b) nanoseconds."""
 
 

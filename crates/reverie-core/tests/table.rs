@@ -330,13 +330,16 @@ fn an_item_that_breaks_the_signature_is_refused_with_its_path_and_both_types() {
     let signature = Signature { columns: vec![column], structure: Structure::Leaf };
     let (_tables, table, mut rows, _) = one(TableOptions { signature: Some(signature), ..options("t", 10) });
     let error = table.insert(rows.inserts(&[1.0])).err().unwrap();
-    assert!(matches!(&error, Error::Signature { got, want, .. } if got.contains("float64") && want.contains("float32")));
+    assert!(
+        matches!(&error, Error::Signature { got, want, .. } if got.contains("float64") && want.contains("float32"))
+    );
 }
 
 #[test]
 fn set_ups_that_can_never_work_are_refused_at_construction() {
     let clock: Arc<dyn Clock> = Arc::new(reverie_core::clock::ManualClock::default());
-    let refused = |options: Vec<TableOptions>| Tables::new(options, None, &clock, 1).err().expect("refused").to_string();
+    let refused =
+        |options: Vec<TableOptions>| Tables::new(options, None, &clock, 1).err().expect("refused").to_string();
     assert!(refused(vec![]).contains("at least one table"));
     assert!(refused(vec![options("a", 1), options("a", 1)]).contains("'a'"));
     assert!(refused(vec![options("", 1)]).contains("name"));

@@ -93,7 +93,11 @@ fn close(a: &Transition, b: &Transition) -> bool {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    (-5.0..5.0_f64, 0..12_u8).prop_map(|(reward, end)| Step { reward, terminated: end < 2, truncated: end == 1 || end == 2 })
+    (-5.0..5.0_f64, 0..12_u8).prop_map(|(reward, end)| Step {
+        reward,
+        terminated: end < 2,
+        truncated: end == 1 || end == 2,
+    })
 }
 
 /// Runs environments whose observations are consecutive numbers through a writer. Returns what it wrote, by
@@ -111,7 +115,13 @@ fn run(
     let mut written = vec![vec![]; envs];
     for time in 0..steps[0].len() {
         let now: Vec<Step> = (0..envs)
-            .map(|env| if resetting[env] { Step { reward: 77.0, terminated: false, truncated: false } } else { steps[env][time] })
+            .map(|env| {
+                if resetting[env] {
+                    Step { reward: 77.0, terminated: false, truncated: false }
+                } else {
+                    steps[env][time]
+                }
+            })
             .collect();
         let actions: Vec<i64> = obs.iter().map(|value| *value as i64).collect();
         let after: Vec<f64> = obs.iter().map(|value| value + 1.0).collect();

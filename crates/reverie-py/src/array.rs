@@ -37,7 +37,11 @@ pub struct Leaf<'py> {
 enum Data<'py> {
     Inline([u8; 16], u8),
     /// The array, held for its bytes, and those.
-    Array { _holder: Bound<'py, PyAny>, data: NonNull<u8>, len: usize },
+    Array {
+        _holder: Bound<'py, PyAny>,
+        data: NonNull<u8>,
+        len: usize,
+    },
 }
 
 impl Leaf<'_> {
@@ -244,7 +248,8 @@ impl<'py> Fresh<'py> {
     /// An uninitialised array. Every byte has to be written before it is given out.
     pub fn new(py: Python<'py>, dtype: DType, itemsize: usize, shape: &[usize]) -> PyResult<Self> {
         let descr = descr(py, dtype, itemsize)?;
-        let itemsize = dtype.size().unwrap_or_else(|| if dtype == DType::Str { itemsize.max(4) } else { itemsize.max(1) });
+        let itemsize =
+            dtype.size().unwrap_or_else(|| if dtype == DType::Str { itemsize.max(4) } else { itemsize.max(1) });
         let len = itemsize * shape.iter().product::<usize>();
         let storage = (len >= POOLED_BYTES).then(|| Storage::take(len));
         let mut dims: SmallVec<[npy_intp; 4]> = shape.iter().map(|n| *n as npy_intp).collect();
@@ -315,7 +320,11 @@ impl Number for bool {
 }
 
 /// A one-dimensional array made of one number per value.
-pub fn column<'py, S, T: Number>(py: Python<'py>, values: &[S], number: impl Fn(&S) -> T) -> PyResult<Bound<'py, PyAny>> {
+pub fn column<'py, S, T: Number>(
+    py: Python<'py>,
+    values: &[S],
+    number: impl Fn(&S) -> T,
+) -> PyResult<Bound<'py, PyAny>> {
     let fresh = Fresh::new(py, T::DTYPE, size_of::<T>(), &[values.len()])?;
     for (index, value) in values.iter().enumerate() {
         // SAFETY: the array has as many elements of this size as there are values, aligned by NumPy, and is ours alone.

@@ -63,7 +63,8 @@ impl Client {
         let tables = self.tables(py)?;
         let mut targets: SmallVec<[(&Arc<SharedTable>, Priority); 2]> = SmallVec::new();
         for (name, value) in priorities.iter() {
-            let table = quick(py, || tables.get(name.cast::<PyString>().map_or("", |name| name.to_str().unwrap_or(""))))?;
+            let table =
+                quick(py, || tables.get(name.cast::<PyString>().map_or("", |name| name.to_str().unwrap_or(""))))?;
             targets.push((table, priority(&value)?));
         }
         let Some((first, _)) = targets.first() else {

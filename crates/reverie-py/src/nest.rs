@@ -27,11 +27,20 @@ pub struct Nest {
 }
 
 enum Node {
-    Leaf { index: usize, class: Py<PyType> },
+    Leaf {
+        index: usize,
+        class: Py<PyType>,
+    },
     /// In the order of insertion that was seen last.
     Dict(Vec<(Py<PyAny>, Node)>),
-    Sequence { class: Py<PyType>, children: Vec<Node> },
-    Dataclass { class: Py<PyType>, fields: Vec<(Py<PyString>, Node)> },
+    Sequence {
+        class: Py<PyType>,
+        children: Vec<Node>,
+    },
+    Dataclass {
+        class: Py<PyType>,
+        fields: Vec<(Py<PyString>, Node)>,
+    },
 }
 
 /// Flattens one nest after another.
@@ -188,9 +197,8 @@ fn is_dataclass(value: &Bound<'_, PyAny>) -> PyResult<bool> {
 fn is_mapping(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     static MAPPING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = value.py();
-    let mapping = MAPPING.get_or_try_init(py, || {
-        PyModule::import(py, "collections.abc")?.getattr("Mapping").map(Bound::unbind)
-    })?;
+    let mapping = MAPPING
+        .get_or_try_init(py, || PyModule::import(py, "collections.abc")?.getattr("Mapping").map(Bound::unbind))?;
     value.is_instance(mapping.bind(py))
 }
 
@@ -305,9 +313,8 @@ impl Builder {
     /// Prepares for a structure. A class that this process has not seen, or whose fields are not those of the
     /// structure, is replaced by a generated named tuple.
     pub fn new(py: Python<'_>, structure: &Structure) -> PyResult<Self> {
-        let all = |children: &[Structure]| {
-            children.iter().map(|child| Self::new(py, child)).collect::<PyResult<Vec<_>>>()
-        };
+        let all =
+            |children: &[Structure]| children.iter().map(|child| Self::new(py, child)).collect::<PyResult<Vec<_>>>();
         Ok(match structure {
             Structure::Leaf => Builder::Leaf,
             Structure::List(children) => Builder::List(all(children)?),
@@ -337,8 +344,7 @@ impl Builder {
         fields: &[(String, Structure)],
     ) -> PyResult<Self> {
         let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
-        let children: Vec<Builder> =
-            fields.iter().map(|(_, child)| Self::new(py, child)).collect::<PyResult<_>>()?;
+        let children: Vec<Builder> = fields.iter().map(|(_, child)| Self::new(py, child)).collect::<PyResult<_>>()?;
         if let Some(class) = classes(py).get_item((module, name))? {
             if dataclass {
                 let known = PyModule::import(py, "dataclasses")?.call_method1("fields", (&class,))?;
@@ -346,7 +352,10 @@ impl Builder {
                     .try_iter()?
                     .map(|field| {
                         let field = field?;
-                        Ok((field.getattr("name")?.cast_into::<PyString>()?.unbind(), field.getattr("init")?.extract()?))
+                        Ok((
+                            field.getattr("name")?.cast_into::<PyString>()?.unbind(),
+                            field.getattr("init")?.extract()?,
+                        ))
                     })
                     .collect::<PyResult<_>>()?;
                 if known.len() == names.len() && known.iter().zip(&names).all(|((a, _), b)| a.bind(py) == *b) {

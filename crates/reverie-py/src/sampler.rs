@@ -27,7 +27,9 @@ impl Reading {
             Some("pad") => Ragged::Pad,
             Some("values") => Ragged::Values,
             Some(other) => {
-                return Err(PyValueError::new_err(format!("ragged must be None, \"pad\" or \"values\", got {other:?}")));
+                return Err(PyValueError::new_err(format!(
+                    "ragged must be None, \"pad\" or \"values\", got {other:?}"
+                )));
             }
         };
         Ok(Self { columns, ragged })

@@ -1,13 +1,13 @@
 //! The tables of one server, from the options that `reverie.Table` holds.
 
-use crate::array::{column, dtype_from};
+use crate::array::dtype_from;
 use crate::enter::{Live, detached, quick};
 use crate::errors::signature;
 use crate::nest::Nest;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::spec::{ColumnSignature, Signature};
@@ -85,9 +85,7 @@ fn selector(options: &Bound<'_, PyAny>) -> PyResult<(SelectorOptions, Option<u64
         "Uniform" => SelectorOptions::Uniform,
         "MaxHeap" => SelectorOptions::MaxHeap,
         "MinHeap" => SelectorOptions::MinHeap,
-        "Prioritized" => {
-            SelectorOptions::Prioritized { exponent: options.getattr("priority_exponent")?.extract()? }
-        }
+        "Prioritized" => SelectorOptions::Prioritized { exponent: options.getattr("priority_exponent")?.extract()? },
         other => return Err(PyTypeError::new_err(format!("{other} is no selector of reverie.selectors"))),
     };
     Ok((kind, seed))
@@ -166,7 +164,7 @@ pub fn info_dict<'py>(py: Python<'py>, info: &TableInfo) -> PyResult<Bound<'py, 
     dict.set_item("pending_samples", info.pending_samples)?;
     dict.set_item("max_priority", info.max_priority)?;
     dict.set_item("max_bytes", options.max_bytes)?;
-    dict.set_item("age_histogram", column(py, &stats.age_histogram, |n| *n as i64)?)?;
+    dict.set_item("age_histogram", PyTuple::new(py, stats.age_histogram)?)?;
     for (name, time) in [
         ("inserting", times.inserting),
         ("sampling", times.sampling),

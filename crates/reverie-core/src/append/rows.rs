@@ -1,6 +1,6 @@
 //! Steps that are items by themselves: `insert` and `insert_batch`. Rows of one form share open chunks.
 
-use super::run::layout;
+use super::run::{layout, packing};
 use super::sink::{Cells, Sink};
 use crate::chunk::{Chooser, ChunkWriter, Compression};
 use crate::error::{Error, Result};
@@ -51,8 +51,9 @@ impl RowWriter {
                     let row_bytes: usize = form.widths.iter().sum();
                     let capacity = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, MAX_ROWS);
                     let cells: Vec<_> = form.widths.iter().copied().zip(form.itemsizes.iter().copied()).collect();
-                    let compression = self.chooser.next();
-                    self.open.insert(ChunkWriter::new(layout(&cells, capacity), compression, self.sink.meter()))
+                    let layout = layout(&cells, capacity);
+                    let compression = packing(self.chooser.next(), &layout);
+                    self.open.insert(ChunkWriter::new(layout, compression, self.sink.meter()))
                 }
             };
             let first = writer.len(0);

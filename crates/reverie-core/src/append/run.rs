@@ -26,6 +26,18 @@ pub(super) fn layout(cells: &[(usize, usize)], capacity: usize) -> Arc<Layout> {
     Arc::new(if together { Layout::interleaved(cells, capacity) } else { Layout::columnar(cells, capacity) })
 }
 
+/// Below this many bytes a step, `auto` leaves chunks as they are: a draw of one such step would unpack a whole chunk.
+const PACKED_STEP_BYTES: usize = 1 << 10;
+
+/// How a chunk of this layout is to be stored.
+pub(super) fn packing(compression: Compression, layout: &Layout) -> Compression {
+    let step_bytes: usize = (0..layout.num_columns()).map(|column| layout.width(column)).sum();
+    match compression {
+        Compression::Auto if step_bytes < PACKED_STEP_BYTES => Compression::None,
+        compression => compression,
+    }
+}
+
 /// One chunk of a run: `start` is the step of its first cell.
 pub(super) struct Link {
     pub(super) start: u64,
@@ -57,7 +69,7 @@ impl Run {
     /// The open chunk that has the cell of `step`; the next chunk is begun where the step is behind the last.
     pub(super) fn writer(&mut self, step: u64) -> &mut ChunkWriter {
         if self.links.back().is_none_or(|link| link.writer.is_none() || step >= link.start + link.capacity) {
-            let compression = self.chooser.next();
+            let compression = packing(self.chooser.next(), &self.layout);
             debug_assert!(compression == self.compression || compression == Compression::None);
             let writer = ChunkWriter::new(Arc::clone(&self.layout), compression, &self.meter);
             let capacity = self.layout.capacity() as u64;

@@ -1,0 +1,178 @@
+"""The engine, in Rust. Nobody imports it but `reverie` itself."""
+
+from typing import Any, Literal, Self, final
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import disjoint_base
+
+from reverie.rate_limiters import RateLimiter
+from reverie.tables import Table
+from reverie.types import Batch, UpdateResult
+
+__all__ = ["Client", "Server", "Structure", "describe", "flatten"]
+
+@final
+class Structure:
+    """The form of a nest."""
+
+    @property
+    def paths(self) -> list[str]:
+        """The path of every leaf, in flattening order."""
+
+    def unflatten(self, leaves: Any) -> Any:
+        """A nest of this form with the given leaves."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+def flatten(nest: Any) -> tuple[list[Any], Structure]:
+    """The leaves of a nest in flattening order, and its form."""
+
+def describe(leaf: Any, path: str) -> tuple[np.dtype[Any], list[int]]:
+    """The dtype and the shape that a leaf would have as a column."""
+
+@final
+class Server:
+    """The tables of a server that lives in this process."""
+
+    def __new__(cls, tables: list[Table], *, max_bytes: int | None, seed: int) -> Self: ...
+    def close(self) -> None: ...
+
+@disjoint_base
+class Client:
+    """What `reverie.Client` inherits: the calls that are made often."""
+
+    def __new__(cls, server: Server, *, timeout: float | None = None) -> Self: ...
+    @property
+    def timeout(self) -> float | None:
+        """The default of `timeout=`, in seconds; None waits."""
+
+    def insert(self, data: Any, priorities: dict[str, float | Literal["max"]], *, timeout: float | None = None) -> None:
+        """Inserts one step into one or more tables; its bytes are stored once.
+
+        Args:
+            data: a nest of arrays and numbers.
+            priorities: the priority in each table, by name; "max" takes the largest that the table holds.
+            timeout: seconds to wait for the tables' limiters.
+
+        Raises:
+            DeadlineExceededError: a table did not take the item in time; those before it did.
+            SignatureError: for data that a column or a table cannot hold.
+            UnknownTableError, ClosedError, ResourceExhaustedError.
+            ValueError: for no table, or a priority that the table's selectors refuse.
+        """
+
+    def insert_batch(
+        self,
+        table: str,
+        data: Any,
+        priorities: npt.ArrayLike | Literal["max"] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> npt.NDArray[np.int64]:
+        """Inserts rows, each an item of its own.
+
+        Args:
+            table: the table.
+            data: a nest of arrays, all `[N, ...]`.
+            priorities: `[N]`, or one for all; "max" takes the largest that the table holds; None is 1.
+            timeout: seconds to wait for the table's limiter, which admits row by row.
+
+        Returns:
+            the keys, int64 `[N]`.
+
+        Raises:
+            DeadlineExceededError: the rows whose keys are in `.partial` went in, in order; the others did not.
+            SignatureError, UnknownTableError, ClosedError, ResourceExhaustedError, ValueError.
+        """
+
+    def sample_batch(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        timeout: float | None = None,
+        columns: list[str] | None = None,
+        ragged: Literal["pad", "values"] | None = None,
+        without_replacement: bool = False,
+    ) -> Batch:
+        """Draws items and gathers them into one array per column.
+
+        Args:
+            table: the table.
+            batch_size: how many draws; each is a draw of its own to the table's limiter.
+            timeout: seconds to wait for the table's limiter.
+            columns: paths to read (`obs/pixels`, or `obs` for all below it); None reads all. Columns of a named tuple
+                or a dataclass come back in a generated named tuple.
+            ragged: what becomes of a column whose items differ in length: None refuses, "pad" pads with zeros and gives
+                `Batch.mask`, "values" puts all cells behind one another and gives `Batch.lengths`.
+            without_replacement: no item twice in the batch. The probabilities, and so the weights, stay those of draws
+                from the whole table: approximate.
+
+        Raises:
+            DeadlineExceededError: `.partial` is a Batch of the draws already made, or None.
+            RaggedError, UnknownTableError, ClosedError, ValueError.
+        """
+
+    def update_priorities(
+        self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike, *, if_version: npt.ArrayLike | None = None
+    ) -> UpdateResult:
+        """Sets priorities. Keys of items that are gone are counted as stale, and ignored. Does not wait.
+
+        Args:
+            table: the table.
+            keys: `[N]`, ints.
+            priorities: `[N]`, numbers; where a key occurs twice the last one counts.
+            if_version: `[N]`: only where the item's version (`BatchInfo.version`) is still this one.
+
+        Raises:
+            ValueError: for arrays of different lengths, or a priority that the table's selectors refuse (then nothing
+                was updated).
+        """
+
+    def get(
+        self,
+        table: str,
+        keys: npt.ArrayLike,
+        *,
+        columns: list[str] | None = None,
+        ragged: Literal["pad", "values"] | None = None,
+    ) -> Batch:
+        """Reads items by their keys. It counts as no sample, and the probabilities are 0: nothing was drawn.
+
+        Raises:
+            UnknownKeyError: one of the items is gone.
+        """
+
+    def reset(self, table: str) -> None:
+        """Drops all items of a table and starts its counts anew. Calls that wait keep their places."""
+
+    def configure(
+        self,
+        table: str,
+        *,
+        max_size: int | None = None,
+        rate_limiter: RateLimiter | None = None,
+        max_times_sampled: int | None = None,
+    ) -> None:
+        """Changes limits of a running table; None leaves as it is. A smaller `max_size` evicts by the remover at once.
+
+        Raises:
+            ValueError: for limits that can never work.
+        """
+
+    def can_sample(self, table: str, num_samples: int = 1) -> bool:
+        """True where the table's limiter would let so many samples go on now. Does not wait."""
+
+    def can_insert(self, table: str, num_inserts: int = 1) -> bool:
+        """True where the table's limiter would let so many inserts go on now. Does not wait."""
+
+    def _sample_some(self, table: str, at_most: int, *, timeout: float | None = None) -> list[tuple[Batch, bool]]: ...
+    def _mutate(
+        self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike, deletes: npt.ArrayLike
+    ) -> tuple[UpdateResult, UpdateResult]: ...
+    def _close(self) -> None: ...
+    def _info(self) -> dict[str, Any]: ...
+    def _why(self, table: str) -> dict[str, Any]: ...

@@ -1,0 +1,207 @@
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import reverie
+from reverie.testing import arrays, nests, serve
+
+
+def test_a_step_comes_back_as_it_was_inserted(connect):
+    client = connect()
+    step = {"obs": np.arange(4, dtype=np.float32), "action": 3, "reward": 0.5, "done": False}
+    client.insert(step, {"t": 1.0})
+    data = client.sample_batch("t", 2).data
+    assert list(data) == ["action", "done", "obs", "reward"]
+    np.testing.assert_array_equal(data["obs"], np.tile(step["obs"], (2, 1)))
+    assert {name: (str(column.dtype), column.shape) for name, column in data.items()} == {
+        "obs": ("float32", (2, 4)),
+        "action": ("int64", (2,)),
+        "reward": ("float64", (2,)),
+        "done": ("bool", (2,)),
+    }
+
+
+def test_rows_come_back_under_their_keys_in_order(connect):
+    client = connect()
+    obs = np.random.default_rng(0).random((200, 3), np.float32)
+    keys = client.insert_batch("t", {"obs": obs, "index": np.arange(200)}, priorities=np.arange(1, 201))
+    assert keys.dtype == np.int64
+    assert len(set(keys.tolist())) == 200
+    batch = client.get("t", keys[::-1])
+    np.testing.assert_array_equal(batch.data["obs"], obs[::-1])
+    np.testing.assert_array_equal(batch.data["index"], np.arange(200)[::-1])
+    np.testing.assert_array_equal(batch.info.priority, np.arange(1, 201)[::-1])
+
+
+def test_one_step_goes_into_several_tables_and_is_stored_once(connect, uniform):
+    client = connect(uniform("a"), uniform("b"))
+    client.insert({"frame": np.zeros(10_000, np.uint8)}, {"a": 1.0, "b": 2.0})
+    info = client.info()
+    assert info.tables["a"].size_bytes == info.tables["b"].size_bytes == info.size_bytes
+    assert client.sample_batch("b", 1).info.priority.tolist() == [2.0]
+
+
+def test_no_table_and_unknown_tables_are_refused_by_name(connect):
+    client = connect()
+    with pytest.raises(ValueError, match="at least one table"):
+        client.insert({"a": 1}, {})
+    with pytest.raises(reverie.UnknownTableError, match=r"'nope'.*'t'") as raised:
+        client.insert({"a": 1}, {"nope": 1.0})
+    assert (raised.value.name, raised.value.known) == ("nope", ["t"])
+
+
+def test_priorities_may_be_one_number_one_each_or_the_maximum(connect):
+    client = connect()
+    client.insert_batch("t", {"a": np.arange(2)}, priorities=[3.0, 7.0])
+    keys = client.insert_batch("t", {"a": np.arange(2)}, priorities="max")
+    assert client.get("t", keys).info.priority.tolist() == [7.0, 7.0]
+    keys = client.insert_batch("t", {"a": np.arange(2)}, priorities=2)
+    assert client.get("t", keys).info.priority.tolist() == [2.0, 2.0]
+    with pytest.raises(ValueError, match="2 rows and 3 priorities"):
+        client.insert_batch("t", {"a": np.arange(2)}, priorities=[1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("priority", [float("nan"), float("inf")])
+def test_priorities_that_are_no_finite_number_are_refused(connect, priority):
+    client = connect()
+    with pytest.raises(ValueError):
+        client.insert({"a": 1}, {"t": priority})
+    assert client.info().tables["t"].current_size == 0
+
+
+def test_rows_of_unequal_number_name_the_column(connect):
+    client = connect()
+    with pytest.raises(reverie.SignatureError, match=r"'b/c'.*2 rows.*3 rows") as raised:
+        client.insert_batch("t", {"a": np.zeros(3), "b": {"c": np.zeros(2)}})
+    assert raised.value.path == "b/c"
+
+
+def test_an_item_must_fit_the_signature_and_the_error_says_which_column(connect, uniform):
+    spec = {"obs": reverie.TensorSpec((4,), np.float32), "action": reverie.TensorSpec((), np.int32)}
+    client = connect(uniform("t", signature=spec))
+    client.insert({"obs": np.zeros(4, np.float32), "action": 1}, {"t": 1.0})
+    assert client.sample_batch("t", 1).data["action"].dtype == np.int32
+    with pytest.raises(reverie.SignatureError) as raised:
+        client.insert({"obs": np.zeros(5, np.float32), "action": 1}, {"t": 1.0})
+    assert raised.value.path == "obs"
+    with pytest.raises(reverie.SignatureError) as raised:
+        client.insert({"obs": np.zeros(4, np.float64), "action": 1}, {"t": 1.0})
+    assert "float64" in raised.value.got
+    assert "float32" in raised.value.want
+
+
+def test_python_numbers_take_the_dtype_that_the_column_has(connect):
+    client = connect()
+    client.insert({"x": np.float32(1.5), "n": np.int8(1)}, {"t": 1.0})
+    client.insert({"x": 2, "n": 100}, {"t": 1.0})
+    assert sorted(client.sample_batch("t", 50).data["x"].tolist())[-1] == 2.0
+    with pytest.raises(reverie.SignatureError, match="'n'"):
+        client.insert({"x": 2.0, "n": 1000}, {"t": 1.0})
+    with pytest.raises(reverie.SignatureError, match="'n'"):
+        client.insert({"x": 2.0, "n": 1.0}, {"t": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("leaf", "words"),
+    [
+        (None, "NoneType"),
+        (object(), "object"),
+        (np.array([object()]), "Python objects"),
+        (np.zeros(2, "M8[s]"), "int64"),
+        (np.zeros(2, [("a", "f4")]), "dict of arrays"),
+        (np.zeros(2, np.longdouble), "float64"),
+        (2**70, "64 bits|int64"),
+        ({1, 2}, "set"),
+    ],
+)
+def test_leaves_that_no_column_holds_are_refused_with_path_and_advice(connect, leaf, words):
+    client = connect()
+    with pytest.raises(reverie.SignatureError, match=words) as raised:
+        client.insert({"fine": 1, "deep": [leaf]}, {"t": 1.0})
+    assert raised.value.path == "deep/0"
+
+
+def test_text_is_as_wide_as_its_widest_value(connect):
+    client = connect()
+    keys = [
+        client.insert_batch("t", {"b": np.array([text.encode()]), "u": np.array([text])}) for text in ("a", "béc", "")
+    ]
+    data = client.get("t", np.concatenate(keys)).data
+    assert data["u"].tolist() == ["a", "béc", ""]
+    assert [value.decode() for value in data["b"].tolist()] == ["a", "béc", ""]
+    objects = np.array(["xx", "y"], dtype=object)
+    assert client.get("t", client.insert_batch("t", {"u": objects})).data["u"].tolist() == ["xx", "y"]
+
+
+def test_ml_dtypes_come_back_as_they_are(connect):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    client = connect()
+    values = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
+    batch = client.get("t", client.insert_batch("t", {"x": values, "y": values.astype(ml_dtypes.float8_e5m2)}))
+    assert batch.data["x"].dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(batch.data["x"].astype(np.float32), values.astype(np.float32))
+    assert batch.data["y"].dtype == ml_dtypes.float8_e5m2
+
+
+Point = collections.namedtuple("Point", "x y")
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    obs: dict
+    point: Point
+    total: float = dataclasses.field(init=False, default=1.0)
+
+
+def test_named_tuples_and_dataclasses_come_back_as_their_classes(connect):
+    client = connect()
+    client.insert(Step({"z": 1, "a": 2}, Point(3, (4, [5]))), {"t": 1.0})
+    data = client.sample_batch("t", 1).data
+    assert isinstance(data, Step)
+    assert isinstance(data.point, Point)
+    assert data.point.y[1][0].tolist() == [5]
+    assert data.total.tolist() == [1.0]
+
+
+@given(nest=nests(arrays()))
+def test_every_nest_of_every_dtype_comes_back_as_it_was(nest):
+    table = reverie.Table("t", reverie.selectors.Fifo(), reverie.selectors.Fifo(), 10)
+    with serve([table]) as client:
+        client.insert(nest, {"t": 1.0})
+        client.insert(nest, {"t": 1.0})
+        batch = client.sample_batch("t", 1)
+        _assert_same(nest, batch.data)
+
+
+def _assert_same(nest, data):
+    if isinstance(nest, dict):
+        assert list(data) == sorted(nest)
+        for key in nest:
+            _assert_same(nest[key], data[key])
+    elif isinstance(nest, list | tuple):
+        assert type(data) is type(nest)
+        assert len(data) == len(nest)
+        for want, got in zip(nest, data, strict=True):
+            _assert_same(want, got)
+    else:
+        assert got_kind(data.dtype) == got_kind(nest.dtype)
+        np.testing.assert_array_equal(data[0], nest)
+        assert data.flags.writeable
+        assert data.flags.c_contiguous
+
+
+def got_kind(dtype):
+    return (dtype.kind, None if dtype.kind in "SU" else dtype.itemsize)
+
+
+@given(rows=st.integers(1, 300), width=st.integers(1, 600))
+def test_rows_of_any_size_are_kept_apart(rows, width):
+    table = reverie.Table("t", reverie.selectors.Fifo(), reverie.selectors.Fifo(), 1000)
+    with serve([table]) as client:
+        data = np.arange(rows * width, dtype=np.int32).reshape(rows, width)
+        keys = client.insert_batch("t", data)
+        np.testing.assert_array_equal(client.get("t", keys).data, data)

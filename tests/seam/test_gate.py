@@ -1,0 +1,160 @@
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import Table
+
+
+@pytest.fixture
+def client():
+    with reverie.Server([Table.queue("q", 5)], listen=False) as server:
+        yield server.client()
+
+
+def _interrupt_soon():
+    """Sends Ctrl-C to this process while the main thread waits; gives the time at which it was sent."""
+    sent = []
+
+    def send():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Timer(0.1, send).start()
+    return sent
+
+
+def test_ctrl_c_ends_a_wait_for_samples_soon(client):
+    sent = _interrupt_soon()
+    with pytest.raises(KeyboardInterrupt):
+        client.sample_batch("q", 1)
+    assert time.monotonic() - sent[0] < 2.0  # A watchdog; the promise is 100 ms.
+    assert client.why("q").samples == ()
+
+
+def test_ctrl_c_ends_a_wait_for_an_insert_and_withdraws_it(client):
+    client.insert_batch("q", {"n": np.arange(5)})
+    sent = _interrupt_soon()
+    with pytest.raises(KeyboardInterrupt):
+        client.insert({"n": 9}, {"q": 1.0})
+    assert time.monotonic() - sent[0] < 2.0
+    assert client.why("q").inserts == ()
+
+
+def test_other_threads_run_while_one_waits(client):
+    waiting = threading.Thread(target=lambda: client.sample_batch("q", 1))
+    waiting.start()
+    while not client.why("q").samples:
+        pass
+    client.insert({"n": 1}, {"q": 1.0})
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
+def test_a_forked_child_is_told_to_spawn(client):
+    client.insert({"n": 1}, {"q": 1.0})
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        text = b"nothing raised"
+        try:
+            client.sample_batch("q", 1)
+        except reverie.ForkedError as error:
+            text = str(error).encode()
+        os.write(writing, text)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert b"spawn" in os.read(reading, 1000)
+    assert client.sample_batch("q", 1).data["n"].tolist() == [1]
+
+
+def _pid(_):
+    return os.getpid()
+
+
+def test_a_forked_child_ends_without_touching_the_parents_tables(client):
+    client.insert({"n": 1}, {"q": 1.0})
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert os.getpid() not in pool.map(_pid, range(4))
+    assert client.info().tables["q"].current_size == 1
+
+
+def test_live_handles_refuse_to_be_pickled(client):
+    with pytest.raises(TypeError, match="in-process client"):
+        pickle.dumps(client)
+    with reverie.Server([Table.queue("q", 5)], listen=False) as server, pytest.raises(TypeError, match="server"):
+        pickle.dumps(server)
+
+
+def test_errors_pickle_with_what_they_carry():
+    for error in (
+        reverie.SignatureError("text", path="a/b", got="x", want="y"),
+        reverie.DeadlineExceededError("text", why="because", partial=[1]),
+        reverie.UnknownTableError("text", name="n", known=["m"]),
+        reverie.ResourceExhaustedError("text", what="w", needed=2, budget=1, hint="h"),
+    ):
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+        assert str(again) == "text"
+        assert vars(again) == vars(error)
+        assert isinstance(again, reverie.ReplayError)
+
+
+def test_import_loads_numpy_and_no_framework():
+    frameworks = ("torch", "jax", "ray", "gymnasium", "ml_dtypes", "hypothesis")
+    code = f"import sys, reverie; print([name for name in {frameworks} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+PUBLIC = [
+    "Batch",
+    "BatchInfo",
+    "Client",
+    "ClosedError",
+    "DamagedError",
+    "DeadlineExceededError",
+    "ForkedError",
+    "InternalError",
+    "RaggedError",
+    "ReplayError",
+    "ReplaySample",
+    "ResourceExhaustedError",
+    "ReverbError",
+    "SampleInfo",
+    "Server",
+    "SignatureError",
+    "Table",
+    "TableInfo",
+    "TensorSpec",
+    "UnknownKeyError",
+    "UnknownTableError",
+    "UpdateResult",
+    "errors",
+    "rate_limiters",
+    "selectors",
+    "specs",
+    "types",
+]
+
+
+def test_the_public_names_are_those_that_somebody_typed():
+    assert reverie.__all__ == PUBLIC
+    assert all(hasattr(reverie, name) for name in PUBLIC)
+    assert reverie.ReverbError is reverie.ReplayError
+    assert reverie.SampleInfo._fields == ("key", "probability", "table_size", "priority", "times_sampled")
+    assert [type(value).__name__ for value in reverie.SampleInfo.zeros()] == [
+        "uint64",
+        "float64",
+        "int64",
+        "float64",
+        "int32",
+    ]
