@@ -234,7 +234,7 @@ proptest! {
 
     #[test]
     fn the_counts_to_an_opening_are_what_a_walk_finds(
-        spi in prop_oneof![Just(0.1), Just(1.0 / 3.0), Just(1.0), Just(2.5), Just(8.0), 0.01..20.0],
+        spi in prop_oneof![Just(0.1), Just(1.0 / 3.0), Just(1.0), Just(2.5), Just(8.0), 0.05..20.0],
         min_size in 1..30_u64, low in -50.0..50.0, width in 0.0..60.0, whole: bool,
         inserts in 0..200_u64, samples in 0..300_u64, deleted in 0.0..1.0,
     ) {
@@ -245,5 +245,19 @@ proptest! {
         prop_assert_eq!(limiter.samples_until_insert(&at), walk(&limiter, at, false));
         prop_assert_eq!(limiter.blocked_sample(&at).is_none(), limiter.can_sample(&at, 1));
         prop_assert_eq!(limiter.blocked_insert(&at).is_none(), limiter.can_insert(&at, 1));
+    }
+}
+
+#[test]
+fn the_counts_to_an_opening_are_exact_where_a_division_rounds() {
+    // Decimal fractions: the quotient is off by a little to either side, the count must not be off by one.
+    let ratios = [0.1, 0.3, 0.7, 1.1, 4.9];
+    for (spi, tenths) in ratios.into_iter().flat_map(|spi| (-60..60).map(move |tenths| (spi, tenths))) {
+        let low = f64::from(tenths) / 10.0;
+        let limiter = Limiter::new(spi, 1, low, low + 3.7).unwrap();
+        for at in [counters(1, 0, 0), counters(3, 2, 0), counters(10, 1, 0), counters(40, 9, 0)] {
+            assert_eq!(limiter.inserts_until_sample(&at), walk(&limiter, at, true), "{limiter:?} at {at:?}");
+            assert_eq!(limiter.samples_until_insert(&at), walk(&limiter, at, false), "{limiter:?} at {at:?}");
+        }
     }
 }

@@ -42,7 +42,7 @@ fn priority() -> impl Strategy<Value = f64> {
 
 fn step() -> impl Strategy<Value = Step> {
     // Mostly few slots, so that they are reused; some far out, so that a tree gains levels.
-    let slot = prop_oneof![8 => 0..40_u32, 2 => 0..700_u32, 1 => 0..40_000_u32];
+    let slot = prop_oneof![8 => 0..40_u32, 2 => 0..700_u32, 1 => 0..9_000_u32];
     let some = any::<proptest::sample::Index>().prop_map(|index| index.index(1 << 20));
     prop_oneof![
         10 => (slot, priority()).prop_map(|(slot, priority)| Step::Insert(slot, priority)),
@@ -50,7 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => prop::collection::vec((some.clone(), priority()), 0..40).prop_map(Step::UpdateMany),
         5 => some.prop_map(Step::Remove),
         3 => Just(Step::Draw),
-        2 => (0..300_usize).prop_map(Step::DrawMany),
+        2 => (0..270_usize).prop_map(Step::DrawMany),
         1 => prop::bool::weighted(0.2).prop_map(|clear| if clear { Step::Clear } else { Step::Draw }),
     ]
 }
@@ -223,7 +223,7 @@ fn apply(step: &Step, selector: &mut AnySelector, model: &mut Model) -> Result<(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_selector_does_what_the_searched_list_does(
