@@ -10,7 +10,7 @@ from reverie.rate_limiters import RateLimiter
 from reverie.tables import Table
 from reverie.types import Batch, UpdateResult
 
-__all__ = ["Client", "Server", "Structure", "describe", "flatten"]
+__all__ = ["Client", "Server", "Structure", "TransitionWriter", "describe", "flatten"]
 
 @final
 class Structure:
@@ -176,3 +176,92 @@ class Client:
     def _close(self) -> None: ...
     def _info(self) -> dict[str, Any]: ...
     def _why(self, table: str) -> dict[str, Any]: ...
+
+@disjoint_base
+class TransitionWriter:
+    """What `reverie.writers.TransitionWriter` inherits."""
+
+    def __new__(
+        cls,
+        client: Client,
+        table: str,
+        *,
+        n_step: int,
+        discount: float,
+        num_envs: int | None,
+        frame_stack: int | None,
+        stack_axis: int,
+        autoreset: Literal["next_step", "same_step", "disabled"],
+        priority_eps: float,
+        priority: float | Literal["max"],
+        max_in_flight_bytes: int,
+        timeout: float | None,
+    ) -> Self: ...
+    def append(
+        self,
+        obs: Any,
+        action: Any,
+        reward: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+        *,
+        final_obs: Any = None,
+        q_taken: npt.ArrayLike | None = None,
+        bootstrap_value: npt.ArrayLike | None = None,
+        final_value: npt.ArrayLike | None = None,
+        extras: dict[str, Any] | None = None,
+    ) -> int:
+        """Appends one step of every environment, and sends the items that are complete with it.
+
+        Every array has one row per environment (none where the writer was made with `num_envs=None`). Nothing is
+        written where an argument is refused. Waits only while more than `max_in_flight_bytes` are unconfirmed.
+
+        Args:
+            obs: the observations in which the actions were taken; with `frame_stack` the newest frame alone.
+            action: the actions.
+            reward: what they earned.
+            terminated: the episode ended in a terminal state: nothing is bootstrapped through it.
+            truncated: the episode was cut off: items bootstrap from its true last observation.
+            final_obs: with autoreset "same_step" or "disabled" the observations after the actions; read where an
+                episode ended, and needed there.
+            q_taken: q(obs, action); with the values below, items get the priority
+                `|reward + discount * value - q_taken| + priority_eps` (Horgan et al. 2018, section 3).
+            bootstrap_value: the value of `obs`, for items that end in it.
+            final_value: the value of `final_obs`.
+            extras: further columns of the item that starts here, in every append or in none.
+
+        Returns:
+            how many items were sent.
+
+        Raises:
+            SignatureError: for rows that do not fit, or forms other than in the first append.
+            ValueError: for numbers that are not finite, a missing `final_obs`, or one that autoreset "next_step"
+                does not read.
+            DeadlineExceededError: too much was in flight for too long; this step was written all the same.
+            ClosedError, ResourceExhaustedError, and any other error of items sent before.
+        """
+
+    def end_episodes(self, *, bootstrap_value: npt.ArrayLike | None = None) -> int:
+        """Ends all episodes as they are, when the loop stops in the middle of them.
+
+        Items end in the observation of the last append at the latest, whose value is `bootstrap_value`. That append's
+        own step has no right end: it is dropped, and counted in `num_dropped`.
+
+        Returns:
+            how many items were sent.
+        """
+
+    def flush(self, block_until_num_items: int = 0, *, timeout: float | None = None) -> None:
+        """Waits until at most so many items are not in the table yet.
+
+        Raises:
+            DeadlineExceededError: the insertion goes on in the background.
+        """
+
+    @property
+    def num_in_flight(self) -> int:
+        """Items that are not in the table yet."""
+
+    @property
+    def num_dropped(self) -> int:
+        """Steps that could not become items because their right end never came."""

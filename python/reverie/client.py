@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from reverie.types import (
     Waiting,
     Why,
 )
+from reverie.writers import Autoreset, TransitionWriter
 
 __all__ = ["Client", "Info"]
 
@@ -117,6 +118,37 @@ class Client(_native.Client):
                         continue
                     steps = [cells] if step else _steps(cells, structure.paths)
                     yield [ReplaySample(sampled, structure.unflatten(one) if unpack else one) for one in steps]
+
+    def transition_writer(
+        self,
+        table: str,
+        *,
+        n_step: int = 1,
+        discount: float = 0.99,
+        num_envs: int | None = None,
+        frame_stack: int | None = None,
+        stack_axis: int = 0,
+        autoreset: Autoreset = "next_step",
+        priority_eps: float = 1e-6,
+        priority: float | Literal["max"] = 1.0,
+        max_in_flight_bytes: int = 64 << 20,
+        timeout: float | None = None,
+    ) -> TransitionWriter:
+        """A writer of n-step transitions from vector environments; see `reverie.writers.TransitionWriter`."""
+        return TransitionWriter(
+            self,
+            table,
+            n_step=n_step,
+            discount=discount,
+            num_envs=num_envs,
+            frame_stack=frame_stack,
+            stack_axis=stack_axis,
+            autoreset=autoreset,
+            priority_eps=priority_eps,
+            priority=priority,
+            max_in_flight_bytes=max_in_flight_bytes,
+            timeout=timeout,
+        )
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | None = None, deletes: Sequence[int] | None = None

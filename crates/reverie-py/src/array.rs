@@ -34,8 +34,13 @@ pub struct Leaf<'py> {
     data: Data<'py>,
 }
 
+/// One number, aligned as any number is.
+#[repr(align(16))]
+#[derive(Clone, Copy)]
+struct Aligned([u8; 16]);
+
 enum Data<'py> {
-    Inline([u8; 16], u8),
+    Inline(Aligned, u8),
     /// The array, held for its bytes, and those.
     Array {
         _holder: Bound<'py, PyAny>,
@@ -48,7 +53,7 @@ impl Leaf<'_> {
     /// The elements in C order and the machine's byte order.
     pub fn bytes(&self) -> &[u8] {
         match &self.data {
-            Data::Inline(bytes, len) => &bytes[..usize::from(*len)],
+            Data::Inline(bytes, len) => &bytes.0[..usize::from(*len)],
             // SAFETY: the array is alive (we hold it), C-contiguous and `len` bytes long. NumPy never moves the data
             // of an array that somebody else holds (`resize` refuses). A thread that writes into the array while we
             // read it without the GIL tears its own numbers, as it does under any NumPy call that lets the GIL go.
@@ -59,7 +64,12 @@ impl Leaf<'_> {
     fn scalar(dtype: DType, bytes: &[u8]) -> Self {
         let mut inline = [0; 16];
         inline[..bytes.len()].copy_from_slice(bytes);
-        Self { dtype, itemsize: bytes.len(), shape: Dims::new(), data: Data::Inline(inline, bytes.len() as u8) }
+        Self {
+            dtype,
+            itemsize: bytes.len(),
+            shape: Dims::new(),
+            data: Data::Inline(Aligned(inline), bytes.len() as u8),
+        }
     }
 }
 
@@ -189,7 +199,7 @@ fn numpy_scalar<'py>(value: &Bound<'py, PyAny>) -> Option<Leaf<'py>> {
         let size = dtype.size()?;
         let mut inline = [0u8; 16];
         PY_ARRAY_API.PyArray_ScalarAsCtype(py, value.as_ptr(), inline.as_mut_ptr().cast());
-        Some(Leaf { dtype, itemsize: size, shape: Dims::new(), data: Data::Inline(inline, size as u8) })
+        Some(Leaf { dtype, itemsize: size, shape: Dims::new(), data: Data::Inline(Aligned(inline), size as u8) })
     }
 }
 
@@ -362,13 +372,15 @@ pub fn numbers<'py, T: Number>(value: &Bound<'py, PyAny>, name: &str) -> PyResul
     let path = || name.to_owned();
     let value = if is_array(value) {
         value.clone()
+    } else if let Some(leaf) = python_scalar(value, Some(T::DTYPE)).filter(|leaf| leaf.dtype == T::DTYPE) {
+        return Ok(Numbers::Borrowed(leaf));
     } else {
         let array = numpy(py)?.call_method1(intern!(py, "asarray"), (value,))?;
         let empty = array.getattr(intern!(py, "size"))?.extract::<usize>()? == 0;
         if empty { numpy(py)?.call_method1(intern!(py, "zeros"), (0, descr(py, T::DTYPE, 0)?))? } else { array }
     };
     let leaf = read(&value, None, &path)?;
-    if leaf.dtype == T::DTYPE && leaf.bytes().as_ptr().addr().is_multiple_of(align_of::<T>()) {
+    if leaf.dtype == T::DTYPE && leaf.bytes().as_ptr().cast::<T>().is_aligned() {
         return Ok(Numbers::Borrowed(leaf));
     }
     let integer = |dtype: DType| dtype.name().contains("int");
@@ -392,6 +404,20 @@ pub fn numbers<'py, T: Number>(value: &Bound<'py, PyAny>, name: &str) -> PyResul
     }
     let cast = value.call_method1(intern!(py, "astype"), (descr(py, T::DTYPE, 0)?, "C"))?;
     Ok(Numbers::Borrowed(read(&cast, None, &path)?))
+}
+
+/// Reads an argument that is one array of flags: bools, or integers that are none or not.
+pub fn flags(value: &Bound<'_, PyAny>, name: &str) -> PyResult<SmallVec<[bool; 16]>> {
+    let py = value.py();
+    let array = match is_array(value) || python_scalar(value, None).is_some() {
+        true => value.clone(),
+        false => numpy(py)?.call_method1(intern!(py, "asarray"), (value,))?,
+    };
+    let leaf = read(&array, None, &|| name.to_owned())?;
+    if leaf.dtype != DType::Bool && !leaf.dtype.name().contains("int") {
+        return Err(signature(py, name, leaf.dtype.name(), "bool"));
+    }
+    Ok(leaf.bytes().chunks_exact(leaf.itemsize).map(|flag| flag.iter().any(|byte| *byte != 0)).collect())
 }
 
 /// Arrays of at least so many bytes take their storage from the pool: fresh pages cost 1.6 ms a megabyte on first

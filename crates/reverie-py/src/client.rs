@@ -293,12 +293,14 @@ impl Client {
         self.server.get().tables(py)
     }
 
-    fn table<'a>(&'a self, py: Python<'a>, name: &str) -> PyResult<&'a Arc<SharedTable>> {
+    /// The table of that name.
+    pub fn table<'a>(&'a self, py: Python<'a>, name: &str) -> PyResult<&'a Arc<SharedTable>> {
         let tables = self.tables(py)?;
         quick(py, || tables.get(name))
     }
 
-    fn deadline(&self, timeout: Option<f64>) -> PyResult<Deadline> {
+    /// The deadline of a call: its own `timeout=`, or else the client's.
+    pub fn deadline(&self, timeout: Option<f64>) -> PyResult<Deadline> {
         Deadline::from_timeout(timeout.or(self.timeout))
     }
 
@@ -352,8 +354,8 @@ impl Rows {
     ) -> PyResult<(SmallVec<[Item; 1]>, usize)> {
         // Reading may run Python code, which may let another thread in here: that one reads without memory.
         let intake = match self.reader.try_lock() {
-            Ok(mut reader) => reader.read(data, rows, self.signature.as_ref()),
-            Err(_) => Reader::default().read(data, rows, self.signature.as_ref()),
+            Ok(mut reader) => reader.read("", data, rows, self.signature.as_ref()),
+            Err(_) => Reader::default().read("", data, rows, self.signature.as_ref()),
         }?;
         let columns = intake.columns();
         let (schema, count) = (&intake.schema, intake.rows);

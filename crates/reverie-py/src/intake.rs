@@ -43,17 +43,19 @@ pub struct Reader {
 
 impl Reader {
     /// Reads a nest. `rows`: every leaf has a leading axis of that many rows (`Some(None)`: any number, but all the
-    /// same); `None`: the nest is one row. `prefix` stands before the paths in errors.
+    /// same); `None`: the nest is one row. `prefix` is what the caller calls the nest; it stands before paths in errors.
     pub fn read<'py>(
         &mut self,
+        prefix: &str,
         value: &Bound<'py, PyAny>,
         rows: Option<Option<usize>>,
         promised: Option<&Signature>,
     ) -> PyResult<Intake<'py>> {
         let py = value.py();
+        let path = |path: String| join(prefix, &path);
         let (leaves, nest) = self.flattener.flatten(value)?;
         if leaves.is_empty() {
-            return Err(signature(py, "", "an empty nest", "at least one column"));
+            return Err(signature(py, prefix, "an empty nest", "at least one column"));
         }
         let known = self.last.as_ref().filter(|(structure, _)| Arc::ptr_eq(structure, &nest.structure));
         let promised = promised.filter(|signature| known.is_none() && signature.structure == *nest.structure);
@@ -64,7 +66,7 @@ impl Reader {
                 (None, Some(signature)) => Some(signature.columns[index].dtype),
                 _ => None,
             };
-            read_leaves.push(read(leaf, want, &|| nest.path(index))?);
+            read_leaves.push(read(leaf, want, &|| path(nest.path(index)))?);
         }
         let mut count = rows.flatten();
         if rows.is_some() {
@@ -73,7 +75,7 @@ impl Reader {
                 if got.is_none() || count.is_some_and(|count| got != Some(count)) {
                     let got = got.map_or("no rows: a single value".to_owned(), |got| format!("{got} rows"));
                     let want = count.map_or("a leading axis of rows".to_owned(), |count| format!("{count} rows"));
-                    return Err(signature(py, &nest.path(index), &got, &want));
+                    return Err(signature(py, &path(nest.path(index)), &got, &want));
                 }
                 count = got;
             }
@@ -97,5 +99,30 @@ impl Reader {
         };
         self.last = Some((Arc::clone(&nest.structure), Arc::clone(&schema)));
         Ok(Intake { schema, leaves: read_leaves, rows: count.unwrap_or(1) })
+    }
+}
+
+/// Refuses a schema that is not the one of the first call.
+pub fn check_same(py: Python<'_>, prefix: &str, first: &Arc<Schema>, now: &Arc<Schema>) -> PyResult<()> {
+    if Arc::ptr_eq(first, now) || first == now {
+        return Ok(());
+    }
+    if first.structure != now.structure {
+        let paths =
+            |schema: &Schema| schema.columns.iter().map(|spec| spec.path.clone()).collect::<Vec<_>>().join(", ");
+        let (got, want) = (paths(now), paths(first));
+        return Err(signature(py, prefix, &format!("columns ({got})"), &format!("({want}), as in the first call")));
+    }
+    let differs = first.columns.iter().zip(&now.columns).find(|(first, now)| first != now);
+    let (want, got) = differs.expect("schemas of one structure differ in a column");
+    let say = |spec: &ColumnSpec| format!("{} {:?}", spec.dtype, spec.shape);
+    Err(signature(py, &join(prefix, &got.path), &say(got), &format!("{}, as in the first call", say(want))))
+}
+
+fn join(prefix: &str, path: &str) -> String {
+    match (prefix.is_empty(), path.is_empty()) {
+        (true, _) => path.to_owned(),
+        (_, true) => prefix.to_owned(),
+        _ => format!("{prefix}/{path}"),
     }
 }

@@ -7,7 +7,9 @@ mod errors;
 mod intake;
 mod nest;
 mod sampler;
+mod sending;
 mod server;
+mod transition;
 
 use pyo3::prelude::*;
 
@@ -20,5 +22,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(array::describe, module)?)?;
     module.add_class::<server::Server>()?;
     module.add_class::<client::Client>()?;
+    module.add_class::<transition::TransitionWriter>()?;
     Ok(())
 }

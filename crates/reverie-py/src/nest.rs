@@ -117,14 +117,11 @@ impl Node {
                     return None;
                 }
                 for ((known, node), (key, child)) in entries.iter().zip(dict.iter()) {
-                    if known.as_ptr() == key.as_ptr() {
-                        node.fill(&child, slots)?;
-                    } else if known.bind(key.py()).eq(&key).ok()? {
-                        node.fill(&child, slots)?;
-                    } else {
-                        // Another order of insertion: learn it anew.
+                    // Another order of insertion: learn it anew.
+                    if known.as_ptr() != key.as_ptr() && !known.bind(key.py()).eq(&key).ok()? {
                         return None;
                     }
+                    node.fill(&child, slots)?;
                 }
                 Some(())
             }
@@ -268,10 +265,9 @@ fn learn(value: &Bound<'_, PyAny>, leaves: &mut usize, path: &mut Vec<String>) -
     Ok((Node::Sequence { class: class.unbind(), children }, structure))
 }
 
-fn learn_dataclass(
-    value: &Bound<'_, PyAny>,
-    descend: &mut dyn FnMut(String, &Bound<'_, PyAny>) -> PyResult<(Node, Structure)>,
-) -> PyResult<(Node, Structure)> {
+type Descend<'a> = dyn FnMut(String, &Bound<'_, PyAny>) -> PyResult<(Node, Structure)> + 'a;
+
+fn learn_dataclass(value: &Bound<'_, PyAny>, descend: &mut Descend<'_>) -> PyResult<(Node, Structure)> {
     let py = value.py();
     let class = value.get_type();
     let (mut nodes, mut structures) = (Vec::new(), Vec::new());

@@ -50,7 +50,8 @@ pub struct TransitionOptions {
 }
 
 impl TransitionOptions {
-    fn validate(&self) -> Result<()> {
+    /// Refuses what can never work.
+    pub fn validate(&self) -> Result<()> {
         let refuse = |reason: String| Err(Error::InvalidArgument(reason));
         if self.num_envs < 1 || self.n_step < 1 || self.n_step > 10_000 {
             return refuse(format!(

@@ -1,0 +1,224 @@
+//! n-step transitions from vector environments.
+
+use crate::array::{Numbers, flags, numbers};
+use crate::client::{Client, priority as read_priority};
+use crate::enter::{locked, quick};
+use crate::intake::{Columns, Intake, Reader, check_same};
+use crate::sending::Sending;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use reverie_core::append::{RightEnds, Sink, TransitionOptions, TransitionStep, TransitionWriter as Core};
+use reverie_core::spec::Schema;
+use reverie_core::table::{Inserts, SharedTable};
+use std::sync::{Arc, Mutex};
+
+/// The engine's side of `reverie.writers.TransitionWriter`, which documents it.
+#[pyclass(frozen, subclass, module = "reverie._native", name = "TransitionWriter")]
+pub struct TransitionWriter {
+    sending: Sending,
+    table: Arc<SharedTable>,
+    options: TransitionOptions,
+    one_env: bool,
+    /// Used under the GIL alone; a second thread is refused.
+    readers: Mutex<Readers>,
+    writer: Mutex<Option<Core>>,
+}
+
+#[derive(Default)]
+struct Readers {
+    obs: Reader,
+    action: Reader,
+    extras: Reader,
+    final_obs: Reader,
+    first: Option<First>,
+}
+
+/// What the first append promised for those to come.
+struct First {
+    obs: Arc<Schema>,
+    action: Arc<Schema>,
+    extras: Option<Arc<Schema>>,
+}
+
+#[pymethods]
+impl TransitionWriter {
+    #[new]
+    #[pyo3(signature = (client, table, *, n_step, discount, num_envs, frame_stack, stack_axis, autoreset, priority_eps,
+        priority, max_in_flight_bytes, timeout))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        client: Py<Client>,
+        table: &str,
+        n_step: usize,
+        discount: f64,
+        num_envs: Option<usize>,
+        frame_stack: Option<usize>,
+        stack_axis: u8,
+        autoreset: &str,
+        priority_eps: f64,
+        priority: &Bound<'_, PyAny>,
+        max_in_flight_bytes: u64,
+        timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        let right_ends = match autoreset {
+            "next_step" => RightEnds::NextAppend,
+            "same_step" | "disabled" => RightEnds::Given,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "autoreset must be \"next_step\", \"same_step\" or \"disabled\", got {other:?}"
+                )));
+            }
+        };
+        let table = Arc::clone(client.get().table(py, table)?);
+        let options = TransitionOptions {
+            num_envs: num_envs.unwrap_or(1),
+            n_step,
+            discount,
+            frame_stack,
+            stack_axis,
+            right_ends,
+            priority_eps,
+            priority: read_priority(priority)?,
+            compression: table.compression(),
+        };
+        quick(py, || options.validate())?;
+        Ok(Self {
+            sending: Sending::new(client, max_in_flight_bytes, timeout)?,
+            table,
+            options,
+            one_env: num_envs.is_none(),
+            readers: Mutex::default(),
+            writer: Mutex::default(),
+        })
+    }
+
+    #[pyo3(signature = (obs, action, reward, terminated, truncated, *, final_obs=None, q_taken=None,
+        bootstrap_value=None, final_value=None, extras=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn append<'py>(
+        &self,
+        py: Python<'py>,
+        obs: &Bound<'py, PyAny>,
+        action: &Bound<'py, PyAny>,
+        reward: &Bound<'py, PyAny>,
+        terminated: &Bound<'py, PyAny>,
+        truncated: &Bound<'py, PyAny>,
+        final_obs: Option<&Bound<'py, PyAny>>,
+        q_taken: Option<&Bound<'py, PyAny>>,
+        bootstrap_value: Option<&Bound<'py, PyAny>>,
+        final_value: Option<&Bound<'py, PyAny>>,
+        extras: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<usize> {
+        let tables = self.sending.tables(py)?;
+        let mut readers = self.readers.try_lock().map_err(|_| busy())?;
+        let Readers { obs: obs_reader, action: action_reader, extras: extras_reader, final_obs: final_reader, first } =
+            &mut *readers;
+        let rows = (!self.one_env).then_some(Some(self.options.num_envs));
+        let obs = obs_reader.read("obs", obs, rows, None)?;
+        let action = action_reader.read("action", action, rows, None)?;
+        let extras = extras.map(|extras| extras_reader.read("", extras, rows, None)).transpose()?;
+        let final_obs = final_obs.map(|nest| final_reader.read("final_obs", nest, rows, None)).transpose()?;
+        let extras_schema = extras.as_ref().map(|extras| Arc::clone(&extras.schema));
+        match first {
+            Some(first) => first.check(py, &obs, &action, extras_schema.as_ref())?,
+            None => {
+                let sink: Arc<dyn Sink> = Arc::clone(tables) as _;
+                let core =
+                    Core::new(&sink, self.options.clone(), &obs.schema, &action.schema, extras_schema.as_deref());
+                *self.writer.lock().map_err(|_| busy())? = Some(quick(py, || core)?);
+                let (obs, action) = (Arc::clone(&obs.schema), Arc::clone(&action.schema));
+                *first = Some(First { obs, action, extras: extras_schema });
+            }
+        }
+        if let (Some(first), Some(last)) = (&first, &final_obs) {
+            check_same(py, "final_obs", &first.obs, &last.schema)?;
+        }
+        let floats = |value: Option<&Bound<'py, PyAny>>, name| value.map(|v| numbers::<f64>(v, name)).transpose();
+        let reward = numbers::<f64>(reward, "reward")?;
+        let (terminated, truncated) = (flags(terminated, "terminated")?, flags(truncated, "truncated")?);
+        let q_taken = floats(q_taken, "q_taken")?;
+        let bootstrap = floats(bootstrap_value, "bootstrap_value")?;
+        let final_value = floats(final_value, "final_value")?;
+        let mut columns = obs.columns();
+        columns.extend(action.columns());
+        columns.extend(extras.iter().flat_map(Intake::columns));
+        let final_columns: Option<Columns<'_>> = final_obs.as_ref().map(Intake::columns);
+        let step = TransitionStep {
+            columns: &columns,
+            rewards: reward.as_slice(),
+            terminated: &terminated,
+            truncated: &truncated,
+            q_taken: q_taken.as_ref().map(Numbers::as_slice),
+            bootstrap: bootstrap.as_ref().map(Numbers::as_slice),
+            final_obs: final_columns.as_deref(),
+            final_value: final_value.as_ref().map(Numbers::as_slice),
+        };
+        let bytes = columns.iter().map(|cells| cells.bytes.len()).sum();
+        let items = locked(py, &self.writer, bytes, |writer| match writer {
+            Some(writer) => writer.append(&step),
+            None => Ok(Inserts::new()),
+        })?;
+        drop(readers);
+        let sent = items.len();
+        self.sending.send(py, &self.table, items, sent * bytes / self.options.num_envs)?;
+        self.sending.make_room(py)?;
+        Ok(sent)
+    }
+
+    /// Ends all episodes as they are.
+    #[pyo3(signature = (*, bootstrap_value=None))]
+    fn end_episodes(&self, py: Python<'_>, bootstrap_value: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
+        self.sending.tables(py)?;
+        let values = bootstrap_value.map(|values| numbers::<f64>(values, "bootstrap_value")).transpose()?;
+        let values = values.as_ref().map(Numbers::as_slice);
+        if let Some(got) = values.map(<[f64]>::len).filter(|got| *got != self.options.num_envs) {
+            let want = self.options.num_envs;
+            return Err(PyValueError::new_err(format!("bootstrap_value has {got} values for {want} environments")));
+        }
+        let items = locked(py, &self.writer, 0, |writer| {
+            Ok(writer.as_mut().map_or_else(Inserts::new, |writer| writer.finish(values)))
+        })?;
+        let sent = items.len();
+        self.sending.send(py, &self.table, items, 0)?;
+        Ok(sent)
+    }
+
+    #[pyo3(signature = (block_until_num_items=0, *, timeout=None))]
+    fn flush(&self, py: Python<'_>, block_until_num_items: usize, timeout: Option<f64>) -> PyResult<()> {
+        self.sending.flush(py, block_until_num_items, timeout)
+    }
+
+    #[getter]
+    fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
+        self.sending.num_in_flight(py)
+    }
+
+    #[getter]
+    fn num_dropped(&self, py: Python<'_>) -> PyResult<u64> {
+        self.sending.tables(py)?;
+        locked(py, &self.writer, 0, |writer| Ok(writer.as_ref().map_or(0, Core::dropped)))
+    }
+}
+
+impl First {
+    fn check(
+        &self,
+        py: Python<'_>,
+        obs: &Intake<'_>,
+        action: &Intake<'_>,
+        extras: Option<&Arc<Schema>>,
+    ) -> PyResult<()> {
+        check_same(py, "obs", &self.obs, &obs.schema)?;
+        check_same(py, "action", &self.action, &action.schema)?;
+        match (&self.extras, extras) {
+            (None, None) => Ok(()),
+            (Some(first), Some(now)) => check_same(py, "", first, now),
+            _ => Err(PyValueError::new_err("extras must be given in every append, or in none")),
+        }
+    }
+}
+
+fn busy() -> PyErr {
+    PyRuntimeError::new_err("two threads use one writer at once; give each its own")
+}

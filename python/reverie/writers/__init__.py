@@ -1,0 +1,5 @@
+"""Writers: from an environment's steps to items in a table. Each takes a native client."""
+
+from reverie.writers.transition import Autoreset, TransitionWriter
+
+__all__ = ["Autoreset", "TransitionWriter"]
