@@ -119,9 +119,10 @@ impl Plan {
     /// Every other case: cell runs one by one; chunks that are not plain come last, each unpacked once.
     fn gather_any<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut Bytes]) -> Result<()> {
         let mut deferred = Vec::new();
-        for (index, (column, out)) in self.columns.iter().zip(out.iter_mut()).enumerate() {
-            for (number, item) in items.iter().enumerate() {
-                let item = item.borrow();
+        // Item by item: columns that share cells, as obs and next_obs do, find them in the cache.
+        for (number, item) in items.iter().enumerate() {
+            let item = item.borrow();
+            for (index, (column, out)) in self.columns.iter().zip(out.iter_mut()).enumerate() {
                 let source = self.source(item, number, column)?;
                 let to = &mut out[column.range(number)];
                 column.zero_tail(source.cells.len(), to);
