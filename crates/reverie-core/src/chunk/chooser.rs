@@ -34,7 +34,8 @@ const SETTLED_FOR: u64 = 128;
 /// What `auto` asks of a coding before it gives up plain reads.
 const WORTH_PACKING: f64 = 1.2;
 
-/// How much smaller zstd must be than lz4, which decodes about three times as fast.
+/// How much smaller zstd must be than lz4. Where little compresses it unpacks at half of lz4's speed (1.2 against
+/// 2.5 GB/s at a ratio of 2 to 3), where much does at several times of it (Pong frames: 13 against 1.6 GB/s).
 const WORTH_ZSTD: f64 = 1.25;
 
 /// How much smaller the delta must be, which costs another pass over the bytes.
