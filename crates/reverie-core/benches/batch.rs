@@ -1,4 +1,5 @@
 //! What it costs to write chunks and to gather batches, beside the same bytes moved by one memcpy.
+#![allow(missing_docs)] // the functions that criterion_group! makes
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};

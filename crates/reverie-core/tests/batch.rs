@@ -155,6 +155,33 @@ fn the_widest_text_of_the_batch_sets_the_width() {
 }
 
 #[test]
+fn a_plan_for_text_is_made_anew_for_every_batch() {
+    let meter = Arc::new(Meter::new());
+    let form = pattern(vec![squeezed("t", DType::Bytes, &[], 0)]);
+    let mut planner = Planner::new(&Options::default());
+    for text in [&b"ab"[..], b"abcdef", b"a"] {
+        let layout = Arc::new(Layout::interleaved(&[(text.len(), text.len())], 1));
+        let mut writer = ChunkWriter::new(layout, Compression::None, &meter);
+        writer.push(0, text);
+        let items = [item(writer.chunk(), &form, 0)];
+        let plan = planner.plan(&items).unwrap();
+        assert_eq!(gather(&plan, &items).unwrap()[0], text);
+    }
+}
+
+#[test]
+fn cells_may_be_taken_in_strides_and_backwards() {
+    for interleaved in [false, true] {
+        let chunk = steps(8, interleaved);
+        for (step, expected) in [(2, [3, 3, 5, 5]), (-3, [3, 3, 0, 0])] {
+            let form = pattern(vec![column("a", DType::UInt8, &[2], 0, Cells::Range { start: 0, step, len: 2 })]);
+            let items = [item(&chunk, &form, 3)];
+            assert_eq!(gather(&plan(&items, &Options::default()).unwrap(), &items).unwrap()[0], expected);
+        }
+    }
+}
+
+#[test]
 fn a_path_selects_all_that_is_below_it() {
     let names = ["act", "obs/0", "obs/1", "obs2"];
     let chunk = steps(2, false);

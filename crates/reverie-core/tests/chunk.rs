@@ -398,5 +398,31 @@ fn damaged_bytes_are_an_error_and_never_a_panic() {
     assert!(passed > 1000 && refused > 100_000, "{passed} passed, {refused} refused: neither side was tried");
     for original in &originals {
         assert!((0..original.len()).all(|end| !survives(&layout, &original[..end], &meter, &mut decoder)));
+        assert!(!survives(&layout, &[&original[..], &[0]].concat(), &meter, &mut decoder), "a byte too many");
     }
+}
+
+#[test]
+fn a_packed_column_that_is_shorter_than_it_says_is_damaged() {
+    for compression in [Compression::Lz4, Compression::Zstd] {
+        let (meter, layout) = (meter(), columnar(&[(60, 1)], 8));
+        let mut writer = ChunkWriter::new(layout.clone(), compression, &meter);
+        writer.push_cells(0, &[9; 7 * 60], 7);
+        let mut bytes = writer.seal(&mut Chooser::new(compression)).packed().unwrap();
+        assert!(survives(&layout, &bytes, &meter, &mut Decoder::default()));
+        assert_eq!(bytes[5], 7, "the number of cells of the first column");
+        bytes[5] = 8;
+        assert!(!survives(&layout, &bytes, &meter, &mut Decoder::default()));
+    }
+}
+
+#[test]
+fn a_column_that_would_grow_is_stored_as_it_is_beside_one_that_shrinks() {
+    let layout = columnar(&[(400, 4), (400, 4)], 16);
+    let mut writer = ChunkWriter::new(layout, Compression::Lz4, &meter());
+    writer.push_cells(0, &noise(6400, 5), 16);
+    writer.push_cells(1, &[1; 6400], 16);
+    let packed = writer.seal(&mut Chooser::new(Compression::Lz4)).packed().unwrap();
+    let (head, entry, method) = (5, 14, 4);
+    assert_eq!((packed[head + method], packed[head + entry + method]), (0, 1));
 }
