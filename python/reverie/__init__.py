@@ -23,6 +23,7 @@ from reverie.server import Server
 from reverie.specs import TensorSpec
 from reverie.tables import Table
 from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo, TableInfo, UpdateResult
+from reverie.writers import TrajectoryColumn, TrajectoryWriter, TransitionWriter
 
 # What the user names, in the order of the flow: where experience is kept, who reaches it, what comes out, what goes
 # wrong.
@@ -46,6 +47,9 @@ __all__ = [
     "Table",
     "TableInfo",
     "TensorSpec",
+    "TrajectoryColumn",
+    "TrajectoryWriter",
+    "TransitionWriter",
     "UnknownKeyError",
     "UnknownTableError",
     "UpdateResult",

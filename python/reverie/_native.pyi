@@ -10,7 +10,17 @@ from reverie.rate_limiters import RateLimiter
 from reverie.tables import Table
 from reverie.types import Batch, UpdateResult
 
-__all__ = ["Client", "Server", "Structure", "TransitionWriter", "describe", "flatten"]
+__all__ = [
+    "Client",
+    "HistoryColumn",
+    "Server",
+    "Structure",
+    "TrajectoryColumn",
+    "TrajectoryWriter",
+    "TransitionWriter",
+    "describe",
+    "flatten",
+]
 
 @final
 class Structure:
@@ -265,3 +275,110 @@ class TransitionWriter:
     @property
     def num_dropped(self) -> int:
         """Steps that could not become items because their right end never came."""
+
+@disjoint_base
+class TrajectoryWriter:
+    """What `reverie.writers.TrajectoryWriter` inherits."""
+
+    def __new__(
+        cls,
+        client: Client,
+        num_keep_alive_refs: int,
+        *,
+        chunk_length: int | None,
+        compression: str,
+        max_in_flight_bytes: int,
+        timeout: float | None,
+    ) -> Self: ...
+    def append(self, data: Any, *, partial_step: bool = False) -> None:
+        """Appends a step, or a part of one.
+
+        Args:
+            data: a nest of arrays and numbers; None where a column holds no value in this step. A field that is new
+                has None in all steps before.
+            partial_step: leaves the step open for more fields.
+
+        Raises:
+            SignatureError: for a dtype or shape other than the column's, or a structure that cannot be merged with
+                the one before; the error names the path.
+            ValueError: for a field that this step has already.
+            DeadlineExceededError: too much was in flight for too long; this step was written all the same.
+            ClosedError, and any other error of items sent before.
+        """
+
+    @property
+    def history(self) -> Any:
+        """Everything that was appended since the history was cleared, as a nest of `HistoryColumn`s.
+
+        Raises:
+            RuntimeError: before the first append.
+        """
+
+    def create_item(self, table: str, priority: float | Literal["max"], trajectory: Any) -> None:
+        """Sends an item over steps that were appended. Does not wait.
+
+        Args:
+            table: where it goes.
+            priority: its priority; "max" takes the largest that the table holds.
+            trajectory: a nest of `TrajectoryColumn`s: slices of `history`. They may differ in length; a single step
+                (`history["obs"][-1]`) has no time axis.
+
+        Raises:
+            TypeError: for leaves that are no TrajectoryColumn.
+            ValueError: for steps that have expired, or columns of another writer.
+            SignatureError: for an item that the table cannot hold.
+            UnknownTableError, ClosedError.
+        """
+
+    @property
+    def episode_steps(self) -> int:
+        """Whole steps since the last `end_episode`."""
+
+    @property
+    def step_is_open(self) -> bool:
+        """True between a partial append and the end of its step."""
+
+    @property
+    def num_in_flight(self) -> int:
+        """Items that are not in their tables yet."""
+
+    def _flush(self, block_until_num_items: int, timeout: float | None) -> None: ...
+    def _end_episode(self, clear_buffers: bool) -> None: ...
+    def _configure(self, path: str, num_keep_alive_refs: int, max_chunk_length: int | None) -> None: ...
+    def _close(self) -> None: ...
+
+@final
+class HistoryColumn:
+    """All steps of one column of a writer; a slice of it is a TrajectoryColumn.
+
+    Indices count from the last clearing of the history, and negative ones from its end. Steps that have expired count
+    and cannot be touched (ValueError).
+    """
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: int | slice | list[int], /) -> TrajectoryColumn: ...
+
+@final
+class TrajectoryColumn:
+    """Some steps of one column of a writer."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: int | slice | list[int], /) -> TrajectoryColumn: ...
+    @property
+    def path(self) -> str:
+        """The column's path."""
+
+    @property
+    def is_squeezed(self) -> bool:
+        """True for one step without a time axis."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, with a time axis unless squeezed."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype; for bytes and str without a width."""
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """The steps as an array. RuntimeError where they have expired."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from reverie import _native
-from reverie.tables import Table
+from reverie.tables import Compression, Table
 from reverie.types import (
     CallStats,
     RateLimiterInfo,
@@ -22,7 +22,7 @@ from reverie.types import (
     Waiting,
     Why,
 )
-from reverie.writers import Autoreset, TransitionWriter
+from reverie.writers import Autoreset, TrajectoryWriter, TransitionWriter
 
 __all__ = ["Client", "Info"]
 
@@ -118,6 +118,30 @@ class Client(_native.Client):
                         continue
                     steps = [cells] if step else _steps(cells, structure.paths)
                     yield [ReplaySample(sampled, structure.unflatten(one) if unpack else one) for one in steps]
+
+    def trajectory_writer(
+        self,
+        num_keep_alive_refs: int,
+        *,
+        validate_items: bool = True,
+        chunk_length: int | None = None,
+        compression: Compression | None = None,
+        max_in_flight_bytes: int = 64 << 20,
+        timeout: float | None = None,
+    ) -> TrajectoryWriter:
+        """A writer of trajectories; see `reverie.writers.TrajectoryWriter`."""
+        if compression is None:
+            asked = {table.compression for table in self._tables}
+            compression = asked.pop() if len(asked) == 1 else "auto"
+        return TrajectoryWriter(
+            self,
+            num_keep_alive_refs,
+            validate_items=validate_items,
+            chunk_length=chunk_length,
+            compression=compression,
+            max_in_flight_bytes=max_in_flight_bytes,
+            timeout=timeout,
+        )
 
     def transition_writer(
         self,

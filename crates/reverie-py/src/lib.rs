@@ -2,6 +2,7 @@
 
 mod array;
 mod client;
+mod column;
 mod enter;
 mod errors;
 mod intake;
@@ -9,6 +10,7 @@ mod nest;
 mod sampler;
 mod sending;
 mod server;
+mod trajectory;
 mod transition;
 
 use pyo3::prelude::*;
@@ -22,6 +24,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(array::describe, module)?)?;
     module.add_class::<server::Server>()?;
     module.add_class::<client::Client>()?;
+    module.add_class::<trajectory::TrajectoryWriter>()?;
+    module.add_class::<column::HistoryColumn>()?;
+    module.add_class::<column::TrajectoryColumn>()?;
     module.add_class::<transition::TransitionWriter>()?;
     Ok(())
 }

@@ -99,7 +99,8 @@ pub fn limiter(options: &Bound<'_, PyAny>) -> PyResult<Limiter> {
     quick(options.py(), || Limiter::new(spi, min_size, min_diff, max_diff))
 }
 
-fn compression(name: &str) -> PyResult<Compression> {
+/// A way to store chunks, by its name.
+pub fn compression(name: &str) -> PyResult<Compression> {
     Ok(match name {
         "none" => Compression::None,
         "lz4" => Compression::Lz4,

@@ -5,7 +5,8 @@ use crate::client::{Client, priority as read_priority};
 use crate::enter::{locked, quick};
 use crate::intake::{Columns, Intake, Reader, check_same};
 use crate::sending::Sending;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use crate::trajectory::busy;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use reverie_core::append::{RightEnds, Sink, TransitionOptions, TransitionStep, TransitionWriter as Core};
 use reverie_core::spec::Schema;
@@ -217,8 +218,4 @@ impl First {
             _ => Err(PyValueError::new_err("extras must be given in every append, or in none")),
         }
     }
-}
-
-fn busy() -> PyErr {
-    PyRuntimeError::new_err("two threads use one writer at once; give each its own")
 }

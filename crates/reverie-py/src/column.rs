@@ -1,0 +1,181 @@
+//! What a writer's history is made of, and what trajectories are made of.
+
+use crate::array::{Fresh, descr, numbers};
+use crate::enter::{copying, locked};
+use crate::trajectory::TrajectoryWriter;
+use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PySlice, PyTuple};
+use reverie_core::append::ItemColumn;
+use reverie_core::batch::{self, Options};
+use reverie_core::item::Cells;
+use reverie_core::spec::Structure;
+use std::sync::Arc;
+
+/// All steps of one column; a slice of it is a TrajectoryColumn.
+#[pyclass(frozen, module = "reverie._native")]
+pub struct HistoryColumn {
+    writer: Py<TrajectoryWriter>,
+    path: String,
+}
+
+#[pymethods]
+impl HistoryColumn {
+    /// Steps since the history was cleared; those that expired count.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.extent(py)?.1)
+    }
+
+    /// `[i]` is one cell without a time axis, `[a:b:c]` and `[[i, j]]` are several.
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<TrajectoryColumn> {
+        let py = key.py();
+        let (column, len, base) = self.extent(py)?;
+        let (start, cells, squeeze) = select(key, len, &self.path)?;
+        let Some(column) = column else {
+            return Err(PyValueError::new_err(format!("column '{}': it holds no value (None) in any step", self.path)));
+        };
+        let item = ItemColumn { column, start: base + start, cells, squeeze };
+        locked(py, &self.writer.get().steps, 0, |steps| {
+            item.cells.iter().try_for_each(|cell| steps.check_cell(column, item.start as i64 + cell))
+        })?;
+        Ok(TrajectoryColumn { writer: self.writer.clone_ref(py), path: self.path.clone(), item })
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("HistoryColumn('{}', {} steps)", self.path, self.extent(py)?.1))
+    }
+}
+
+impl HistoryColumn {
+    /// The history of the column at `path`.
+    pub fn new(writer: Py<TrajectoryWriter>, path: String) -> Self {
+        Self { writer, path }
+    }
+
+    /// The column's number, its length, and the step at which the history begins.
+    fn extent(&self, py: Python<'_>) -> PyResult<(Option<usize>, usize, u64)> {
+        locked(py, &self.writer.get().steps, 0, |steps| {
+            let column = steps.column(&self.path);
+            let ahead = steps.step_is_open() && !column.is_some_and(|column| steps.written_in_open_step(column));
+            Ok((column, (steps.num_steps() - u64::from(ahead)) as usize, steps.base()))
+        })
+    }
+}
+
+/// The cells that an index means in a sequence of `len`: the first, the others relative to it, and whether it is one
+/// cell without an axis.
+fn select(key: &Bound<'_, PyAny>, len: usize, path: &str) -> PyResult<(u64, Cells, bool)> {
+    let at = |index: i64| {
+        let found = if index < 0 { index + len as i64 } else { index };
+        match (0..len as i64).contains(&found) {
+            true => Ok(found),
+            false => Err(PyIndexError::new_err(format!("column '{path}': step {index} of {len} does not exist"))),
+        }
+    };
+    if let Ok(slice) = key.cast::<PySlice>() {
+        let slice = slice.indices(len as isize)?;
+        let cells = Cells::Range { start: 0, step: slice.step as i32, len: slice.slicelength as u32 };
+        return Ok((slice.start.max(0) as u64, cells, false));
+    }
+    if let Ok(index) = key.extract::<i64>() {
+        return Ok((at(index)? as u64, Cells::one(0), true));
+    }
+    if key.is_instance_of::<PyTuple>() {
+        return Err(PyTypeError::new_err(format!("column '{path}' takes an int, a slice or a list of ints")));
+    }
+    let indices = numbers::<i64>(key, path)?;
+    let indices: Vec<i64> = indices.as_slice().iter().map(|index| at(*index)).collect::<PyResult<_>>()?;
+    let first = indices.first().copied().unwrap_or(0);
+    Ok((first as u64, Cells::List(indices.iter().map(|index| (index - first) as i32).collect()), false))
+}
+
+/// Some steps of one column, to make items of.
+#[pyclass(frozen, module = "reverie._native")]
+pub struct TrajectoryColumn {
+    /// Whose history it is of.
+    pub writer: Py<TrajectoryWriter>,
+    path: String,
+    /// The cells.
+    pub item: ItemColumn,
+}
+
+#[pymethods]
+impl TrajectoryColumn {
+    fn __len__(&self) -> usize {
+        self.item.cells.len()
+    }
+
+    /// A part of it, by the rules of the history.
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if self.item.squeeze {
+            return Err(PyTypeError::new_err(format!("column '{}' is one step without a time axis", self.path)));
+        }
+        let (start, chosen, squeeze) = select(key, self.item.cells.len(), &self.path)?;
+        let steps: Vec<i64> = chosen.iter().map(|at| self.item.cells.get((start as i64 + at) as usize)).collect();
+        let first = steps.first().copied().unwrap_or(0);
+        let cells = if squeeze { Cells::one(0) } else { list(&steps, first) };
+        let start = (self.item.start as i64 + first) as u64;
+        let item = ItemColumn { column: self.item.column, start, cells, squeeze };
+        Ok(Self { writer: self.writer.clone_ref(key.py()), path: self.path.clone(), item })
+    }
+
+    /// True for one cell without a time axis.
+    #[getter]
+    fn is_squeezed(&self) -> bool {
+        self.item.squeeze
+    }
+
+    /// The column's path.
+    #[getter]
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The shape, with a time axis unless squeezed.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let mut shape =
+            locked(py, &self.writer.get().steps, 0, |steps| Ok(steps.spec(self.item.column).shape.clone()))?;
+        if !self.item.squeeze {
+            shape.insert(0, self.item.cells.len());
+        }
+        PyTuple::new(py, shape)
+    }
+
+    /// The dtype; for bytes and str without a width.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let dtype = locked(py, &self.writer.get().steps, 0, |steps| Ok(steps.spec(self.item.column).dtype))?;
+        descr(py, dtype, 0)
+    }
+
+    /// The cells as an array. RuntimeError where they have expired.
+    fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let leaf = Arc::new(Structure::Leaf);
+        let steps = &self.writer.get().steps;
+        let item = locked(py, steps, 0, |steps| steps.item(&leaf, std::slice::from_ref(&self.item)))
+            .map_err(|error| PyRuntimeError::new_err(error.value(py).to_string()))?;
+        let items = [item];
+        let plan = crate::enter::quick(py, || batch::plan(&items, &Options::default()))?;
+        let output = &plan.outputs[0];
+        // A batch of one: the same bytes without the leading axis.
+        let mut fresh = Fresh::new(py, output.dtype, output.itemsize, &output.shape[1..])?;
+        let mut out = [fresh.bytes()];
+        copying(py, output.bytes(), || plan.gather(&items, &mut out))?;
+        Ok(fresh.done())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("TrajectoryColumn('{}', shape={}, dtype={})", self.path, self.shape(py)?, self.dtype(py)?))
+    }
+}
+
+/// Steps relative to the first, as a range where they are one.
+fn list(steps: &[i64], first: i64) -> Cells {
+    let step = steps.get(1).map_or(1, |second| second - first);
+    let is_range = step != 0 && steps.windows(2).all(|pair| pair[1] - pair[0] == step);
+    match is_range {
+        true => Cells::Range { start: 0, step: step as i32, len: steps.len() as u32 },
+        false => Cells::List(steps.iter().map(|step| (step - first) as i32).collect()),
+    }
+}

@@ -1,0 +1,317 @@
+//! Trajectories: steps appended in parts if wished, and items over any kept cells.
+
+use crate::array::{Leaf, read};
+use crate::client::{Client, priority};
+use crate::column::{HistoryColumn, TrajectoryColumn};
+use crate::enter::{locked, quick};
+use crate::errors::{exception, signature};
+use crate::intake::Columns;
+use crate::nest::{Builder, Flattener};
+use crate::sending::Sending;
+use crate::server::compression;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use reverie_core::append::{Cells, ItemColumn, Sink, StepWriter, WriterOptions};
+use reverie_core::spec::{ColumnSpec, Key, Schema, Structure};
+use reverie_core::table::Inserts;
+use smallvec::SmallVec;
+use std::sync::{Arc, Mutex};
+
+/// The engine's side of `reverie.writers.TrajectoryWriter`, which documents it.
+#[pyclass(frozen, subclass, module = "reverie._native", name = "TrajectoryWriter")]
+pub struct TrajectoryWriter {
+    sending: Sending,
+    options: WriterOptions,
+    /// The chunks and the history.
+    pub steps: Mutex<StepWriter>,
+    /// Used under the GIL alone; a second thread is refused.
+    forms: Mutex<Forms>,
+}
+
+/// What the writer has seen of the user's nests.
+#[derive(Default)]
+struct Forms {
+    appended: Flattener,
+    trajectories: Flattener,
+    resolved: Vec<Resolved>,
+    /// All structures that were appended, merged; and the history in this structure, once somebody asked.
+    merged: Option<Structure>,
+    history: Option<Py<PyAny>>,
+    closed: bool,
+}
+
+/// A form of step and its columns in the writer.
+struct Resolved {
+    structure: Arc<Structure>,
+    /// For every leaf, whether it holds a value.
+    present: SmallVec<[bool; 8]>,
+    specs: Vec<ColumnSpec>,
+    columns: Vec<usize>,
+}
+
+/// Forms of steps that a writer remembers; partial appends take turns between a few.
+const REMEMBERED: usize = 8;
+
+#[pymethods]
+impl TrajectoryWriter {
+    #[new]
+    #[pyo3(signature = (client, num_keep_alive_refs, *, chunk_length, compression, max_in_flight_bytes, timeout))]
+    fn new(
+        py: Python<'_>,
+        client: Py<Client>,
+        num_keep_alive_refs: usize,
+        chunk_length: Option<usize>,
+        compression: &str,
+        max_in_flight_bytes: u64,
+        timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        let compression = self::compression(compression)?;
+        let options = WriterOptions { keep_alive: num_keep_alive_refs, chunk_length, compression };
+        let sink: Arc<dyn Sink> = Arc::clone(client.get().tables(py)?) as _;
+        let steps = Mutex::new(quick(py, || StepWriter::new(sink, options))?);
+        let sending = Sending::new(client, max_in_flight_bytes, timeout)?;
+        Ok(Self { sending, options, steps, forms: Mutex::default() })
+    }
+
+    #[pyo3(signature = (data, *, partial_step=false))]
+    fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial_step: bool) -> PyResult<()> {
+        self.sending.tables(py)?;
+        let mut forms = self.open(py)?;
+        let Forms { appended, resolved, merged, history, .. } = &mut *forms;
+        let (leaves, nest) = appended.flatten(data)?;
+        let present: SmallVec<[bool; 8]> = leaves.iter().map(|leaf| !leaf.is_none()).collect();
+        let known = resolved.iter().position(|known| {
+            (Arc::ptr_eq(&known.structure, &nest.structure) || known.structure == nest.structure)
+                && known.present == present
+        });
+        let mut cells: SmallVec<[Leaf<'_>; 8]> = SmallVec::with_capacity(leaves.len());
+        for (index, leaf) in leaves.iter().enumerate().filter(|(index, _)| present[*index]) {
+            let want = known.map(|at| resolved[at].specs[cells.len()].dtype);
+            cells.push(read(leaf, want, &|| nest.path(index))?);
+        }
+        let fits = |known: &Resolved| {
+            let mut pairs = known.specs.iter().zip(&cells);
+            pairs.all(|(spec, leaf)| spec.dtype == leaf.dtype && spec.shape[..] == leaf.shape[..])
+        };
+        match known {
+            Some(at) if fits(&resolved[at]) => resolved[..=at].rotate_right(1),
+            _ => {
+                let made = self.resolve(py, &nest.structure, present, &cells)?;
+                let all = merge(&made.structure, merged.as_ref(), &mut String::new(), &|path| self.has(path))
+                    .map_err(|path| signature(py, &path, "another structure", "the structure of the steps before"))?;
+                if merged.as_ref() != Some(&all) {
+                    (*merged, *history) = (Some(all), None);
+                }
+                resolved.truncate(REMEMBERED - 1);
+                resolved.insert(0, made);
+            }
+        }
+        let columns = &resolved[0].columns[..];
+        let cells: Columns<'_> =
+            cells.iter().map(|leaf| Cells { itemsize: leaf.itemsize, bytes: leaf.bytes() }).collect();
+        let bytes = cells.iter().map(|cells| cells.bytes.len()).sum();
+        locked(py, &self.steps, bytes, |steps| steps.append(columns, &cells, partial_step))?;
+        drop(forms);
+        self.sending.make_room(py)
+    }
+
+    /// The history, in the merged structure of all steps.
+    #[getter]
+    fn history(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let mut forms = this.forms.try_lock().map_err(|_| busy())?;
+        let Some(merged) = &forms.merged else {
+            return Err(PyRuntimeError::new_err("there is no history before the first append"));
+        };
+        if forms.history.is_none() {
+            let columns = merged.paths().into_iter().map(|path| HistoryColumn::new(slf.clone().unbind(), path));
+            let columns: Vec<Bound<'_, PyAny>> =
+                columns.map(|column| Ok(Bound::new(py, column)?.into_any())).collect::<PyResult<_>>()?;
+            let nest = Builder::new(py, merged)?.build(py, &mut columns.into_iter())?;
+            forms.history = Some(nest.unbind());
+        }
+        Ok(forms.history.as_ref().map_or_else(|| py.None(), |history| history.clone_ref(py)))
+    }
+
+    #[pyo3(signature = (table, priority, trajectory))]
+    fn create_item(
+        &self,
+        py: Python<'_>,
+        table: &str,
+        priority: &Bound<'_, PyAny>,
+        trajectory: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let tables = self.sending.tables(py)?;
+        let table = quick(py, || tables.get(table))?;
+        let priority = self::priority(priority)?;
+        let mut forms = self.open(py)?;
+        let (leaves, nest) = forms.trajectories.flatten(trajectory)?;
+        let mut columns: SmallVec<[ItemColumn; 8]> = SmallVec::with_capacity(leaves.len());
+        for (index, leaf) in leaves.iter().enumerate() {
+            let Ok(column) = leaf.cast::<TrajectoryColumn>() else {
+                return Err(PyTypeError::new_err(format!(
+                    "column '{}' of the trajectory must be a TrajectoryColumn, a slice of writer.history; got a {}",
+                    nest.path(index),
+                    leaf.get_type().name()?
+                )));
+            };
+            let column = column.get();
+            if !std::ptr::eq(column.writer.get(), self) {
+                return Err(PyValueError::new_err(format!("column '{}' is of another writer", nest.path(index))));
+            }
+            columns.push(column.item.clone());
+        }
+        let structure = &nest.structure;
+        let (item, bytes) = locked(py, &self.steps, 0, |steps| {
+            let item = steps.item(structure, &columns)?;
+            let bytes = columns.iter().map(|c| c.cells.len() * steps.spec(c.column).cell_bytes().unwrap_or(64)).sum();
+            Ok((item, bytes))
+        })?;
+        self.sending.send(py, table, Inserts::from_iter([(item, priority)]), bytes)
+    }
+
+    #[pyo3(signature = (block_until_num_items, timeout))]
+    fn _flush(&self, py: Python<'_>, block_until_num_items: usize, timeout: Option<f64>) -> PyResult<()> {
+        self.sending.flush(py, block_until_num_items, timeout)
+    }
+
+    fn _end_episode(&self, py: Python<'_>, clear_buffers: bool) -> PyResult<()> {
+        drop(self.open(py)?);
+        locked(py, &self.steps, 0, |steps| {
+            steps.end_episode(clear_buffers);
+            Ok(())
+        })
+    }
+
+    fn _configure(
+        &self,
+        py: Python<'_>,
+        path: &str,
+        num_keep_alive_refs: usize,
+        max_chunk_length: Option<usize>,
+    ) -> PyResult<()> {
+        let options = WriterOptions { keep_alive: num_keep_alive_refs, chunk_length: max_chunk_length, ..self.options };
+        locked(py, &self.steps, 0, |steps| steps.configure(path, options))
+    }
+
+    fn _close(&self, py: Python<'_>) -> PyResult<()> {
+        self.forms.try_lock().map_err(|_| busy())?.closed = true;
+        locked(py, &self.steps, 0, |steps| {
+            steps.end_episode(true);
+            Ok(())
+        })
+    }
+
+    /// Whole steps of this episode.
+    #[getter]
+    fn episode_steps(&self, py: Python<'_>) -> PyResult<u64> {
+        locked(py, &self.steps, 0, |steps| Ok(steps.episode_steps()))
+    }
+
+    /// True between a partial append and the end of its step.
+    #[getter]
+    fn step_is_open(&self, py: Python<'_>) -> PyResult<bool> {
+        locked(py, &self.steps, 0, |steps| Ok(steps.step_is_open()))
+    }
+
+    /// Items that are not in their tables yet.
+    #[getter]
+    fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
+        self.sending.num_in_flight(py)
+    }
+}
+
+impl TrajectoryWriter {
+    fn open(&self, py: Python<'_>) -> PyResult<std::sync::MutexGuard<'_, Forms>> {
+        let forms = self.forms.try_lock().map_err(|_| busy())?;
+        if forms.closed {
+            return Err(exception(py, "ClosedError", "this writer is closed", |with| with.set_item("name", "writer")));
+        }
+        Ok(forms)
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.steps.lock().is_ok_and(|steps| steps.column(path).is_some())
+    }
+
+    fn resolve(
+        &self,
+        py: Python<'_>,
+        structure: &Arc<Structure>,
+        present: SmallVec<[bool; 8]>,
+        cells: &[Leaf<'_>],
+    ) -> PyResult<Resolved> {
+        let paths = structure.paths().into_iter().zip(&present).filter_map(|(path, present)| present.then_some(path));
+        let columns: Vec<ColumnSpec> = paths
+            .zip(cells)
+            .map(|(path, leaf)| ColumnSpec { path, dtype: leaf.dtype, shape: leaf.shape.to_vec() })
+            .collect();
+        let schema = Schema { columns, structure: (**structure).clone() };
+        let columns = locked(py, &self.steps, 0, |steps| steps.resolve(&schema))?;
+        Ok(Resolved { structure: Arc::clone(structure), present, specs: schema.columns, columns })
+    }
+}
+
+/// The structure that holds both; `Err` names the path where they differ. A leaf that never held a value gives way.
+fn merge(
+    new: &Structure,
+    old: Option<&Structure>,
+    path: &mut String,
+    holds: &dyn Fn(&str) -> bool,
+) -> Result<Structure, String> {
+    let Some(old) = old else { return Ok(new.clone()) };
+    let mut child = |name: &str, new: Option<&Structure>, old: Option<&Structure>| {
+        let length = path.len();
+        if length > 0 {
+            path.push('/');
+        }
+        path.push_str(name);
+        let merged = match (new, old) {
+            (Some(new), old) => merge(new, old, path, holds),
+            (None, old) => Ok(old.cloned().unwrap_or(Structure::Leaf)),
+        };
+        path.truncate(length);
+        merged
+    };
+    match (new, old) {
+        (Structure::Leaf, Structure::Leaf) => Ok(Structure::Leaf),
+        (Structure::Dict(new), Structure::Dict(old)) => {
+            let find = |entries: &[(Key, Structure)], key: &Key| entries.iter().position(|(other, _)| other == key);
+            let mut keys: Vec<&Key> = new.iter().chain(old).map(|(key, _)| key).collect();
+            keys.sort();
+            keys.dedup();
+            let entries = keys.into_iter().map(|key| {
+                let (new, old) = (find(new, key).map(|at| &new[at].1), find(old, key).map(|at| &old[at].1));
+                Ok((key.clone(), child(&key.to_string(), new, old)?))
+            });
+            entries.collect::<Result<_, _>>().map(Structure::Dict)
+        }
+        (Structure::List(now), Structure::List(old)) | (Structure::Tuple(now), Structure::Tuple(old)) => {
+            let children = (0..now.len().max(old.len())).map(|at| child(&at.to_string(), now.get(at), old.get(at)));
+            let children = children.collect::<Result<Vec<_>, _>>()?;
+            Ok(match new {
+                Structure::List(_) => Structure::List(children),
+                _ => Structure::Tuple(children),
+            })
+        }
+        (
+            Structure::Record { dataclass, module, name, fields },
+            Structure::Record { module: old_module, name: old_name, fields: old_fields, .. },
+        ) if (module, name, fields.len()) == (old_module, old_name, old_fields.len()) => {
+            let merged = fields
+                .iter()
+                .zip(old_fields)
+                .map(|((field, new), (_, old))| Ok((field.clone(), child(field, Some(new), Some(old))?)));
+            let fields = merged.collect::<Result<_, String>>()?;
+            Ok(Structure::Record { dataclass: *dataclass, module: module.clone(), name: name.clone(), fields })
+        }
+        (Structure::Leaf, old) if !holds(path) => Ok(old.clone()),
+        (new, Structure::Leaf) if !holds(path) => Ok(new.clone()),
+        _ => Err(path.clone()),
+    }
+}
+
+/// Two threads in one writer.
+pub fn busy() -> PyErr {
+    PyRuntimeError::new_err("two threads use one writer at once; give each its own")
+}

@@ -1,0 +1,130 @@
+"""The writer of trajectories: items over any steps that were appended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, final
+
+from reverie import _native
+from reverie._native import TrajectoryColumn
+from reverie.errors import ReplayError
+
+__all__ = ["TrajectoryColumn", "TrajectoryWriter"]
+
+
+@final
+class TrajectoryWriter(_native.TrajectoryWriter):
+    """Appends steps once, and makes items of slices of its history; `client.trajectory_writer(...)` makes it.
+
+    One thread at a time may use it. Leaving the `with` block waits until all items are in their tables, unless an
+    error of the replay itself passes through.
+
+    Args:
+        num_keep_alive_refs: how many of the latest steps of a column items may refer to.
+        validate_items: for ported code. The table checks every item when it is created, whatever this says: in this
+            process there is nobody else to do it.
+        chunk_length: steps that are stored together; None chooses by their size.
+        compression: how the steps are stored; None takes what the server's tables ask for where they agree, and "auto"
+            where not.
+        max_in_flight_bytes: `append` waits while more bytes of items are not in their tables yet.
+        timeout: seconds that `append` and `flush` may wait; None takes the client's.
+
+    Raises:
+        ValueError: for `num_keep_alive_refs` or `chunk_length` below 1.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        client: _native.Client,
+        num_keep_alive_refs: int,
+        *,
+        validate_items: bool = True,
+        chunk_length: int | None = None,
+        compression: str = "auto",
+        max_in_flight_bytes: int = 64 << 20,
+        timeout: float | None = None,
+    ) -> TrajectoryWriter:
+        """Takes a live client; `client.trajectory_writer(...)` calls this."""
+        if num_keep_alive_refs < 1:
+            raise ValueError(f"num_keep_alive_refs must be at least 1, got {num_keep_alive_refs}")
+        del validate_items
+        return super().__new__(
+            cls,
+            client,
+            num_keep_alive_refs,
+            chunk_length=chunk_length,
+            compression=compression,
+            max_in_flight_bytes=max_in_flight_bytes,
+            timeout=timeout,
+        )
+
+    def flush(
+        self, block_until_num_items: int = 0, timeout_ms: int | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Waits until at most so many items are not in their tables yet.
+
+        Args:
+            block_until_num_items: how many may be left.
+            timeout_ms: milliseconds to wait; None takes `timeout`.
+            timeout: seconds to wait.
+
+        Raises:
+            DeadlineExceededError: the insertion goes on in the background.
+        """
+        if block_until_num_items < 0:
+            raise ValueError(f"block_until_num_items must be at least 0, got {block_until_num_items}")
+        self._flush(block_until_num_items, timeout if timeout_ms is None else timeout_ms / 1e3)
+
+    def end_episode(
+        self, clear_buffers: bool = True, timeout_ms: int | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Ends the step and the episode, then waits until all items are in their tables.
+
+        Args:
+            clear_buffers: True begins a new history; with False items may still refer to the steps before.
+            timeout_ms: as for `flush`.
+            timeout: as for `flush`.
+
+        Raises:
+            DeadlineExceededError: the episode has ended, and the insertion goes on in the background.
+        """
+        self._end_episode(clear_buffers)
+        self.flush(0, timeout_ms, timeout=timeout)
+
+    def configure(
+        self, path: str | Sequence[str | int], *, num_keep_alive_refs: int, max_chunk_length: int | None = None
+    ) -> None:
+        """Sets how one column is kept, before its first append.
+
+        Args:
+            path: the column: `"obs/pixels"` or `("obs", "pixels")`.
+            num_keep_alive_refs: as for the writer.
+            max_chunk_length: steps that are stored together; None chooses by their size.
+
+        Raises:
+            ValueError: for numbers below 1, or a column that was appended already.
+        """
+        path = path if isinstance(path, str) else "/".join(str(part) for part in path)
+        self._configure(path, num_keep_alive_refs, max_chunk_length)
+
+    def close(self) -> None:
+        """Ends the writer; what was sent goes on into its tables. Idempotent."""
+        self._close()
+
+    def __enter__(self) -> TrajectoryWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None or not issubclass(kind, ReplayError):
+                self.flush()
+        finally:
+            self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")
