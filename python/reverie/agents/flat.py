@@ -60,6 +60,6 @@ class FlatNetwork(Generic[Net]):
         """Scale the gradient down to the norm `max_norm` where it is above it; returns the norm before."""
         grad = self.flat.grad
         assert grad is not None
-        norm = torch.linalg.vector_norm(grad)
+        norm: Tensor = torch.linalg.vector_norm(grad)
         grad.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))
         return norm

@@ -54,9 +54,17 @@ class ApexDqnConfig:
     priority_eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        at_least_one = ("num_actors", "envs_per_actor", "n_step", "batch_size", "learning_starts", "capacity")
-        at_least_one += ("target_period", "weights_period", "single_env_decay_steps")
-        for name in at_least_one:
+        for name in (
+            "num_actors",
+            "envs_per_actor",
+            "n_step",
+            "batch_size",
+            "learning_starts",
+            "capacity",
+            "target_period",
+            "weights_period",
+            "single_env_decay_steps",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
         for name in ("samples_per_insert", "learning_rate", "adam_epsilon", "huber_delta", "max_grad_norm"):

@@ -81,7 +81,7 @@ class Learner:
         loss.backward()  # type: ignore[no-untyped-call]
         self._online.clip_grad_norm_(config.max_grad_norm)
         self._optimizer.step()
-        return priorities.double().numpy()  # type: ignore[no-any-return]
+        return priorities.double().numpy()
 
     def latest(self, newer_than: int) -> Weights | None:
         """A copy of the online weights, or None when `newer_than` is this version."""
