@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from importlib.metadata import version
 
-import reverie
 from reverie.agents import apex_dqn
 from reverie.runners import Evaluated, Event, train
 
@@ -34,7 +34,7 @@ def main() -> None:
         json.dumps(
             {
                 "seed": options.seed,
-                "version": reverie.__version__,
+                "version": version("reverie"),
                 "target": run.target_return,
                 "env_steps": result.env_steps,
                 "seconds": result.seconds,
