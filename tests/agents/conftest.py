@@ -132,7 +132,6 @@ class FakeWriter:
         self.open: list[list[tuple]] = [[] for _ in range(num_envs)]
         self.ended: list[tuple[bool, bool] | None] = [None] * num_envs
         self.log: list[dict[str, Any]] = []
-        self.closed = False
 
     def append(
         self,
@@ -171,8 +170,8 @@ class FakeWriter:
         item = {"obs": obs, "action": action, "reward": np.float32(ret), "discount": np.float32(discount)}
         self.replay.insert({**item, "next_obs": end, **extra}, abs(ret + discount * value - q) + self.eps)
 
-    def close(self) -> None:
-        self.closed = True
+    def close(self, timeout: float | None = None) -> None:
+        assert timeout == 0
 
 
 class CountingEnv(gymnasium.Env):

@@ -5,6 +5,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import reverie
 from reverie.agents import apex_dqn
 from reverie.agents.apex_dqn.config import epsilon_alone, epsilon_ladder
 from reverie.agents.apex_dqn.networks import GreedyPolicy, make_network
@@ -43,7 +44,7 @@ def setting(make_fake_replay):
 
 
 def test_the_rungs_of_all_actors_together_are_the_ladder(setting):
-    rungs = [setting(index=i, num_actors=4, envs_per_actor=3)[0].epsilons for i in range(4)]
+    rungs = [setting(index=i, num_actors=4, envs_per_actor=3, epsilon_base=0.4)[0].epsilons for i in range(4)]
     assert np.concatenate(rungs) == pytest.approx(epsilon_ladder(12, 0.4, 7.0))
     assert len(set(np.concatenate(rungs))) == 12
 
@@ -138,3 +139,17 @@ def test_one_seed_gives_one_run_and_another_gives_another(setting):
 
     assert (actions(3) == actions(3)).all()
     assert (actions(3) != actions(4)).any()
+
+
+def test_a_closing_actor_does_not_wait_for_a_table_that_takes_nothing_more(setting):
+    config = apex_dqn.load_preset("CartPole-v1").config
+    limiter = reverie.rate_limiters.SampleToInsertRatio(1.0, 4, error_buffer=2.0)
+    (table,) = apex_dqn.make_tables(describe("CartPole-v1"), config, seed=0)
+    with reverie.Server([table.replace(rate_limiter=limiter)], listen=False) as server:
+        actor = apex_dqn.make_actor(
+            describe("CartPole-v1"), config, server.client(), Shelf(), index=0, seed=0, watch=Stopwatch()
+        )
+        for _ in range(10):
+            actor.act()
+        actor.close()
+        assert server.client().info().tables["replay"].num_inserts < 10

