@@ -77,7 +77,22 @@ fn transitions(criterion: &mut Criterion) {
                 items.push(Item { body, pattern: form.clone(), anchor: row, episode: 0 });
             }
         }
-        run(&mut group, BenchmarkId::from_parameter(name), &batches(&items, 256, if n > 100_000 { 512 } else { 64 }));
+        let count = if n > 100_000 { 512 } else { 64 };
+        run(&mut group, BenchmarkId::from_parameter(name), &batches(&items, 256, count));
+        // As an n-step writer makes them: one in 16 reaches over a chunk's end, or has the pattern of an episode's end.
+        let other = Arc::new((*form).clone());
+        for (index, item) in items.iter_mut().enumerate() {
+            let Body::Chunk(chunk) = &item.body else { continue };
+            match index % 32 {
+                0 => {
+                    let part = Part { chunks: [chunk.clone()].into(), starts: [0, 64].into() };
+                    item.body = Body::Span(Arc::new(vec![part]));
+                }
+                16 => item.pattern = other.clone(),
+                _ => {}
+            }
+        }
+        run(&mut group, BenchmarkId::new(name, "mixed"), &batches(&items, 256, count));
     }
 }
 

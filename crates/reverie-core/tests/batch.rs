@@ -524,11 +524,12 @@ proptest! {
     }
 
     #[test]
-    fn random_rows_of_one_pattern_are_gathered_as_they_were_written(
+    fn rows_of_several_kinds_are_gathered_as_they_were_written(
         widths in prop::collection::vec(0..70_usize, 1..6),
         n in 1..4_i32,
         interleaved: bool,
-        anchors in prop::collection::vec((0..3_usize, 0..5_u32), 1..40),
+        picks in prop::collection::vec((0..3_usize, 0..5_u32, 0..6_usize, prop::bool::weighted(0.2)), 1..40),
+        ragged in prop::sample::select(vec![Ragged::Refuse, Ragged::Pad, Ragged::Values]),
     ) {
         let cells = widths.iter().map(|width| (*width, 1)).collect::<Vec<_>>();
         let meter = Arc::new(Meter::new());
@@ -545,15 +546,28 @@ proptest! {
             }
             writer.chunk().clone()
         }).collect::<Vec<_>>();
-        let columns = widths.iter().enumerate().map(|(at, width)| {
-            column(&format!("c{at}"), DType::UInt8, &[*width], at as u32, Cells::range(0, n))
-        });
-        let form = pattern(columns.collect());
-        let items = anchors.iter().map(|(chunk, anchor)| item(&chunks[*chunk], &form, *anchor)).collect::<Vec<_>>();
-        let arrays = gather(&plan(&items, &Options::default()).unwrap(), &items).unwrap();
+        // Six patterns: the first column starts at the anchor or a step later, written as a range or as a list.
+        let forms = (0..6).map(|form: i32| {
+            let columns = widths.iter().enumerate().map(|(at, width)| {
+                let start = if at == 0 { form % 2 } else { 0 };
+                let cells = match form {
+                    4.. => Cells::List((start..start + n).collect()),
+                    _ => Cells::range(start, start + n),
+                };
+                column(&format!("c{at}"), DType::UInt8, &[*width], at as u32, cells)
+            });
+            pattern(columns.collect())
+        }).collect::<Vec<_>>();
+        let items = picks.iter().map(|(chunk, anchor, form, span)| {
+            let single = item(&chunks[*chunk], &forms[*form], *anchor);
+            let part = Part { chunks: [chunks[*chunk].clone()].into(), starts: [0, 8].into() };
+            if *span { Item { body: Body::Span(Arc::new(vec![part])), ..single } } else { single }
+        }).collect::<Vec<_>>();
+        let arrays = gather(&plan(&items, &Options { ragged, columns: None }).unwrap(), &items).unwrap();
         for (column, width) in widths.iter().enumerate() {
-            let expected = anchors.iter().flat_map(|(chunk, anchor)| (0..n as usize).flat_map(move |step| {
-                (0..*width).map(move |at| byte(*chunk, column, *anchor as usize + step, at))
+            let expected = picks.iter().flat_map(|(chunk, anchor, form, _)| (0..n as usize).flat_map(move |step| {
+                let start = *anchor as usize + if column == 0 { form % 2 } else { 0 };
+                (0..*width).map(move |at| byte(*chunk, column, start + step, at))
             }));
             prop_assert_eq!(&arrays[column], &expected.collect::<Vec<_>>());
         }

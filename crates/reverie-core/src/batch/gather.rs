@@ -3,9 +3,9 @@
 use super::Role;
 use super::plan::{Column, Kind, Plan, missing};
 use crate::chunk::slab::{Rows, fill};
-use crate::chunk::{Cells as View, Chunk, Decoder};
+use crate::chunk::{Cells as View, Chunk, Decoder, Layout};
 use crate::error::{Error, Result};
-use crate::item::{Body, Cells, Item, Pattern, PatternColumn};
+use crate::item::{Body, Cells, Item, Part, Pattern, PatternColumn};
 use crate::prefetch::prefetch;
 use std::borrow::Borrow;
 use std::mem::MaybeUninit;
@@ -31,6 +31,21 @@ struct Run {
     at: usize,
 }
 
+/// Kinds of items (pattern and layout) that are gathered together, each in a pass of its own; the items at the ends
+/// of episodes often have patterns of their own. The rest goes one by one.
+const KINDS_ALIKE: usize = 4;
+
+/// Items that are tried for whether others can be gathered like them.
+const LEADERS_TRIED: usize = 8;
+
+/// `n` cells of a chunk's column, the first `start` from the item's anchor.
+#[derive(Clone, Copy)]
+struct LeadingRun {
+    column: usize,
+    start: i64,
+    n: usize,
+}
+
 impl Plan {
     /// Fills every byte of every output. `items` are those that the plan was made of, `out` has one slice per output,
     /// each [`Output::bytes`](super::Output::bytes) long. Takes no lock while it copies or unpacks.
@@ -41,9 +56,19 @@ impl Plan {
     pub fn gather<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut Bytes]) -> Result<()> {
         self.check_sizes(items.len(), out)?;
         let (columns, lengths) = out.split_at_mut(self.num_columns);
-        if !self.gather_rows(items, columns) {
-            self.gather_any(items, columns)?;
+        for item in items {
+            match &item.borrow().body {
+                Body::Chunk(chunk) => prefetch::<Chunk>(chunk),
+                Body::Span(parts) => prefetch::<Vec<Part>>(parts),
+            }
         }
+        let mut left = (0..items.len()).collect::<Vec<_>>();
+        for _ in 0..KINDS_ALIKE {
+            if !self.gather_alike(items, &mut left, columns) {
+                break;
+            }
+        }
+        self.gather_any(items, &left, columns)?;
         for (index, out) in lengths.iter_mut().enumerate() {
             self.write_lengths(index, items, out);
         }
@@ -66,62 +91,60 @@ impl Plan {
     }
 
     /// The common case: items of one pattern in plain chunks that are laid out alike, one run of cells per column.
-    /// False where this is another case; some outputs may be filled by then.
-    fn gather_rows<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut Bytes]) -> bool {
-        let Some(pattern) = &self.pattern else { return false };
-        let Some(runs) = self.single_runs(pattern) else { return false };
-        for item in items {
-            let item: &Item = item.borrow();
-            let Some(chunk) = item.single_chunk().filter(|_| Arc::ptr_eq(&item.pattern, pattern)) else { return false };
-            prefetch::<Chunk>(chunk);
-        }
-        let Some(rows) = self.rows(items, &runs) else { return false };
-        runs.iter().zip(out).all(|((column, start, n), out)| rows.gather(*column, *start, *n, out))
+    /// Takes off `left` the items that it gathers; false where there are none.
+    fn gather_alike<T: Borrow<Item>>(&self, items: &[T], left: &mut Vec<usize>, out: &mut [&mut Bytes]) -> bool {
+        let candidates = left.iter().map(|number| items[*number].borrow()).filter_map(|item| {
+            let chunk = item.single_chunk()?;
+            chunk.plain().map(|_| (&item.pattern, chunk.layout()))
+        });
+        let leader = candidates.take(LEADERS_TRIED).find_map(|(pattern, layout)| {
+            let runs = self.leading_runs(pattern, layout)?;
+            Some((pattern, layout, runs))
+        });
+        let Some((pattern, layout, runs)) = leader else { return false };
+        let first = runs.iter().map(|run| run.start).min().unwrap_or(0);
+        let end = runs.iter().map(|run| run.start + run.n as i64).max().unwrap_or(0);
+        let ahead = lines(layout, &runs);
+        let (mut rows, before) = (Rows::new(layout, first..end, left.len()), left.len());
+        left.retain(|number| {
+            let item: &Item = items[*number].borrow();
+            let slab =
+                item.single_chunk().filter(|_| Arc::ptr_eq(&item.pattern, pattern)).and_then(|chunk| chunk.plain());
+            let alike = slab.is_some_and(|slab| rows.push(slab, item.anchor, *number as u32));
+            if alike {
+                ahead.iter().for_each(|(column, relative)| rows.prefetch_last(*column, *relative));
+            }
+            !alike
+        });
+        runs.iter().zip(out).for_each(|(run, out)| rows.gather(run.column, run.start, run.n, out));
+        left.len() < before
     }
 
-    /// For each column (chunk's column, first cell, cells) where all are plain runs of leading cells.
-    fn single_runs(&self, pattern: &Pattern) -> Option<Vec<(usize, i64, usize)>> {
+    /// For each column its run in the chunk, where all columns are runs that fill the place of their item.
+    fn leading_runs(&self, pattern: &Arc<Pattern>, layout: &Layout) -> Option<Vec<LeadingRun>> {
+        let only = self.pattern.as_ref().is_some_and(|only| Arc::ptr_eq(only, pattern));
         let run = |column: &Column| {
-            let source = &pattern.columns[column.source];
+            let source = pattern.columns.get(column.source)?;
             let Cells::Range { start, step, len } = &source.cells else { return None };
-            let plain = matches!(column.kind, Kind::Squeezed | Kind::Dense | Kind::Values)
-                && column.outer == 1
-                && (*step == 1 || *len == 1)
-                && source.part == 0;
-            plain.then_some((source.column as usize, i64::from(*start), *len as usize))
+            let (at, n) = (source.column as usize, *len as usize);
+            let fills = match column.kind {
+                Kind::Squeezed | Kind::Dense => n == column.steps,
+                Kind::Values => only,
+                Kind::Padded => false,
+            };
+            let plain = column.outer == 1 && (*step == 1 || n == 1) && source.part == 0;
+            let fits = at < layout.num_columns() && layout.width(at) == column.cell_bytes();
+            (fills && plain && fits).then_some(LeadingRun { column: at, start: i64::from(*start), n })
         };
         self.columns.iter().map(run).collect()
     }
 
-    /// The rows of all items, their first lines on the way to the cache; `None` where a chunk is not plain or is laid
-    /// out otherwise than the first, or holds cells of another width.
-    fn rows<'a, T: Borrow<Item>>(&self, items: &'a [T], runs: &[(usize, i64, usize)]) -> Option<Rows<'a>> {
-        let layout = items[0].borrow().single_chunk()?.layout();
-        let fits = |((column, ..), planned): (&(usize, i64, usize), &Column)| {
-            *column < layout.num_columns() && layout.width(*column) == planned.cell_bytes()
-        };
-        if !runs.iter().zip(&self.columns).all(fits) {
-            return None;
-        }
-        let ahead = lines(layout, runs);
-        let mut rows = Rows::new(layout, items.len());
-        for item in items {
-            let item = item.borrow();
-            let slab = item.single_chunk()?.plain()?;
-            if !rows.push(slab, item.anchor) {
-                return None;
-            }
-            ahead.iter().for_each(|(column, relative)| rows.prefetch_last(*column, *relative));
-        }
-        Some(rows)
-    }
-
     /// Every other case: cell runs one by one; chunks that are not plain come last, each unpacked once.
-    fn gather_any<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut Bytes]) -> Result<()> {
+    fn gather_any<T: Borrow<Item>>(&self, items: &[T], left: &[usize], out: &mut [&mut Bytes]) -> Result<()> {
         let mut deferred = Vec::new();
         // Item by item: columns that share cells, as obs and next_obs do, find them in the cache.
-        for (number, item) in items.iter().enumerate() {
-            let item = item.borrow();
+        for number in left.iter().copied() {
+            let item: &Item = items[number].borrow();
             for (index, (column, out)) in self.columns.iter().zip(out.iter_mut()).enumerate() {
                 let source = self.source(item, number, column)?;
                 let to = &mut out[column.range(number)];
@@ -195,11 +218,11 @@ impl Item {
 }
 
 /// One (column, cell) per cache line that the runs of a row begin in: the cells of an interleaved row share lines.
-fn lines(layout: &crate::chunk::Layout, runs: &[(usize, i64, usize)]) -> Vec<(usize, i64)> {
+fn lines(layout: &Layout, runs: &[LeadingRun]) -> Vec<(usize, i64)> {
     const LINE: i64 = 64;
     let mut places = runs
         .iter()
-        .map(|(column, start, _)| {
+        .map(|LeadingRun { column, start, .. }| {
             let stride = layout.stride(*column) as i64;
             (stride, layout.offset(*column) as i64 + start * stride, (*column, *start))
         })

@@ -9,6 +9,7 @@ use crate::prefetch::prefetch_address;
 use std::alloc;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
@@ -224,32 +225,40 @@ unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
 #[derive(Debug)]
 pub(crate) struct Rows<'a> {
     layout: &'a Arc<Layout>,
+    /// The cells, relative to each row's anchor, that are known to be published.
+    cells: Range<i64>,
     rows: Vec<Row<'a>>,
 }
 
-/// A position in a slab, and how many cells all its columns have.
+/// A position in a slab, and which place of the batch it fills.
 #[derive(Clone, Copy, Debug)]
 struct Row<'a> {
     base: *const u8,
     anchor: u32,
-    published: u32,
+    place: u32,
     slab: PhantomData<&'a Slab>,
 }
 
 impl<'a> Rows<'a> {
-    pub(crate) fn new(layout: &'a Arc<Layout>, capacity: usize) -> Self {
-        Self { layout, rows: Vec::with_capacity(capacity) }
+    /// No rows yet. Of each that will be added, `cells` relative to its anchor can be gathered.
+    pub(crate) fn new(layout: &'a Arc<Layout>, cells: Range<i64>, capacity: usize) -> Self {
+        Self { layout, cells, rows: Vec::with_capacity(capacity) }
     }
 
-    /// Adds the position `anchor` of the slab; false where the slab is laid out otherwise.
+    /// Adds the position `anchor` of the slab, for the place `place`; false where the slab is laid out otherwise or
+    /// has not published the cells in all columns.
     #[inline]
-    pub(crate) fn push(&mut self, slab: &'a Slab, anchor: u32) -> bool {
+    pub(crate) fn push(&mut self, slab: &'a Slab, anchor: u32, place: u32) -> bool {
         let alike = Arc::ptr_eq(self.layout, &slab.layout) || self.layout.places() == slab.layout.places();
-        if alike {
-            let published = slab.rows.load(Ordering::Acquire);
-            self.rows.push(Row { base: slab.base.as_ptr(), anchor, published, slab: PhantomData });
+        let published = i64::from(slab.rows.load(Ordering::Acquire));
+        let at = i64::from(anchor);
+        let fits = alike
+            && at.checked_add(self.cells.start).is_some_and(|first| first >= 0)
+            && at.checked_add(self.cells.end).is_some_and(|end| end <= published);
+        if fits {
+            self.rows.push(Row { base: slab.base.as_ptr(), anchor, place, slab: PhantomData });
         }
-        alike
+        fits
     }
 
     /// Asks for the cache line of a column's cell, `relative` to the anchor of the row added last.
@@ -262,17 +271,13 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Fills `out` with `n` cells of the column from each row, the first `relative` to its anchor. False, and `out`
-    /// is in part as it was, where a cell is not published or `out` has another size.
-    #[must_use]
-    pub(crate) fn gather(&self, column: usize, relative: i64, n: usize, out: &mut [MaybeUninit<u8>]) -> bool {
+    /// Copies `n` cells of the column, the first `relative` to the anchor, from each row to its place in `out`, places
+    /// being as large as `n` cells. Panics where the cells are none of those promised, or `out` lacks the place.
+    pub(crate) fn gather(&self, column: usize, relative: i64, n: usize, out: &mut [MaybeUninit<u8>]) {
         let place = *self.layout.place(column);
-        let Some(bytes) = place.width.checked_mul(n) else { return false };
-        if bytes.checked_mul(self.rows.len()) != Some(out.len()) {
-            return false;
-        }
+        assert!(self.cells.start <= relative && n as i64 <= self.cells.end - relative, "cells that were not promised");
         if n > 1 && place.stride != place.width {
-            return self.gather_with(relative, n, bytes, out, |row, first, to| {
+            return self.gather_with(relative, n * place.width, out, |row, first, to| {
                 for index in 0..n {
                     let from = row.base.wrapping_add(place.offset + (first + index) * place.stride);
                     // SAFETY: as below, cell by cell; `to` has room for `n` cells.
@@ -280,15 +285,17 @@ impl<'a> Rows<'a> {
                 }
             });
         }
+        let bytes = n * place.width;
         macro_rules! copies {
             ($($width:literal)*) => {
                 match bytes {
-                    $($width => self.gather_with(relative, n, $width, out, |row, first, to| {
+                    $($width => self.gather_with(relative, $width, out, |row, first, to| {
                         let from = row.base.wrapping_add(place.offset + first * place.stride);
-                        // SAFETY: `gather_with` saw that the cells are published and that `to` has room for them.
+                        // SAFETY: `push` saw that the row's promised cells are published, `gather_with` that `to` has
+                        // room for as many bytes, and a `&mut` does not overlap what is published.
                         unsafe { ptr::copy_nonoverlapping(from, to, $width) }
                     }),)*
-                    _ => self.gather_with(relative, n, bytes, out, |row, first, to| {
+                    _ => self.gather_with(relative, bytes, out, |row, first, to| {
                         let from = row.base.wrapping_add(place.offset + first * place.stride);
                         // SAFETY: as above.
                         unsafe { ptr::copy_nonoverlapping(from, to, bytes) }
@@ -304,22 +311,14 @@ impl<'a> Rows<'a> {
     fn gather_with(
         &self,
         relative: i64,
-        n: usize,
         bytes: usize,
         out: &mut [MaybeUninit<u8>],
         copy: impl Fn(&Row<'_>, usize, *mut u8),
-    ) -> bool {
-        if bytes == 0 {
-            return true;
+    ) {
+        for row in &self.rows {
+            let at = row.place as usize * bytes;
+            copy(row, (i64::from(row.anchor) + relative) as usize, out[at..at + bytes].as_mut_ptr().cast());
         }
-        for (row, to) in self.rows.iter().zip(out.chunks_exact_mut(bytes)) {
-            let first = i64::from(row.anchor) + relative;
-            if first < 0 || first as usize + n > row.published as usize {
-                return false;
-            }
-            copy(row, first as usize, to.as_mut_ptr().cast());
-        }
-        true
     }
 }
 
