@@ -128,6 +128,12 @@ fn frames(criterion: &mut Criterion) {
         let batches = batches(&(0..19_000).map(item).collect::<Vec<_>>(), 256, 16);
         run(&mut group, BenchmarkId::from_parameter(format!("{compression:?}")), &batches);
     }
+    let mut last = (*form).clone();
+    last.columns.iter_mut().filter(|column| !column.squeeze).for_each(|column| column.stack_axis = 2);
+    let (last, (parts, _meter)) = (Arc::new(last), spans(Compression::None, 20_000));
+    let item = |anchor| Item { body: Body::Span(parts.clone()), pattern: last.clone(), anchor, episode: 0 };
+    let batches = batches(&(0..19_000).map(item).collect::<Vec<_>>(), 256, 16);
+    run(&mut group, BenchmarkId::from_parameter("None, stacked along the last axis"), &batches);
     let bytes = 256 * 2 * 4 * FRAME;
     let (from, mut to) = (vec![7_u8; bytes], vec![0_u8; bytes]);
     group.throughput(Throughput::Bytes(bytes as u64));

@@ -62,9 +62,11 @@ impl Plan {
                 Body::Span(parts) => prefetch::<Vec<Part>>(parts),
             }
         }
-        let mut left = (0..items.len()).collect::<Vec<_>>();
-        for _ in 0..KINDS_ALIKE {
-            if !self.gather_alike(items, &mut left, columns) {
+        let mut left = self.gather_alike(items, 0..items.len(), columns);
+        for _ in 1..KINDS_ALIKE {
+            let before = left.len();
+            left = self.gather_alike(items, left.into_iter(), columns);
+            if left.is_empty() || left.len() == before {
                 break;
             }
         }
@@ -90,10 +92,15 @@ impl Plan {
         )))
     }
 
-    /// The common case: items of one pattern in plain chunks that are laid out alike, one run of cells per column.
-    /// Takes off `left` the items that it gathers; false where there are none.
-    fn gather_alike<T: Borrow<Item>>(&self, items: &[T], left: &mut Vec<usize>, out: &mut [&mut Bytes]) -> bool {
-        let candidates = left.iter().map(|number| items[*number].borrow()).filter_map(|item| {
+    /// The common case: gathers those of the items with these numbers that are of one pattern, in plain chunks laid
+    /// out alike, one run of cells per column. Gives the numbers of the others.
+    fn gather_alike<T: Borrow<Item>>(
+        &self,
+        items: &[T],
+        numbers: impl ExactSizeIterator<Item = usize> + Clone,
+        out: &mut [&mut Bytes],
+    ) -> Vec<usize> {
+        let candidates = numbers.clone().map(|number| items[number].borrow()).filter_map(|item: &Item| {
             let chunk = item.single_chunk()?;
             chunk.plain().map(|_| (&item.pattern, chunk.layout()))
         });
@@ -101,23 +108,23 @@ impl Plan {
             let runs = self.leading_runs(pattern, layout)?;
             Some((pattern, layout, runs))
         });
-        let Some((pattern, layout, runs)) = leader else { return false };
+        let Some((pattern, layout, runs)) = leader else { return numbers.collect() };
         let first = runs.iter().map(|run| run.start).min().unwrap_or(0);
         let end = runs.iter().map(|run| run.start + run.n as i64).max().unwrap_or(0);
         let ahead = lines(layout, &runs);
-        let (mut rows, before) = (Rows::new(layout, first..end, left.len()), left.len());
-        left.retain(|number| {
-            let item: &Item = items[*number].borrow();
-            let slab =
-                item.single_chunk().filter(|_| Arc::ptr_eq(&item.pattern, pattern)).and_then(|chunk| chunk.plain());
-            let alike = slab.is_some_and(|slab| rows.push(slab, item.anchor, *number as u32));
-            if alike {
+        let (mut rows, mut left) = (Rows::new(layout, first..end, numbers.len()), Vec::new());
+        for number in numbers {
+            let item: &Item = items[number].borrow();
+            let chunk = item.single_chunk().filter(|_| Arc::ptr_eq(&item.pattern, pattern));
+            let slab = chunk.and_then(|chunk| chunk.plain());
+            if slab.is_some_and(|slab| rows.push(slab, item.anchor, number as u32)) {
                 ahead.iter().for_each(|(column, relative)| rows.prefetch_last(*column, *relative));
+            } else {
+                left.push(number);
             }
-            !alike
-        });
+        }
         runs.iter().zip(out).for_each(|(run, out)| rows.gather(run.column, run.start, run.n, out));
-        left.len() < before
+        left
     }
 
     /// For each column its run in the chunk, where all columns are runs that fill the place of their item.
@@ -314,6 +321,13 @@ impl Column {
     /// are narrower than in the batch.
     fn spread(&self, cell: &[u8], itemsize: usize, at: usize, to: &mut Bytes) {
         let inner = self.elements / self.outer.max(1);
+        if self.outer > 1 && (inner, itemsize, self.itemsize) == (1, 1, 1) {
+            // Frames stacked along their last axis: every byte goes elsewhere.
+            to.chunks_exact_mut(self.steps).zip(cell).for_each(|(to, byte)| {
+                to[at].write(*byte);
+            });
+            return;
+        }
         for outer in 0..self.outer {
             let start = (outer * self.steps + at) * inner;
             let to = &mut to[start * self.itemsize..(start + inner) * self.itemsize];

@@ -143,8 +143,11 @@ impl Chunk {
         drop(raw);
     }
 
-    /// True where the cell was written and holds a value.
+    /// True where the cell was written and holds a value; false for a column that there is not.
     pub fn has(&self, column: usize, cell: usize) -> bool {
+        if column >= self.layout().num_columns() {
+            return false;
+        }
         match &self.storage {
             Storage::Plain(slab) => slab.has(column, cell),
             Storage::Packable(packable) => match packable.form() {

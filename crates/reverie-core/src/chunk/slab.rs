@@ -228,6 +228,8 @@ pub(crate) struct Rows<'a> {
     /// The cells, relative to each row's anchor, that are known to be published.
     cells: Range<i64>,
     rows: Vec<Row<'a>>,
+    /// One behind the last place.
+    places: usize,
 }
 
 /// A position in a slab, and which place of the batch it fills.
@@ -242,7 +244,7 @@ struct Row<'a> {
 impl<'a> Rows<'a> {
     /// No rows yet. Of each that will be added, `cells` relative to its anchor can be gathered.
     pub(crate) fn new(layout: &'a Arc<Layout>, cells: Range<i64>, capacity: usize) -> Self {
-        Self { layout, cells, rows: Vec::with_capacity(capacity) }
+        Self { layout, cells, rows: Vec::with_capacity(capacity), places: 0 }
     }
 
     /// Adds the position `anchor` of the slab, for the place `place`; false where the slab is laid out otherwise or
@@ -256,6 +258,7 @@ impl<'a> Rows<'a> {
             && at.checked_add(self.cells.start).is_some_and(|first| first >= 0)
             && at.checked_add(self.cells.end).is_some_and(|end| end <= published);
         if fits {
+            self.places = self.places.max(place as usize + 1);
             self.rows.push(Row { base: slab.base.as_ptr(), anchor, place, slab: PhantomData });
         }
         fits
@@ -315,9 +318,11 @@ impl<'a> Rows<'a> {
         out: &mut [MaybeUninit<u8>],
         copy: impl Fn(&Row<'_>, usize, *mut u8),
     ) {
+        // One check for all rows: none has a place behind `places`.
+        let out = out[..self.places * bytes].as_mut_ptr().cast::<u8>();
         for row in &self.rows {
-            let at = row.place as usize * bytes;
-            copy(row, (i64::from(row.anchor) + relative) as usize, out[at..at + bytes].as_mut_ptr().cast());
+            let to = out.wrapping_add(row.place as usize * bytes);
+            copy(row, (i64::from(row.anchor) + relative) as usize, to);
         }
     }
 }
