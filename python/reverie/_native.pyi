@@ -13,6 +13,7 @@ from reverie.types import Batch, UpdateResult
 __all__ = [
     "Client",
     "HistoryColumn",
+    "Prefetch",
     "Server",
     "Structure",
     "TrajectoryColumn",
@@ -382,3 +383,21 @@ class TrajectoryColumn:
 
     def numpy(self) -> npt.NDArray[Any]:
         """The steps as an array. RuntimeError where they have expired."""
+
+@final
+class Prefetch:
+    """What `reverie.datasets.Batches` drives: a thread that makes batches ahead."""
+
+    def __new__(
+        cls,
+        client: Client,
+        parts: list[tuple[str, int]],
+        *,
+        ahead: int,
+        columns: list[str] | None,
+        ragged: Literal["pad", "values"] | None,
+        max_samples: int | None,
+        without_replacement: bool,
+    ) -> Self: ...
+    def next(self, timeout: float | None) -> Batch | None: ...
+    def close(self) -> list[Batch]: ...

@@ -10,6 +10,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from reverie import _native
+from reverie.datasets import Batches
 from reverie.tables import Compression, Table
 from reverie.types import (
     CallStats,
@@ -173,6 +174,63 @@ class Client(_native.Client):
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
         )
+
+    def batches(
+        self,
+        table: str | Mapping[str, float],
+        batch_size: int,
+        *,
+        prefetch: int | None = None,
+        columns: list[str] | None = None,
+        ragged: Literal["pad", "values"] | None = None,
+        max_samples: int | None = None,
+        timeout: float | None = None,
+        without_replacement: bool = False,
+        as_: Literal["numpy", "torch"] = "numpy",
+        device: Any = None,
+        pinned: bool | None = None,
+    ) -> Batches:
+        """The read path of a training loop; see `reverie.datasets.Batches`.
+
+        Args:
+            table: a table, or a mapping of tables to their shares of every batch.
+            batch_size: draws of a batch.
+            prefetch: batches made ahead at most; None is 2, or 0 where draws consume items of a table.
+            columns, ragged, without_replacement: as for `sample_batch`.
+            max_samples: draws in all.
+            timeout: seconds that each batch may take.
+            as_: "torch" gives tensors in `Batch.data`.
+            device: with "torch", where to; None is the CPU.
+            pinned: with "torch", copy through page-locked memory without waiting; None does so for a CUDA device.
+        """
+        if as_ not in ("numpy", "torch"):
+            raise ValueError(f'as_ must be "numpy" or "torch", got {as_!r}')
+        if as_ == "numpy" and (device is not None or pinned is not None):
+            raise ValueError('device and pinned are for as_="torch"')
+        convert = None
+        if as_ == "torch":
+            from reverie.adapters.torch import converter
+
+            convert = converter(device, pinned)
+        if prefetch is None:
+            names = [table] if isinstance(table, str) else list(table)
+            prefetch = 0 if any(self._consumes(name) for name in names) else 2
+        return Batches(
+            self,
+            table,
+            batch_size,
+            prefetch=prefetch,
+            columns=columns,
+            ragged=ragged,
+            max_samples=max_samples,
+            timeout=timeout,
+            without_replacement=without_replacement,
+            convert=convert,
+        )
+
+    def _consumes(self, table: str) -> bool:
+        figures = self._info()
+        return table in figures and figures[table]["max_times_sampled"] > 0
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | None = None, deletes: Sequence[int] | None = None

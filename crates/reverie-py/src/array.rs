@@ -257,18 +257,25 @@ pub struct Fresh<'py> {
 impl<'py> Fresh<'py> {
     /// An uninitialised array. Every byte has to be written before it is given out.
     pub fn new(py: Python<'py>, dtype: DType, itemsize: usize, shape: &[usize]) -> PyResult<Self> {
+        let len = size_of_array(dtype, itemsize, shape);
+        Self::make(py, dtype, itemsize, shape, (len >= POOLED_BYTES).then(|| Slab::take(len)))
+    }
+
+    /// An array over memory that is filled; it must hold at least the array's bytes.
+    pub fn over(py: Python<'py>, dtype: DType, itemsize: usize, shape: &[usize], slab: Slab) -> PyResult<Self> {
+        assert!(slab.layout.size() >= size_of_array(dtype, itemsize, shape), "the memory is smaller than the array");
+        Self::make(py, dtype, itemsize, shape, Some(slab))
+    }
+
+    fn make(py: Python<'py>, dtype: DType, itemsize: usize, shape: &[usize], slab: Option<Slab>) -> PyResult<Self> {
         let descr = descr(py, dtype, itemsize)?;
-        let itemsize =
-            dtype.size().unwrap_or_else(|| if dtype == DType::Str { itemsize.max(4) } else { itemsize.max(1) });
-        let len = itemsize * shape.iter().product::<usize>();
-        let storage = (len >= POOLED_BYTES).then(|| Storage::take(len));
         let mut dims: SmallVec<[npy_intp; 4]> = shape.iter().map(|n| *n as npy_intp).collect();
-        let (data, flags) = match &storage {
-            Some(storage) => (storage.0.data.as_ptr().cast(), NPY_ARRAY_CARRAY),
+        let (data, flags) = match &slab {
+            Some(slab) => (slab.data.as_ptr().cast(), NPY_ARRAY_CARRAY),
             None => (std::ptr::null_mut(), 0),
         };
         // SAFETY: the descriptor's reference is handed over as the call demands; `data` is null (NumPy allocates) or
-        // at least `len` bytes that live until the base object, set below, is gone.
+        // as long as the array, and lives until the base object, set below, is gone.
         let array = unsafe {
             let array = PY_ARRAY_API.PyArray_NewFromDescr(
                 py,
@@ -283,8 +290,8 @@ impl<'py> Fresh<'py> {
             );
             Bound::from_owned_ptr_or_err(py, array)?
         };
-        if let Some(storage) = storage {
-            let base = Bound::new(py, storage)?.into_any();
+        if let Some(slab) = slab {
+            let base = Bound::new(py, Storage(Some(slab)))?.into_any();
             // SAFETY: the call takes over the reference to the base.
             if unsafe { PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast(), base.into_ptr()) } < 0 {
                 return Err(PyErr::fetch(py));
@@ -292,6 +299,7 @@ impl<'py> Fresh<'py> {
         }
         // SAFETY: an array's fields, under the GIL.
         let data = unsafe { (*_PyArray_GET_ITEM_DATA(array.as_ptr().cast())).data };
+        let len = size_of_array(dtype, itemsize, shape);
         Ok(Self { array, data: NonNull::new(data.cast()).unwrap_or(NonNull::dangling()), len })
     }
 
@@ -426,7 +434,8 @@ const POOLED_BYTES: usize = 256 << 10;
 /// What the pool keeps at most for later.
 const POOL_BUDGET: usize = 256 << 20;
 
-struct Slab {
+/// Memory for one array.
+pub struct Slab {
     data: NonNull<u8>,
     layout: Layout,
 }
@@ -435,6 +444,32 @@ struct Slab {
 unsafe impl Send for Slab {}
 // SAFETY: a shared slab gives nothing out but its address.
 unsafe impl Sync for Slab {}
+
+impl Slab {
+    /// At least so many bytes, from the pool where it has some.
+    pub fn take(len: usize) -> Self {
+        let fits = |slab: &Slab| slab.layout.size() >= len && slab.layout.size() <= len + len / 4;
+        // A lock that is held (or was, when this process was forked) is no reason to wait: allocate.
+        let pooled = if len < POOLED_BYTES { None } else { POOL.try_lock().ok() };
+        if let Some(slab) = pooled.and_then(|mut pool| pool.iter().rposition(fits).map(|at| pool.swap_remove(at))) {
+            return slab;
+        }
+        let align = if len < POOLED_BYTES { 64 } else { 4096 };
+        let size = len.max(1).next_multiple_of(align);
+        let layout = Layout::from_size_align(size, align).expect("an array fits in memory");
+        // SAFETY: the size is not zero.
+        let data = unsafe { std::alloc::alloc(layout) };
+        let data = NonNull::new(data).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+        Slab { data, layout }
+    }
+
+    /// The first bytes, to be written.
+    pub fn first(&mut self, len: usize) -> &mut [MaybeUninit<u8>] {
+        assert!(len <= self.layout.size(), "the memory is smaller than what is asked of it");
+        // SAFETY: so many bytes are ours, and ours alone for the borrow.
+        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr().cast(), len) }
+    }
+}
 
 impl Drop for Slab {
     fn drop(&mut self) {
@@ -445,40 +480,29 @@ impl Drop for Slab {
 
 static POOL: Mutex<Vec<Slab>> = Mutex::new(Vec::new());
 
-/// The owner of a large array's bytes.
+/// The owner of an array's bytes, as the array's base.
 #[pyclass(frozen, module = "reverie._native")]
-struct Storage(std::mem::ManuallyDrop<Slab>);
-
-impl Storage {
-    fn take(len: usize) -> Self {
-        let fits = |slab: &Slab| slab.layout.size() >= len && slab.layout.size() <= len + len / 4;
-        // A lock that is held (or was, when this process was forked) is no reason to wait: allocate.
-        let pooled = POOL.try_lock().ok().and_then(|mut pool| {
-            let at = pool.iter().rposition(fits)?;
-            Some(pool.swap_remove(at))
-        });
-        let slab = pooled.unwrap_or_else(|| {
-            let layout = Layout::from_size_align(len.next_multiple_of(4096), 4096).expect("an array fits in memory");
-            // SAFETY: the size is not zero.
-            let data = unsafe { std::alloc::alloc(layout) };
-            let data = NonNull::new(data).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
-            Slab { data, layout }
-        });
-        Self(std::mem::ManuallyDrop::new(slab))
-    }
-}
+struct Storage(Option<Slab>);
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        // SAFETY: taken once, here.
-        let slab = unsafe { std::mem::ManuallyDrop::take(&mut self.0) };
-        if let Ok(mut pool) = POOL.try_lock() {
+        let large = self.0.take().filter(|slab| slab.layout.size() >= POOLED_BYTES);
+        if let (Some(slab), Ok(mut pool)) = (large, POOL.try_lock()) {
             let held: usize = pool.iter().map(|slab| slab.layout.size()).sum();
             if held + slab.layout.size() <= POOL_BUDGET {
                 pool.push(slab);
             }
         }
     }
+}
+
+fn size_of_array(dtype: DType, itemsize: usize, shape: &[usize]) -> usize {
+    // NumPy's narrowest text has one character.
+    let itemsize = itemsize.max(match dtype {
+        DType::Str => 4,
+        _ => 1,
+    });
+    dtype.size().unwrap_or(itemsize) * shape.iter().product::<usize>()
 }
 
 /// True for a NumPy array.

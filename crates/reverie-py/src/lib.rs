@@ -1,6 +1,7 @@
 //! The Python module `reverie._native`: argument parsing and one gate.
 
 mod array;
+mod batches;
 mod client;
 mod column;
 mod enter;
@@ -24,6 +25,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(array::describe, module)?)?;
     module.add_class::<server::Server>()?;
     module.add_class::<client::Client>()?;
+    module.add_class::<batches::Prefetch>()?;
     module.add_class::<trajectory::TrajectoryWriter>()?;
     module.add_class::<column::HistoryColumn>()?;
     module.add_class::<column::TrajectoryColumn>()?;

@@ -34,6 +34,11 @@ impl Reading {
         };
         Ok(Self { columns, ragged })
     }
+
+    /// Plans batches that are read so.
+    pub fn planner(&self) -> Planner {
+        Planner::new(&Options { ragged: self.ragged, columns: self.columns.as_deref() })
+    }
 }
 
 /// Makes batches; the plan and the structure of the last mostly serve the next.
@@ -52,25 +57,49 @@ impl Batcher {
         // Another thread may be inside, as building a structure may run Python code: go without memory then.
         let (mut kept, mut fresh) = (self.0.try_lock(), None);
         let slot = kept.as_deref_mut().unwrap_or(&mut fresh);
-        if slot.as_ref().is_none_or(|prepared| prepared.reading != *reading) {
-            let options = Options { ragged: reading.ragged, columns: reading.columns.as_deref() };
-            let planner = Planner::new(&options);
-            *slot = Some(Prepared { reading: reading.clone(), planner, unflattener: Unflattener::default() });
-        }
-        let prepared = slot.as_mut().expect("it was just prepared");
-        prepared.batch(py, draws)
-    }
-}
-
-impl Prepared {
-    fn batch<'py>(&mut self, py: Python<'py>, draws: &Draws) -> PyResult<Bound<'py, PyAny>> {
-        static BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let plan = quick(py, || self.planner.plan(&draws.items))?;
+        let prepared = Prepared::for_reading(slot, reading);
+        let plan = quick(py, || prepared.planner.plan(&draws.items))?;
         let mut arrays = Vec::with_capacity(plan.outputs.len());
         for output in &plan.outputs {
             arrays.push(Fresh::new(py, output.dtype, output.itemsize, &output.shape)?);
         }
         gather(py, &plan, draws, &mut arrays)?;
+        prepared.wrap(py, &plan, draws, arrays)
+    }
+
+    /// The `reverie.Batch` of arrays that are filled.
+    pub fn wrap<'py>(
+        &self,
+        py: Python<'py>,
+        plan: &Plan,
+        draws: &Draws,
+        arrays: Vec<Fresh<'py>>,
+        reading: &Reading,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (mut kept, mut fresh) = (self.0.try_lock(), None);
+        let slot = kept.as_deref_mut().unwrap_or(&mut fresh);
+        Prepared::for_reading(slot, reading).wrap(py, plan, draws, arrays)
+    }
+}
+
+impl Prepared {
+    fn for_reading<'a>(slot: &'a mut Option<Self>, reading: &Reading) -> &'a mut Self {
+        let fits = slot.take().filter(|prepared| prepared.reading == *reading);
+        slot.insert(fits.unwrap_or_else(|| Self {
+            reading: reading.clone(),
+            planner: reading.planner(),
+            unflattener: Unflattener::default(),
+        }))
+    }
+
+    fn wrap<'py>(
+        &mut self,
+        py: Python<'py>,
+        plan: &Plan,
+        draws: &Draws,
+        arrays: Vec<Fresh<'py>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let mut arrays = arrays.into_iter().map(Fresh::done);
         let data = self.unflattener.unflatten(py, &plan.structure, &mut arrays.by_ref().take(plan.num_columns))?;
         let none = || py.None().into_bound(py);

@@ -1,7 +1,9 @@
 //! **Sample**: the draws: which items, with what probability, and what the table knew of them.
 
 mod draws;
+mod prefetch;
 mod source;
 
 pub use draws::Draws;
+pub use prefetch::{Memory, Prefetched, Prefetcher, Schedule};
 pub use source::{SampleRequest, Source};

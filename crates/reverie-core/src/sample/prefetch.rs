@@ -1,0 +1,224 @@
+//! Batches made ahead: one thread draws and gathers into memory of the reader's, a bounded number ahead of it.
+
+use super::{Draws, SampleRequest, Source};
+use crate::batch::{Plan, Planner};
+use crate::error::Result;
+use crate::sync::{Arc, Condvar, Mutex, lock};
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long the thread waits for a table before it looks whether it is to stop.
+const SLICE: Duration = Duration::from_millis(20);
+
+/// Memory for one array.
+pub trait Memory: Send + 'static {
+    /// So many bytes at least, of whatever content.
+    fn take(bytes: usize) -> Self;
+
+    /// The first `bytes` of them.
+    fn bytes(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>];
+}
+
+/// What a [`Prefetcher`] is to draw.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// Each batch has so many draws of each of these tables, one table behind the other.
+    pub parts: Vec<(String, usize)>,
+    /// See [`SampleRequest::without_replacement`].
+    pub without_replacement: bool,
+    /// Draws in all; the last batch is smaller where they do not fill it. `None`: without end.
+    pub max_samples: Option<usize>,
+    /// Batches made ahead at most; at least 1.
+    pub ahead: usize,
+}
+
+impl Schedule {
+    /// The draws of the next batch of each table, where so many were asked for already; none at the end.
+    pub fn next(&self, drawn: usize) -> Vec<(&str, usize)> {
+        let mut left = self.max_samples.map_or(usize::MAX, |max| max.saturating_sub(drawn));
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for (table, wanted) in &self.parts {
+            let count = (*wanted).min(left);
+            left -= count;
+            if count > 0 {
+                parts.push((table.as_str(), count));
+            }
+        }
+        parts
+    }
+}
+
+/// A batch that is ready: what the tables knew of the draws, and one array for each of the plan's outputs.
+pub struct Prefetched<M> {
+    /// The draws, without their items: these are gathered.
+    pub draws: Draws,
+    /// What the arrays are.
+    pub plan: Arc<Plan>,
+    /// The arrays, in the order of the plan's outputs.
+    pub arrays: Vec<M>,
+}
+
+/// The thread and its queue.
+pub struct Prefetcher<M> {
+    shared: Arc<Shared<M>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared<M> {
+    /// Guards the queue; held for a push or a pop, never while drawing or copying.
+    state: Mutex<State<M>>,
+    changed: Condvar,
+    ahead: usize,
+}
+
+struct State<M> {
+    ready: VecDeque<Result<Prefetched<M>>>,
+    /// Draws that were made for a batch which was not finished when the reader closed.
+    unfinished: Draws,
+    stop: bool,
+    ended: bool,
+}
+
+impl<M: Memory> Prefetcher<M> {
+    /// Starts drawing. `planner` decides on the arrays.
+    pub fn new(source: Arc<dyn Source>, schedule: Schedule, planner: Planner) -> std::io::Result<Self> {
+        let state = State { ready: VecDeque::new(), unfinished: Draws::default(), stop: false, ended: false };
+        let shared =
+            Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), ahead: schedule.ahead.max(1) });
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("reverie-prefetch".to_owned())
+            .spawn(move || run(&*source, &schedule, planner, &theirs))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// The next batch, waiting for it at most for `timeout`: `None` where there is none yet, `Some(None)` at the end.
+    /// After an error comes the end.
+    pub fn next(&self, timeout: Duration) -> Option<Option<Result<Prefetched<M>>>> {
+        let mut state = lock(&self.shared.state);
+        if state.ready.is_empty() && !state.ended && !timeout.is_zero() {
+            let waited = self.shared.changed.wait_timeout(state, timeout);
+            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+        let next = state.ready.pop_front();
+        let ended = state.ended;
+        drop(state);
+        if next.is_some() {
+            self.shared.changed.notify_all();
+        }
+        next.map(Some).or(ended.then_some(None))
+    }
+
+    /// Stops the thread, and hands out what was drawn and never delivered: batches that are ready, and draws (with
+    /// their items) of one that is not. Blocks for as long as a gather takes.
+    pub fn close(&mut self) -> (Vec<Prefetched<M>>, Draws) {
+        lock(&self.shared.state).stop = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has ended the thread, which is all that is wanted here.
+            let _ = thread.join();
+        }
+        let mut state = lock(&self.shared.state);
+        let ready = state.ready.drain(..).filter_map(Result::ok).collect();
+        (ready, std::mem::take(&mut state.unfinished))
+    }
+}
+
+impl<M> Drop for Prefetcher<M> {
+    /// Tells the thread to stop, and does not wait for it.
+    fn drop(&mut self) {
+        lock(&self.shared.state).stop = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+/// Sets the end however the thread ends, a panic included.
+struct Ending<'a, M>(&'a Shared<M>);
+
+impl<M> Drop for Ending<'_, M> {
+    fn drop(&mut self) {
+        lock(&self.0.state).ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+fn run<M: Memory>(source: &dyn Source, schedule: &Schedule, mut planner: Planner, shared: &Shared<M>) {
+    let _ending = Ending(shared);
+    let mut drawn = 0;
+    loop {
+        let parts = schedule.next(drawn);
+        if parts.is_empty() || !shared.wait_for_room() {
+            return;
+        }
+        let made = match draw(source, schedule, &parts, shared) {
+            Ok(Some(draws)) => {
+                drawn += draws.len();
+                gather(draws, &mut planner)
+            }
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
+        let failed = made.is_err();
+        lock(&shared.state).ready.push_back(made);
+        shared.changed.notify_all();
+        if failed {
+            return;
+        }
+    }
+}
+
+/// The draws of one batch; `None` where the reader closed meanwhile, which is then left what was drawn.
+fn draw<M>(
+    source: &dyn Source,
+    schedule: &Schedule,
+    parts: &[(&str, usize)],
+    shared: &Shared<M>,
+) -> Result<Option<Draws>> {
+    let mut all = Draws::default();
+    for (index, (table, count)) in parts.iter().enumerate() {
+        let request = SampleRequest { num_samples: *count, without_replacement: schedule.without_replacement };
+        let mut ticket = source.sample(table, request)?;
+        let draws = loop {
+            if let Some(done) = ticket.wait(SLICE) {
+                break done?;
+            }
+            if lock(&shared.state).stop {
+                all.append(ticket.cancel()?);
+                lock(&shared.state).unfinished = all;
+                return Ok(None);
+            }
+        };
+        if index == 0 {
+            all = draws;
+        } else {
+            all.append(draws);
+            // The smallest of one table says nothing of weights in a mixture.
+            all.smallest_probability = None;
+        }
+    }
+    Ok(Some(all))
+}
+
+fn gather<M: Memory>(mut draws: Draws, planner: &mut Planner) -> Result<Prefetched<M>> {
+    let plan = planner.plan(&draws.items)?;
+    let mut arrays: Vec<M> = plan.outputs.iter().map(|output| M::take(output.bytes())).collect();
+    let mut out: Vec<&mut [MaybeUninit<u8>]> =
+        plan.outputs.iter().zip(&mut arrays).map(|(output, memory)| memory.bytes(output.bytes())).collect();
+    plan.gather(&draws.items, &mut out)?;
+    // The chunks need not live for as long as the batch stands in the queue.
+    draws.items = Vec::new();
+    Ok(Prefetched { draws, plan, arrays })
+}
+
+impl<M> Shared<M> {
+    /// False where the reader closed.
+    fn wait_for_room(&self) -> bool {
+        let mut state = lock(&self.state);
+        while !state.stop && state.ready.len() >= self.ahead {
+            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        !state.stop
+    }
+}

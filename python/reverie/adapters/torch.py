@@ -1,0 +1,93 @@
+"""PyTorch: batches as tensors, and batches for a DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from reverie import _native
+from reverie.types import Batch
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError('PyTorch is missing: pip install "reverie[torch]"') from error
+
+__all__ = ["BatchDataset", "converter", "to_tensor", "to_torch"]
+
+#: Dtypes of ml_dtypes and their like in PyTorch, by way of integers of the same width.
+_BY_BITS = {
+    "bfloat16": (np.int16, torch.bfloat16),
+    "float8_e4m3fn": (np.int8, torch.float8_e4m3fn),
+    "float8_e4m3fnuz": (np.int8, torch.float8_e4m3fnuz),
+    "float8_e5m2": (np.int8, torch.float8_e5m2),
+    "float8_e5m2fnuz": (np.int8, torch.float8_e5m2fnuz),
+}
+
+
+def to_tensor(
+    array: np.ndarray[Any, Any], device: torch.device | str | None = None, *, pinned: bool = False
+) -> torch.Tensor:
+    """A tensor of an array's memory, without a copy on the CPU.
+
+    Args:
+        array: of numbers or bools.
+        device: where to; None leaves it on the CPU.
+        pinned: copies through page-locked memory, so that the copy to a GPU goes on while this returns. That memory is
+            PyTorch's, which keeps it until the copy is done.
+
+    Raises:
+        TypeError: for a dtype that PyTorch has not.
+    """
+    by_bits = _BY_BITS.get(array.dtype.name)
+    tensor = torch.from_numpy(array) if by_bits is None else torch.from_numpy(array.view(by_bits[0])).view(by_bits[1])
+    if pinned:
+        tensor = tensor.pin_memory()
+    return tensor if device is None else tensor.to(device, non_blocking=pinned)
+
+
+def to_torch(batch: Batch, device: torch.device | str | None = None, *, pinned: bool = False) -> Batch:
+    """The batch with tensors in `data`, `mask` and `lengths`.
+
+    `info` stays NumPy: its keys go back to `update_priorities`, its probabilities into `weights`. Columns of bytes and
+    str stay NumPy too, as PyTorch has no tensors of text.
+    """
+
+    def convert(nest: Any) -> Any:
+        if nest is None:
+            return None
+        leaves, structure = _native.flatten(nest)
+        return structure.unflatten(
+            [leaf if leaf.dtype.kind in "SU" else to_tensor(leaf, device, pinned=pinned) for leaf in leaves]
+        )
+
+    return Batch(
+        batch.info, convert(batch.data), convert(batch.mask), convert(batch.lengths), batch.smallest_probability
+    )
+
+
+def converter(device: torch.device | str | None, pinned: bool | None) -> Callable[[Batch], Batch]:
+    """`to_torch` with these options; `pinned=None` pins for a CUDA device."""
+    target = None if device is None else torch.device(device)
+    pin = target is not None and target.type == "cuda" if pinned is None else pinned
+    return lambda batch: to_torch(batch, target, pinned=pin)
+
+
+class BatchDataset(torch.utils.data.IterableDataset[Batch]):
+    """Batches for a `DataLoader(dataset, batch_size=None)`.
+
+    An in-process client lives in one process: keep `num_workers=0`, as the batches are made ahead by a thread of the
+    engine already (forked workers raise ForkedError).
+
+    Args:
+        batches: makes a fresh iterator, `lambda: client.batches("replay", 256, as_="torch")`.
+    """
+
+    def __init__(self, batches: Callable[[], Iterator[Batch]]) -> None:
+        super().__init__()
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self._batches()

@@ -1,0 +1,136 @@
+"""The read path of a training loop: batches made ahead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Literal, final
+
+from reverie import _native
+from reverie.errors import ClosedError
+from reverie.types import Batch
+
+__all__ = ["Batches"]
+
+
+@final
+class Batches(Iterator[Batch]):
+    """An iterator of batches; `client.batches(...)` makes it.
+
+    A thread of the engine draws and gathers up to `prefetch` batches ahead. With `prefetch=0` each batch is drawn when
+    it is asked for. Use it as a context manager, or `close` it: what was drawn and never delivered is then in
+    `leftover`.
+
+    Args:
+        tables: a table's name; or a mapping of names to shares (positive numbers): every batch then has the draws of
+            each table one behind the other, `Batch.info` in the same order, and no `weights(normalise="table")`.
+        batch_size: draws of a batch.
+        prefetch: batches made ahead at most.
+        columns, ragged, without_replacement: as for `sample_batch`.
+        max_samples: draws in all; the last batch is smaller where they do not fill it.
+        timeout: seconds that each batch may take; None takes the client's. After DeadlineExceededError one may go on.
+        convert: applied to every batch, on the reader's thread.
+
+    Raises:
+        ValueError: for sizes below 1, or shares that leave a table without a draw.
+    """
+
+    leftover: list[Batch]
+    """After `close`: batches that were drawn and never delivered, in order."""
+
+    def __init__(
+        self,
+        client: _native.Client,
+        tables: str | Mapping[str, float],
+        batch_size: int,
+        *,
+        prefetch: int,
+        columns: list[str] | None = None,
+        ragged: Literal["pad", "values"] | None = None,
+        max_samples: int | None = None,
+        timeout: float | None = None,
+        without_replacement: bool = False,
+        convert: Callable[[Batch], Batch] | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if prefetch < 0:
+            raise ValueError(f"prefetch must be at least 0, got {prefetch}")
+        if max_samples is not None and max_samples < 1:
+            raise ValueError(f"max_samples must be None or at least 1, got {max_samples}")
+        self.leftover = []
+        self.tables = split(tables, batch_size)
+        self._client = client
+        self._timeout = timeout
+        self._convert = convert
+        self._left = max_samples
+        self._closed = False
+        self._options: dict[str, Any] = {
+            "columns": columns,
+            "ragged": ragged,
+            "without_replacement": without_replacement,
+        }
+        self._native: _native.Prefetch | None = None
+        if prefetch or len(self.tables) > 1:
+            # A mixture is put together by the thread, whatever it is allowed to make ahead.
+            self._native = _native.Prefetch(
+                client, list(self.tables.items()), ahead=max(1, prefetch), max_samples=max_samples, **self._options
+            )
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._closed:
+            raise ClosedError("these batches are closed", name="batches")
+        batch = self._draw() if self._native is None else self._native.next(self._timeout)
+        if batch is None:
+            raise StopIteration
+        return batch if self._convert is None else self._convert(batch)
+
+    def _draw(self) -> Batch | None:
+        [(table, count)] = self.tables.items()
+        if self._left is not None:
+            count = min(count, self._left)
+            if count == 0:
+                return None
+        batch = self._client.sample_batch(table, count, timeout=self._timeout, **self._options)
+        if self._left is not None:
+            self._left -= count
+        return batch
+
+    def close(self) -> None:
+        """Stops drawing; `leftover` then has what was not delivered. Idempotent."""
+        self._closed = True
+        if self._native is not None:
+            self.leftover.extend(self._native.close())
+
+    def __enter__(self) -> Batches:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("an iterator of batches is live in its process and cannot be pickled; make it where it is used")
+
+
+def split(tables: str | Mapping[str, float], batch_size: int) -> dict[str, int]:
+    """How many draws of a batch each table gives: its share, rounded so that they add up (largest remainder)."""
+    if isinstance(tables, str):
+        return {tables: batch_size}
+    shares = dict(tables)
+    if not shares or not all(share > 0 and math.isfinite(share) for share in shares.values()):
+        raise ValueError(f"shares must be positive numbers for at least one table, got {shares}")
+    total = sum(shares.values())
+    exact = {table: batch_size * share / total for table, share in shares.items()}
+    counts = {table: math.floor(count) for table, count in exact.items()}
+    by_remainder = sorted(exact, key=lambda table: counts[table] - exact[table])
+    for table in by_remainder[: batch_size - sum(counts.values())]:
+        counts[table] += 1
+    if not all(counts.values()):
+        raise ValueError(f"a batch of {batch_size} has no draw for every table of {shares}; raise batch_size")
+    return counts
