@@ -263,11 +263,15 @@ fn cells_that_do_not_exist_or_fit_are_an_error() {
 fn arrays_of_another_size_and_items_of_another_plan_are_refused() {
     let chunk = steps(8, false);
     let items = [item(&chunk, &window(0, 3), 0)];
-    let plan = plan(&items, &Options { ragged: Ragged::Values, columns: None }).unwrap();
-    assert!(matches!(plan.gather(&items, &mut []), Err(Error::InvalidArgument(_))));
-    let others = [item(&chunk, &window(0, 2), 0)];
-    assert!(matches!(gather(&plan, &others), Err(Error::InvalidArgument(_))));
-    assert!(matches!(gather(&plan, &[items[0].clone(), items[0].clone()]), Err(Error::InvalidArgument(_))));
+    for ragged in [Ragged::Refuse, Ragged::Pad, Ragged::Values] {
+        let plan = plan(&items, &Options { ragged, columns: None }).unwrap();
+        assert!(matches!(plan.gather(&items, &mut []), Err(Error::InvalidArgument(_))));
+        for other in [window(0, 2), window(0, 4)] {
+            let refused = gather(&plan, &[item(&chunk, &other, 0)]);
+            assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{ragged:?}");
+        }
+        assert!(matches!(gather(&plan, &[items[0].clone(), items[0].clone()]), Err(Error::InvalidArgument(_))));
+    }
 }
 
 #[test]
