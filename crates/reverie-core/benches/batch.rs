@@ -5,7 +5,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use reverie_core::batch::{Options, Plan, Planner};
 use reverie_core::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter};
-use reverie_core::item::{Body, Cells, Item, Part, Pattern, PatternColumn};
+use reverie_core::item::{Form, Body, Cells, Item, Part, Pattern, PatternColumn};
 use reverie_core::spec::{ColumnSpec, DType, Key, Structure};
 use std::hint::black_box;
 use std::mem::MaybeUninit;
@@ -20,9 +20,9 @@ fn column(path: &str, dtype: DType, shape: &[usize], at: u32, cells: Cells, sque
     PatternColumn { spec, part: 0, column: at, cells, squeeze, stack_axis: 0 }
 }
 
-fn pattern(columns: Vec<PatternColumn>) -> Arc<Pattern> {
+fn pattern(columns: Vec<PatternColumn>) -> Form {
     let entries = columns.iter().map(|column| (Key::Str(column.spec.path.clone()), Structure::Leaf)).collect();
-    Arc::new(Pattern { columns: columns.into(), structure: Structure::Dict(entries), timestep: false })
+    Form::new(Pattern { columns: columns.into(), structure: Structure::Dict(entries), timestep: false })
 }
 
 fn random(state: &mut u64, below: usize) -> usize {

@@ -7,7 +7,8 @@
 use crate::chunk::Chunk;
 use crate::error::{Error, Result};
 use crate::spec::{ColumnSpec, Structure};
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The name of an item in its table: 63 bits, so that a signed 64-bit integer holds it.
 ///
@@ -153,6 +154,60 @@ pub struct Pattern {
     pub timestep: bool,
 }
 
+/// A pattern behind a handle that costs nothing to copy.
+///
+/// A program has few patterns and refers to one for every item of every batch; counting those references took
+/// longer than reading the items. So equal patterns are made one and live as long as the process, up to a number
+/// that no program reaches with patterns of its own; those beyond (lengths that never come back) are counted.
+#[derive(Clone, Debug)]
+pub struct Form(Handle);
+
+#[derive(Clone, Debug)]
+enum Handle {
+    Kept(&'static Pattern),
+    Counted(Arc<Pattern>),
+}
+
+/// Patterns that are kept for the life of the process, about a kilobyte each.
+const KEPT_FORMS: usize = 4096;
+
+impl Form {
+    /// The handle of this pattern; the same for equal patterns while there is room to keep them.
+    pub fn new(pattern: Pattern) -> Self {
+        /// Guards the set; under it a look-up and an insertion.
+        static KEPT: Mutex<Option<HashSet<&'static Pattern>>> = Mutex::new(None);
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = kept.get_or_insert_default();
+        if let Some(known) = kept.get(&pattern) {
+            return Self(Handle::Kept(known));
+        }
+        if kept.len() >= KEPT_FORMS {
+            return Self(Handle::Counted(Arc::new(pattern)));
+        }
+        let pattern: &'static Pattern = Box::leak(Box::new(pattern));
+        kept.insert(pattern);
+        Self(Handle::Kept(pattern))
+    }
+
+    /// True where both are one pattern; equal ones beyond those that are kept may be told apart.
+    #[inline]
+    pub fn same(&self, other: &Self) -> bool {
+        std::ptr::eq(&**self, &**other)
+    }
+}
+
+impl std::ops::Deref for Form {
+    type Target = Pattern;
+
+    #[inline]
+    fn deref(&self) -> &Pattern {
+        match &self.0 {
+            Handle::Kept(pattern) => pattern,
+            Handle::Counted(pattern) => pattern,
+        }
+    }
+}
+
 /// A run of chunks of one column group.
 #[derive(Debug)]
 pub struct Part {
@@ -178,7 +233,7 @@ pub struct Item {
     /// The chunks.
     pub body: Body,
     /// The form.
-    pub pattern: Arc<Pattern>,
+    pub pattern: Form,
     /// The position that the pattern's cells are relative to, from the body's origin.
     pub anchor: u32,
     /// The episode the item begins in, unique among the writers of one server; 0 for a step inserted alone,
@@ -201,6 +256,14 @@ impl Item {
                 let index = after.checked_sub(1)?;
                 Some((chunks.get(index)?, (position - starts[index]) as usize))
             }
+        }
+    }
+
+    /// Asks for the head of the item's chunk, which is read when the item is cloned or gathered.
+    #[inline]
+    pub fn prefetch(&self) {
+        if let Body::Chunk(chunk) = &self.body {
+            crate::prefetch::prefetch(&**chunk);
         }
     }
 

@@ -97,7 +97,7 @@ fn an_item_over_several_chunks_reads_as_one_and_shares_its_body_with_its_neighbo
     let second = make(&mut writer, &columns).unwrap();
     assert_eq!(values(&second, 0), (3..10).map(f64::from).collect::<Vec<_>>());
     let (Body::Span(a), Body::Span(b)) = (&first.body, &second.body) else { panic!("spans") };
-    assert!(Arc::ptr_eq(a, b) && Arc::ptr_eq(&first.pattern, &second.pattern));
+    assert!(Arc::ptr_eq(a, b) && first.pattern.same(&second.pattern));
 }
 
 #[test]

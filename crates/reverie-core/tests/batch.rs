@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use reverie_core::batch::{Options, Output, Plan, Planner, Ragged, Role, plan};
 use reverie_core::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::error::Error;
-use reverie_core::item::{Body, Cells, Item, Part, Pattern, PatternColumn};
+use reverie_core::item::{Body, Cells, Form, Item, Part, Pattern, PatternColumn};
 use reverie_core::spec::{ColumnSpec, DType, Key, Structure};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -28,12 +28,12 @@ fn squeezed(path: &str, dtype: DType, shape: &[usize], at: u32) -> PatternColumn
     PatternColumn { squeeze: true, ..column(path, dtype, shape, at, Cells::one(0)) }
 }
 
-fn pattern(columns: Vec<PatternColumn>) -> Arc<Pattern> {
+fn pattern(columns: Vec<PatternColumn>) -> Form {
     let entries = columns.iter().map(|column| (Key::Str(column.spec.path.clone()), Structure::Leaf)).collect();
-    Arc::new(Pattern { columns: columns.into(), structure: Structure::Dict(entries), timestep: false })
+    Form::new(Pattern { columns: columns.into(), structure: Structure::Dict(entries), timestep: false })
 }
 
-fn item(chunk: &Arc<Chunk>, pattern: &Arc<Pattern>, anchor: u32) -> Item {
+fn item(chunk: &Arc<Chunk>, pattern: &Form, anchor: u32) -> Item {
     Item { body: Body::Chunk(chunk.clone()), pattern: pattern.clone(), anchor, episode: 0 }
 }
 
@@ -49,7 +49,7 @@ fn steps(n: u8, interleaved: bool) -> Arc<Chunk> {
     writer.seal(&mut Chooser::new(Compression::None))
 }
 
-fn window(start: i32, end: i32) -> Arc<Pattern> {
+fn window(start: i32, end: i32) -> Form {
     pattern(vec![column("a", DType::UInt8, &[2], 0, Cells::range(start, end)), squeezed("b", DType::UInt8, &[], 1)])
 }
 
@@ -192,7 +192,7 @@ fn a_path_selects_all_that_is_below_it() {
         (key("obs"), Structure::Tuple(vec![Structure::Leaf, Structure::Leaf])),
         (key("obs2"), Structure::Leaf),
     ]);
-    let form = Arc::new(Pattern { columns: columns.into(), structure, timestep: false });
+    let form = Form::new(Pattern { columns: columns.into(), structure, timestep: false });
     let items = [item(&chunk, &form, 0)];
     let select = |paths: &[&str]| {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
@@ -219,7 +219,7 @@ fn a_record_of_which_a_part_is_read_becomes_a_dictionary_in_key_order() {
         columns.map(|(at, name)| squeezed(name, DType::UInt8, if at == 0 { &[2] } else { &[] }, u32::from(at > 0)));
     let fields = ["z", "m", "a"].iter().map(|name| ((*name).to_owned(), Structure::Leaf)).collect();
     let structure = Structure::Record { dataclass: true, module: "there".to_owned(), name: "Step".to_owned(), fields };
-    let form = Arc::new(Pattern { columns: columns.collect(), structure: structure.clone(), timestep: false });
+    let form = Form::new(Pattern { columns: columns.collect(), structure: structure.clone(), timestep: false });
     let items = [item(&chunk, &form, 1)];
     let paths = ["z".to_owned(), "a".to_owned()];
     let part = plan(&items, &Options { columns: Some(&paths), ragged: Ragged::Refuse }).unwrap();
@@ -278,7 +278,7 @@ fn arrays_of_another_size_and_items_of_another_plan_are_refused() {
 fn a_planner_keeps_its_plan_while_the_pattern_and_the_size_stay() {
     let chunk = steps(8, false);
     let form = window(0, 3);
-    let batch = |form: &Arc<Pattern>, n: u32| (0..n).map(|at| item(&chunk, form, at)).collect::<Vec<_>>();
+    let batch = |form: &Form, n: u32| (0..n).map(|at| item(&chunk, form, at)).collect::<Vec<_>>();
     let mut planner = Planner::new(&Options::default());
     let first = planner.plan(&batch(&form, 4)).unwrap();
     assert!(Arc::ptr_eq(&first, &planner.plan(&batch(&form, 4)).unwrap()));
@@ -400,9 +400,9 @@ fn cells() -> impl Strategy<Value = Cells> {
 }
 
 /// (squeeze, stack axis) per column; cells per pattern and column; the pattern of each item.
-type Forms = (Vec<(bool, usize)>, Vec<Vec<Cells>>, Vec<usize>);
+type Drawn = (Vec<(bool, usize)>, Vec<Vec<Cells>>, Vec<usize>);
 
-fn forms(columns: usize) -> impl Strategy<Value = Forms> {
+fn forms(columns: usize) -> impl Strategy<Value = Drawn> {
     (1..4_usize).prop_flat_map(move |patterns| {
         (
             prop::collection::vec((any::<bool>(), 0..3_usize), columns),
@@ -412,7 +412,7 @@ fn forms(columns: usize) -> impl Strategy<Value = Forms> {
     })
 }
 
-fn make_patterns(store: &Store, (axes, cells, _): &Forms) -> Vec<Arc<Pattern>> {
+fn make_patterns(store: &Store, (axes, cells, _): &Drawn) -> Vec<Form> {
     let pattern_of = |cells: &Vec<Cells>| {
         let columns = store.specs.iter().enumerate().map(|(index, (dtype, shape))| {
             let (squeeze, axis) = axes[index];

@@ -239,7 +239,7 @@ fn a_cut_stays_as_it_was_while_the_table_goes_on() {
     table.delete(&[keys[299].get()]).unwrap();
     table.insert(rows.inserts(&[1000.0])).unwrap();
     let kept: Vec<(f64, f64)> =
-        cut.iter().map(|(_, slot, _)| (f64_of(slot.item.as_ref().unwrap()), slot.priority)).collect();
+        cut.iter().map(|(_, slot, _)| (f64_of(slot.item.as_ref().unwrap()), slot.priority())).collect();
     assert_eq!(kept, values.iter().map(|value| (*value, 1.0)).collect::<Vec<_>>());
     assert_eq!(table.get(&[keys[0].get()]).unwrap().priorities, [50.0]);
 }

@@ -113,7 +113,8 @@ fn run(
     let mut resetting = vec![false; envs];
     let mut ended = vec![vec![]; envs];
     let mut written = vec![vec![]; envs];
-    for time in 0..steps[0].len() {
+    let length = steps[0].len();
+    for time in 0..length {
         let now: Vec<Step> = (0..envs)
             .map(|env| {
                 if resetting[env] {

@@ -162,8 +162,8 @@ impl Client {
         }
         let mut batches = Vec::new();
         while !draws.is_empty() {
-            let first = Arc::clone(&draws.items[0].pattern);
-            let alike = draws.items.iter().take_while(|item| Arc::ptr_eq(&item.pattern, &first)).count();
+            let first = draws.items[0].pattern.clone();
+            let alike = draws.items.iter().take_while(|item| item.pattern.same(&first)).count();
             let (rest, timestep) = (draws.split_off(alike), first.timestep);
             batches.push((self.batcher.batch(py, &std::mem::replace(&mut draws, rest), &reading)?, timestep));
         }

@@ -1,6 +1,6 @@
 //! The forms of a writer's items, each made once: items that look alike share one pattern.
 
-use crate::item::{Cells, Pattern, PatternColumn};
+use crate::item::{Cells, Form, Pattern, PatternColumn};
 use crate::spec::{ColumnSpec, Structure};
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ pub(super) struct FormColumn {
     pub(super) squeeze: bool,
 }
 
-struct Form {
+struct Known {
     columns: Vec<FormColumn>,
     structure: Arc<Structure>,
-    pattern: Arc<Pattern>,
+    pattern: Form,
 }
 
 /// The forms, the latest first.
 #[derive(Default)]
 pub(super) struct Forms {
-    forms: Vec<Form>,
+    forms: Vec<Known>,
 }
 
 impl Forms {
@@ -36,13 +36,13 @@ impl Forms {
         structure: &Arc<Structure>,
         columns: &[FormColumn],
         spec: impl Fn(u32) -> &'a ColumnSpec,
-    ) -> Arc<Pattern> {
+    ) -> Form {
         let found = self.forms.iter().position(|form| {
             form.columns == columns && (Arc::ptr_eq(&form.structure, structure) || form.structure == *structure)
         });
         if let Some(index) = found {
             self.forms[..=index].rotate_right(1);
-            return Arc::clone(&self.forms[0].pattern);
+            return self.forms[0].pattern.clone();
         }
         let pattern_columns = structure.paths().into_iter().zip(columns).map(|(path, column)| PatternColumn {
             spec: ColumnSpec { path, ..spec(column.column).clone() },
@@ -52,10 +52,13 @@ impl Forms {
             squeeze: column.squeeze,
             stack_axis: 0,
         });
-        let pattern =
-            Arc::new(Pattern { columns: pattern_columns.collect(), structure: (**structure).clone(), timestep: false });
+        let pattern = Form::new(Pattern {
+            columns: pattern_columns.collect(),
+            structure: (**structure).clone(),
+            timestep: false,
+        });
         self.forms.truncate(KEPT - 1);
-        let form = Form { columns: columns.to_vec(), structure: Arc::clone(structure), pattern: Arc::clone(&pattern) };
+        let form = Known { columns: columns.to_vec(), structure: Arc::clone(structure), pattern: pattern.clone() };
         self.forms.insert(0, form);
         pattern
     }

@@ -19,14 +19,14 @@ pub struct RowWriter {
     sink: Arc<dyn Sink>,
     compression: Compression,
     timestep: bool,
-    form: Option<Form>,
+    form: Option<RowForm>,
     open: Option<ChunkWriter>,
     chooser: Chooser,
 }
 
-struct Form {
+struct RowForm {
     schema: Arc<Schema>,
-    pattern: Arc<Pattern>,
+    pattern: item::Form,
     itemsizes: SmallVec<[usize; 8]>,
     widths: SmallVec<[usize; 8]>,
 }
@@ -63,7 +63,7 @@ impl RowWriter {
             }
             items.extend((first..first + count).map(|row| Item {
                 body: Body::Chunk(Arc::clone(writer.chunk())),
-                pattern: Arc::clone(&form.pattern),
+                pattern: form.pattern.clone(),
                 anchor: row as u32,
                 episode: 0,
             }));
@@ -90,9 +90,9 @@ impl RowWriter {
         if !same {
             let itemsizes = columns.iter().map(|cells| cells.itemsize).collect();
             let widths = schema.columns.iter().zip(columns).map(|(c, cells)| c.elements() * cells.itemsize).collect();
-            let pattern = Arc::new(self.pattern(schema));
+            let pattern = item::Form::new(self.pattern(schema));
             // The form is only replaced once the columns are known to fit it.
-            let form = Form { schema: Arc::clone(schema), pattern, itemsizes, widths };
+            let form = RowForm { schema: Arc::clone(schema), pattern, itemsizes, widths };
             form.check(columns, rows)?;
             self.close();
             self.chooser = Chooser::new(self.compression);
@@ -115,7 +115,7 @@ impl RowWriter {
     }
 }
 
-impl Form {
+impl RowForm {
     fn check(&self, columns: &[Cells<'_>], rows: usize) -> Result<()> {
         if columns.is_empty() {
             return Err(Error::InvalidArgument("a step needs at least one array".to_owned()));

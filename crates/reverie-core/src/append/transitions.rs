@@ -11,7 +11,7 @@ use super::run::{Run, chunk_length, layout};
 use super::sink::{Cells, Sink, next_episode};
 use crate::chunk::Compression;
 use crate::error::{Error, Result};
-use crate::item::{self, Body, Item, Pattern, PatternColumn};
+use crate::item::{self, Body, Form, Item, Pattern, PatternColumn};
 use crate::spec::{ColumnSpec, DType, Key, Schema, Structure};
 use crate::table::{Inserts, Priority};
 use std::collections::{HashMap, VecDeque};
@@ -101,6 +101,13 @@ struct Start {
     q_taken: Option<f64>,
 }
 
+/// The body that the latest items over two or more chunks share: from the chunk of one first step to that of another.
+struct Span {
+    first: u64,
+    last: u64,
+    parts: Arc<Vec<item::Part>>,
+}
+
 struct Env {
     run: Run,
     step: u64,
@@ -111,7 +118,7 @@ struct Env {
     /// after it is known.
     earned: Option<(f64, bool)>,
     open: VecDeque<Start>,
-    span: Option<((u64, u64), Arc<Vec<item::Part>>)>,
+    span: Option<Span>,
 }
 
 /// The columns of a writer: observation, action, extras as they are given, then reward and discount.
@@ -121,7 +128,7 @@ struct Columns {
     /// For every column of an item in flattening order: its path, the column, and whether it is of the right end.
     item: Vec<(String, usize, bool)>,
     structure: Structure,
-    patterns: HashMap<(usize, usize), Arc<Pattern>>,
+    patterns: HashMap<(usize, usize), Form>,
 }
 
 /// Writes transitions of vector environments; it never blocks.
@@ -147,7 +154,7 @@ impl TransitionWriter {
     ) -> Result<Self> {
         options.validate()?;
         let columns = Columns::new(obs, action, extras)?;
-        for spec in columns.specs.iter().filter(|spec| spec.dtype.size().is_none()) {
+        if let Some(spec) = columns.specs.iter().find(|spec| spec.dtype.size().is_none()) {
             return Err(Error::InvalidArgument(format!(
                 "column '{}' is {}: transitions hold numbers only; use a trajectory writer for text",
                 spec.path, spec.dtype
@@ -385,14 +392,12 @@ impl Env {
         if first == last {
             return (Body::Chunk(Arc::clone(&self.run.get(first).chunk)), origin);
         }
-        let key = (origin, self.run.get(last).start);
-        if let Some((known, parts)) = &self.span {
-            if *known == key {
-                return (Body::Span(Arc::clone(parts)), origin);
-            }
+        let end = self.run.get(last).start;
+        if let Some(span) = self.span.as_ref().filter(|span| (span.first, span.last) == (origin, end)) {
+            return (Body::Span(Arc::clone(&span.parts)), origin);
         }
         let parts = Arc::new(vec![self.run.part(first, last, origin)]);
-        self.span = Some((key, Arc::clone(&parts)));
+        self.span = Some(Span { first: origin, last: end, parts: Arc::clone(&parts) });
         (Body::Span(parts), origin)
     }
 
@@ -401,7 +406,7 @@ impl Env {
         let frames = options.frame_stack.unwrap_or(1) as u64 - 1;
         self.run.seal_full();
         self.run.forget_before(oldest.saturating_sub(frames).max(self.episode_start.min(oldest)));
-        if self.span.as_ref().is_some_and(|((_, last), _)| *last < oldest) {
+        if self.span.as_ref().is_some_and(|span| span.last < oldest) {
             self.span = None;
         }
     }
@@ -459,7 +464,7 @@ impl Columns {
 
     /// The form of an item with `before` earlier frames in its episode (at most a stack's) and its right end
     /// `steps` later. Where a stack reaches before the episode, the first frame is repeated.
-    fn pattern(&mut self, options: &TransitionOptions, before: usize, steps: usize) -> Arc<Pattern> {
+    fn pattern(&mut self, options: &TransitionOptions, before: usize, steps: usize) -> Form {
         let Self { item, specs, num_obs, structure, patterns, .. } = self;
         let make = || {
             let columns = item.iter().map(|(path, column, right)| {
@@ -483,8 +488,8 @@ impl Columns {
                     stack_axis: stacked.map_or(0, |_| options.stack_axis),
                 }
             });
-            Arc::new(Pattern { columns: columns.collect(), structure: structure.clone(), timestep: false })
+            Form::new(Pattern { columns: columns.collect(), structure: structure.clone(), timestep: false })
         };
-        Arc::clone(patterns.entry((before, steps)).or_insert_with(make))
+        patterns.entry((before, steps)).or_insert_with(make).clone()
     }
 }

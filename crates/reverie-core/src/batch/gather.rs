@@ -5,7 +5,7 @@ use super::plan::{Column, Kind, Plan, missing};
 use crate::chunk::slab::{Rows, fill};
 use crate::chunk::{Cells as View, Chunk, Decoder, Layout};
 use crate::error::{Error, Result};
-use crate::item::{Body, Cells, Item, Part, Pattern, PatternColumn};
+use crate::item::{Body, Cells, Form, Item, Part, PatternColumn};
 use crate::prefetch::prefetch;
 use std::borrow::Borrow;
 use std::mem::MaybeUninit;
@@ -115,7 +115,7 @@ impl Plan {
         let (mut rows, mut left) = (Rows::new(layout, first..end, numbers.len()), Vec::new());
         for number in numbers {
             let item: &Item = items[number].borrow();
-            let chunk = item.single_chunk().filter(|_| Arc::ptr_eq(&item.pattern, pattern));
+            let chunk = item.single_chunk().filter(|_| item.pattern.same(pattern));
             let slab = chunk.and_then(|chunk| chunk.plain());
             if slab.is_some_and(|slab| rows.push(slab, item.anchor, number as u32)) {
                 ahead.iter().for_each(|(column, relative)| rows.prefetch_last(*column, *relative));
@@ -128,8 +128,8 @@ impl Plan {
     }
 
     /// For each column its run in the chunk, where all columns are runs that fill the place of their item.
-    fn leading_runs(&self, pattern: &Arc<Pattern>, layout: &Layout) -> Option<Vec<LeadingRun>> {
-        let only = self.pattern.as_ref().is_some_and(|only| Arc::ptr_eq(only, pattern));
+    fn leading_runs(&self, pattern: &Form, layout: &Layout) -> Option<Vec<LeadingRun>> {
+        let only = self.pattern.as_ref().is_some_and(|only| only.same(pattern));
         let run = |column: &Column| {
             let source = pattern.columns.get(column.source)?;
             let Cells::Range { start, step, len } = &source.cells else { return None };

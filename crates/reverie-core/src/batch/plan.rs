@@ -3,7 +3,7 @@
 use super::select::select;
 use super::{Options, Output, Ragged, Role};
 use crate::error::{Error, Result};
-use crate::item::{Item, Pattern, PatternColumn};
+use crate::item::{Form, Item, Pattern, PatternColumn};
 use crate::spec::{ColumnSpec, DType, Structure};
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ pub struct Plan {
     /// For each output behind the columns, the column whose cells it counts.
     pub(super) counted: Vec<usize>,
     /// The pattern that all items share; `None` where they have several.
-    pub(super) pattern: Option<Arc<Pattern>>,
+    pub(super) pattern: Option<Form>,
 }
 
 /// How the cells of one column are laid out.
@@ -104,8 +104,8 @@ impl Plan {
     }
 }
 
-fn shared<T: Borrow<Item>>(pattern: &Arc<Pattern>, items: &[T]) -> bool {
-    items.iter().all(|item| Arc::ptr_eq(&item.borrow().pattern, pattern))
+fn shared<T: Borrow<Item>>(pattern: &Form, items: &[T]) -> bool {
+    items.iter().all(|item| item.borrow().pattern.same(pattern))
 }
 
 /// Decides how the items become a batch. Reads no cell; chunks are looked at only for the widths of bytes and str.
@@ -136,7 +136,7 @@ pub fn plan<T: Borrow<Item>>(items: &[T], options: &Options<'_>) -> Result<Plan>
         batch: items.len(),
         columns: Vec::with_capacity(sources.len()),
         counted: Vec::new(),
-        pattern: one.then(|| Arc::clone(pattern)),
+        pattern: one.then(|| pattern.clone()),
     };
     for source in sources {
         let (column, output) = plan_column(items, source, &patterns, options.ragged)?;
@@ -157,7 +157,7 @@ fn distinct<T: Borrow<Item>>(items: &[T]) -> Vec<&Pattern> {
     items
         .iter()
         .map(|item| &item.borrow().pattern)
-        .filter(|pattern| seen.insert(Arc::as_ptr(pattern)))
+        .filter(|pattern| seen.insert(std::ptr::from_ref::<Pattern>(pattern)))
         .map(|pattern| &**pattern)
         .collect()
 }

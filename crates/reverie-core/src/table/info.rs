@@ -32,6 +32,16 @@ pub struct Stats {
     pub age_histogram: [u64; AGE_BUCKETS],
 }
 
+impl Stats {
+    /// A draw of an item of that age, in nanoseconds, for the `times`-th time.
+    #[inline]
+    pub(super) fn note_draw(&mut self, times: u32, age: u64) {
+        self.sampled_present += u64::from(times == 1);
+        self.sampled_unique += u64::from(times == 1);
+        self.age_histogram[(64 - age.leading_zeros() as usize).min(AGE_BUCKETS - 1)] += 1;
+    }
+}
+
 impl Default for Stats {
     fn default() -> Self {
         Self {

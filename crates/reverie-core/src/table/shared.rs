@@ -63,7 +63,7 @@ const MEASURED_EVERY: u32 = 64;
 
 struct PendingInsert {
     id: u64,
-    items: std::iter::Fuse<smallvec::IntoIter<[(Item, Priority); 1]>>,
+    items: smallvec::IntoIter<[(Item, Priority); 1]>,
     next: Option<(Item, Priority)>,
     keys: Keys,
     since: Duration,
@@ -81,8 +81,8 @@ struct PendingSample {
 /// What is left to do once the lock is released: tell the waiters, drop what left the table.
 #[derive(Default)]
 struct After {
-    keys: SmallVec<[(Arc<Cell<Keys>>, Result<Keys>); 1]>,
-    draws: SmallVec<[(Arc<Cell<Draws>>, Result<Draws>); 1]>,
+    keys: Vec<(Arc<Cell<Keys>>, Result<Keys>)>,
+    draws: Vec<(Arc<Cell<Draws>>, Result<Draws>)>,
     items: Dropped,
     pages: Vec<Cut>,
 }
@@ -136,22 +136,18 @@ impl SharedTable {
     fn decide<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> R {
         let now = self.clock.now();
         let mut after = After::default();
-        let result = {
-            let mut state = lock(&self.state);
-            let result = decision(&mut state, now);
-            state.serve(now, self.budget.as_deref(), &mut after);
-            state.note_blocked(now);
-            if state.table.has_dropped() {
-                (after.items, after.pages) = state.table.take_dropped();
-            }
-            result
-        };
-        let freed = !after.items.is_empty() || !after.pages.is_empty();
-        after.run();
-        if freed {
-            if let Some(budget) = &self.budget {
-                budget.freed();
-            }
+        let mut state = lock(&self.state);
+        let result = decision(&mut state, now);
+        state.serve(now, self.budget.as_deref(), &mut after);
+        state.note_blocked(now);
+        if state.table.has_dropped() {
+            (after.items, after.pages) = state.table.take_dropped();
+            drop(state);
+            after.run();
+            self.budget.iter().for_each(|budget| budget.freed());
+        } else {
+            drop(state);
+            after.run();
         }
         result
     }
@@ -169,7 +165,7 @@ impl SharedTable {
                 let value = if let Priority::Value(value) = priority { *value } else { 0.0 };
                 state.table.check(item, value)?;
             }
-            let mut items = items.into_iter().fuse();
+            let mut items = items.into_iter();
             let mut keys = Keys::new();
             let next = match state.inserts.is_empty() {
                 true => {
@@ -479,6 +475,9 @@ impl State {
     /// Serves the heads of both queues until neither can go on: an insert may free a sample and the other way.
     fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) {
         loop {
+            if self.inserts.is_empty() && self.samples.is_empty() {
+                return;
+            }
             let mut progress = false;
             while let Some(mut head) = self.inserts.pop_front() {
                 let before = head.keys.len();
@@ -503,7 +502,7 @@ impl State {
                 }
                 after.draws.push((head.cell, outcome.map(|_| head.draws)));
             }
-            if !progress || (self.inserts.is_empty() && self.samples.is_empty()) {
+            if !progress {
                 return;
             }
         }

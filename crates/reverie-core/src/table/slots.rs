@@ -4,6 +4,7 @@
 use crate::item::{Item, Key};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const PAGE_BITS: u32 = 8;
 const PAGE: usize = 1 << PAGE_BITS;
@@ -12,37 +13,86 @@ const PAGE: usize = 1 << PAGE_BITS;
 const FREE_BEFORE_REUSE: usize = 2048;
 const GENERATION_MASK: u32 = (1 << Key::GENERATION_BITS) - 1;
 
-/// One item and what the table knows of it. Exactly one cache line.
-#[derive(Clone, Debug)]
-#[repr(align(64))]
+/// One item and what the table knows of it: little more than a cache line.
+///
+/// What draws and updates change is atomic only so that a page which no cut holds can be changed without asking
+/// for that each time (see [`Slots::own`]): all changes are made under the table's lock.
+#[derive(Debug)]
 pub struct Slot {
     /// The item; none in a free slot.
     pub item: Option<Item>,
-    /// The priority as it was given.
-    pub priority: f64,
     /// Nanoseconds of the table's clock.
     pub inserted_at: u64,
     /// Tells tenants of the slot apart.
     pub generation: u32,
-    /// Counts the updates of the priority.
-    pub version: u32,
-    /// Counts the draws.
-    pub times_sampled: u32,
+    priority: AtomicU64,
+    version: AtomicU32,
+    times_sampled: AtomicU32,
+}
+
+impl Slot {
+    fn empty(generation: u32) -> Self {
+        let (priority, version, times_sampled) = Default::default();
+        Self { item: None, inserted_at: 0, generation, priority, version, times_sampled }
+    }
+
+    /// The priority as it was given.
+    #[inline]
+    pub fn priority(&self) -> f64 {
+        f64::from_bits(self.priority.load(Relaxed))
+    }
+
+    /// Updates of the priority.
+    #[inline]
+    pub fn version(&self) -> u32 {
+        self.version.load(Relaxed)
+    }
+
+    /// Draws.
+    #[inline]
+    pub fn times_sampled(&self) -> u32 {
+        self.times_sampled.load(Relaxed)
+    }
+}
+
+impl Clone for Slot {
+    fn clone(&self) -> Self {
+        Self {
+            item: self.item.clone(),
+            inserted_at: self.inserted_at,
+            generation: self.generation,
+            priority: self.priority().to_bits().into(),
+            version: self.version().into(),
+            times_sampled: self.times_sampled().into(),
+        }
+    }
 }
 
 /// What only ties, cuts and statistics ask for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Age {
     /// Position in the table's order of insertion.
     pub inserted: u64,
+    updated: AtomicU64,
+}
+
+impl Age {
     /// Position in the table's order of insertions and updates.
-    pub updated: u64,
+    pub fn updated(&self) -> u64 {
+        self.updated.load(Relaxed)
+    }
+}
+
+impl Clone for Age {
+    fn clone(&self) -> Self {
+        Self { inserted: self.inserted, updated: self.updated().into() }
+    }
 }
 
 #[derive(Clone, Debug)]
 struct Page {
-    slots: Vec<Slot>,
-    ages: Vec<Age>,
+    slots: [Slot; PAGE],
+    ages: [Age; PAGE],
 }
 
 /// A consistent cut: slots as they were, whatever the table does afterwards.
@@ -69,6 +119,9 @@ impl Cut {
 #[derive(Debug)]
 pub struct Slots {
     pages: Vec<Arc<Page>>,
+    /// For each page, the cut after which it was known to be held by nobody else.
+    owned_since: Vec<u64>,
+    cuts: u64,
     free: VecDeque<u32>,
     len: usize,
     allocated: u32,
@@ -80,7 +133,16 @@ impl Slots {
     /// No slots; `first_generation` should be random, so that keys of another incarnation are not ours.
     pub fn new(shard: u8, first_generation: u32) -> Self {
         let first_generation = first_generation & GENERATION_MASK;
-        Self { pages: Vec::new(), free: VecDeque::new(), len: 0, allocated: 0, first_generation, shard }
+        Self {
+            pages: Vec::new(),
+            owned_since: Vec::new(),
+            cuts: 0,
+            free: VecDeque::new(),
+            len: 0,
+            allocated: 0,
+            first_generation,
+            shard,
+        }
     }
 
     /// Number of items.
@@ -111,20 +173,42 @@ impl Slots {
         &self.pages[(index >> PAGE_BITS) as usize].slots[index as usize & (PAGE - 1)]
     }
 
-    /// The same to change; copies the page where a cut holds it.
+    /// Makes sure that no cut holds the slot's page, copying it where one may. A counted reference is asked only
+    /// at the first change of a page after a cut.
     #[inline]
-    pub fn slot_mut(&mut self, index: u32) -> &mut Slot {
-        let page = Arc::make_mut(&mut self.pages[(index >> PAGE_BITS) as usize]);
-        &mut page.slots[index as usize & (PAGE - 1)]
+    fn own(&mut self, index: u32) -> &Page {
+        let page = (index >> PAGE_BITS) as usize;
+        if self.owned_since[page] != self.cuts {
+            Arc::make_mut(&mut self.pages[page]);
+            self.owned_since[page] = self.cuts;
+        }
+        &self.pages[page]
     }
 
-    /// The same for an update: notes it in the order of updates.
+    /// Counts a draw; how often the item was drawn with it.
     #[inline]
-    pub fn slot_mut_updated(&mut self, index: u32, updated: u64) -> &mut Slot {
-        let page = Arc::make_mut(&mut self.pages[(index >> PAGE_BITS) as usize]);
-        let within = index as usize & (PAGE - 1);
-        page.ages[within].updated = updated;
-        &mut page.slots[within]
+    pub fn count_draw(&mut self, index: u32) -> u32 {
+        let slot = &self.own(index).slots[index as usize & (PAGE - 1)];
+        let times = slot.times_sampled() + 1;
+        slot.times_sampled.store(times, Relaxed);
+        times
+    }
+
+    /// Sets the priority; `order` is the update's position in the order of updates.
+    #[inline]
+    pub fn set_priority(&mut self, index: u32, priority: f64, order: u64) {
+        let (page, within) = (self.own(index), index as usize & (PAGE - 1));
+        let slot = &page.slots[within];
+        slot.priority.store(priority.to_bits(), Relaxed);
+        slot.version.store(slot.version().wrapping_add(1), Relaxed);
+        page.ages[within].updated.store(order, Relaxed);
+    }
+
+    #[inline]
+    fn page_mut(&mut self, index: u32) -> &mut Page {
+        let page = (index >> PAGE_BITS) as usize;
+        self.owned_since[page] = self.cuts;
+        Arc::make_mut(&mut self.pages[page])
     }
 
     /// Slots ever given out: every index below can be looked at.
@@ -138,15 +222,12 @@ impl Slots {
             true => self.free.pop_front().expect("the list is not empty"),
             false => self.allocate(),
         };
-        let page = Arc::make_mut(&mut self.pages[(index >> PAGE_BITS) as usize]);
+        let page = self.page_mut(index);
         let within = index as usize & (PAGE - 1);
-        let slot = &mut page.slots[within];
-        slot.item = Some(item);
-        slot.priority = priority;
-        slot.inserted_at = inserted_at;
-        slot.version = 0;
-        slot.times_sampled = 0;
-        page.ages[within] = Age { inserted: order, updated: order };
+        let generation = page.slots[within].generation;
+        let priority = priority.to_bits().into();
+        page.slots[within] = Slot { item: Some(item), inserted_at, priority, ..Slot::empty(generation) };
+        page.ages[within] = Age { inserted: order, updated: order.into() };
         self.len += 1;
         index
     }
@@ -155,8 +236,9 @@ impl Slots {
         let index = self.allocated;
         if index as usize & (PAGE - 1) == 0 {
             let generation = self.first_generation;
-            let empty = Slot { item: None, priority: 0.0, inserted_at: 0, generation, version: 0, times_sampled: 0 };
-            self.pages.push(Arc::new(Page { slots: vec![empty; PAGE], ages: vec![Age::default(); PAGE] }));
+            let slots = std::array::from_fn(|_| Slot::empty(generation));
+            self.pages.push(Arc::new(Page { slots, ages: std::array::from_fn(|_| Age::default()) }));
+            self.owned_since.push(self.cuts);
         }
         self.allocated += 1;
         index
@@ -164,7 +246,7 @@ impl Slots {
 
     /// Takes the item out; its key is stale from now on.
     pub fn remove(&mut self, index: u32) -> Item {
-        let slot = self.slot_mut(index);
+        let slot = &mut self.page_mut(index).slots[index as usize & (PAGE - 1)];
         let item = slot.item.take().expect("the slot holds an item");
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         self.free.push_back(index);
@@ -180,7 +262,8 @@ impl Slots {
     }
 
     /// A consistent cut, at the cost of one reference per page.
-    pub fn cut(&self) -> Cut {
+    pub fn cut(&mut self) -> Cut {
+        self.cuts += 1;
         Cut { pages: self.pages.clone() }
     }
 
@@ -201,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_one_cache_line() {
-        assert_eq!(std::mem::size_of::<Slot>(), 64);
+    fn a_slot_and_its_age_take_88_bytes() {
+        assert_eq!(std::mem::size_of::<Slot>() + std::mem::size_of::<Age>(), 88);
     }
 }

@@ -1,13 +1,13 @@
 //! The state machine of one table: it decides, and has no lock, no clock and no waiting.
 
-use super::info::{AGE_BUCKETS, Stats};
+use super::info::Stats;
 use super::limiter::{Counters, Limiter};
 use super::options::{Change, TableOptions, check_pattern};
 use super::selector::{AnySelector, Pick, Selector};
-use super::slots::{Cut, Slots};
+use super::slots::{Cut, Slot, Slots};
 use crate::chunk::Account;
 use crate::error::{Error, Result};
-use crate::item::{Item, Key, Pattern};
+use crate::item::{Form, Item, Key};
 use crate::prefetch::prefetch;
 use crate::sample::Draws;
 use smallvec::SmallVec;
@@ -43,7 +43,7 @@ pub struct Table {
     dropped: Dropped,
     dropped_pages: Vec<Cut>,
     /// The last form that fitted the signature: items of one writer share it.
-    accepted: Option<Arc<Pattern>>,
+    accepted: Option<Form>,
     picks: Vec<Pick>,
 }
 
@@ -127,9 +127,9 @@ impl Table {
     pub fn check(&mut self, item: &Item, priority: f64) -> Result<()> {
         self.check_priority(priority)?;
         if let Some(signature) = &self.options.signature {
-            if !self.accepted.as_ref().is_some_and(|accepted| Arc::ptr_eq(accepted, &item.pattern)) {
+            if !self.accepted.as_ref().is_some_and(|accepted| accepted.same(&item.pattern)) {
                 check_pattern(signature, &item.pattern)?;
-                self.accepted = Some(Arc::clone(&item.pattern));
+                self.accepted = Some(item.pattern.clone());
             }
         }
         if let Some(budget) = self.options.max_bytes {
@@ -163,8 +163,8 @@ impl Table {
         }
         let known = self.sampler.max_slot().or_else(|| self.remover.max_slot());
         known
-            .map(|slot| self.slots.slot(slot).priority)
-            .unwrap_or_else(|| self.slots.iter().map(|(_, slot)| slot.priority).fold(f64::NEG_INFINITY, f64::max))
+            .map(|slot| self.slots.slot(slot).priority())
+            .unwrap_or_else(|| self.slots.iter().map(|(_, slot)| slot.priority()).fold(f64::NEG_INFINITY, f64::max))
     }
 
     /// True when the limiter lets one more item in.
@@ -196,7 +196,7 @@ impl Table {
     }
 
     fn remove(&mut self, slot: u32) {
-        if self.slots.slot(slot).times_sampled > 0 {
+        if self.slots.slot(slot).times_sampled() > 0 {
             self.stats.sampled_present -= 1;
         }
         self.sampler.remove(slot);
@@ -296,41 +296,41 @@ impl Table {
                 out.push(pick.slot);
             }
         }
-        out.iter().for_each(|slot| self.sampler.insert(*slot, self.slots.slot(*slot).priority));
+        out.iter().for_each(|slot| self.sampler.insert(*slot, self.slots.slot(*slot).priority()));
         into.smallest_probability = self.sampler.smallest_probability();
         Ok(made)
     }
 
     fn is_used_up(&self, slot: u32) -> bool {
         let most = self.options.max_times_sampled;
-        most > 0 && self.slots.slot(slot).times_sampled >= most
+        most > 0 && self.slots.slot(slot).times_sampled() >= most
     }
 
-    /// Counts the draws and hands them out. Two passes, so that the cache misses of a batch overlap.
+    /// Counts the draws and hands them out: first every slot is asked for, then counted, then read column by
+    /// column, so that the cache misses of a batch overlap.
     fn deliver(&mut self, picks: &[Pick], now: u64, into: &mut Draws) {
-        for pick in picks {
-            prefetch(self.slots.slot(pick.slot));
+        if picks.len() > 1 {
+            picks.iter().for_each(|pick| prefetch(self.slots.slot(pick.slot)));
         }
-        let size = self.slots.len() as u64;
-        for pick in picks {
-            let key = self.slots.key(pick.slot);
-            let slot = self.slots.slot_mut(pick.slot);
-            slot.times_sampled += 1;
-            if slot.times_sampled == 1 {
-                self.stats.sampled_present += 1;
-                self.stats.sampled_unique += 1;
-            }
-            let age = now.saturating_sub(slot.inserted_at);
-            self.stats.age_histogram[(64 - age.leading_zeros() as usize).min(AGE_BUCKETS - 1)] += 1;
-            into.keys.push(key);
-            into.items.push(slot.item.clone().expect("a picked slot holds an item"));
-            into.probabilities.push(pick.probability);
-            into.priorities.push(slot.priority);
-            into.table_sizes.push(size);
-            into.times_sampled.push(slot.times_sampled);
-            into.versions.push(slot.version);
-            into.inserted_at.push(slot.inserted_at);
+        // Counted in order: an item may be drawn twice in a batch.
+        into.times_sampled.extend(picks.iter().map(|pick| {
+            let times = self.slots.count_draw(pick.slot);
+            self.stats.note_draw(times, now.saturating_sub(self.slots.slot(pick.slot).inserted_at));
+            times
+        }));
+        let slots: SmallVec<[&Slot; 256]> = picks.iter().map(|pick| self.slots.slot(pick.slot)).collect();
+        let chunk_ahead = |slot: &&Slot| slot.item.iter().for_each(Item::prefetch);
+        if picks.len() > 1 {
+            slots.iter().for_each(chunk_ahead);
         }
+        let shard = self.options.shard;
+        into.keys.extend(slots.iter().zip(picks).map(|(slot, pick)| Key::new(shard, slot.generation, pick.slot)));
+        into.probabilities.extend(picks.iter().map(|pick| pick.probability));
+        into.priorities.extend(slots.iter().map(|slot| slot.priority()));
+        into.versions.extend(slots.iter().map(|slot| slot.version()));
+        into.inserted_at.extend(slots.iter().map(|slot| slot.inserted_at));
+        into.table_sizes.extend(std::iter::repeat_n(self.slots.len() as u64, picks.len()));
+        into.items.extend(slots.iter().map(|slot| slot.item.clone().expect("a picked slot holds an item")));
         self.counters.samples += picks.len() as u64;
     }
 
@@ -350,14 +350,12 @@ impl Table {
         let mut changes = Vec::with_capacity(keys.len());
         for (index, (key, priority)) in keys.iter().zip(priorities).enumerate() {
             let Some(slot) = self.slots.find(Key::from(*key)) else { continue };
-            if if_version.is_some_and(|versions| versions[index] != self.slots.slot(slot).version) {
+            if if_version.is_some_and(|versions| versions[index] != self.slots.slot(slot).version()) {
                 continue;
             }
             self.order += 1;
             let order = self.order;
-            let slot_mut = self.slots.slot_mut_updated(slot, order);
-            slot_mut.priority = *priority;
-            slot_mut.version = slot_mut.version.wrapping_add(1);
+            self.slots.set_priority(slot, *priority, order);
             changes.push((slot, *priority));
         }
         self.sampler.update_many(&changes);
@@ -395,10 +393,10 @@ impl Table {
             found.keys.push(key);
             found.items.push(slot.item.clone().expect("a found slot holds an item"));
             found.probabilities.push(0.0);
-            found.priorities.push(slot.priority);
+            found.priorities.push(slot.priority());
             found.table_sizes.push(self.slots.len() as u64);
-            found.times_sampled.push(slot.times_sampled);
-            found.versions.push(slot.version);
+            found.times_sampled.push(slot.times_sampled());
+            found.versions.push(slot.version());
             found.inserted_at.push(slot.inserted_at);
         }
         Ok(found)
@@ -432,7 +430,7 @@ impl Table {
     }
 
     /// A consistent cut of all items, at the cost of one reference per page.
-    pub fn cut(&self) -> Cut {
+    pub fn cut(&mut self) -> Cut {
         self.slots.cut()
     }
 }
