@@ -141,11 +141,11 @@ impl Pair {
         let (sink, _) = support::tables(vec![support::options("chunks", 1)]);
         let sink: Arc<Tables> = sink;
         let model = Model {
-            sampler: options.sampler.clone(),
-            remover: options.remover.clone(),
+            sampler: options.sampler,
+            remover: options.remover,
             max_size: options.max_size as usize,
             max_times: options.max_times_sampled,
-            limiter: options.limiter.clone(),
+            limiter: options.limiter,
             entries: vec![],
             gone: vec![],
             order: 0,

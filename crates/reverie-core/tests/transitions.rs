@@ -114,7 +114,7 @@ fn run(
     let mut ended = vec![vec![]; envs];
     let mut written = vec![vec![]; envs];
     let length = steps[0].len();
-    for time in 0..length {
+    for (time, _) in (0..length).enumerate() {
         let now: Vec<Step> = (0..envs)
             .map(|env| {
                 if resetting[env] {
