@@ -5,7 +5,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use reverie_core::batch::{Options, Plan, Planner};
 use reverie_core::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter};
-use reverie_core::item::{Form, Body, Cells, Item, Part, Pattern, PatternColumn};
+use reverie_core::item::{Body, Cells, Form, Item, Part, Pattern, PatternColumn};
 use reverie_core::spec::{ColumnSpec, DType, Key, Structure};
 use std::hint::black_box;
 use std::mem::MaybeUninit;
@@ -80,7 +80,7 @@ fn transitions(criterion: &mut Criterion) {
         let count = if n > 100_000 { 512 } else { 64 };
         run(&mut group, BenchmarkId::from_parameter(name), &batches(&items, 256, count));
         // As an n-step writer makes them: one in 16 reaches over a chunk's end, or has the pattern of an episode's end.
-        let other = Arc::new((*form).clone());
+        let other = Form::new(Pattern { timestep: true, ..(*form).clone() });
         for (index, item) in items.iter_mut().enumerate() {
             let Body::Chunk(chunk) = &item.body else { continue };
             match index % 32 {
@@ -130,7 +130,7 @@ fn frames(criterion: &mut Criterion) {
     }
     let mut last = (*form).clone();
     last.columns.iter_mut().filter(|column| !column.squeeze).for_each(|column| column.stack_axis = 2);
-    let (last, (parts, _meter)) = (Arc::new(last), spans(Compression::None, 20_000));
+    let (last, (parts, _meter)) = (Form::new(last), spans(Compression::None, 20_000));
     let item = |anchor| Item { body: Body::Span(parts.clone()), pattern: last.clone(), anchor, episode: 0 };
     let batches = batches(&(0..19_000).map(item).collect::<Vec<_>>(), 256, 16);
     run(&mut group, BenchmarkId::from_parameter("None, stacked along the last axis"), &batches);
