@@ -45,7 +45,7 @@ check: lint types layers test examples ## what CI runs: lints, types, layers, te
 lint: setup ## formatting and lints, warnings are errors
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --quiet --no-deps --workspace
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --quiet --no-deps --workspace
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 

@@ -34,7 +34,12 @@ def main() -> int:
         options.rounds, options.seconds, options.peers = 2, 0.05, ",".join(OWN)
     rows = [row for row in ROWS if options.rows in row.name]
     if options.smoke:
-        rows = [replace(row, capacity=SMOKE_CAPACITY) for row in rows if not row.real_frames]
+        # Other sizes, other names, and nothing to reach.
+        rows = [
+            replace(row, capacity=SMOKE_CAPACITY, name=f"smoke ({SMOKE_CAPACITY} items): {row.name}", targets={})
+            for row in rows
+            if not row.real_frames
+        ]
 
     started = time.time()
     workers = {name: Worker(PEERS[name]) for name in options.peers.split(",")}
