@@ -50,7 +50,7 @@ def main() -> int:
         for worker in workers.values():
             worker.close()
     imports = {} if options.rows else import_times(2 if options.smoke else 15)
-    versions = {key: value for worker in workers.values() for key, value in worker.versions.items()}
+    versions = {name: worker.versions for name, worker in workers.items()}
     run = {
         "machine": report.machine(),
         "versions": versions,

@@ -77,7 +77,7 @@ def table(run: dict[str, Any]) -> str:
     out = [
         f"{where['cpu']}, {where['cores']} cores, {where['memory_gib']} GiB; {run['transport']}; "
         f"{run['rounds']} rounds of {run['seconds_per_turn']} s",
-        "versions: " + ", ".join(f"{name} {version}" for name, version in sorted(run["versions"].items())),
+        "; ".join(f"{peer}: {' '.join(f'{k} {v}' for k, v in of.items())}" for peer, of in run["versions"].items()),
         "",
         "| row | peer | ours | theirs | ratio | rounds | target | reached |",
         "|---|---|---|---|---|---|---|---|",
