@@ -372,8 +372,8 @@ enum Priorities<'py> {
 impl<'py> Priorities<'py> {
     fn read(value: Option<&Bound<'py, PyAny>>, count: usize) -> PyResult<Self> {
         let Some(value) = value else { return Ok(Self::Same(Priority::Value(1.0))) };
-        if let Ok(priority) = priority(value) {
-            return Ok(Self::Same(priority));
+        if value.is_instance_of::<PyString>() || value.len().is_err() {
+            return priority(value).map(Self::Same);
         }
         let values = numbers::<f64>(value, "priorities")?;
         let got = values.as_slice().len();
