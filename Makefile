@@ -2,8 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rust test-python test-all check lint types layers examples bench bench-smoke train-bench \
-	docs wheel fmt clean
+.PHONY: help setup demo test test-rust test-python test-all check lint types layers examples bench bench-smoke \
+	train-bench docs wheel test-wheel fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -40,7 +40,7 @@ test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes 
 test-all: setup test-rust wheel ## also the long ones: learning runs, the wheel in an empty environment
 	$(PY) -m pytest -m "slow or not slow" $(ARGS)
 
-check: lint types layers test examples ## what CI runs: lints, types, layers, tests, README, docs and examples
+check: lint types layers test examples test-wheel ## what CI runs: lints, types, layers, tests, README, docs, examples, the wheel
 
 lint: setup ## formatting and lints, warnings are errors
 	cargo fmt --all --check
@@ -72,6 +72,9 @@ train-bench: setup ## Ape-X DQN against Stable-Baselines3's DQN on CartPole-v1, 
 docs: setup ## Rust reference under target/doc, and a run of every code block in README and docs
 	cargo doc --locked --no-deps --workspace
 	$(PY) -m pytest tests/docs
+
+test-wheel: wheel ## install that wheel into an empty environment without Rust, and use it
+	$(PY) -m pytest -m slow tests/house
 
 wheel: setup ## one abi3 wheel under dist/
 	PATH="$$(dirname "$$(tools/uv.sh)"):$$PATH" .venv/bin/maturin build --release --locked --out dist
