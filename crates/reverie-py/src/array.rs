@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 use pyo3::{ffi, intern};
-use reverie_core::spec::DType;
+use reverie_core::spec::{ColumnSpec, DType};
 use smallvec::SmallVec;
 use std::alloc::Layout;
 use std::mem::MaybeUninit;
@@ -23,15 +23,18 @@ use std::sync::Mutex;
 /// A shape; few arrays of experience have more axes.
 pub type Dims = SmallVec<[usize; 4]>;
 
-/// One leaf of a nest, as the engine takes it.
-pub struct Leaf<'py> {
-    /// The type of an element.
-    pub dtype: DType,
+/// The bytes of one leaf.
+pub struct Cell<'py> {
     /// Bytes of an element.
     pub itemsize: usize,
-    /// The shape.
-    pub shape: Dims,
-    data: Data<'py>,
+    /// Holds the bytes, where they are an array's.
+    _holder: Bound<'py, PyAny>,
+    data: Data,
+}
+
+enum Data {
+    Inline(Aligned, u8),
+    Array(NonNull<u8>, usize),
 }
 
 /// One number, aligned as any number is.
@@ -39,37 +42,68 @@ pub struct Leaf<'py> {
 #[derive(Clone, Copy)]
 struct Aligned([u8; 16]);
 
-enum Data<'py> {
-    Inline(Aligned, u8),
-    /// The array, held for its bytes, and those.
-    Array {
-        _holder: Bound<'py, PyAny>,
-        data: NonNull<u8>,
-        len: usize,
-    },
+/// One leaf of a nest, and what a column of it would hold.
+pub struct Leaf<'py> {
+    /// The type of an element.
+    pub dtype: DType,
+    /// The shape.
+    pub shape: Dims,
+    /// The bytes.
+    pub cell: Cell<'py>,
 }
 
-impl Leaf<'_> {
+impl<'py> Cell<'py> {
     /// The elements in C order and the machine's byte order.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         match &self.data {
             Data::Inline(bytes, len) => &bytes.0[..usize::from(*len)],
             // SAFETY: the array is alive (we hold it), C-contiguous and `len` bytes long. NumPy never moves the data
             // of an array that somebody else holds (`resize` refuses). A thread that writes into the array while we
             // read it without the GIL tears its own numbers, as it does under any NumPy call that lets the GIL go.
-            Data::Array { data, len, .. } => unsafe { std::slice::from_raw_parts(data.as_ptr(), *len) },
+            Data::Array(data, len) => unsafe { std::slice::from_raw_parts(data.as_ptr(), *len) },
         }
     }
 
-    fn scalar(dtype: DType, bytes: &[u8]) -> Self {
+    /// The usual case, quickly: a leaf that is what its column holds already. With `rows`, a leading axis of as many
+    /// rows as it says, or of any number, which it then says. `None`: look closer.
+    #[inline]
+    pub fn known(leaf: &Bound<'py, PyAny>, spec: &ColumnSpec, rows: Option<&mut Option<usize>>) -> Option<Self> {
+        let itemsize = spec.dtype.size()?;
+        if !is_array(leaf) {
+            let fits = rows.is_none() && spec.shape.is_empty();
+            return python_scalar(leaf, Some(spec.dtype))
+                .filter(|leaf| fits && leaf.dtype == spec.dtype)
+                .map(|leaf| leaf.cell);
+        }
+        let (dtype, dims, data) = fields(leaf)?;
+        if dtype != spec.dtype || dims.len() != spec.shape.len() + usize::from(rows.is_some()) {
+            return None;
+        }
+        let (leading, dims) = dims.split_at(dims.len() - spec.shape.len());
+        let mut len = itemsize;
+        for (got, want) in dims.iter().zip(&spec.shape) {
+            if *got as usize != *want {
+                return None;
+            }
+            len *= *want;
+        }
+        if let (Some(rows), [leading]) = (rows, leading) {
+            if *rows.get_or_insert(*leading as usize) != *leading as usize {
+                return None;
+            }
+            len *= *leading as usize;
+        }
+        Some(Self { itemsize, data: Data::Array(data, len), _holder: leaf.clone() })
+    }
+}
+
+impl<'py> Leaf<'py> {
+    fn scalar(value: &Bound<'py, PyAny>, dtype: DType, bytes: &[u8]) -> Self {
         let mut inline = [0; 16];
         inline[..bytes.len()].copy_from_slice(bytes);
-        Self {
-            dtype,
-            itemsize: bytes.len(),
-            shape: Dims::new(),
-            data: Data::Inline(Aligned(inline), bytes.len() as u8),
-        }
+        let data = Data::Inline(Aligned(inline), bytes.len() as u8);
+        Self { dtype, shape: Dims::new(), cell: Cell { itemsize: bytes.len(), _holder: value.clone(), data } }
     }
 }
 
@@ -86,30 +120,34 @@ pub fn read<'py>(value: &Bound<'py, PyAny>, want: Option<DType>, path: &dyn Fn()
 }
 
 /// An array that can be read as it lies.
-#[inline]
 fn plain<'py>(value: &Bound<'py, PyAny>) -> Option<Leaf<'py>> {
-    // SAFETY: the caller checked that this is an array; its fields are NumPy's public ABI, and we hold the GIL.
+    let (dtype, dims, data) = fields(value)?;
+    let shape: Dims = dims.iter().map(|n| *n as usize).collect();
+    let itemsize = match dtype.size() {
+        Some(size) => size,
+        None => value.getattr(intern!(value.py(), "itemsize")).ok()?.extract().ok()?,
+    };
+    let data = Data::Array(data, itemsize * shape.iter().product::<usize>());
+    Some(Leaf { dtype, shape, cell: Cell { itemsize, _holder: value.clone(), data } })
+}
+
+/// The dtype, the shape and the bytes of an array that can be read as it lies.
+#[inline]
+fn fields<'a>(array: &'a Bound<'_, PyAny>) -> Option<(DType, &'a [npy_intp], NonNull<u8>)> {
+    // SAFETY: the callers checked that this is an array; its fields are NumPy's public ABI, and we hold the GIL. The
+    // shape lives as long as the array, and is changed by nothing that we call.
     unsafe {
-        let array = &*_PyArray_GET_ITEM_DATA(value.as_ptr().cast::<PyArrayObject>());
-        if array.flags & NPY_ARRAY_C_CONTIGUOUS == 0 {
+        let fields = &*_PyArray_GET_ITEM_DATA(array.as_ptr().cast::<PyArrayObject>());
+        let descr = &*_PyDataType_GET_ITEM_DATA(fields.descr);
+        if fields.flags & NPY_ARRAY_C_CONTIGUOUS == 0 || descr.byteorder as u8 == b'>' {
             return None;
         }
-        let descr = &*_PyDataType_GET_ITEM_DATA(array.descr);
-        if descr.byteorder as u8 == b'>' {
-            return None;
-        }
-        let dtype = dtype_of(value.py(), descr.type_num, array.descr.cast())?;
-        let shape: Dims = match array.nd {
-            0 => Dims::new(),
-            nd => std::slice::from_raw_parts(array.dimensions, nd as usize).iter().map(|n| *n as usize).collect(),
+        let dtype = dtype_of(array.py(), descr.type_num, fields.descr.cast())?;
+        let dims = match fields.nd {
+            0 => &[],
+            nd => std::slice::from_raw_parts(fields.dimensions, nd as usize),
         };
-        let itemsize = match dtype.size() {
-            Some(size) => size,
-            None => value.getattr(intern!(value.py(), "itemsize")).ok()?.extract().ok()?,
-        };
-        let len = itemsize * shape.iter().product::<usize>();
-        let data = NonNull::new(array.data.cast::<u8>()).unwrap_or(NonNull::dangling());
-        Some(Leaf { dtype, itemsize, shape, data: Data::Array { _holder: value.clone(), data, len } })
+        Some((dtype, dims, NonNull::new(fields.data.cast::<u8>()).unwrap_or(NonNull::dangling())))
     }
 }
 
@@ -163,20 +201,22 @@ pub fn dtype_from(value: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
 fn python_scalar<'py>(value: &Bound<'py, PyAny>, want: Option<DType>) -> Option<Leaf<'py>> {
     if let Ok(number) = value.cast::<PyFloat>() {
         return match want {
-            None | Some(DType::Float64) => Some(Leaf::scalar(DType::Float64, &number.value().to_ne_bytes())),
-            Some(DType::Float32) => Some(Leaf::scalar(DType::Float32, &(number.value() as f32).to_ne_bytes())),
+            None | Some(DType::Float64) => Some(Leaf::scalar(value, DType::Float64, &number.value().to_ne_bytes())),
+            Some(DType::Float32) => Some(Leaf::scalar(value, DType::Float32, &(number.value() as f32).to_ne_bytes())),
             _ => None,
         };
     }
     if let Ok(flag) = value.cast::<PyBool>() {
         let fits = matches!(want, None | Some(DType::Bool));
-        return fits.then(|| Leaf::scalar(DType::Bool, &[u8::from(flag.is_true())]));
+        return fits.then(|| Leaf::scalar(value, DType::Bool, &[u8::from(flag.is_true())]));
     }
     if value.is_instance_of::<PyInt>() {
         let number = value.extract::<i64>().ok()?;
         return match want {
-            None | Some(DType::Int64) => Some(Leaf::scalar(DType::Int64, &number.to_ne_bytes())),
-            Some(DType::Int32) => i32::try_from(number).ok().map(|n| Leaf::scalar(DType::Int32, &n.to_ne_bytes())),
+            None | Some(DType::Int64) => Some(Leaf::scalar(value, DType::Int64, &number.to_ne_bytes())),
+            Some(DType::Int32) => {
+                i32::try_from(number).ok().map(|n| Leaf::scalar(value, DType::Int32, &n.to_ne_bytes()))
+            }
             _ => None,
         };
     }
@@ -199,7 +239,7 @@ fn numpy_scalar<'py>(value: &Bound<'py, PyAny>) -> Option<Leaf<'py>> {
         let size = dtype.size()?;
         let mut inline = [0u8; 16];
         PY_ARRAY_API.PyArray_ScalarAsCtype(py, value.as_ptr(), inline.as_mut_ptr().cast());
-        Some(Leaf { dtype, itemsize: size, shape: Dims::new(), data: Data::Inline(Aligned(inline), size as u8) })
+        Some(Leaf::scalar(value, dtype, &inline[..size]))
     }
 }
 
@@ -223,7 +263,7 @@ pub fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
 #[pyfunction]
 pub fn describe(leaf: &Bound<'_, PyAny>, path: String) -> PyResult<(Py<PyAny>, Vec<usize>)> {
     let read = read(leaf, None, &|| path.clone())?;
-    Ok((descr(leaf.py(), read.dtype, read.itemsize)?.unbind(), read.shape.to_vec()))
+    Ok((descr(leaf.py(), read.dtype, read.cell.itemsize)?.unbind(), read.shape.to_vec()))
 }
 
 /// NumPy's dtype object. `itemsize` counts for bytes and str alone (bytes of one element).
@@ -365,7 +405,7 @@ impl<T: Number> Numbers<'_, T> {
         match self {
             Numbers::Owned(numbers) => numbers,
             Numbers::Borrowed(leaf) => {
-                let bytes = leaf.bytes();
+                let bytes = leaf.cell.bytes();
                 // SAFETY: `numbers` made sure of the dtype and of the alignment, and any bits are a number.
                 unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) }
             }
@@ -388,7 +428,7 @@ pub fn numbers<'py, T: Number>(value: &Bound<'py, PyAny>, name: &str) -> PyResul
         if empty { numpy(py)?.call_method1(intern!(py, "zeros"), (0, descr(py, T::DTYPE, 0)?))? } else { array }
     };
     let leaf = read(&value, None, &path)?;
-    if leaf.dtype == T::DTYPE && leaf.bytes().as_ptr().cast::<T>().is_aligned() {
+    if leaf.dtype == T::DTYPE && leaf.cell.bytes().as_ptr().cast::<T>().is_aligned() {
         return Ok(Numbers::Borrowed(leaf));
     }
     let integer = |dtype: DType| dtype.name().contains("int");
@@ -400,14 +440,14 @@ pub fn numbers<'py, T: Number>(value: &Bound<'py, PyAny>, name: &str) -> PyResul
         return Err(signature(py, name, leaf.dtype.name(), T::DTYPE.name()));
     }
     if let (DType::Float32, DType::Float64) = (leaf.dtype, T::DTYPE) {
-        let floats = leaf.bytes().chunks_exact(4).map(|b| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]])));
-        let mut numbers: Vec<T> = Vec::with_capacity(leaf.bytes().len() / 4);
+        let floats = leaf.cell.bytes().chunks_exact(4).map(|b| f64::from(f32::from_ne_bytes([b[0], b[1], b[2], b[3]])));
+        let mut numbers: Vec<T> = Vec::with_capacity(leaf.cell.bytes().len() / 4);
         for (index, float) in floats.enumerate() {
             // SAFETY: T is f64 here, and there is room for every element.
             unsafe { numbers.as_mut_ptr().cast::<f64>().add(index).write(float) };
         }
         // SAFETY: all elements were written.
-        unsafe { numbers.set_len(leaf.bytes().len() / 4) };
+        unsafe { numbers.set_len(leaf.cell.bytes().len() / 4) };
         return Ok(Numbers::Owned(numbers));
     }
     let cast = value.call_method1(intern!(py, "astype"), (descr(py, T::DTYPE, 0)?, "C"))?;
@@ -425,7 +465,7 @@ pub fn flags(value: &Bound<'_, PyAny>, name: &str) -> PyResult<SmallVec<[bool; 1
     if leaf.dtype != DType::Bool && !leaf.dtype.name().contains("int") {
         return Err(signature(py, name, leaf.dtype.name(), "bool"));
     }
-    Ok(leaf.bytes().chunks_exact(leaf.itemsize).map(|flag| flag.iter().any(|byte| *byte != 0)).collect())
+    Ok(leaf.cell.bytes().chunks_exact(leaf.cell.itemsize).map(|flag| flag.iter().any(|byte| *byte != 0)).collect())
 }
 
 /// Arrays of at least so many bytes take their storage from the pool: fresh pages cost 1.6 ms a megabyte on first

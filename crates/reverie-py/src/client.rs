@@ -16,6 +16,7 @@ use reverie_core::spec::Signature;
 use reverie_core::table::{Inserts, Priority, SharedTable, Tables, Updated};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// A client of tables in this process. `reverie.Client` is its subclass, and documents it.
 #[pyclass(frozen, subclass, module = "reverie._native", name = "Client")]
@@ -83,8 +84,12 @@ impl Client {
             }
         }
         drop(item);
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let start = Instant::now();
         for (table, ticket) in waiting {
-            if finish(py, ticket, deadline, || table.why().to_string())?.is_err() {
+            if finish(py, ticket, deadline.after(start.elapsed()), || table.why().to_string())?.is_err() {
                 return Err(late(py, "insert", &table.why().to_string(), |_| Ok(())));
             }
         }

@@ -4,19 +4,22 @@ use crate::array::{Fresh, descr, numbers};
 use crate::enter::{copying, locked};
 use crate::trajectory::TrajectoryWriter;
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
 use reverie_core::append::ItemColumn;
 use reverie_core::batch::{self, Options};
 use reverie_core::item::Cells;
 use reverie_core::spec::Structure;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// All steps of one column; a slice of it is a TrajectoryColumn.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct HistoryColumn {
     writer: Py<TrajectoryWriter>,
     path: String,
+    /// The column's number, once it has one.
+    column: OnceLock<usize>,
 }
 
 #[pymethods]
@@ -41,6 +44,10 @@ impl HistoryColumn {
         Ok(TrajectoryColumn { writer: self.writer.clone_ref(py), path: self.path.clone(), item })
     }
 
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.writer)
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("HistoryColumn('{}', {} steps)", self.path, self.extent(py)?.1))
     }
@@ -49,13 +56,14 @@ impl HistoryColumn {
 impl HistoryColumn {
     /// The history of the column at `path`.
     pub fn new(writer: Py<TrajectoryWriter>, path: String) -> Self {
-        Self { writer, path }
+        Self { writer, path, column: OnceLock::new() }
     }
 
     /// The column's number, its length, and the step at which the history begins.
     fn extent(&self, py: Python<'_>) -> PyResult<(Option<usize>, usize, u64)> {
         locked(py, &self.writer.get().steps, 0, |steps| {
-            let column = steps.column(&self.path);
+            let known = self.column.get().copied();
+            let column = known.or_else(|| steps.column(&self.path).map(|found| *self.column.get_or_init(|| found)));
             let ahead = steps.step_is_open() && !column.is_some_and(|column| steps.written_in_open_step(column));
             Ok((column, (steps.num_steps() - u64::from(ahead)) as usize, steps.base()))
         })

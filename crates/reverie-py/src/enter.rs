@@ -48,35 +48,31 @@ pub fn copying<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Res
     if bytes <= QUICK_BYTES { quick(py, work) } else { detached(py, work) }
 }
 
-/// A caller's `timeout=`: seconds; `None` waits for ever, 0 only tries.
+/// A caller's `timeout=`: seconds; `None` waits for ever, 0 only tries. It runs from the start of the wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
-    start: Option<Instant>,
     limit: Option<Duration>,
 }
 
 impl Deadline {
     /// Reads the argument; negative numbers and NaN are refused.
+    #[inline]
     pub fn from_timeout(timeout: Option<f64>) -> PyResult<Self> {
-        let limit = match timeout {
-            None => None,
-            Some(seconds) if seconds >= 0.0 => Duration::try_from_secs_f64(seconds).ok(),
+        match timeout {
+            None => Ok(Self { limit: None }),
+            // Beyond what a Duration holds, for ever.
+            Some(seconds) if seconds >= 0.0 => Ok(Self { limit: Duration::try_from_secs_f64(seconds).ok() }),
             Some(seconds) => {
-                return Err(PyValueError::new_err(format!(
-                    "timeout must be None or at least 0 seconds, got {seconds}"
-                )));
+                Err(PyValueError::new_err(format!("timeout must be None or at least 0 seconds, got {seconds}")))
             }
-        };
-        let start = limit.is_none_or(|limit| !limit.is_zero()).then(Instant::now);
-        Ok(Self { start, limit })
+        }
     }
+}
 
-    fn waited(&self) -> Duration {
-        self.start.map_or(Duration::ZERO, |start| start.elapsed())
-    }
-
-    fn left(&self) -> Option<Duration> {
-        self.limit.map(|limit| limit.saturating_sub(self.waited()))
+impl Deadline {
+    /// What is left of it after a part was used up.
+    pub fn after(self, used: Duration) -> Self {
+        Self { limit: self.limit.map(|limit| limit.saturating_sub(used)) }
     }
 }
 
@@ -99,9 +95,9 @@ pub fn wait<T: Send>(
     if let Some(done) = quick(py, || Ok(poll(Duration::ZERO)))? {
         return done.map(Waited::Done).map_err(|error| raise(py, error));
     }
-    let mut patience = PATIENCE;
+    let (start, mut patience) = (Instant::now(), PATIENCE);
     loop {
-        let left = deadline.left();
+        let left = deadline.limit.map(|limit| limit.saturating_sub(start.elapsed()));
         if left.is_some_and(|left| left.is_zero()) {
             return Ok(Waited::Late);
         }
@@ -110,9 +106,9 @@ pub fn wait<T: Send>(
             return done.map(Waited::Done).map_err(|error| raise(py, error));
         }
         py.check_signals()?;
-        if deadline.limit.is_none() && deadline.waited() >= patience {
+        if deadline.limit.is_none() && start.elapsed() >= patience {
             let logger = PyModule::import(py, "logging")?.call_method1("getLogger", ("reverie",))?;
-            let text = format!("still waiting after {:.0} s: {}", deadline.waited().as_secs_f64(), why());
+            let text = format!("still waiting after {:.0} s: {}", start.elapsed().as_secs_f64(), why());
             logger.call_method1("warning", ("%s", text))?;
             patience *= 3;
         }

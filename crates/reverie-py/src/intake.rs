@@ -1,6 +1,6 @@
 //! From a nest to columns that the engine takes.
 
-use crate::array::{Leaf, read};
+use crate::array::{Cell, Leaf, read};
 use crate::errors::signature;
 use crate::nest::Flattener;
 use pyo3::prelude::*;
@@ -16,7 +16,7 @@ pub type Columns<'a> = SmallVec<[Cells<'a>; 8]>;
 pub struct Intake<'py> {
     /// The columns and their structure.
     pub schema: Arc<Schema>,
-    leaves: SmallVec<[Leaf<'py>; 8]>,
+    cells: SmallVec<[Cell<'py>; 8]>,
     /// Rows of each column; 1 where the nest is one row.
     pub rows: usize,
 }
@@ -24,12 +24,12 @@ pub struct Intake<'py> {
 impl Intake<'_> {
     /// The cells, column by column.
     pub fn columns(&self) -> Columns<'_> {
-        self.leaves.iter().map(|leaf| Cells { itemsize: leaf.itemsize, bytes: leaf.bytes() }).collect()
+        self.cells.iter().map(|cell| Cells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect()
     }
 
     /// Bytes of all cells.
     pub fn size_bytes(&self) -> usize {
-        self.leaves.iter().map(|leaf| leaf.bytes().len()).sum()
+        self.cells.iter().map(|cell| cell.bytes().len()).sum()
     }
 }
 
@@ -54,10 +54,22 @@ impl Reader {
         let py = value.py();
         let path = |path: String| join(prefix, &path);
         let (leaves, nest) = self.flattener.flatten(value)?;
-        if leaves.is_empty() {
+        if leaves.len() == 0 {
             return Err(signature(py, prefix, "an empty nest", "at least one column"));
         }
         let known = self.last.as_ref().filter(|(structure, _)| Arc::ptr_eq(structure, &nest.structure));
+        if let Some((_, schema)) = known {
+            let mut count = rows.flatten();
+            let mut intake = Intake { schema: Arc::clone(schema), cells: SmallVec::new(), rows: 1 };
+            for (leaf, spec) in leaves.iter().zip(&schema.columns) {
+                let Some(cell) = Cell::known(leaf, spec, rows.is_some().then_some(&mut count)) else { break };
+                intake.cells.push(cell);
+            }
+            if intake.cells.len() == leaves.len() {
+                intake.rows = count.unwrap_or(1);
+                return Ok(intake);
+            }
+        }
         let promised = promised.filter(|signature| known.is_none() && signature.structure == *nest.structure);
         let mut read_leaves: SmallVec<[Leaf<'py>; 8]> = SmallVec::with_capacity(leaves.len());
         for (index, leaf) in leaves.iter().enumerate() {
@@ -98,7 +110,8 @@ impl Reader {
             }
         };
         self.last = Some((Arc::clone(&nest.structure), Arc::clone(&schema)));
-        Ok(Intake { schema, leaves: read_leaves, rows: count.unwrap_or(1) })
+        let cells = read_leaves.into_iter().map(|leaf| leaf.cell).collect();
+        Ok(Intake { schema, cells, rows: count.unwrap_or(1) })
     }
 }
 

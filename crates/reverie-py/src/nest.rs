@@ -16,7 +16,23 @@ use std::sync::Arc;
 const MAX_DEPTH: usize = 64;
 
 /// The leaves of one nest, in flattening order.
-pub type Leaves<'py> = SmallVec<[Bound<'py, PyAny>; 8]>;
+pub struct Leaves<'py>(Slots<'py>);
+
+/// Filled in the order in which a nest is walked; `None` only until then.
+type Slots<'py> = SmallVec<[Option<Bound<'py, PyAny>>; 8]>;
+
+impl<'py> Leaves<'py> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The leaves.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = &Bound<'py, PyAny>> {
+        self.0.iter().flatten()
+    }
+}
 
 /// The form of a nest, with the Python objects that recognise it quickly.
 pub struct Nest {
@@ -94,10 +110,10 @@ impl Nest {
     /// The leaves of a nest of this form; `None` where it has another.
     #[inline]
     fn fill<'py>(&self, value: &Bound<'py, PyAny>) -> Option<Leaves<'py>> {
-        let mut slots: SmallVec<[Option<Bound<'py, PyAny>>; 8]> = SmallVec::new();
-        slots.resize_with(self.num_leaves, || None);
+        let mut slots = Slots::with_capacity(self.num_leaves);
+        slots.extend((0..self.num_leaves).map(|_| None));
         self.root.fill(value, &mut slots)?;
-        slots.into_iter().collect()
+        Some(Leaves(slots))
     }
 }
 
@@ -466,5 +482,6 @@ impl PyStructure {
 pub fn flatten<'py>(nest: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyList>, PyStructure)> {
     let mut flattener = Flattener::default();
     let (leaves, form) = flattener.flatten(nest)?;
+    let leaves: Vec<_> = leaves.iter().collect();
     Ok((PyList::new(nest.py(), leaves)?, PyStructure(form.structure.clone())))
 }

@@ -120,7 +120,7 @@ fn table_signature(nest: &Bound<'_, PyAny>) -> PyResult<Signature> {
     let form = Nest::of(nest)?;
     let leaves = form.leaves(nest)?;
     let mut columns = Vec::with_capacity(leaves.len());
-    for (path, leaf) in form.structure.paths().into_iter().zip(leaves) {
+    for (path, leaf) in form.structure.paths().into_iter().zip(leaves.iter()) {
         let dtype = leaf.getattr(intern!(py, "dtype"))?;
         let Some(dtype) = dtype_from(&dtype)? else {
             return Err(signature(py, &path, &dtype.str()?.to_string(), "a dtype that columns can hold"));

@@ -1,6 +1,6 @@
 //! Trajectories: steps appended in parts if wished, and items over any kept cells.
 
-use crate::array::{Leaf, read};
+use crate::array::{Cell, Leaf, read};
 use crate::client::{Client, priority};
 use crate::column::{HistoryColumn, TrajectoryColumn};
 use crate::enter::{locked, quick};
@@ -10,6 +10,7 @@ use crate::nest::{Builder, Flattener};
 use crate::sending::Sending;
 use crate::server::compression;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use reverie_core::append::{Cells, ItemColumn, Sink, StepWriter, WriterOptions};
 use reverie_core::spec::{ColumnSpec, Key, Schema, Structure};
@@ -84,19 +85,27 @@ impl TrajectoryWriter {
             (Arc::ptr_eq(&known.structure, &nest.structure) || known.structure == nest.structure)
                 && known.present == present
         });
-        let mut cells: SmallVec<[Leaf<'_>; 8]> = SmallVec::with_capacity(leaves.len());
-        for (index, leaf) in leaves.iter().enumerate().filter(|(index, _)| present[*index]) {
-            let want = known.map(|at| resolved[at].specs[cells.len()].dtype);
-            cells.push(read(leaf, want, &|| nest.path(index))?);
+        let mut cells: SmallVec<[Cell<'_>; 8]> = SmallVec::new();
+        if let Some(at) = known {
+            resolved[..=at].rotate_right(1);
+            for (leaf, spec) in leaves.iter().filter(|leaf| !leaf.is_none()).zip(&resolved[0].specs) {
+                let Some(cell) = Cell::known(leaf, spec, None) else { break };
+                cells.push(cell);
+            }
         }
-        let fits = |known: &Resolved| {
-            let mut pairs = known.specs.iter().zip(&cells);
-            pairs.all(|(spec, leaf)| spec.dtype == leaf.dtype && spec.shape[..] == leaf.shape[..])
-        };
-        match known {
-            Some(at) if fits(&resolved[at]) => resolved[..=at].rotate_right(1),
-            _ => {
-                let made = self.resolve(py, &nest.structure, present, &cells)?;
+        if known.is_none_or(|_| cells.len() < resolved[0].specs.len()) {
+            let known = known.map(|_| &resolved[0]);
+            let mut read_leaves: SmallVec<[Leaf<'_>; 8]> = SmallVec::with_capacity(leaves.len());
+            for (index, leaf) in leaves.iter().enumerate().filter(|(index, _)| present[*index]) {
+                let want = known.map(|known| known.specs[read_leaves.len()].dtype);
+                read_leaves.push(read(leaf, want, &|| nest.path(index))?);
+            }
+            let fits = |known: &Resolved| {
+                let mut pairs = known.specs.iter().zip(&read_leaves);
+                pairs.all(|(spec, leaf)| spec.dtype == leaf.dtype && spec.shape[..] == leaf.shape[..])
+            };
+            if !known.is_some_and(fits) {
+                let made = self.resolve(py, &nest.structure, present, &read_leaves)?;
                 let all = merge(&made.structure, merged.as_ref(), &mut String::new(), &|path| self.has(path))
                     .map_err(|path| signature(py, &path, "another structure", "the structure of the steps before"))?;
                 if merged.as_ref() != Some(&all) {
@@ -105,10 +114,11 @@ impl TrajectoryWriter {
                 resolved.truncate(REMEMBERED - 1);
                 resolved.insert(0, made);
             }
+            cells = read_leaves.into_iter().map(|leaf| leaf.cell).collect();
         }
         let columns = &resolved[0].columns[..];
         let cells: Columns<'_> =
-            cells.iter().map(|leaf| Cells { itemsize: leaf.itemsize, bytes: leaf.bytes() }).collect();
+            cells.iter().map(|cell| Cells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect();
         let bytes = cells.iter().map(|cells| cells.bytes.len()).sum();
         locked(py, &self.steps, bytes, |steps| steps.append(columns, &cells, partial_step))?;
         drop(forms);
@@ -212,6 +222,20 @@ impl TrajectoryWriter {
     #[getter]
     fn step_is_open(&self, py: Python<'_>) -> PyResult<bool> {
         locked(py, &self.steps, 0, |steps| Ok(steps.step_is_open()))
+    }
+
+    /// The history refers back to its writer.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self.forms.try_lock() {
+            Ok(forms) => visit.call(&forms.history),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        if let Ok(mut forms) = self.forms.try_lock() {
+            forms.history = None;
+        }
     }
 
     /// Items that are not in their tables yet.

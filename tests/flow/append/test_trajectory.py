@@ -1,3 +1,5 @@
+import gc
+
 import numpy as np
 import pytest
 
@@ -243,3 +245,15 @@ def test_memory_of_overlapping_items_is_shared(connect):
         if len(writer.history["x"]) >= 8:
             writer.create_item("t", 1.0, {"x": writer.history["x"][-8:]})
     assert client.info().size_bytes < 200 * 1000 * 1.5
+
+
+def test_a_forgotten_writer_gives_its_memory_back(connect):
+    client = connect(Table("t", selectors.Uniform(), selectors.Fifo(), 1000, compression="none"))
+    writer = client.trajectory_writer(8)
+    writer.append({"x": np.zeros(1000, np.uint8)})
+    writer.create_item("t", 1.0, writer.history["x"][-1])
+    client.reset("t")
+    assert client.info().size_bytes > 0
+    del writer
+    gc.collect()
+    assert client.info().size_bytes == 0
