@@ -279,7 +279,7 @@ impl Pair {
         Ok(())
     }
 
-    fn compare(&self) -> Result<(), TestCaseError> {
+    fn compare(&mut self) -> Result<(), TestCaseError> {
         let Model { entries, inserts, samples, deletes, .. } = &self.model;
         prop_assert_eq!(self.table.len(), entries.len());
         prop_assert_eq!(self.table.counters().inserts, *inserts);
@@ -291,6 +291,10 @@ impl Pair {
         for (index, entry) in entries.iter().enumerate() {
             prop_assert_eq!(f64_of(&found.items[index]), entry.value);
             prop_assert_eq!(found.priorities[index], entry.priority);
+        }
+        // Not every time: what the sampler puts off until it is asked must come out right later, too.
+        if self.now % 3 > 0 {
+            return Ok(());
         }
         let largest = entries.iter().map(|entry| entry.priority).fold(f64::NEG_INFINITY, f64::max);
         prop_assert_eq!(self.table.max_priority(), if entries.is_empty() { 1.0 } else { largest });

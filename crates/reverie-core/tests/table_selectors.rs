@@ -138,7 +138,7 @@ fn check_pick(pick: &Pick, possible: &[(u32, f64)]) -> Result<(), TestCaseError>
     Ok(())
 }
 
-fn check_state(selector: &AnySelector, model: &Model) -> Result<(), TestCaseError> {
+fn check_state(selector: &mut AnySelector, model: &Model) -> Result<(), TestCaseError> {
     prop_assert_eq!(selector.len(), model.items.len());
     prop_assert_eq!(selector.is_empty(), model.items.is_empty());
     let possible = model.probabilities();
@@ -234,7 +234,10 @@ proptest! {
         let mut model = Model { options, items: Vec::new(), clock: 0 };
         for step in &steps {
             apply(step, &mut selector, &mut model)?;
-            check_state(&selector, &model)?;
+            // Not every time: what a selector puts off until it is asked must come out right later, too.
+            if model.items.len() % 3 == 0 {
+                check_state(&mut selector, &model)?;
+            }
         }
     }
 }

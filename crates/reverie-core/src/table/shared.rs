@@ -303,7 +303,8 @@ impl SharedTable {
     /// The figures.
     pub fn info(&self) -> TableInfo {
         let now = self.clock.now();
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
+        let max_priority = state.table.max_priority();
         let table = &state.table;
         let mut times = state.times;
         times.alive = now.saturating_sub(state.created);
@@ -319,7 +320,7 @@ impl SharedTable {
             times,
             pending_inserts: state.inserts.iter().map(PendingInsert::left).sum(),
             pending_samples: state.samples.iter().map(|p| (p.request.num_samples - p.draws.len()) as u64).sum(),
-            max_priority: table.max_priority(),
+            max_priority,
         }
     }
 

@@ -22,6 +22,8 @@ use marks::Marks;
 const LANES: usize = 8;
 /// Descents that go down together: enough to hide the latency of memory, few enough to stay in L1.
 const BLOCK: usize = 256;
+/// Leaves whose sums may wait: what is put off by as many single changes costs some ten microseconds.
+const TOUCHED_AT_MOST: usize = 256;
 
 /// Eight numbers on one cache line.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -142,7 +144,8 @@ impl SumTree {
     }
 
     /// The sum of all weights; 0 exactly where all are 0.
-    pub fn total(&self) -> f64 {
+    pub fn total(&mut self) -> f64 {
+        self.settle();
         self.total
     }
 
@@ -152,22 +155,26 @@ impl SumTree {
     }
 
     /// The smallest positive weight.
-    pub fn smallest(&self) -> Option<f64> {
+    pub fn smallest(&mut self) -> Option<f64> {
+        self.settle();
         self.extremes.smallest()
     }
 
     /// The largest weight, where one is positive.
-    pub fn largest(&self) -> Option<f64> {
+    pub fn largest(&mut self) -> Option<f64> {
+        self.settle();
         self.extremes.largest()
     }
 
     /// A slot with the smallest positive weight. O(log n).
-    pub fn smallest_slot(&self) -> Option<u32> {
+    pub fn smallest_slot(&mut self) -> Option<u32> {
+        self.settle();
         self.extremes.smallest_slot(&self.leaves)
     }
 
     /// A slot with the largest weight, where one is positive. O(log n).
-    pub fn largest_slot(&self) -> Option<u32> {
+    pub fn largest_slot(&mut self) -> Option<u32> {
+        self.settle();
         self.extremes.largest_slot(&self.leaves)
     }
 
@@ -195,27 +202,35 @@ impl SumTree {
         }
     }
 
-    /// Gives a slot a weight; the weight that it had. O(log n).
+    /// Gives a slot a weight; the weight that it had. What is above the slot is computed when it is next asked
+    /// for, or when enough has come together: items come in one after the other and share most of it.
     pub fn set(&mut self, slot: u32, weight: f64) -> f64 {
         debug_assert!(weight >= 0.0 && weight.is_finite(), "slot {slot} cannot weigh {weight}");
         self.reach(slot);
-        let mut node = slot as usize / LANES;
-        let leaf = &mut self.leaves[node];
-        let old = std::mem::replace(&mut leaf.0[slot as usize % LANES], weight);
-        self.extremes.refresh(node, leaf);
-        let mut total = leaf.total();
-        for inner in &mut self.inner {
-            total = inner.set(node, total);
-            node /= LANES;
+        let node = slot as usize / LANES;
+        self.touched.reserve(self.leaves.len(), 1);
+        self.touched.mark(node);
+        let old = std::mem::replace(&mut self.leaves[node].0[slot as usize % LANES], weight);
+        if self.touched.nodes().len() >= TOUCHED_AT_MOST {
+            self.settle();
         }
-        self.total = total;
         old
+    }
+
+    /// Computes what is above the leaves that were touched since the last time.
+    #[inline]
+    fn settle(&mut self) {
+        if !self.touched.nodes().is_empty() {
+            self.extremes.refresh_many(&self.leaves, self.touched.nodes(), &mut self.marks);
+            self.sum_up();
+            self.touched.clear();
+        }
     }
 
     /// Gives many slots weights, in order, and calls `changed(slot, old, new)` for each. Every node above
     /// them is computed once however many of the slots are under it. The slots must have been set before.
     pub fn set_many(&mut self, updates: &[(u32, f64)], mut changed: impl FnMut(u32, f64, f64)) {
-        self.touched.begin(self.leaves.len(), updates.len());
+        self.touched.reserve(self.leaves.len(), updates.len());
         for &(slot, weight) in updates {
             debug_assert!(weight >= 0.0 && weight.is_finite(), "slot {slot} cannot weigh {weight}");
             let node = slot as usize / LANES;
@@ -228,8 +243,7 @@ impl SumTree {
             self.touched.mark(node);
             changed(slot, old, weight);
         }
-        self.extremes.refresh_many(&self.leaves, self.touched.nodes(), &mut self.marks);
-        self.sum_up();
+        self.settle();
     }
 
     /// Computes anew what is above the touched leaves, level by level.
@@ -265,7 +279,8 @@ impl SumTree {
 
     /// The slot that a point in `[0, total)` falls on when the weights lie end to end, and its weight, which
     /// is positive. A total of 0 is a bug of the caller. O(log n).
-    pub fn find(&self, point: f64) -> (u32, f64) {
+    pub fn find(&mut self, point: f64) -> (u32, f64) {
+        self.settle();
         let mut node = 0;
         let mut rest = point;
         for inner in self.inner.iter().rev() {
@@ -284,7 +299,8 @@ impl SumTree {
 
     /// Finds every point as [`find`](Self::find) does, and calls `found(slot, weight)` in their order. The
     /// points are used up. All go down a level before any goes on to the next, so that their misses overlap.
-    pub fn find_many(&self, points: &mut [f64], mut found: impl FnMut(u32, f64)) {
+    pub fn find_many(&mut self, points: &mut [f64], mut found: impl FnMut(u32, f64)) {
+        self.settle();
         let mut nodes = [0_u32; BLOCK];
         for points in points.chunks_mut(BLOCK) {
             let nodes = &mut nodes[..points.len()];

@@ -157,7 +157,7 @@ impl Table {
     }
 
     /// The largest priority of the present items; 1 while there is none.
-    pub fn max_priority(&self) -> f64 {
+    pub fn max_priority(&mut self) -> f64 {
         if self.is_empty() {
             return 1.0;
         }

@@ -81,15 +81,15 @@ impl Selector for AnySelector {
         dispatch!(self, selector => selector.clear())
     }
 
-    fn mass(&self) -> f64 {
+    fn mass(&mut self) -> f64 {
         dispatch!(self, selector => selector.mass())
     }
 
-    fn smallest_probability(&self) -> Option<f64> {
+    fn smallest_probability(&mut self) -> Option<f64> {
         dispatch!(self, selector => selector.smallest_probability())
     }
 
-    fn max_slot(&self) -> Option<u32> {
+    fn max_slot(&mut self) -> Option<u32> {
         dispatch!(self, selector => selector.max_slot())
     }
 }

@@ -53,11 +53,11 @@ impl Selector for Fifo {
         self.order = Linked::new();
     }
 
-    fn smallest_probability(&self) -> Option<f64> {
+    fn smallest_probability(&mut self) -> Option<f64> {
         self.order.oldest().map(|_| 1.0)
     }
 
-    fn max_slot(&self) -> Option<u32> {
+    fn max_slot(&mut self) -> Option<u32> {
         None
     }
 }

@@ -145,11 +145,11 @@ impl Selector for Heap {
         self.positions = Vec::new();
     }
 
-    fn smallest_probability(&self) -> Option<f64> {
+    fn smallest_probability(&mut self) -> Option<f64> {
         self.nodes.first().map(|_| 1.0)
     }
 
-    fn max_slot(&self) -> Option<u32> {
+    fn max_slot(&mut self) -> Option<u32> {
         self.nodes.first().filter(|_| self.sign < 0.0).map(|node| node.slot)
     }
 }

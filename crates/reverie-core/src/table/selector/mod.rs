@@ -134,18 +134,18 @@ pub trait Selector {
 
     /// The sum of the weights where the selector has weights (infinite while an item's weight is), else the
     /// number of items.
-    fn mass(&self) -> f64 {
+    fn mass(&mut self) -> f64 {
         self.len() as f64
     }
 
     /// The smallest probability with which an item that can be drawn at all is drawn now; `None` without
     /// items. Importance weights are normalised by it over a whole table (Schaul et al. 2016, section 3.4).
-    fn smallest_probability(&self) -> Option<f64>;
+    fn smallest_probability(&mut self) -> Option<f64>;
 
     /// The slot of an item with the largest priority, where that is known in O(log n); `None` elsewhere, and
     /// without items. A slot and not a priority, since weights cannot be turned back into the priority that
     /// was given without rounding.
-    fn max_slot(&self) -> Option<u32>;
+    fn max_slot(&mut self) -> Option<u32>;
 }
 
 /// Refuses NaN and infinities.

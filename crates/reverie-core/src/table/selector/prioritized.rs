@@ -49,7 +49,7 @@ impl Prioritized {
     }
 
     /// True where the next draw is among the items of priority 0, each as likely as the others.
-    fn draws_zeros(&self) -> bool {
+    fn draws_zeros(&mut self) -> bool {
         !self.zeros.is_empty() && (self.zeros_first || self.tree.total() == 0.0)
     }
 
@@ -153,19 +153,20 @@ impl Selector for Prioritized {
         self.weights = Vec::new();
     }
 
-    fn mass(&self) -> f64 {
+    fn mass(&mut self) -> f64 {
         if self.draws_zeros() { self.zeros.len() as f64 } else { self.tree.total() }
     }
 
-    fn smallest_probability(&self) -> Option<f64> {
+    fn smallest_probability(&mut self) -> Option<f64> {
         if self.draws_zeros() {
             return Some(1.0 / self.zeros.len() as f64);
         }
         // The quotient of two positive numbers can underflow; a probability of an item that weighs does not.
-        self.tree.smallest().map(|weight| (weight / self.tree.total()).max(power::SMALLEST))
+        let total = self.tree.total();
+        self.tree.smallest().map(|weight| (weight / total).max(power::SMALLEST))
     }
 
-    fn max_slot(&self) -> Option<u32> {
+    fn max_slot(&mut self) -> Option<u32> {
         if self.power == Power::Zero {
             return None;
         }

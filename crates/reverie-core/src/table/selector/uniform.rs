@@ -57,11 +57,11 @@ impl Selector for Uniform {
         self.items = SlotSet::new();
     }
 
-    fn smallest_probability(&self) -> Option<f64> {
+    fn smallest_probability(&mut self) -> Option<f64> {
         (!self.items.is_empty()).then(|| 1.0 / self.items.len() as f64)
     }
 
-    fn max_slot(&self) -> Option<u32> {
+    fn max_slot(&mut self) -> Option<u32> {
         None
     }
 }

@@ -89,22 +89,8 @@ impl Extremes {
         }
     }
 
-    /// Takes in a leaf's present weights. Goes up only as far as an extreme changes, which is rarely far.
-    #[inline]
-    pub(super) fn refresh(&mut self, leaf: usize, weights: &Node) {
-        let mut range = Range::of_leaf(weights);
-        let mut node = leaf;
-        for level in &mut self.levels {
-            if !Pair::set(level, node, range) {
-                return;
-            }
-            range = level[node / LANES].range();
-            node /= LANES;
-        }
-        self.root = range;
-    }
-
-    /// Takes in the present weights of many leaves, each named once, level by level. `marks` is scratch.
+    /// Takes in the present weights of many leaves, each named once, level by level. Goes up only as
+    /// far as an extreme changes, which is rarely far. `marks` is scratch.
     pub(super) fn refresh_many(&mut self, leaves: &[Node], touched: &[u32], marks: &mut [Marks; 2]) {
         let Some((first, rest)) = self.levels.split_first_mut() else {
             if let Some(leaf) = touched.first() {

@@ -16,16 +16,27 @@ impl Marks {
 
     /// Forgets all marks, and makes room for up to `marks` of them on nodes below `nodes`.
     pub(super) fn begin(&mut self, nodes: usize, marks: usize) {
+        self.clear();
+        self.reserve(nodes, marks);
+    }
+
+    /// Forgets all marks.
+    pub(super) fn clear(&mut self) {
         for node in &self.nodes[..self.len] {
             self.bits[*node as usize / 64] = 0;
         }
         self.len = 0;
+    }
+
+    /// Makes room for up to `marks` more of them on nodes below `nodes`.
+    #[inline]
+    pub(super) fn reserve(&mut self, nodes: usize, marks: usize) {
         if self.bits.len() * 64 < nodes {
             self.bits.resize(nodes.div_ceil(64), 0);
         }
         // One more than the marks: a node that is marked already is written behind the last and not counted.
-        if self.nodes.len() <= marks {
-            self.nodes.resize(marks + 1, 0);
+        if self.nodes.len() <= self.len + marks {
+            self.nodes.resize(self.len + marks + 1, 0);
         }
     }
 
