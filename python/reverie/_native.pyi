@@ -19,6 +19,7 @@ __all__ = [
     "TrajectoryColumn",
     "TrajectoryWriter",
     "TransitionWriter",
+    "_panic",
     "describe",
     "flatten",
 ]
@@ -44,6 +45,7 @@ def flatten(nest: Any) -> tuple[list[Any], Structure]:
 def describe(leaf: Any, path: str) -> tuple[np.dtype[Any], list[int]]:
     """The dtype and the shape that a leaf would have as a column."""
 
+def _panic() -> None: ...
 @final
 class Server:
     """The tables of a server that lives in this process."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import reverie
-from reverie import Table
+from reverie import Table, _native
 
 
 @pytest.fixture
@@ -57,6 +57,23 @@ def test_other_threads_run_while_one_waits(client):
     client.insert({"n": 1}, {"q": 1.0})
     waiting.join(10)
     assert not waiting.is_alive()
+
+
+@pytest.mark.slow
+def test_an_endless_wait_logs_once_what_it_waits_for(client, caplog):
+    threading.Timer(11.0, lambda: client.insert({"n": 1}, {"q": 1.0})).start()
+    with caplog.at_level("WARNING", "reverie"):
+        client.sample_batch("q", 1)
+    [record] = caplog.records
+    assert "still waiting after 10 s" in record.getMessage()
+    assert "1 more insert is needed" in record.getMessage()
+
+
+def test_a_panic_of_the_engine_is_an_exception_and_the_process_goes_on(client):
+    with pytest.raises(reverie.InternalError, match="a panic on request"):
+        _native._panic()
+    client.insert({"n": 1}, {"q": 1.0})
+    assert client.sample_batch("q", 1).data["n"].tolist() == [1]
 
 
 def test_a_forked_child_is_told_to_spawn(client):

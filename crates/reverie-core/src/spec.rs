@@ -227,6 +227,13 @@ impl Structure {
         }
     }
 
+    /// The structure that has the columns of both: dictionaries are united, sequences are as long as the longer.
+    /// `holds` tells whether a path was ever a column: a leaf that was none (it was always `None`) gives way to
+    /// what is below its path. `Err` is the path at which the two differ.
+    pub fn merged(&self, other: &Structure, holds: &dyn Fn(&str) -> bool) -> Result<Structure, String> {
+        merge(self, other, &mut String::new(), holds)
+    }
+
     /// The path of every column, in flattening order: names joined by `/`.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::with_capacity(self.num_leaves());
@@ -252,5 +259,86 @@ impl Structure {
             }
             Structure::Record { fields, .. } => fields.iter().for_each(|(name, child)| enter(name, child, prefix)),
         }
+    }
+}
+
+fn merge(
+    old: &Structure,
+    new: &Structure,
+    path: &mut String,
+    holds: &dyn Fn(&str) -> bool,
+) -> Result<Structure, String> {
+    let mut child = |name: &dyn fmt::Display, old: Option<&Structure>, new: Option<&Structure>| {
+        let (Some(old), Some(new)) = (old, new) else {
+            return Ok(old.or(new).cloned().unwrap_or(Structure::Leaf));
+        };
+        let length = path.len();
+        let separator = if length > 0 { "/" } else { "" };
+        path.push_str(&format!("{separator}{name}"));
+        let merged = merge(old, new, path, holds);
+        path.truncate(length);
+        merged
+    };
+    match (old, new) {
+        (Structure::Leaf, Structure::Leaf) => Ok(Structure::Leaf),
+        (Structure::Dict(old), Structure::Dict(new)) => {
+            let under = |entries: &[(Key, Structure)], key: &Key| {
+                entries.iter().find(|(other, _)| other == key).map(|(_, child)| child.clone())
+            };
+            let mut keys: Vec<&Key> = old.iter().chain(new).map(|(key, _)| key).collect();
+            keys.sort();
+            keys.dedup();
+            let entries = keys
+                .into_iter()
+                .map(|key| Ok((key.clone(), child(key, under(old, key).as_ref(), under(new, key).as_ref())?)));
+            Ok(Structure::Dict(entries.collect::<Result<_, String>>()?))
+        }
+        (Structure::List(a), Structure::List(b)) | (Structure::Tuple(a), Structure::Tuple(b)) => {
+            let children = (0..a.len().max(b.len())).map(|at| child(&at, a.get(at), b.get(at)));
+            let children = children.collect::<Result<_, String>>()?;
+            Ok(if matches!(old, Structure::List(_)) { Structure::List(children) } else { Structure::Tuple(children) })
+        }
+        (
+            Structure::Record { dataclass, module, name, fields },
+            Structure::Record { module: new_module, name: new_name, fields: new_fields, .. },
+        ) if (module, name, fields.len()) == (new_module, new_name, new_fields.len()) => {
+            let merged = fields
+                .iter()
+                .zip(new_fields)
+                .map(|((field, old), (_, new))| Ok((field.clone(), child(field, Some(old), Some(new))?)));
+            let fields = merged.collect::<Result<_, String>>()?;
+            Ok(Structure::Record { dataclass: *dataclass, module: module.clone(), name: name.clone(), fields })
+        }
+        (Structure::Leaf, other) | (other, Structure::Leaf) if !holds(path) => Ok(other.clone()),
+        _ => Err(path.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dict(entries: &[(&str, Structure)]) -> Structure {
+        Structure::Dict(entries.iter().map(|(key, child)| (Key::Str((*key).to_owned()), child.clone())).collect())
+    }
+
+    #[test]
+    fn merging_unites_dictionaries_and_takes_the_longer_sequence() {
+        let old = dict(&[("a", Structure::Leaf), ("b", Structure::Tuple(vec![Structure::Leaf]))]);
+        let new = dict(&[("b", Structure::Tuple(vec![Structure::Leaf; 2])), ("c", Structure::Leaf)]);
+        let merged = old.merged(&new, &|_| true).unwrap();
+        assert_eq!(merged.paths(), ["a", "b/0", "b/1", "c"]);
+        assert_eq!(new.merged(&old, &|_| true).unwrap(), merged);
+    }
+
+    #[test]
+    fn merging_names_the_path_where_a_column_would_become_a_container() {
+        let (old, new) = (dict(&[("a", Structure::Leaf)]), dict(&[("a", dict(&[("b", Structure::Leaf)]))]));
+        assert_eq!(old.merged(&new, &|_| true), Err("a".to_owned()));
+        // Unless it never held a value.
+        assert_eq!(old.merged(&new, &|_| false).unwrap().paths(), ["a/b"]);
+        assert_eq!(new.merged(&old, &|_| false).unwrap().paths(), ["a/b"]);
+        let list = dict(&[("a", Structure::List(vec![Structure::Leaf]))]);
+        assert_eq!(list.merged(&new, &|_| false), Err("a".to_owned()));
     }
 }

@@ -52,6 +52,7 @@ impl Client {
         self.timeout
     }
 
+    /// Inserts one step into one or more tables; its bytes are stored once.
     #[pyo3(signature = (data, priorities, *, timeout=None))]
     fn insert(
         &self,
@@ -96,6 +97,7 @@ impl Client {
         Ok(())
     }
 
+    /// Inserts rows, each an item of its own; returns their keys.
     #[pyo3(signature = (table, data, priorities=None, *, timeout=None))]
     fn insert_batch<'py>(
         &self,
@@ -125,6 +127,7 @@ impl Client {
         }
     }
 
+    /// Draws items and gathers them into one array per column.
     #[pyo3(signature = (table, batch_size, *, timeout=None, columns=None, ragged=None, without_replacement=false))]
     #[allow(clippy::too_many_arguments)]
     fn sample_batch<'py>(
@@ -175,6 +178,7 @@ impl Client {
         Ok(batches)
     }
 
+    /// Sets priorities; keys of items that are gone are counted as stale.
     #[pyo3(signature = (table, keys, priorities, *, if_version=None))]
     fn update_priorities<'py>(
         &self,
@@ -217,6 +221,7 @@ impl Client {
         Ok((update_result(py, updated)?, update_result(py, deleted)?))
     }
 
+    /// Reads items by their keys.
     #[pyo3(signature = (table, keys, *, columns=None, ragged=None))]
     fn get<'py>(
         &self,
@@ -233,11 +238,13 @@ impl Client {
         self.batcher.batch(py, &draws, &reading)
     }
 
+    /// Drops all items of a table and starts its counts anew.
     fn reset(&self, py: Python<'_>, table: &str) -> PyResult<()> {
         let table = self.table(py, table)?;
         detached(py, || table.reset())
     }
 
+    /// Changes limits of a running table.
     #[pyo3(signature = (table, *, max_size=None, rate_limiter=None, max_times_sampled=None))]
     fn configure(
         &self,
@@ -252,12 +259,14 @@ impl Client {
         detached(py, || table.configure(change))
     }
 
+    /// True where the limiter would let so many samples go on now.
     #[pyo3(signature = (table, num_samples=1))]
     fn can_sample(&self, py: Python<'_>, table: &str, num_samples: u64) -> PyResult<bool> {
         let table = self.table(py, table)?;
         quick(py, || Ok(table.can_sample(num_samples)))
     }
 
+    /// True where the limiter would let so many inserts go on now.
     #[pyo3(signature = (table, num_inserts=1))]
     fn can_insert(&self, py: Python<'_>, table: &str, num_inserts: u64) -> PyResult<bool> {
         let table = self.table(py, table)?;

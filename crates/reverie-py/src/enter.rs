@@ -165,6 +165,12 @@ pub fn late<'py>(
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
+/// Panics behind the gate, for the gate's test.
+#[pyfunction]
+pub fn _panic(py: Python<'_>) -> PyResult<()> {
+    detached(py, || panic!("a panic on request"))
+}
+
 /// Called in a forked child, by Python, before anything else runs there.
 #[pyfunction]
 fn _after_fork() {

@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     enter::register(module)?;
+    module.add_function(wrap_pyfunction!(enter::_panic, module)?)?;
     module.add_class::<nest::PyStructure>()?;
     module.add_function(wrap_pyfunction!(nest::flatten, module)?)?;
     module.add_function(wrap_pyfunction!(array::describe, module)?)?;

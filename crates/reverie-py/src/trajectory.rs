@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use reverie_core::append::{Cells, ItemColumn, Sink, StepWriter, WriterOptions};
-use reverie_core::spec::{ColumnSpec, Key, Schema, Structure};
+use reverie_core::spec::{ColumnSpec, Schema, Structure};
 use reverie_core::table::Inserts;
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
@@ -74,6 +74,7 @@ impl TrajectoryWriter {
         Ok(Self { sending, options, steps, forms: Mutex::default() })
     }
 
+    /// Appends a step, or a part of one.
     #[pyo3(signature = (data, *, partial_step=false))]
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial_step: bool) -> PyResult<()> {
         self.sending.tables(py)?;
@@ -106,8 +107,12 @@ impl TrajectoryWriter {
             };
             if !known.is_some_and(fits) {
                 let made = self.resolve(py, &nest.structure, present, &read_leaves)?;
-                let all = merge(&made.structure, merged.as_ref(), &mut String::new(), &|path| self.has(path))
-                    .map_err(|path| signature(py, &path, "another structure", "the structure of the steps before"))?;
+                let all = match merged.as_ref() {
+                    None => (*made.structure).clone(),
+                    Some(before) => before
+                        .merged(&made.structure, &|path| self.has(path))
+                        .map_err(|path| signature(py, &path, "another structure", "that of the steps before"))?,
+                };
                 if merged.as_ref() != Some(&all) {
                     (*merged, *history) = (Some(all), None);
                 }
@@ -143,6 +148,7 @@ impl TrajectoryWriter {
         Ok(forms.history.as_ref().map_or_else(|| py.None(), |history| history.clone_ref(py)))
     }
 
+    /// Sends an item over steps that were appended.
     #[pyo3(signature = (table, priority, trajectory))]
     fn create_item(
         &self,
@@ -273,65 +279,6 @@ impl TrajectoryWriter {
         let schema = Schema { columns, structure: (**structure).clone() };
         let columns = locked(py, &self.steps, 0, |steps| steps.resolve(&schema))?;
         Ok(Resolved { structure: Arc::clone(structure), present, specs: schema.columns, columns })
-    }
-}
-
-/// The structure that holds both; `Err` names the path where they differ. A leaf that never held a value gives way.
-fn merge(
-    new: &Structure,
-    old: Option<&Structure>,
-    path: &mut String,
-    holds: &dyn Fn(&str) -> bool,
-) -> Result<Structure, String> {
-    let Some(old) = old else { return Ok(new.clone()) };
-    let mut child = |name: &str, new: Option<&Structure>, old: Option<&Structure>| {
-        let length = path.len();
-        if length > 0 {
-            path.push('/');
-        }
-        path.push_str(name);
-        let merged = match (new, old) {
-            (Some(new), old) => merge(new, old, path, holds),
-            (None, old) => Ok(old.cloned().unwrap_or(Structure::Leaf)),
-        };
-        path.truncate(length);
-        merged
-    };
-    match (new, old) {
-        (Structure::Leaf, Structure::Leaf) => Ok(Structure::Leaf),
-        (Structure::Dict(new), Structure::Dict(old)) => {
-            let find = |entries: &[(Key, Structure)], key: &Key| entries.iter().position(|(other, _)| other == key);
-            let mut keys: Vec<&Key> = new.iter().chain(old).map(|(key, _)| key).collect();
-            keys.sort();
-            keys.dedup();
-            let entries = keys.into_iter().map(|key| {
-                let (new, old) = (find(new, key).map(|at| &new[at].1), find(old, key).map(|at| &old[at].1));
-                Ok((key.clone(), child(&key.to_string(), new, old)?))
-            });
-            entries.collect::<Result<_, _>>().map(Structure::Dict)
-        }
-        (Structure::List(now), Structure::List(old)) | (Structure::Tuple(now), Structure::Tuple(old)) => {
-            let children = (0..now.len().max(old.len())).map(|at| child(&at.to_string(), now.get(at), old.get(at)));
-            let children = children.collect::<Result<Vec<_>, _>>()?;
-            Ok(match new {
-                Structure::List(_) => Structure::List(children),
-                _ => Structure::Tuple(children),
-            })
-        }
-        (
-            Structure::Record { dataclass, module, name, fields },
-            Structure::Record { module: old_module, name: old_name, fields: old_fields, .. },
-        ) if (module, name, fields.len()) == (old_module, old_name, old_fields.len()) => {
-            let merged = fields
-                .iter()
-                .zip(old_fields)
-                .map(|((field, new), (_, old))| Ok((field.clone(), child(field, Some(new), Some(old))?)));
-            let fields = merged.collect::<Result<_, String>>()?;
-            Ok(Structure::Record { dataclass: *dataclass, module: module.clone(), name: name.clone(), fields })
-        }
-        (Structure::Leaf, old) if !holds(path) => Ok(old.clone()),
-        (new, Structure::Leaf) if !holds(path) => Ok(new.clone()),
-        _ => Err(path.clone()),
     }
 }
 

@@ -94,6 +94,7 @@ impl TransitionWriter {
         })
     }
 
+    /// Appends one step of every environment; returns how many items were complete with it and sent.
     #[pyo3(signature = (obs, action, reward, terminated, truncated, *, final_obs=None, q_taken=None,
         bootstrap_value=None, final_value=None, extras=None))]
     #[allow(clippy::too_many_arguments)]
@@ -185,16 +186,19 @@ impl TransitionWriter {
         Ok(sent)
     }
 
+    /// Waits until at most so many items are not in the table yet.
     #[pyo3(signature = (block_until_num_items=0, *, timeout=None))]
     fn flush(&self, py: Python<'_>, block_until_num_items: usize, timeout: Option<f64>) -> PyResult<()> {
         self.sending.flush(py, block_until_num_items, timeout)
     }
 
+    /// Items that are not in the table yet.
     #[getter]
     fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
         self.sending.num_in_flight(py)
     }
 
+    /// Steps that could not become items because their right end never came.
     #[getter]
     fn num_dropped(&self, py: Python<'_>) -> PyResult<u64> {
         self.sending.tables(py)?;
