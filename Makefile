@@ -10,6 +10,9 @@ FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
 ifneq ($(FOUND_RUSTUP_HOME),)
 export RUSTUP_HOME := $(FOUND_RUSTUP_HOME)
 endif
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
+export UV_SYSTEM_CERTS ?= true
+endif
 PY := .venv/bin/python
 # pyo3's build script asks an interpreter; the bindings themselves are tested from Python.
 export PYO3_PYTHON := $(CURDIR)/.venv/bin/python

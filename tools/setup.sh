@@ -10,6 +10,8 @@ rustup_home=$(tools/rust_env.sh rustup-home)
 [ -z "$rustup_home" ] || export RUSTUP_HOME="$rustup_home"
 # A Python newer than 3.10 is asked of the machine, not fetched behind its owner's back.
 export UV_PYTHON_DOWNLOADS="${UV_PYTHON_DOWNLOADS:-never}"
+# The machine's own certificates: they know the proxy of whoever has one.
+if [ -e /etc/ssl/certs/ca-certificates.crt ]; then export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-true}"; fi
 
 say() { printf '==> %s\n' "$*" >&2; }
 
