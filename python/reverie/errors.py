@@ -86,10 +86,15 @@ class SignatureError(ReplayError, ValueError):
         path: the column as the user knows it (`obs/pixels`); empty for the whole nest.
         got: what was given.
         want: what would have fitted.
+        drawn: where items of one batch do not fit one another, the draws, each as a `Batch` of its own: those of a
+            consuming table are in the table no more.
     """
 
-    def __init__(self, message: str, *, path: str = "", got: str = "", want: str = "") -> None:
+    def __init__(
+        self, message: str, *, path: str = "", got: str = "", want: str = "", drawn: list[Any] | None = None
+    ) -> None:
         super().__init__(message)
+        self.drawn = drawn or []
         self.path = path
         self.got = got
         self.want = want
@@ -101,10 +106,12 @@ class RaggedError(ReplayError, ValueError):
     Attributes:
         path: the column.
         reason: what differs, and what to ask for.
+        drawn: the draws, each as a `Batch` of its own: those of a consuming table are in the table no more.
     """
 
-    def __init__(self, message: str, *, path: str = "", reason: str = "") -> None:
+    def __init__(self, message: str, *, path: str = "", reason: str = "", drawn: list[Any] | None = None) -> None:
         super().__init__(message)
+        self.drawn = drawn or []
         self.path = path
         self.reason = reason
 

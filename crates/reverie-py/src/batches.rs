@@ -92,7 +92,10 @@ impl Prefetch {
         })?;
         let mut left: Vec<_> = ready.into_iter().map(|batch| self.batch(py, batch)).collect::<PyResult<_>>()?;
         if !unfinished.is_empty() {
-            left.push(self.batcher.batch(py, &unfinished, &self.reading)?);
+            match self.batcher.batch(py, &unfinished, &self.reading) {
+                Ok(batch) => left.push(batch),
+                Err(_) => left.extend(self.batcher.singles(py, &unfinished, &self.reading)?),
+            }
         }
         Ok(left)
     }

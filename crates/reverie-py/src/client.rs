@@ -143,7 +143,7 @@ impl Client {
         let reading = Reading::new(columns, ragged)?;
         let request = SampleRequest { num_samples: batch_size, without_replacement };
         match self.draw(py, table, request, self.deadline(timeout)?)? {
-            Ok(draws) => self.batcher.batch(py, &draws, &reading),
+            Ok(draws) => self.batcher.batch_or_singles(py, &draws, &reading),
             Err(partial) => Err(self.late_draws(py, table, partial, &reading)?),
         }
     }
@@ -335,7 +335,8 @@ impl Client {
 
     fn late_draws(&self, py: Python<'_>, table: &str, partial: Draws, reading: &Reading) -> PyResult<PyErr> {
         let why = self.table(py, table)?.why().to_string();
-        let partial = if partial.is_empty() { None } else { Some(self.batcher.batch(py, &partial, reading)?) };
+        let partial =
+            if partial.is_empty() { None } else { Some(self.batcher.batch_or_singles(py, &partial, reading)?) };
         Ok(late(py, "sample", &why, |with| with.set_item("partial", partial)))
     }
 

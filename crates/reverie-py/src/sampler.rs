@@ -67,6 +67,31 @@ impl Batcher {
         prepared.wrap(py, &plan, draws, arrays)
     }
 
+    /// The `reverie.Batch` of these draws. Where they cannot become one, the error's `drawn` has each as a batch of
+    /// its own: draws of a consuming table are in the table no more.
+    pub fn batch_or_singles<'py>(
+        &self,
+        py: Python<'py>,
+        draws: &Draws,
+        reading: &Reading,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.batch(py, draws, reading).or_else(|error| {
+            error.value(py).setattr("drawn", self.singles(py, draws, reading)?)?;
+            Err(error)
+        })
+    }
+
+    /// Every draw as a batch of its own.
+    pub fn singles<'py>(&self, py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let mut rest = draws.clone();
+        let mut singles = Vec::with_capacity(rest.len());
+        while !rest.is_empty() {
+            let behind = rest.split_off(1);
+            singles.push(self.batch(py, &std::mem::replace(&mut rest, behind), reading)?);
+        }
+        Ok(singles)
+    }
+
     /// The `reverie.Batch` of arrays that are filled.
     pub fn wrap<'py>(
         &self,

@@ -200,6 +200,11 @@ def test_items_of_unequal_length_are_refused_padded_or_given_as_values(client):
     with pytest.raises(reverie.RaggedError, match='ragged="pad"') as raised:
         client.sample_batch("t", 2, timeout=0)
     assert raised.value.path == "x"
+    assert [batch.data["x"].shape for batch in raised.value.drawn] == [(1, 2, 2), (1, 3, 2)]
+    send()
+    with client.batches("t", 2, prefetch=1) as batches, pytest.raises(reverie.RaggedError):
+        next(batches)
+    assert [batch.data["x"].shape for batch in batches.leftover] == [(1, 2, 2), (1, 3, 2)]
     send()
     batch = client.sample_batch("t", 2, timeout=0, ragged="pad")
     assert batch.data["x"][..., 0].tolist() == [[1.0, 2.0, 0.0], [1.0, 2.0, 3.0]]

@@ -2,7 +2,7 @@
 
 use super::{Draws, SampleRequest, Source};
 use crate::batch::{Plan, Planner};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, lock};
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -75,7 +75,7 @@ struct Shared<M> {
 
 struct State<M> {
     ready: VecDeque<Result<Prefetched<M>>>,
-    /// Draws that were made for a batch which was not finished when the reader closed.
+    /// Draws that were made for a batch which was not finished when the reader closed, or cannot be gathered.
     unfinished: Draws,
     stop: bool,
     ended: bool,
@@ -155,7 +155,10 @@ fn run<M: Memory>(source: &dyn Source, schedule: &Schedule, mut planner: Planner
         let made = match draw(source, schedule, &parts, shared) {
             Ok(Some(draws)) => {
                 drawn += draws.len();
-                gather(draws, &mut planner)
+                gather(draws, &mut planner).map_err(|(draws, error)| {
+                    lock(&shared.state).unfinished = draws;
+                    error
+                })
             }
             Ok(None) => return,
             Err(error) => Err(error),
@@ -201,12 +204,18 @@ fn draw<M>(
     Ok(Some(all))
 }
 
-fn gather<M: Memory>(mut draws: Draws, planner: &mut Planner) -> Result<Prefetched<M>> {
-    let plan = planner.plan(&draws.items)?;
+/// Draws that cannot be gathered come back beside the error.
+fn gather<M: Memory>(mut draws: Draws, planner: &mut Planner) -> Result<Prefetched<M>, (Draws, Error)> {
+    let plan = match planner.plan(&draws.items) {
+        Ok(plan) => plan,
+        Err(error) => return Err((draws, error)),
+    };
     let mut arrays: Vec<M> = plan.outputs.iter().map(|output| M::take(output.bytes())).collect();
     let mut out: Vec<&mut [MaybeUninit<u8>]> =
         plan.outputs.iter().zip(&mut arrays).map(|(output, memory)| memory.bytes(output.bytes())).collect();
-    plan.gather(&draws.items, &mut out)?;
+    if let Err(error) = plan.gather(&draws.items, &mut out) {
+        return Err((draws, error));
+    }
     // The chunks need not live for as long as the batch stands in the queue.
     draws.items = Vec::new();
     Ok(Prefetched { draws, plan, arrays })
