@@ -155,7 +155,8 @@ fn run<M: Memory>(source: &dyn Source, schedule: &Schedule, mut planner: Planner
         let made = match draw(source, schedule, &parts, shared) {
             Ok(Some(draws)) => {
                 drawn += draws.len();
-                gather(draws, &mut planner).map_err(|(draws, error)| {
+                gather(draws, &mut planner).map_err(|failed| {
+                    let (draws, error) = *failed;
                     lock(&shared.state).unfinished = draws;
                     error
                 })
@@ -205,16 +206,16 @@ fn draw<M>(
 }
 
 /// Draws that cannot be gathered come back beside the error.
-fn gather<M: Memory>(mut draws: Draws, planner: &mut Planner) -> Result<Prefetched<M>, (Draws, Error)> {
+fn gather<M: Memory>(mut draws: Draws, planner: &mut Planner) -> Result<Prefetched<M>, Box<(Draws, Error)>> {
     let plan = match planner.plan(&draws.items) {
         Ok(plan) => plan,
-        Err(error) => return Err((draws, error)),
+        Err(error) => return Err(Box::new((draws, error))),
     };
     let mut arrays: Vec<M> = plan.outputs.iter().map(|output| M::take(output.bytes())).collect();
     let mut out: Vec<&mut [MaybeUninit<u8>]> =
         plan.outputs.iter().zip(&mut arrays).map(|(output, memory)| memory.bytes(output.bytes())).collect();
     if let Err(error) = plan.gather(&draws.items, &mut out) {
-        return Err((draws, error));
+        return Err(Box::new((draws, error)));
     }
     // The chunks need not live for as long as the batch stands in the queue.
     draws.items = Vec::new();
