@@ -1,7 +1,7 @@
 //! What a client does: every method parses, enters the engine through the gate, and wraps what comes back.
 
 use crate::array::{Numbers, column, numbers};
-use crate::enter::{Deadline, copying, detached, finish, late, locked, quick};
+use crate::enter::{Deadline, Late, copying, detached, finish, late, locked, quick};
 use crate::intake::Reader;
 use crate::sampler::{Batcher, Reading};
 use crate::server::{Server, change, info_dict, why_dict};
@@ -90,8 +90,8 @@ impl Client {
         }
         let start = Instant::now();
         for (table, ticket) in waiting {
-            if finish(py, ticket, deadline.after(start.elapsed()), || table.why().to_string())?.is_err() {
-                return Err(late(py, "insert", &table.why().to_string(), |_| Ok(())));
+            if let Err(left) = finish(py, ticket, deadline.after(start.elapsed()), || table.why().to_string())? {
+                return Err(late(py, "insert", &left.why, |_| Ok(())));
             }
         }
         Ok(())
@@ -121,8 +121,8 @@ impl Client {
         let ticket = copying(py, count << 8, || table.insert(inserts))?;
         match finish(py, ticket, deadline, || table.why().to_string())? {
             Ok(keys) => column(py, &keys, |key| key.get()),
-            Err(partial) => Err(late(py, "insert_batch", &table.why().to_string(), |with| {
-                with.set_item("partial", column(py, &partial, |key| key.get())?)
+            Err(left) => Err(late(py, "insert_batch", &left.why, |with| {
+                with.set_item("partial", column(py, &left.done, |key| key.get())?)
             })),
         }
     }
@@ -144,7 +144,7 @@ impl Client {
         let request = SampleRequest { num_samples: batch_size, without_replacement };
         match self.draw(py, table, request, self.deadline(timeout)?)? {
             Ok(draws) => self.batcher.batch_or_singles(py, &draws, &reading),
-            Err(partial) => Err(self.late_draws(py, table, partial, &reading)?),
+            Err(left) => Err(self.late_draws(py, left, &reading)?),
         }
     }
 
@@ -160,12 +160,12 @@ impl Client {
     ) -> PyResult<Vec<(Bound<'py, PyAny>, bool)>> {
         let request = |num_samples| SampleRequest { num_samples, without_replacement: false };
         let at_once = self.draw(py, table, request(at_most), Deadline::from_timeout(Some(0.0))?)?;
-        let mut draws = at_once.unwrap_or_else(|partial| partial);
+        let mut draws = at_once.unwrap_or_else(|left| left.done);
         let reading = Reading::new(None, None)?;
         if draws.is_empty() {
             draws = match self.draw(py, table, request(1), self.deadline(timeout)?)? {
                 Ok(draws) => draws,
-                Err(partial) => return Err(self.late_draws(py, table, partial, &reading)?),
+                Err(left) => return Err(self.late_draws(py, left, &reading)?),
             };
         }
         let mut batches = Vec::new();
@@ -324,7 +324,7 @@ impl Client {
         table: &str,
         request: SampleRequest,
         deadline: Deadline,
-    ) -> PyResult<Result<Draws, Draws>> {
+    ) -> PyResult<Result<Draws, Late<Draws>>> {
         if request.num_samples == 0 {
             return Err(PyValueError::new_err("the number of samples must be at least 1, got 0"));
         }
@@ -333,10 +333,9 @@ impl Client {
         finish(py, ticket, deadline, || tables.get(table).map_or_else(|e| e.to_string(), |t| t.why().to_string()))
     }
 
-    fn late_draws(&self, py: Python<'_>, table: &str, partial: Draws, reading: &Reading) -> PyResult<PyErr> {
-        let why = self.table(py, table)?.why().to_string();
-        let partial =
-            if partial.is_empty() { None } else { Some(self.batcher.batch_or_singles(py, &partial, reading)?) };
+    fn late_draws(&self, py: Python<'_>, left: Late<Draws>, reading: &Reading) -> PyResult<PyErr> {
+        let Late { done, why } = left;
+        let partial = if done.is_empty() { None } else { Some(self.batcher.batch_or_singles(py, &done, reading)?) };
         Ok(late(py, "sample", &why, |with| with.set_item("partial", partial)))
     }
 

@@ -115,17 +115,27 @@ pub fn wait<T: Send>(
     }
 }
 
-/// Waits for a ticket. At the deadline, and when a signal ends the wait, the request is withdrawn; `Err` holds what was
-/// done of it by then.
+/// What a deadline left: what was done of the request by then, and why it was not more.
+pub struct Late<T> {
+    /// The part that was done.
+    pub done: T,
+    /// Who waited for what while the request still did.
+    pub why: String,
+}
+
+/// Waits for a ticket. At the deadline, and when a signal ends the wait, the request is withdrawn.
 pub fn finish<T: Awaited + Send>(
     py: Python<'_>,
     mut ticket: Ticket<T>,
     deadline: Deadline,
     why: impl Fn() -> String,
-) -> PyResult<std::result::Result<T, T>> {
-    match wait(py, deadline, |slice| ticket.wait(slice), why) {
+) -> PyResult<std::result::Result<T, Late<T>>> {
+    match wait(py, deadline, |slice| ticket.wait(slice), &why) {
         Ok(Waited::Done(outcome)) => Ok(Ok(outcome)),
-        Ok(Waited::Late) => detached(py, || ticket.cancel()).map(Err),
+        Ok(Waited::Late) => {
+            let why = why();
+            detached(py, || ticket.cancel()).map(|done| Err(Late { done, why }))
+        }
         Err(error) => {
             // The error is a signal's, or the request's own, after which there is nothing to withdraw.
             let _ = detached(py, || ticket.cancel());

@@ -96,6 +96,7 @@ def test_draws_of_a_consuming_table_are_not_lost_at_the_deadline(connect):
     with pytest.raises(reverie.DeadlineExceededError) as raised:
         client.sample_batch("q", 5, timeout=0.05)
     assert raised.value.partial.data["n"].tolist() == [0, 1, 2]
+    assert "1 samples waiting, the first for 0.1 s with 3 of 5 done" in raised.value.why
     assert client.info().tables["q"].current_size == 0
 
 
