@@ -46,6 +46,7 @@ def describe(leaf: Any, path: str) -> tuple[np.dtype[Any], list[int]]:
     """The dtype and the shape that a leaf would have as a column."""
 
 def _panic() -> None: ...
+
 @final
 class Server:
     """The tables of a server that lives in this process."""
