@@ -1,18 +1,15 @@
 //! What a client does: every method parses, enters the engine through the gate, and wraps what comes back.
 
-use crate::array::{Numbers, column, numbers};
-use crate::enter::{Deadline, Late, copying, detached, finish, late, locked, quick};
-use crate::intake::Reader;
+use crate::array::{column, numbers};
+use crate::enter::{Deadline, Late, copying, detached, finish, late, quick};
+use crate::rows::{Priorities, Rows, priority};
 use crate::sampler::{Batcher, Reading};
 use crate::server::{Server, change, info_dict, why_dict};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
-use reverie_core::append::RowWriter;
-use reverie_core::item::Item;
 use reverie_core::sample::{Draws, SampleRequest, Source};
-use reverie_core::spec::Signature;
 use reverie_core::table::{Inserts, Priority, SharedTable, Tables, Updated};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,16 +22,6 @@ pub struct Client {
     timeout: Option<f64>,
     batcher: Batcher,
     rows: Mutex<Vec<Arc<Rows>>>,
-}
-
-/// Rows on their way into one table, in the form of the last.
-struct Rows {
-    table: String,
-    batched: bool,
-    signature: Option<Signature>,
-    /// Never waited for: it is used under the GIL.
-    reader: Mutex<Reader>,
-    writer: Mutex<RowWriter>,
 }
 
 #[pymethods]
@@ -73,7 +60,7 @@ impl Client {
             return Err(PyValueError::new_err("priorities must name at least one table"));
         };
         let rows = self.rows(py, first, false)?;
-        let (items, _) = rows.append(py, data, None)?;
+        let (items, _) = rows.append(py, data)?;
         let item = items.into_iter().next().expect("one row makes one item");
         let mut waiting: SmallVec<[_; 2]> = SmallVec::new();
         for (table, priority) in &targets {
@@ -110,7 +97,7 @@ impl Client {
         let deadline = self.deadline(timeout)?;
         let table = self.table(py, table)?;
         let rows = self.rows(py, table, true)?;
-        let (items, count) = rows.append(py, data, Some(None))?;
+        let (items, count) = rows.append(py, data)?;
         let inserts: Inserts = match Priorities::read(priorities, count)? {
             Priorities::Same(priority) => items.into_iter().map(|item| (item, priority)).collect(),
             Priorities::Each(values) => {
@@ -276,12 +263,7 @@ impl Client {
     /// Closes the chunks that rows are being written to.
     fn _close(&self, py: Python<'_>) -> PyResult<()> {
         let rows = std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner));
-        rows.iter().try_for_each(|rows| {
-            locked(py, &rows.writer, 0, |writer| {
-                writer.close();
-                Ok(())
-            })
-        })
+        rows.iter().try_for_each(|rows| rows.close(py))
     }
 
     /// The figures of every table, by name; under the empty name the server's bytes and their bound.
@@ -342,70 +324,12 @@ impl Client {
     /// The rows on their way into a table.
     fn rows(&self, py: Python<'_>, table: &Arc<SharedTable>, batched: bool) -> PyResult<Arc<Rows>> {
         let mut known = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(rows) = known.iter().find(|rows| rows.batched == batched && rows.table == table.name()) {
+        if let Some(rows) = known.iter().find(|rows| rows.serves(table, batched)) {
             return Ok(Arc::clone(rows));
         }
-        let sink = Arc::clone(self.tables(py)?);
-        let rows = Arc::new(Rows {
-            table: table.name().to_owned(),
-            batched,
-            signature: table.info().options.signature,
-            reader: Mutex::default(),
-            writer: Mutex::new(RowWriter::new(sink, table.compression(), true)),
-        });
+        let rows = Arc::new(Rows::new(Arc::clone(self.tables(py)?) as _, table, batched));
         known.push(Arc::clone(&rows));
         Ok(rows)
-    }
-}
-
-impl Rows {
-    /// Stores the rows of a nest: one item for each.
-    fn append(
-        &self,
-        py: Python<'_>,
-        data: &Bound<'_, PyAny>,
-        rows: Option<Option<usize>>,
-    ) -> PyResult<(SmallVec<[Item; 1]>, usize)> {
-        // Reading may run Python code, which may let another thread in here: that one reads without memory.
-        let intake = match self.reader.try_lock() {
-            Ok(mut reader) => reader.read("", data, rows, self.signature.as_ref()),
-            Err(_) => Reader::default().read("", data, rows, self.signature.as_ref()),
-        }?;
-        let columns = intake.columns();
-        let (schema, count) = (&intake.schema, intake.rows);
-        let items = locked(py, &self.writer, intake.size_bytes(), |writer| writer.append(schema, &columns, count))?;
-        Ok((items, count))
-    }
-}
-
-enum Priorities<'py> {
-    Same(Priority),
-    Each(Numbers<'py, f64>),
-}
-
-impl<'py> Priorities<'py> {
-    fn read(value: Option<&Bound<'py, PyAny>>, count: usize) -> PyResult<Self> {
-        let Some(value) = value else { return Ok(Self::Same(Priority::Value(1.0))) };
-        if value.is_instance_of::<PyString>() || value.len().is_err() {
-            return priority(value).map(Self::Same);
-        }
-        let values = numbers::<f64>(value, "priorities")?;
-        let got = values.as_slice().len();
-        if got != count {
-            return Err(PyValueError::new_err(format!("there are {count} rows and {got} priorities")));
-        }
-        Ok(Self::Each(values))
-    }
-}
-
-/// One priority: a number, or "max" for the largest in the table.
-pub fn priority(value: &Bound<'_, PyAny>) -> PyResult<Priority> {
-    if let Ok(number) = value.extract::<f64>() {
-        return Ok(Priority::Value(number));
-    }
-    match value.extract::<&str>() {
-        Ok("max") => Ok(Priority::Max),
-        _ => Err(PyTypeError::new_err(format!("a priority is a number or \"max\", got {}", value.repr()?))),
     }
 }
 

@@ -8,6 +8,7 @@ mod enter;
 mod errors;
 mod intake;
 mod nest;
+mod rows;
 mod sampler;
 mod sending;
 mod server;

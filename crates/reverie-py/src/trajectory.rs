@@ -1,12 +1,13 @@
 //! Trajectories: steps appended in parts if wished, and items over any kept cells.
 
 use crate::array::{Cell, Leaf, read};
-use crate::client::{Client, priority};
+use crate::client::Client;
 use crate::column::{HistoryColumn, TrajectoryColumn};
 use crate::enter::{locked, quick};
 use crate::errors::{exception, signature};
 use crate::intake::Columns;
 use crate::nest::{Builder, Flattener};
+use crate::rows::priority;
 use crate::sending::Sending;
 use crate::server::compression;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};

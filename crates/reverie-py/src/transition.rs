@@ -1,9 +1,10 @@
 //! n-step transitions from vector environments.
 
 use crate::array::{Numbers, flags, numbers};
-use crate::client::{Client, priority as read_priority};
+use crate::client::Client;
 use crate::enter::{locked, quick};
 use crate::intake::{Columns, Intake, Reader, check_same};
+use crate::rows::priority as read_priority;
 use crate::sending::Sending;
 use crate::trajectory::busy;
 use pyo3::exceptions::PyValueError;
