@@ -36,6 +36,7 @@ else
 	cargo test --locked --workspace --exclude reverie-py --lib --bins --tests
 endif
 	cargo test --locked --quiet --workspace --exclude reverie-py --doc
+	cargo test --locked --quiet --package reverie-core --features shuttle --test interleavings
 
 test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes to pytest
 	$(PY) -m pytest $(ARGS)

@@ -64,7 +64,7 @@ impl Model {
             SelectorOptions::Lifo => best(|a, b| b.inserted.cmp(&a.inserted)),
             SelectorOptions::MaxHeap => best(|a, b| b.priority.total_cmp(&a.priority).then(a.updated.cmp(&b.updated))),
             SelectorOptions::MinHeap => best(|a, b| a.priority.total_cmp(&b.priority).then(a.updated.cmp(&b.updated))),
-            SelectorOptions::Uniform | SelectorOptions::Prioritized { .. } => None,
+            SelectorOptions::Uniform | SelectorOptions::Prioritized { .. } | SelectorOptions::Stratified { .. } => None,
         }
     }
 

@@ -344,6 +344,9 @@ fn set_ups_that_can_never_work_are_refused_at_construction() {
     assert!(refused(vec![options("a", 1), options("a", 1)]).contains("'a'"));
     assert!(refused(vec![options("", 1)]).contains("name"));
     assert!(refused(vec![options("a", 0)]).contains("max_size"));
+    let stratified = SelectorOptions::Stratified { exponent: 1.0 };
+    assert!(refused(vec![TableOptions { remover: stratified, ..options("a", 1) }]).contains("stratified"));
+    assert!(refused(vec![TableOptions { sampler: stratified, ..queue("a", 1) }]).contains("stratified"));
     let text = refused(vec![TableOptions { limiter: Limiter::min_size(11).unwrap(), ..options("a", 10) }]);
     assert!(text.contains("11") && text.contains("10"), "{text}");
 }

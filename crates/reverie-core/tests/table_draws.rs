@@ -91,6 +91,47 @@ fn prioritized_draws_in_proportion_to_the_power_of_the_priority() {
 }
 
 #[test]
+fn stratified_batches_have_the_same_distribution_all_together() {
+    assert_drawn_as_a_whole(SelectorOptions::Stratified { exponent: 0.6 });
+}
+
+/// Spread-out draws vary less than independent ones, so that no chi-square fits; the frequencies must.
+fn assert_drawn_as_a_whole(options: SelectorOptions) {
+    let weight = |item: u32| ramp(item).powf(0.6);
+    let sum: f64 = (0..100).map(weight).sum();
+    let mut selector = filled(options, ramp);
+    let (mut counts, batches, n) = (vec![0_u64; 100], 400, 250);
+    for _ in 0..batches {
+        let mut picks = Vec::new();
+        selector.draw_many(n, &mut picks);
+        let mut batch = [0_i64; 100];
+        picks.iter().for_each(|pick| batch[pick.slot as usize / 52] += 1);
+        for (item, count) in batch.iter().enumerate() {
+            // An item reaches over so many parts, two of them in part: independent draws go far outside of this.
+            let expected = n as f64 * weight(item as u32) / sum;
+            assert!(
+                (*count as f64 - expected).abs() < 2.0,
+                "item {item}: {count} draws of one batch, {expected} expected"
+            );
+            counts[item] += *count as u64;
+        }
+    }
+    for (item, count) in counts.iter().enumerate() {
+        let expected = (batches * n) as f64 * weight(item as u32) / sum;
+        // The variance of a batch is that of the two parts which an item has in part: a quarter each at most.
+        let tolerance = TOLERANCE * (0.5 * batches as f64).sqrt();
+        assert!((*count as f64 - expected).abs() < tolerance, "item {item}: {count} draws, {expected} expected");
+    }
+}
+
+#[test]
+fn independent_batches_are_not_spread_out() {
+    let spread_out =
+        std::panic::catch_unwind(|| assert_drawn_as_a_whole(SelectorOptions::Prioritized { exponent: 0.6 }));
+    assert!(spread_out.is_err(), "the test of stratified batches must tell them from independent ones");
+}
+
+#[test]
 fn prioritized_with_exponent_zero_draws_every_item_equally_often_zeros_included() {
     assert_drawn_as(SelectorOptions::Prioritized { exponent: 0.0 }, |item| f64::from(item % 3), |_| 1.0);
 }

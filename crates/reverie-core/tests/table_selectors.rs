@@ -96,7 +96,9 @@ impl Model {
             SelectorOptions::Uniform => vec![1.0; self.items.len()],
             SelectorOptions::MaxHeap => only(best(-1.0)),
             SelectorOptions::MinHeap => only(best(1.0)),
-            SelectorOptions::Prioritized { exponent } => self.powers(exponent),
+            SelectorOptions::Prioritized { exponent } | SelectorOptions::Stratified { exponent } => {
+                self.powers(exponent)
+            }
         }
     }
 

@@ -85,7 +85,13 @@ fn selector(options: &Bound<'_, PyAny>) -> PyResult<(SelectorOptions, Option<u64
         "Uniform" => SelectorOptions::Uniform,
         "MaxHeap" => SelectorOptions::MaxHeap,
         "MinHeap" => SelectorOptions::MinHeap,
-        "Prioritized" => SelectorOptions::Prioritized { exponent: options.getattr("priority_exponent")?.extract()? },
+        "Prioritized" => {
+            let exponent = options.getattr("priority_exponent")?.extract()?;
+            match options.getattr("stratified")?.extract()? {
+                true => SelectorOptions::Stratified { exponent },
+                false => SelectorOptions::Prioritized { exponent },
+            }
+        }
         other => return Err(PyTypeError::new_err(format!("{other} is no selector of reverie.selectors"))),
     };
     Ok((kind, seed))

@@ -68,6 +68,14 @@ impl TableOptions {
         if u32::from(self.shard) >= 1 << Key::SHARD_BITS {
             return refuse(format!("table '{}': the shard must be below 64, got {}", self.name, self.shard));
         }
+        let stratified = |selector: &SelectorOptions| matches!(selector, SelectorOptions::Stratified { .. });
+        if stratified(&self.remover) || (stratified(&self.sampler) && self.max_times_sampled > 0) {
+            return refuse(format!(
+                "table '{}': stratified draws are for samplers of tables without max_times_sampled: a remover draws \
+                 one item at a time, and where items leave between the draws of a batch there is nothing to spread over",
+                self.name
+            ));
+        }
         self.sampler.validate()?;
         self.remover.validate()?;
         match self.limiter.impossible(self.max_size) {

@@ -28,6 +28,9 @@ impl AnySelector {
             SelectorOptions::MaxHeap => Self::Heap(Heap::max()),
             SelectorOptions::MinHeap => Self::Heap(Heap::min()),
             SelectorOptions::Prioritized { exponent } => Self::Prioritized(Box::new(Prioritized::new(exponent, seed))),
+            SelectorOptions::Stratified { exponent } => {
+                Self::Prioritized(Box::new(Prioritized::stratified(exponent, seed)))
+            }
         }
     }
 }

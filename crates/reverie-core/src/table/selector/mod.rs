@@ -41,13 +41,20 @@ pub enum SelectorOptions {
         /// The power of the priority; 0 is uniform, negative values prefer small priorities.
         exponent: f64,
     },
+    /// The same, with the draws of a batch spread out: of n draws the i-th falls on the i-th of n equal parts of the
+    /// sum of weights (ibid., section 3.3 and appendix B.2.1). Each draw of a batch has another distribution, all
+    /// together they have the same, with less variance.
+    Stratified {
+        /// As of [`SelectorOptions::Prioritized`].
+        exponent: f64,
+    },
 }
 
 impl SelectorOptions {
     /// Refuses an exponent that is no finite number.
     pub fn validate(&self) -> Result<()> {
         match self {
-            Self::Prioritized { exponent } if !exponent.is_finite() => {
+            Self::Prioritized { exponent } | Self::Stratified { exponent } if !exponent.is_finite() => {
                 Err(Error::InvalidArgument(format!("priority_exponent must be a finite number, got {exponent}")))
             }
             _ => Ok(()),
@@ -58,7 +65,7 @@ impl SelectorOptions {
     pub fn is_deterministic(&self) -> bool {
         match self {
             Self::Fifo | Self::Lifo | Self::MaxHeap | Self::MinHeap => true,
-            Self::Uniform | Self::Prioritized { .. } => false,
+            Self::Uniform | Self::Prioritized { .. } | Self::Stratified { .. } => false,
         }
     }
 }
@@ -72,6 +79,7 @@ impl std::fmt::Display for SelectorOptions {
             Self::MaxHeap => f.write_str("MaxHeap()"),
             Self::MinHeap => f.write_str("MinHeap()"),
             Self::Prioritized { exponent } => write!(f, "Prioritized({exponent})"),
+            Self::Stratified { exponent } => write!(f, "Prioritized({exponent}, stratified)"),
         }
     }
 }
@@ -116,7 +124,7 @@ pub trait Selector {
     fn draw(&mut self) -> Option<Pick>;
 
     /// Appends to `out` exactly what `n` draws in a row give, with the same random numbers; nothing where
-    /// there is no item.
+    /// there is no item. A stratified selector spreads them out instead.
     fn draw_many(&mut self, n: usize, out: &mut Vec<Pick>) {
         out.extend((0..n).map_while(|_| self.draw()));
     }

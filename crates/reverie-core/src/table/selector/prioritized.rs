@@ -21,6 +21,8 @@ pub struct Prioritized {
     power: Power,
     /// True where the exponent is negative.
     zeros_first: bool,
+    /// True where the draws of a batch are spread out.
+    stratified: bool,
     tree: SumTree,
     /// The items of priority 0, which the tree holds with weight 0; none with the exponent 0.
     zeros: SlotSet,
@@ -39,6 +41,7 @@ impl Prioritized {
         Self {
             power: Power::new(exponent),
             zeros_first: exponent < 0.0,
+            stratified: false,
             tree: SumTree::new(),
             zeros: SlotSet::new(),
             len: 0,
@@ -46,6 +49,11 @@ impl Prioritized {
             points: Vec::new(),
             weights: Vec::new(),
         }
+    }
+
+    /// The same, with the draws of a batch spread out.
+    pub fn stratified(exponent: f64, seed: u64) -> Self {
+        Self { stratified: true, ..Self::new(exponent, seed) }
     }
 
     /// True where the next draw is among the items of priority 0, each as likely as the others.
@@ -134,10 +142,15 @@ impl Selector for Prioritized {
             (0..n).for_each(|_| out.push(self.draw_zero()));
             return;
         }
-        let Self { tree, random, points, .. } = self;
+        let Self { tree, random, points, stratified, .. } = self;
         let total = tree.total();
         points.clear();
-        points.extend((0..n).map(|_| random.unit() * total));
+        if *stratified {
+            let part = total / n as f64;
+            points.extend((0..n).map(|index| (index as f64 + random.unit()) * part));
+        } else {
+            points.extend((0..n).map(|_| random.unit() * total));
+        }
         tree.find_many(points, |slot, weight| out.push(Pick { slot, probability: weight / total }));
     }
 
