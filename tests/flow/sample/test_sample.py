@@ -197,14 +197,14 @@ def counts_of_batches(client, batches=50):
     return [np.bincount(client.sample_batch("t", 64).data["n"], minlength=8) for _ in range(batches)]
 
 
-def test_stratified_batches_are_spread_over_the_items(connect):
+def test_stratified_batches_are_spread_over_the_items(connect, uniform):
     spread = counts_of_batches(connect(uniform("t", sampler=selectors.Prioritized(1.0, seed=1, stratified=True))))
     loose = counts_of_batches(connect(uniform("t", sampler=selectors.Prioritized(1.0, seed=1))))
     assert np.ptp(spread) <= 2
     assert np.ptp(loose) > 8
 
 
-def test_stratified_draws_are_refused_where_they_would_do_nothing(connect):
+def test_stratified_draws_are_refused_where_they_would_do_nothing(connect, uniform):
     with pytest.raises(ValueError, match="stratified"):
         connect(uniform("t", remover=selectors.Prioritized(1.0, stratified=True)))
     with pytest.raises(ValueError, match="stratified"):
