@@ -217,6 +217,21 @@ fn chunks_live_as_long_as_a_writer_or_an_item_needs_them() {
 }
 
 #[test]
+fn a_writer_that_makes_no_more_items_lets_go_of_the_last_ones_chunks() {
+    let recorder = Arc::new(Recorder::default());
+    let sink: Arc<dyn Sink> = recorder.clone();
+    let mut writer = StepWriter::new(sink, writer_options(4, 2)).unwrap();
+    for value in 0..100 {
+        append(&mut writer, &[("a", f64::from(value))], false).unwrap();
+        if value == 9 {
+            let columns = [column(&writer, "a", 6..10)];
+            drop(make(&mut writer, &columns).unwrap());
+        }
+    }
+    assert!(recorder.meter.live_chunks() <= 3, "{} chunks for four kept steps", recorder.meter.live_chunks());
+}
+
+#[test]
 fn a_writers_unconfirmed_items_are_counted_until_they_are_in_their_table() {
     let (tables, _) = tables(vec![queue("q", 1), options("t", 10)]);
     let mut rows = support::Rows::new(&tables);

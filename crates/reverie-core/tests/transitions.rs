@@ -7,12 +7,22 @@ use reverie_core::append::{Cells, RightEnds, Sink, TransitionOptions, Transition
 use reverie_core::chunk::Compression;
 use reverie_core::item::Item;
 use reverie_core::spec::DType;
-use reverie_core::table::{Inserts, Priority};
+use reverie_core::table::{Inserts, Priority, Tables};
 use std::sync::Arc;
 use support::{leaf, options, tables};
 
 fn writer(num_envs: usize, n_step: usize, frame_stack: Option<usize>, right_ends: RightEnds) -> TransitionWriter {
     let (tables, _) = tables(vec![options("t", 10)]);
+    writer_to(tables, num_envs, n_step, frame_stack, right_ends)
+}
+
+fn writer_to(
+    tables: Arc<Tables>,
+    num_envs: usize,
+    n_step: usize,
+    frame_stack: Option<usize>,
+    right_ends: RightEnds,
+) -> TransitionWriter {
     let sink: Arc<dyn Sink> = tables;
     let options = TransitionOptions {
         num_envs,
@@ -264,7 +274,7 @@ fn finishing_gives_shorter_items_to_steps_with_a_later_observation_and_counts_th
     for obs in 0..3 {
         assert!(append_one(&mut writer, f64::from(obs), GO, 0.0, 0.0).is_empty());
     }
-    let items: Vec<Transition> = writer.finish(None).iter().map(|(item, _)| read(item)).collect();
+    let items: Vec<Transition> = writer.finish(None).unwrap().iter().map(|(item, _)| read(item)).collect();
     let ends: Vec<(f64, f64, f32)> = items.iter().map(|t| (t.obs[0], t.next_obs[0], t.reward)).collect();
     assert_eq!(ends, [(0.0, 2.0, 1.9), (1.0, 2.0, 1.0)]);
     assert_eq!(writer.dropped(), 1);
@@ -275,12 +285,46 @@ fn finishing_gives_shorter_items_to_steps_with_a_later_observation_and_counts_th
 }
 
 #[test]
+fn a_writer_that_was_finished_holds_no_chunk() {
+    for (steps, ends) in (1..300).flat_map(|steps| [(steps, false), (steps, true)]) {
+        let (tables, _) = tables(vec![options("t", 10)]);
+        let mut writer = writer_to(tables.clone(), 1, 3, Some(2), RightEnds::NextAppend);
+        for step in 0..steps {
+            append_one(&mut writer, f64::from(step), GO, 0.0, 0.0);
+        }
+        if ends {
+            append_one(&mut writer, -1.0, Step { terminated: true, ..GO }, 0.0, 0.0);
+            append_one(&mut writer, -2.0, GO, 0.0, 0.0);
+        }
+        drop(writer.finish(None).unwrap());
+        assert_eq!(tables.bytes().0.live_chunks(), 0, "after {steps} steps");
+    }
+}
+
+#[test]
+fn finishing_with_values_that_do_not_fit_refuses_and_loses_nothing() {
+    let mut writer = writer(1, 3, None, RightEnds::NextAppend);
+    append_one(&mut writer, 0.0, GO, 0.0, 0.0);
+    append_one(&mut writer, 1.0, GO, 0.0, 0.0);
+    for values in [&[f64::NAN][..], &[], &[0.0, 1.0]] {
+        let error = writer.finish(Some(values)).unwrap_err();
+        assert!(error.to_string().contains("bootstrap_value"), "{error}");
+    }
+    assert_eq!(writer.finish(Some(&[0.0])).unwrap().len(), 1);
+}
+
+#[test]
 fn values_that_are_not_finite_are_refused_before_anything_is_written() {
     let mut writer = writer(1, 1, None, RightEnds::NextAppend);
     let bytes = 0_f64.to_ne_bytes();
     let columns = [Cells { itemsize: 8, bytes: &bytes }, Cells { itemsize: 8, bytes: &bytes }];
-    let cases: [(&[f64], &[f64], &str); 3] =
-        [(&[f64::NAN], &[0.0], "reward"), (&[0.0], &[f64::INFINITY], "q_taken"), (&[0.0, 1.0], &[0.0], "reward")];
+    let cases: [(&[f64], &[f64], &str); 4] = [
+        (&[f64::NAN], &[0.0], "reward"),
+        // Rewards are stored as float32.
+        (&[1e300], &[0.0], "reward"),
+        (&[0.0], &[f64::INFINITY], "q_taken"),
+        (&[0.0, 1.0], &[0.0], "reward"),
+    ];
     for (rewards, q, name) in cases {
         let step = TransitionStep {
             columns: &columns,

@@ -179,8 +179,9 @@ impl TransitionWriter {
             let want = self.options.num_envs;
             return Err(PyValueError::new_err(format!("bootstrap_value has {got} values for {want} environments")));
         }
-        let items = locked(py, &self.writer, 0, |writer| {
-            Ok(writer.as_mut().map_or_else(Inserts::new, |writer| writer.finish(values)))
+        let items = locked(py, &self.writer, 0, |writer| match writer {
+            Some(writer) => writer.finish(values),
+            None => Ok(Inserts::new()),
         })?;
         let sent = items.len();
         self.sending.send(py, &self.table, items, 0)?;

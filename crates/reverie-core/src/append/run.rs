@@ -118,8 +118,9 @@ impl Run {
         }
     }
 
-    /// Lets go of closed chunks all of whose steps are before `step`.
-    pub(super) fn forget_before(&mut self, step: u64) {
+    /// Lets go of closed chunks all of whose steps are before `step`; true where there was one.
+    pub(super) fn forget_before(&mut self, step: u64) -> bool {
+        let kept = self.links.len();
         while let Some(link) = self.links.front() {
             let end = self.links.get(1).map_or(link.start + link.capacity, |next| next.start);
             if link.writer.is_some() || end > step {
@@ -127,6 +128,7 @@ impl Run {
             }
             self.links.pop_front();
         }
+        self.links.len() < kept
     }
 
     /// Lets go of everything; the chunks must be closed.

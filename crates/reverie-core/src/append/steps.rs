@@ -237,7 +237,10 @@ impl StepWriter {
             }
             let keep = group.columns.iter().map(|column| self.columns[*column].options.keep_alive).max();
             group.run.seal_full();
-            group.run.forget_before((self.step + 1).saturating_sub(keep.unwrap_or(1) as u64));
+            if group.run.forget_before((self.step + 1).saturating_sub(keep.unwrap_or(1) as u64)) {
+                // It may hold what was forgotten.
+                self.span = None;
+            }
         }
         self.step += 1;
         self.step_open = false;

@@ -222,14 +222,7 @@ impl TransitionWriter {
 
     fn check(&self, step: &TransitionStep<'_>) -> Result<()> {
         let n = self.options.num_envs;
-        let rows = |path: &str, got: usize, want: usize| match got == want {
-            true => Ok(()),
-            false => Err(Error::Signature {
-                path: path.to_owned(),
-                got: format!("{got} values"),
-                want: format!("{want}: one row for each of {n} environments"),
-            }),
-        };
+        let rows = |path: &str, got: usize, want: usize| check_rows(path, got, want, n);
         let given = self.columns.specs.len() - 2;
         if step.columns.len() != given {
             return Err(Error::InvalidArgument(format!(
@@ -250,14 +243,13 @@ impl TransitionWriter {
         for (path, values) in
             [("q_taken", step.q_taken), ("bootstrap_value", step.bootstrap), ("final_value", step.final_value)]
         {
-            rows(path, values.map_or(n, <[f64]>::len), n)?;
-            // A NaN here would only be seen steps later, as a priority that the table refuses.
-            if let Some(env) = values.and_then(|values| values.iter().position(|value| !value.is_finite())) {
-                return Err(Error::InvalidArgument(format!("{path} of environment {env} is not finite")));
-            }
+            check_values(path, values, n)?;
         }
-        if let Some(env) = step.rewards.iter().position(|reward| !reward.is_finite()) {
-            return Err(Error::InvalidArgument(format!("the reward of environment {env} is not finite")));
+        if let Some(env) = step.rewards.iter().position(|reward| !(*reward as f32).is_finite()) {
+            return Err(Error::InvalidArgument(format!(
+                "the reward of environment {env} is not finite in float32, as which it is stored: {}",
+                step.rewards[env]
+            )));
         }
         match (self.options.right_ends, step.final_obs) {
             (RightEnds::NextAppend, Some(_)) => Err(Error::InvalidArgument(
@@ -281,31 +273,52 @@ impl TransitionWriter {
 
     /// Ends all episodes as they are: steps whose observation was followed by another get the last one as their
     /// right end, and their items are returned. The very last step of each environment has none: it is dropped
-    /// and counted. `bootstrap` is the value of the last observations.
-    pub fn finish(&mut self, bootstrap: Option<&[f64]>) -> Inserts {
+    /// and counted. `bootstrap` is the value of the last observations; values that do not fit refuse the call, and
+    /// nothing is ended. The writer holds no chunk afterwards, and may go on with new episodes.
+    pub fn finish(&mut self, bootstrap: Option<&[f64]>) -> Result<Inserts> {
+        check_values("bootstrap_value", bootstrap, self.envs.len())?;
         let mut items = Inserts::new();
         let Self { options, columns, envs, dropped } = self;
         for (index, env) in envs.iter_mut().enumerate() {
-            if env.open.is_empty() {
-                continue;
+            if env.open.pop_back().is_some() {
+                *dropped += 1;
+                env.step -= 1;
+                while !env.open.is_empty() {
+                    env.complete(columns, options, bootstrap.map(|values| values[index]), &mut items);
+                }
+                env.step += 1;
+                env.begin_episode();
             }
-            let last = env.open.pop_back();
-            *dropped += u64::from(last.is_some());
-            env.step -= 1;
-            while !env.open.is_empty() {
-                env.complete(columns, options, bootstrap.map(|values| values[index]), &mut items);
-            }
-            env.step += 1;
-            env.begin_episode();
+            env.span = None;
             env.run.seal();
             env.run.clear();
         }
-        items
+        Ok(items)
     }
 
     /// Steps that could not become items because their right end never came.
     pub fn dropped(&self) -> u64 {
         self.dropped
+    }
+}
+
+fn check_rows(path: &str, got: usize, want: usize, num_envs: usize) -> Result<()> {
+    match got == want {
+        true => Ok(()),
+        false => Err(Error::Signature {
+            path: path.to_owned(),
+            got: format!("{got} values"),
+            want: format!("{want}: one row for each of {num_envs} environments"),
+        }),
+    }
+}
+
+/// A NaN would only be seen steps later, as a priority that the table refuses.
+fn check_values(path: &str, values: Option<&[f64]>, num_envs: usize) -> Result<()> {
+    check_rows(path, values.map_or(num_envs, <[f64]>::len), num_envs, num_envs)?;
+    match values.and_then(|values| values.iter().position(|value| !value.is_finite())) {
+        Some(env) => Err(Error::InvalidArgument(format!("{path} of environment {env} is not finite"))),
+        None => Ok(()),
     }
 }
 
