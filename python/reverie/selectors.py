@@ -110,9 +110,9 @@ class Prioritized(Selector):
     Priority 0 has weight 0, unless the exponent is 0 (all weights are 1) or negative (such items go first). Where all
     weights are 0 the draw is uniform. Negative priorities are refused.
 
-    `stratified=True` spreads the draws of a batch out: of n draws the i-th falls on the i-th of n equal parts of the sum
-    of weights (ibid., section 3.3), which lowers the variance of a batch and leaves its distribution as it is. For
-    samplers of tables without `max_times_sampled`; elsewhere the server refuses it (ValueError).
+    `stratified=True` spreads the draws of a batch out: of n draws the i-th falls on the i-th of n equal parts of the
+    sum of weights (ibid., section 3.3), which lowers the variance of a batch and leaves its distribution as it is.
+    For samplers of tables without `max_times_sampled`; elsewhere the server refuses it (ValueError).
     """
 
     priority_exponent: float

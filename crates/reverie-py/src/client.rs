@@ -327,7 +327,9 @@ impl Client {
         if let Some(rows) = known.iter().find(|rows| rows.serves(table, batched)) {
             return Ok(Arc::clone(rows));
         }
-        let rows = Arc::new(Rows::new(Arc::clone(self.tables(py)?) as _, table, batched));
+        let sibling = known.iter().find(|rows| rows.serves(table, !batched));
+        let sink = Arc::clone(self.tables(py)?) as _;
+        let rows = Arc::new(Rows::new(sink, table, batched, sibling.map(|rows| &**rows)));
         known.push(Arc::clone(&rows));
         Ok(rows)
     }

@@ -39,9 +39,16 @@ pub struct Reader {
     flattener: Flattener,
     /// The schema of the nest that was read last, by the address of its structure (kept alive by the schema's twin).
     last: Option<(Arc<reverie_core::spec::Structure>, Arc<Schema>)>,
+    /// What another reader for the same table read: Python's own numbers take its dtypes, too.
+    hint: Option<Arc<Schema>>,
 }
 
 impl Reader {
+    /// A reader beside another one.
+    pub fn beside(other: &Reader) -> Self {
+        Self { hint: other.last.as_ref().map(|(_, schema)| Arc::clone(schema)), ..Self::default() }
+    }
+
     /// Reads a nest. `rows`: every leaf has a leading axis of that many rows (`Some(None)`: any number, but all the
     /// same); `None`: the nest is one row. `prefix` is what the caller calls the nest; it stands before paths in errors.
     pub fn read<'py>(
@@ -71,12 +78,13 @@ impl Reader {
             }
         }
         let promised = promised.filter(|signature| known.is_none() && signature.structure == *nest.structure);
+        let hint = self.hint.as_ref().filter(|hint| known.is_none() && hint.structure == *nest.structure);
         let mut read_leaves: SmallVec<[Leaf<'py>; 8]> = SmallVec::with_capacity(leaves.len());
         for (index, leaf) in leaves.iter().enumerate() {
             let want: Option<DType> = match (known, promised) {
                 (Some((_, schema)), _) => Some(schema.columns[index].dtype),
                 (None, Some(signature)) => Some(signature.columns[index].dtype),
-                _ => None,
+                _ => hint.map(|hint| hint.columns[index].dtype),
             };
             read_leaves.push(read(leaf, want, &|| path(nest.path(index)))?);
         }

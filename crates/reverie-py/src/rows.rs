@@ -25,12 +25,14 @@ pub struct Rows {
 
 impl Rows {
     /// Rows for this table: single steps, or (`batched`) nests with a leading axis of rows.
-    pub fn new(sink: Arc<dyn Sink>, table: &SharedTable, batched: bool) -> Self {
+    /// `sibling` are the rows of the other kind, where there were some.
+    pub fn new(sink: Arc<dyn Sink>, table: &SharedTable, batched: bool, sibling: Option<&Rows>) -> Self {
+        let beside = sibling.and_then(|rows| rows.reader.try_lock().ok().map(|reader| Reader::beside(&reader)));
         Self {
             table: table.name().to_owned(),
             batched,
             signature: table.info().options.signature,
-            reader: Mutex::default(),
+            reader: Mutex::new(beside.unwrap_or_default()),
             writer: Mutex::new(RowWriter::new(sink, table.compression(), true)),
         }
     }

@@ -105,6 +105,14 @@ def test_python_numbers_take_the_dtype_that_the_column_has(connect):
         client.insert({"x": 2.0, "n": 1.0}, {"t": 1.0})
 
 
+def test_python_numbers_take_the_dtype_that_the_tables_batches_have(connect):
+    client = connect()
+    client.insert_batch("t", {"x": np.zeros(3, np.float32), "n": np.zeros(3, np.int16)})
+    client.insert({"x": 1.5, "n": 7}, {"t": 1.0})
+    data = client.sample_batch("t", 50).data
+    assert (data["x"].dtype, data["n"].dtype) == (np.float32, np.int16)
+
+
 @pytest.mark.parametrize(
     ("leaf", "words"),
     [
