@@ -23,6 +23,14 @@ def test_the_mean_of_the_dueling_q_values_is_the_value():
     assert torch.allclose(q - q.mean(dim=1, keepdim=True), raw[:, 1:] - raw[:, 1:].mean(dim=1, keepdim=True), atol=1e-6)
 
 
+def test_a_hand_worked_dueling_head_gives_its_q_values():
+    head = DuelingHead(1, 3)
+    with torch.no_grad():
+        head.linear.weight.copy_(torch.tensor([[10.0], [1.0], [2.0], [6.0]]))
+        head.linear.bias.zero_()
+    assert head(torch.tensor([[1.0], [2.0]])).tolist() == [[8.0, 9.0, 13.0], [16.0, 18.0, 26.0]]
+
+
 def test_a_seed_gives_its_weights_and_leaves_the_global_random_state_alone(cartpole):
     before = torch.get_rng_state()
     one, same, other = (make_network(*cartpole, seed=s, trainable=False).numpy() for s in (1, 1, 2))

@@ -56,6 +56,11 @@ class FlatNetwork(Generic[Net]):
         copied: NDArray[np.float32] = self.flat.detach().numpy().copy()
         return copied
 
+    def zero_grad_(self) -> None:
+        """Forget the gradient; the parameters' gradients stay views of it."""
+        assert self.flat.grad is not None
+        self.flat.grad.zero_()
+
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Scale the gradient down to the norm `max_norm` where it is above it; returns the norm before."""
         grad = self.flat.grad

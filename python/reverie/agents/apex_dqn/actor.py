@@ -64,11 +64,11 @@ class Actor:
 
     def act(self) -> int:
         """One step of every environment; how many were steps of an episode. Waits where the table's limiter does."""
-        if self._acts % self._config.weights_period == 0:
-            self._pull()
-        self._acts += 1
         obs, resets = self._obs, self._resets
         with self._watch("act"):
+            if self._acts % self._config.weights_period == 0:
+                self._pull()
+            self._acts += 1
             q = self._policy.q_values(obs)
             actions = self._explore(q.argmax(axis=1))
         with self._watch("env step"):

@@ -77,7 +77,7 @@ class Learner:
             huber_delta=config.huber_delta,
             priority_eps=config.priority_eps,
         )
-        self._optimizer.zero_grad(set_to_none=False)  # the module's gradients are views of the flat one
+        self._online.zero_grad_()
         loss.backward()  # type: ignore[no-untyped-call]
         self._online.clip_grad_norm_(config.max_grad_norm)
         self._optimizer.step()

@@ -38,8 +38,7 @@ def td_errors(q_tm1: Tensor, a_tm1: Tensor, target_tm1: Tensor) -> Tensor:
 
 def huber(x: Tensor, delta: float) -> Tensor:
     """`0.5 x^2` within `delta`, `delta (|x| - 0.5 delta)` beyond: the gradient is `x` clipped to `[-delta, delta]`."""
-    quadratic = x.abs().clamp(max=delta)
-    return quadratic * (x.abs() - 0.5 * quadratic)
+    return torch.nn.functional.huber_loss(x, torch.zeros_like(x), reduction="none", delta=delta)
 
 
 def apex_dqn_loss(

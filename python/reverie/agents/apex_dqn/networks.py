@@ -18,16 +18,20 @@ from reverie.agents.flat import FlatNetwork
 
 
 class DuelingHead(nn.Module):
-    """`q(s, a) = v(s) + adv(s, a) - mean_a adv(s, a)` (Wang et al. 2016, equation 9), one linear layer for both."""
+    """`q(s, a) = v(s) + adv(s, a) - mean_a adv(s, a)` (Wang et al. 2016, equation 9), one linear layer for both.
+
+    The equation is linear in `(v, adv)`, and so a product with one constant matrix `[num_actions, 1 + num_actions]`.
+    """
 
     def __init__(self, features: int, num_actions: int) -> None:
         super().__init__()
         self.linear = nn.Linear(features, 1 + num_actions)
+        centre = torch.eye(num_actions, device="cpu") - 1 / num_actions
+        self._combine = torch.cat([torch.ones(num_actions, 1, device="cpu"), centre], dim=1)
 
     def forward(self, features: Tensor) -> Tensor:
         """Q-values `[B, num_actions]` of features `[B, F]`."""
-        value, advantage = self.linear(features).split([1, self.linear.out_features - 1], dim=1)
-        return value + advantage - advantage.mean(dim=1, keepdim=True)  # type: ignore[no-any-return]
+        return nn.functional.linear(self.linear(features), self._combine)
 
 
 class MlpTorso(nn.Module):
