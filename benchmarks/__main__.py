@@ -45,7 +45,7 @@ def main() -> int:
     workers = {name: Worker(PEERS[name]) for name in options.peers.split(",")}
     try:
         results = [run_row(row, workers, options.rounds, options.seconds) for row in rows]
-        memory = [] if options.rows else memory_rows(workers["reverie"], smoke=options.smoke)
+        memory = [] if options.rows else memory_rows(smoke=options.smoke)
     finally:
         for worker in workers.values():
             worker.close()
@@ -93,7 +93,7 @@ def run_row(row: Row, workers: dict[str, Worker], rounds: int, seconds: float) -
     }
 
 
-def memory_rows(ours: Worker, *, smoke: bool) -> list[dict[str, Any]]:
+def memory_rows(*, smoke: bool) -> list[dict[str, Any]]:
     """Bytes a step of Atari holds, raw and compressed; measured on fewer steps than a million and scaled."""
     steps = SMOKE_CAPACITY if smoke else ATARI_STEPS
     rows: list[dict[str, Any]] = []
@@ -104,7 +104,9 @@ def memory_rows(ours: Worker, *, smoke: bool) -> list[dict[str, Any]]:
         if smoke and rows:
             continue
         print(f"==> {name}", file=sys.stderr, flush=True)
+        ours = Worker(PEERS["reverie"])  # a new process: what earlier rows freed would hide what this one takes
         held = ours.ask("measure", what="memory_per_step", arguments={"steps": steps, "frames": frames})
+        ours.close()
         rows.append({"name": name, "steps": steps, "target_bytes": target, **held})
     return rows
 
