@@ -17,17 +17,18 @@ pub(super) struct Place {
 pub struct Layout {
     places: Box<[Place]>,
     capacity: usize,
-    align: usize,
     lengths_at: usize,
     holes_at: usize,
     size_bytes: usize,
 }
 
-/// Columns begin on a cache line of their own.
+/// Columns begin this far apart at least, so that two of them share no cache line but at their ends.
 const LINE: usize = 64;
 
-/// What every allocator gives without asking, and enough for every element type.
-const SMALL_ALIGN: usize = 16;
+/// What every allocator gives without asking, and enough for every element type. A stricter one costs memory: glibc
+/// then asks for more and gives the rest back in front, so that the room of a packed chunk never fits the next open
+/// one, and a table of packed frames grew as if they were raw.
+pub(super) const ALIGN: usize = 16;
 
 impl Layout {
     /// Column after column, each contiguous: a trajectory is one copy per column.
@@ -45,7 +46,7 @@ impl Layout {
                 Place { offset, stride: width, width, itemsize }
             })
             .collect();
-        Self::finish(places, capacity, end, LINE)
+        Self::finish(places, capacity, end)
     }
 
     /// Row after row, the cells of a step together: a small transition is in one or two cache lines.
@@ -68,16 +69,16 @@ impl Layout {
         let stride = row.next_multiple_of(align);
         places.iter_mut().for_each(|place| place.stride = stride);
         let end = stride.checked_mul(capacity).expect("a chunk too large");
-        Self::finish(places, capacity, end, SMALL_ALIGN)
+        Self::finish(places, capacity, end)
     }
 
-    fn finish(places: Box<[Place]>, capacity: usize, end: usize, align: usize) -> Self {
+    fn finish(places: Box<[Place]>, capacity: usize, end: usize) -> Self {
         assert!(capacity > 0 && u32::try_from(capacity).is_ok(), "a chunk of {capacity} steps");
         let lengths_at = end.next_multiple_of(size_of::<u32>());
         let holes_at = lengths_at + size_of::<u32>() * places.len();
         let size_bytes = holes_at + places.len() * capacity.div_ceil(8);
         assert!(size_bytes < isize::MAX as usize - LINE, "a chunk of {size_bytes} bytes");
-        Self { places, capacity, align, lengths_at, holes_at, size_bytes }
+        Self { places, capacity, lengths_at, holes_at, size_bytes }
     }
 
     pub(super) fn places(&self) -> &[Place] {
@@ -86,10 +87,6 @@ impl Layout {
 
     pub(super) fn place(&self, column: usize) -> &Place {
         &self.places[column]
-    }
-
-    pub(super) fn align(&self) -> usize {
-        self.align
     }
 
     pub(super) fn lengths_at(&self) -> usize {

@@ -4,7 +4,7 @@
 //! after: readers hold plain slices of published cells while the pen writes behind them. The functions here are
 //! safe to call with any arguments; what holds that up is said at each `unsafe`.
 
-use super::layout::{Layout, Place};
+use super::layout::{ALIGN, Layout, Place};
 use crate::prefetch::prefetch_address;
 use std::alloc;
 use std::marker::PhantomData;
@@ -200,7 +200,7 @@ impl Drop for Slab {
 }
 
 fn alloc_layout(layout: &Layout) -> alloc::Layout {
-    alloc::Layout::from_size_align(layout.size_bytes().max(1), layout.align()).expect("checked by `Layout::finish`")
+    alloc::Layout::from_size_align(layout.size_bytes().max(1), ALIGN).expect("checked by `Layout::finish`")
 }
 
 /// Copies with one or two moves for the widths that scalars and small vectors have.
