@@ -7,14 +7,17 @@
 //! For a start s whose right end is s + m, m <= n (Sutton & Barto, 2nd ed., section 7.1):
 //! reward = sum over k < m of discount^k * r_{s+k}, discount = discount^m, or 0 where the m-th step terminated.
 
+mod columns;
+mod env;
+
 use super::run::{Run, chunk_length, layout};
-use super::sink::{Cells, Sink, next_episode};
+use super::sink::{Cells, Sink};
 use crate::chunk::Compression;
 use crate::error::{Error, Result};
-use crate::item::{self, Body, Form, Item, Pattern, PatternColumn};
-use crate::spec::{ColumnSpec, DType, Key, Schema, Structure};
+use crate::spec::Schema;
 use crate::table::{Inserts, Priority};
-use std::collections::{HashMap, VecDeque};
+use columns::Columns;
+use env::Env;
 use std::sync::Arc;
 
 /// Where the observation after a step that ended an episode comes from.
@@ -93,44 +96,6 @@ pub struct TransitionStep<'a> {
     pub final_value: Option<&'a [f64]>,
 }
 
-/// A step whose right end is not known yet.
-struct Start {
-    step: u64,
-    reward: f64,
-    discount: f64,
-    q_taken: Option<f64>,
-}
-
-/// The body that the latest items over two or more chunks share: from the chunk of one first step to that of another.
-struct Span {
-    first: u64,
-    last: u64,
-    parts: Arc<Vec<item::Part>>,
-}
-
-struct Env {
-    run: Run,
-    step: u64,
-    episode: u32,
-    episode_start: u64,
-    ended: bool,
-    /// The last step's reward, and whether it terminated: counts for the open starts only once the observation
-    /// after it is known.
-    earned: Option<(f64, bool)>,
-    open: VecDeque<Start>,
-    span: Option<Span>,
-}
-
-/// The columns of a writer: observation, action, extras as they are given, then reward and discount.
-struct Columns {
-    specs: Vec<ColumnSpec>,
-    num_obs: usize,
-    /// For every column of an item in flattening order: its path, the column, and whether it is of the right end.
-    item: Vec<(String, usize, bool)>,
-    structure: Structure,
-    patterns: HashMap<(usize, usize), Form>,
-}
-
 /// Writes transitions of vector environments; it never blocks.
 pub struct TransitionWriter {
     options: TransitionOptions,
@@ -138,9 +103,6 @@ pub struct TransitionWriter {
     envs: Vec<Env>,
     dropped: u64,
 }
-
-/// The names that the writer gives to what it adds.
-const RESERVED: [&str; 5] = ["action", "discount", "next_obs", "obs", "reward"];
 
 impl TransitionWriter {
     /// A writer for steps of these forms. `extras` fills further names of the item and must be a dictionary;
@@ -172,16 +134,7 @@ impl TransitionWriter {
         let cells: Vec<_> =
             columns.specs.iter().map(|c| (c.cell_bytes().unwrap_or(0), c.dtype.size().unwrap_or(0))).collect();
         let layout = layout(&cells, chunk_length(cells.iter().map(|(width, _)| width).sum()));
-        let env = |_| Env {
-            run: Run::new(Arc::clone(&layout), options.compression, Arc::clone(sink.meter())),
-            step: 0,
-            episode: next_episode(),
-            episode_start: 0,
-            ended: false,
-            earned: None,
-            open: VecDeque::new(),
-            span: None,
-        };
+        let env = |_| Env::new(Run::new(Arc::clone(&layout), options.compression, Arc::clone(sink.meter())));
         Ok(Self { envs: (0..options.num_envs).map(env).collect(), options, columns, dropped: 0 })
     }
 
@@ -190,34 +143,10 @@ impl TransitionWriter {
     pub fn append(&mut self, step: &TransitionStep<'_>) -> Result<Inserts> {
         self.check(step)?;
         let mut items = Inserts::new();
-        for index in 0..self.envs.len() {
-            self.append_env(index, step, &mut items);
+        for (index, env) in self.envs.iter_mut().enumerate() {
+            env.append(&mut self.columns, &self.options, index, step, &mut items);
         }
         Ok(items)
-    }
-
-    fn append_env(&mut self, index: usize, step: &TransitionStep<'_>, items: &mut Inserts) {
-        let Self { options, columns, envs, .. } = self;
-        let env = &mut envs[index];
-        let at = |values: Option<&[f64]>| values.map(|values| values[index]);
-        env.earn(options);
-        if env.ended {
-            env.end_episode(columns, options, (index, step.columns), at(step.bootstrap), items);
-            return;
-        }
-        env.write(index, 0..step.columns.len(), step.columns);
-        if env.open.len() == options.n_step {
-            env.complete(columns, options, at(step.bootstrap), items);
-        }
-        env.open.push_back(Start { step: env.step, reward: 0.0, discount: 1.0, q_taken: at(step.q_taken) });
-        env.earned = Some((step.rewards[index], step.terminated[index]));
-        env.step += 1;
-        env.ended = step.terminated[index] || step.truncated[index];
-        if let (true, Some(final_obs)) = (env.ended, step.final_obs) {
-            env.earn(options);
-            env.end_episode(columns, options, (index, final_obs), at(step.final_value), items);
-        }
-        env.tidy(options);
     }
 
     fn check(&self, step: &TransitionStep<'_>) -> Result<()> {
@@ -280,18 +209,8 @@ impl TransitionWriter {
         let mut items = Inserts::new();
         let Self { options, columns, envs, dropped } = self;
         for (index, env) in envs.iter_mut().enumerate() {
-            if env.open.pop_back().is_some() {
-                *dropped += 1;
-                env.step -= 1;
-                while !env.open.is_empty() {
-                    env.complete(columns, options, bootstrap.map(|values| values[index]), &mut items);
-                }
-                env.step += 1;
-                env.begin_episode();
-            }
-            env.span = None;
-            env.run.seal();
-            env.run.clear();
+            let value = bootstrap.map(|values| values[index]);
+            *dropped += u64::from(env.finish(columns, options, value, &mut items));
         }
         Ok(items)
     }
@@ -319,190 +238,5 @@ fn check_values(path: &str, values: Option<&[f64]>, num_envs: usize) -> Result<(
     match values.and_then(|values| values.iter().position(|value| !value.is_finite())) {
         Some(env) => Err(Error::InvalidArgument(format!("{path} of environment {env} is not finite"))),
         None => Ok(()),
-    }
-}
-
-impl Env {
-    /// Lets the open starts have the last reward.
-    fn earn(&mut self, options: &TransitionOptions) {
-        let Some((reward, terminated)) = self.earned.take() else { return };
-        for start in &mut self.open {
-            start.reward += start.discount * reward;
-            start.discount *= if terminated { 0.0 } else { options.discount };
-        }
-    }
-
-    /// Writes this environment's row of the given columns at the present step.
-    fn write(&mut self, index: usize, columns: std::ops::Range<usize>, cells: &[Cells<'_>]) {
-        let writer = self.run.writer(self.step);
-        for column in columns {
-            let width = writer.layout().width(column);
-            writer.push(column, &cells[column].bytes[index * width..(index + 1) * width]);
-        }
-    }
-
-    /// Takes the observation after the last action: it is the right end of all open starts, and its row holds
-    /// nothing else.
-    fn end_episode(
-        &mut self,
-        columns: &mut Columns,
-        options: &TransitionOptions,
-        (index, obs): (usize, &[Cells<'_>]),
-        value: Option<f64>,
-        items: &mut Inserts,
-    ) {
-        self.write(index, 0..columns.num_obs, obs);
-        while !self.open.is_empty() {
-            self.complete(columns, options, value, items);
-        }
-        let writer = self.run.writer(self.step);
-        (columns.num_obs..columns.specs.len()).for_each(|column| writer.skip(column));
-        self.step += 1;
-        self.begin_episode();
-        self.tidy(options);
-    }
-
-    fn begin_episode(&mut self) {
-        self.ended = false;
-        self.earned = None;
-        self.episode = next_episode();
-        self.episode_start = self.step;
-    }
-
-    /// The oldest open start ends at the present step, whose observation is written.
-    fn complete(
-        &mut self,
-        columns: &mut Columns,
-        options: &TransitionOptions,
-        value: Option<f64>,
-        items: &mut Inserts,
-    ) {
-        let Start { step, reward, discount, q_taken } = self.open.pop_front().expect("a start is open");
-        let writer = self.run.writer_at(step);
-        writer.push(columns.specs.len() - 2, &(reward as f32).to_ne_bytes());
-        writer.push(columns.specs.len() - 1, &(discount as f32).to_ne_bytes());
-        let before = ((step - self.episode_start) as usize).min(options.frame_stack.unwrap_or(1) - 1);
-        let (body, origin) = self.body(step - before as u64, self.step);
-        let item = Item {
-            body,
-            pattern: columns.pattern(options, before, (self.step - step) as usize),
-            anchor: (step - origin) as u32,
-            episode: self.episode,
-        };
-        // Horgan et al. 2018, section 3 and algorithm 1: the absolute n-step TD error, of values that the actor
-        // computed anyway.
-        let priority = match (q_taken, value) {
-            (Some(q), Some(value)) => Priority::Value((reward + discount * value - q).abs() + options.priority_eps),
-            _ => options.priority,
-        };
-        items.push((item, priority));
-    }
-
-    fn body(&mut self, first: u64, last: u64) -> (Body, u64) {
-        let link = |step| self.run.link(step).expect("the step's chunk is kept");
-        let (first, last) = (link(first), link(last));
-        let origin = self.run.get(first).start;
-        if first == last {
-            return (Body::Chunk(Arc::clone(&self.run.get(first).chunk)), origin);
-        }
-        let end = self.run.get(last).start;
-        if let Some(span) = self.span.as_ref().filter(|span| (span.first, span.last) == (origin, end)) {
-            return (Body::Span(Arc::clone(&span.parts)), origin);
-        }
-        let parts = Arc::new(vec![self.run.part(first, last, origin)]);
-        self.span = Some(Span { first: origin, last: end, parts: Arc::clone(&parts) });
-        (Body::Span(parts), origin)
-    }
-
-    fn tidy(&mut self, options: &TransitionOptions) {
-        let oldest = self.open.front().map_or(self.step, |start| start.step);
-        let frames = options.frame_stack.unwrap_or(1) as u64 - 1;
-        self.run.seal_full();
-        self.run.forget_before(oldest.saturating_sub(frames).max(self.episode_start.min(oldest)));
-        if self.span.as_ref().is_some_and(|span| span.last < oldest) {
-            self.span = None;
-        }
-    }
-}
-
-impl Columns {
-    fn new(obs: &Schema, action: &Schema, extras: Option<&Schema>) -> Result<Self> {
-        let under = |name: &str, schema: &Schema| -> Vec<ColumnSpec> {
-            let path = |spec: &ColumnSpec| match spec.path.is_empty() {
-                true => name.to_owned(),
-                false => format!("{name}/{}", spec.path),
-            };
-            schema.columns.iter().map(|spec| ColumnSpec { path: path(spec), ..spec.clone() }).collect()
-        };
-        let mut specs = under("obs", obs);
-        let num_obs = specs.len();
-        specs.extend(under("action", action));
-        let num_steps = specs.len();
-        // Top-level name, its structure, its columns here, and whether they are read at the right end.
-        let mut parts = vec![
-            ("obs".to_owned(), obs.structure.clone(), 0..num_obs, false),
-            ("next_obs".to_owned(), obs.structure.clone(), 0..num_obs, true),
-            ("action".to_owned(), action.structure.clone(), num_obs..num_steps, false),
-        ];
-        if let Some(extras) = extras {
-            let Structure::Dict(entries) = &extras.structure else {
-                return Err(Error::InvalidArgument("extras must be a dictionary of arrays".to_owned()));
-            };
-            for (key, structure) in entries {
-                let name = match key {
-                    Key::Str(name) if !RESERVED.contains(&name.as_str()) => name.clone(),
-                    other => {
-                        return Err(Error::InvalidArgument(format!(
-                            "extras cannot be named '{other}': the writer gives {RESERVED:?} itself, and names are text"
-                        )));
-                    }
-                };
-                let first = specs.len();
-                specs.extend(extras.columns[first - num_steps..][..structure.num_leaves()].iter().cloned());
-                parts.push((name, structure.clone(), first..specs.len(), false));
-            }
-        }
-        let float = |path: &str| ColumnSpec { path: path.to_owned(), dtype: DType::Float32, shape: vec![] };
-        for name in ["reward", "discount"] {
-            parts.push((name.to_owned(), Structure::Leaf, specs.len()..specs.len() + 1, false));
-            specs.push(float(name));
-        }
-        parts.sort_by(|a, b| a.0.cmp(&b.0));
-        let structure =
-            Structure::Dict(parts.iter().map(|(name, s, ..)| (Key::Str(name.clone()), s.clone())).collect());
-        let columns = parts.iter().flat_map(|(_, _, columns, right)| columns.clone().map(|column| (column, *right)));
-        let item = structure.paths().into_iter().zip(columns).map(|(path, (column, right))| (path, column, right));
-        Ok(Self { num_obs, item: item.collect(), structure, patterns: HashMap::new(), specs })
-    }
-
-    /// The form of an item with `before` earlier frames in its episode (at most a stack's) and its right end
-    /// `steps` later. Where a stack reaches before the episode, the first frame is repeated.
-    fn pattern(&mut self, options: &TransitionOptions, before: usize, steps: usize) -> Form {
-        let Self { item, specs, num_obs, structure, patterns, .. } = self;
-        let make = || {
-            let columns = item.iter().map(|(path, column, right)| {
-                let at = if *right { steps as i32 } else { 0 };
-                let stacked = options.frame_stack.filter(|_| column < num_obs);
-                let cells = match stacked {
-                    None => item::Cells::one(at),
-                    Some(frames) if before + if *right { steps } else { 0 } + 1 >= frames => {
-                        item::Cells::range(at + 1 - frames as i32, at + 1)
-                    }
-                    Some(frames) => item::Cells::List(
-                        (at + 1 - frames as i32..=at).map(|cell| cell.max(-(before as i32))).collect(),
-                    ),
-                };
-                PatternColumn {
-                    spec: ColumnSpec { path: path.clone(), ..specs[*column].clone() },
-                    part: 0,
-                    column: *column as u32,
-                    cells,
-                    squeeze: stacked.is_none(),
-                    stack_axis: stacked.map_or(0, |_| options.stack_axis),
-                }
-            });
-            Form::new(Pattern { columns: columns.collect(), structure: structure.clone(), timestep: false })
-        };
-        patterns.entry((before, steps)).or_insert_with(make).clone()
     }
 }

@@ -1,0 +1,208 @@
+//! One environment of a transition writer: its run of chunks, and the starts whose right end is not known yet.
+
+use super::columns::Columns;
+use super::{TransitionOptions, TransitionStep};
+use crate::append::run::Run;
+use crate::append::sink::{Cells, next_episode};
+use crate::item::{self, Body, Item};
+use crate::table::{Inserts, Priority};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A step whose right end is not known yet.
+struct Start {
+    step: u64,
+    reward: f64,
+    discount: f64,
+    q_taken: Option<f64>,
+}
+
+/// The body that the latest items over two or more chunks share: from the chunk of one first step to that of another.
+struct Span {
+    first: u64,
+    last: u64,
+    parts: Arc<Vec<item::Part>>,
+}
+
+pub(super) struct Env {
+    run: Run,
+    step: u64,
+    episode: u32,
+    episode_start: u64,
+    ended: bool,
+    /// The last step's reward, and whether it terminated: counts for the open starts only once the observation
+    /// after it is known.
+    earned: Option<(f64, bool)>,
+    open: VecDeque<Start>,
+    span: Option<Span>,
+}
+
+impl Env {
+    pub(super) fn new(run: Run) -> Self {
+        Self {
+            run,
+            step: 0,
+            episode: next_episode(),
+            episode_start: 0,
+            ended: false,
+            earned: None,
+            open: VecDeque::new(),
+            span: None,
+        }
+    }
+
+    /// Takes this environment's row of a step; the items that are complete with it go to `items`.
+    pub(super) fn append(
+        &mut self,
+        columns: &mut Columns,
+        options: &TransitionOptions,
+        index: usize,
+        step: &TransitionStep<'_>,
+        items: &mut Inserts,
+    ) {
+        let at = |values: Option<&[f64]>| values.map(|values| values[index]);
+        self.earn(options);
+        if self.ended {
+            self.end_episode(columns, options, (index, step.columns), at(step.bootstrap), items);
+            return;
+        }
+        self.write(index, 0..step.columns.len(), step.columns);
+        if self.open.len() == options.n_step {
+            self.complete(columns, options, at(step.bootstrap), items);
+        }
+        self.open.push_back(Start { step: self.step, reward: 0.0, discount: 1.0, q_taken: at(step.q_taken) });
+        self.earned = Some((step.rewards[index], step.terminated[index]));
+        self.step += 1;
+        self.ended = step.terminated[index] || step.truncated[index];
+        if let (true, Some(final_obs)) = (self.ended, step.final_obs) {
+            self.earn(options);
+            self.end_episode(columns, options, (index, final_obs), at(step.final_value), items);
+        }
+        self.tidy(options);
+    }
+
+    /// Ends the episode as it is, the last observation being the right end of all starts before it; true where the
+    /// last step was dropped, as it has none. No chunk is held afterwards.
+    pub(super) fn finish(
+        &mut self,
+        columns: &mut Columns,
+        options: &TransitionOptions,
+        value: Option<f64>,
+        items: &mut Inserts,
+    ) -> bool {
+        let dropped = self.open.pop_back().is_some();
+        if dropped {
+            self.step -= 1;
+            while !self.open.is_empty() {
+                self.complete(columns, options, value, items);
+            }
+            self.step += 1;
+            self.begin_episode();
+        }
+        self.span = None;
+        self.run.seal();
+        self.run.clear();
+        dropped
+    }
+
+    /// Lets the open starts have the last reward.
+    fn earn(&mut self, options: &TransitionOptions) {
+        let Some((reward, terminated)) = self.earned.take() else { return };
+        for start in &mut self.open {
+            start.reward += start.discount * reward;
+            start.discount *= if terminated { 0.0 } else { options.discount };
+        }
+    }
+
+    /// Writes this environment's row of the given columns at the present step.
+    fn write(&mut self, index: usize, columns: std::ops::Range<usize>, cells: &[Cells<'_>]) {
+        let writer = self.run.writer(self.step);
+        for column in columns {
+            let width = writer.layout().width(column);
+            writer.push(column, &cells[column].bytes[index * width..(index + 1) * width]);
+        }
+    }
+
+    /// Takes the observation after the last action: it is the right end of all open starts, and its row holds
+    /// nothing else.
+    fn end_episode(
+        &mut self,
+        columns: &mut Columns,
+        options: &TransitionOptions,
+        (index, obs): (usize, &[Cells<'_>]),
+        value: Option<f64>,
+        items: &mut Inserts,
+    ) {
+        self.write(index, 0..columns.num_obs, obs);
+        while !self.open.is_empty() {
+            self.complete(columns, options, value, items);
+        }
+        let writer = self.run.writer(self.step);
+        (columns.num_obs..columns.specs.len()).for_each(|column| writer.skip(column));
+        self.step += 1;
+        self.begin_episode();
+        self.tidy(options);
+    }
+
+    fn begin_episode(&mut self) {
+        self.ended = false;
+        self.earned = None;
+        self.episode = next_episode();
+        self.episode_start = self.step;
+    }
+
+    /// The oldest open start ends at the present step, whose observation is written.
+    fn complete(
+        &mut self,
+        columns: &mut Columns,
+        options: &TransitionOptions,
+        value: Option<f64>,
+        items: &mut Inserts,
+    ) {
+        let Start { step, reward, discount, q_taken } = self.open.pop_front().expect("a start is open");
+        let writer = self.run.writer_at(step);
+        writer.push(columns.specs.len() - 2, &(reward as f32).to_ne_bytes());
+        writer.push(columns.specs.len() - 1, &(discount as f32).to_ne_bytes());
+        let before = ((step - self.episode_start) as usize).min(options.frame_stack.unwrap_or(1) - 1);
+        let (body, origin) = self.body(step - before as u64, self.step);
+        let item = Item {
+            body,
+            pattern: columns.pattern(options, before, (self.step - step) as usize),
+            anchor: (step - origin) as u32,
+            episode: self.episode,
+        };
+        // Horgan et al. 2018, section 3 and algorithm 1: the absolute n-step TD error, of values that the actor
+        // computed anyway.
+        let priority = match (q_taken, value) {
+            (Some(q), Some(value)) => Priority::Value((reward + discount * value - q).abs() + options.priority_eps),
+            _ => options.priority,
+        };
+        items.push((item, priority));
+    }
+
+    fn body(&mut self, first: u64, last: u64) -> (Body, u64) {
+        let link = |step| self.run.link(step).expect("the step's chunk is kept");
+        let (first, last) = (link(first), link(last));
+        let origin = self.run.get(first).start;
+        if first == last {
+            return (Body::Chunk(Arc::clone(&self.run.get(first).chunk)), origin);
+        }
+        let end = self.run.get(last).start;
+        if let Some(span) = self.span.as_ref().filter(|span| (span.first, span.last) == (origin, end)) {
+            return (Body::Span(Arc::clone(&span.parts)), origin);
+        }
+        let parts = Arc::new(vec![self.run.part(first, last, origin)]);
+        self.span = Some(Span { first: origin, last: end, parts: Arc::clone(&parts) });
+        (Body::Span(parts), origin)
+    }
+
+    fn tidy(&mut self, options: &TransitionOptions) {
+        let oldest = self.open.front().map_or(self.step, |start| start.step);
+        let frames = options.frame_stack.unwrap_or(1) as u64 - 1;
+        self.run.seal_full();
+        self.run.forget_before(oldest.saturating_sub(frames).max(self.episode_start.min(oldest)));
+        if self.span.as_ref().is_some_and(|span| span.last < oldest) {
+            self.span = None;
+        }
+    }
+}
