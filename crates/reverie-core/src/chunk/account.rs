@@ -8,6 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 pub struct Meter {
     bytes: AtomicU64,
     chunks: AtomicU64,
+    in_tables: AtomicU64,
 }
 
 impl Meter {
@@ -24,6 +25,27 @@ impl Meter {
     /// Chunks that live.
     pub fn live_chunks(&self) -> u64 {
         self.chunks.load(Relaxed)
+    }
+
+    /// Bytes of the chunks that tables refer to, each counted once however many do. The rest is held by writers
+    /// and readers.
+    pub fn table_bytes(&self) -> u64 {
+        self.in_tables.load(Relaxed)
+    }
+
+    /// A first table refers to a chunk of that size.
+    pub(super) fn enter_tables(&self, bytes: u64) {
+        self.in_tables.fetch_add(bytes, Relaxed);
+    }
+
+    /// The last table let go of it.
+    pub(super) fn leave_tables(&self, bytes: u64) {
+        self.in_tables.fetch_sub(bytes, Relaxed);
+    }
+
+    /// A chunk that tables refer to has another size now.
+    pub(super) fn replace_in_tables(&self, old: u64, new: u64) {
+        self.in_tables.fetch_add(new.wrapping_sub(old), Relaxed);
     }
 
     pub(super) fn add(&self, bytes: u64) {

@@ -20,7 +20,7 @@ use crate::error::Result;
 use account::TableRefs;
 use codec::Packed;
 use slab::Slab;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of consecutive steps.
@@ -30,6 +30,8 @@ pub struct Chunk {
     storage: Storage,
     meter: Arc<Meter>,
     size: AtomicU64,
+    /// Tables that refer to the chunk.
+    tables: AtomicU32,
     /// References of tables where the size is fixed; a packable chunk keeps them beside its bytes.
     refs: TableRefs,
 }
@@ -105,7 +107,8 @@ impl Chunk {
             },
         };
         meter.add(size);
-        Arc::new(Self { storage, meter: meter.clone(), size: AtomicU64::new(size), refs: TableRefs::default() })
+        let (size, tables, refs) = (AtomicU64::new(size), AtomicU32::new(0), TableRefs::default());
+        Arc::new(Self { storage, meter: meter.clone(), size, tables, refs })
     }
 
     /// A sealed chunk from its packed form, as [`Chunk::packed`] gave it.
@@ -138,6 +141,9 @@ impl Chunk {
         let old = self.size.swap(size, Ordering::Relaxed);
         let raw = std::mem::replace(&mut state.form, Form::Packed(Arc::new(packed)));
         state.accounts.iter().for_each(|charged| charged.account.replace(old, size));
+        if !state.accounts.is_empty() {
+            self.meter.replace_in_tables(old, size);
+        }
         drop(state);
         self.meter.replace(old, size);
         drop(raw);
@@ -205,6 +211,7 @@ impl Chunk {
                 let first = self.refs.add(account);
                 if first {
                     account.add(self.size_bytes());
+                    self.enter_table();
                 }
                 first
             }
@@ -217,6 +224,7 @@ impl Chunk {
                     }
                     None => {
                         account.add(self.size_bytes());
+                        self.enter_table();
                         state.accounts.push(Charged { account: account.clone(), references: 1 });
                         true
                     }
@@ -233,6 +241,7 @@ impl Chunk {
                 let last = self.refs.remove(account);
                 if last {
                     account.remove(self.size_bytes());
+                    self.leave_table();
                 }
                 last
             }
@@ -245,10 +254,28 @@ impl Chunk {
                 if last {
                     state.accounts.swap_remove(at);
                     account.remove(self.size_bytes());
+                    self.leave_table();
                 }
                 last
             }
         }
+    }
+
+    fn enter_table(&self) {
+        if self.tables.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.meter.enter_tables(self.size_bytes());
+        }
+    }
+
+    fn leave_table(&self) {
+        if self.tables.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.meter.leave_tables(self.size_bytes());
+        }
+    }
+
+    /// True while a table refers to the chunk.
+    pub fn in_tables(&self) -> bool {
+        self.tables.load(Ordering::Relaxed) > 0
     }
 
     /// A view of all columns: borrowed where the chunk is raw, unpacked otherwise. No lock is held on return, nor

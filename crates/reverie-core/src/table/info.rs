@@ -103,10 +103,12 @@ pub struct TableInfo {
 pub enum InsertReason {
     /// The rate limiter.
     Limiter(InsertBlock),
-    /// The server holds as many bytes as it may.
+    /// The tables of the server hold as many bytes as they may.
     Bytes {
-        /// Bytes held.
+        /// Bytes of the chunks that tables hold, each chunk counted once.
         held: u64,
+        /// Bytes that the first waiting item would add.
+        needed: u64,
         /// Bytes allowed.
         budget: u64,
     },
@@ -166,10 +168,11 @@ impl fmt::Display for InsertReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InsertReason::Limiter(block) => block.fmt(f),
-            InsertReason::Bytes { held, budget } => {
+            InsertReason::Bytes { held, needed, budget } => {
                 write!(
                     f,
-                    "the server holds {held} of {budget} bytes (max_bytes); samples that consume items, deletes or a larger max_bytes free it"
+                    "the server's tables hold {held} of {budget} bytes (max_bytes) and the next item adds {needed}; samples \
+                     that consume items, deletes or a larger max_bytes free it"
                 )
             }
             InsertReason::Turn => f.write_str("others are before it in the queue"),

@@ -7,7 +7,7 @@ use super::info::{InsertReason, SampleReason, TableInfo, Times, Waiting, Why};
 use super::options::{Change, TableOptions};
 use super::slots::Cut;
 use super::table::{Dropped, Table, Updated};
-use super::tables::Budget;
+use super::tables::{Budget, Starved};
 use super::ticket::{Cell, Keys, Ticket};
 use crate::chunk::Compression;
 use crate::clock::Clock;
@@ -134,30 +134,37 @@ impl SharedTable {
 
     /// Takes the lock for one decision, serves whoever can go on after it, and finishes outside.
     fn decide<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> R {
+        let (result, freed, starves) = self.decide_alone(decision);
+        if let Some(budget) = self.budget.as_ref().filter(|budget| freed || starves || budget.is_starving()) {
+            budget.settle();
+        }
+        result
+    }
+
+    /// The same at this table only; tells whether items left it, and whether an insert waits for bytes.
+    fn decide_alone<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool) {
         let now = self.clock.now();
         let mut after = After::default();
         let mut state = lock(&self.state);
         let result = decision(&mut state, now);
         state.serve(now, self.budget.as_deref(), &mut after);
         state.note_blocked(now);
-        if state.table.has_dropped() {
+        let freed = state.table.has_dropped();
+        if freed {
             (after.items, after.pages) = state.table.take_dropped();
-            drop(state);
-            after.run();
-            self.budget.iter().for_each(|budget| budget.freed());
-        } else {
-            drop(state);
-            after.run();
         }
-        result
+        let starves = self.budget.as_deref().is_some_and(|budget| state.starves(budget).is_some());
+        drop(state);
+        after.run();
+        (result, freed, starves)
     }
 
     /// Enqueues items, in order, as one request. Each is admitted on its own by the limiter; the ticket is done
     /// when all are in the table. Never blocks. An item that the table can never take refuses the request, and
     /// none of its items goes in.
     pub fn insert(self: &Arc<Self>, items: Inserts) -> Result<Ticket<Keys>> {
-        if let Some(budget) = &self.budget {
-            budget.refuse_hopeless(self)?;
+        if let (Some(budget), Some((item, _))) = (&self.budget, items.first()) {
+            budget.refuse_hopeless(self, item)?;
         }
         self.decide(|state, now| {
             state.open(&self.name)?;
@@ -332,10 +339,11 @@ impl SharedTable {
         let counters = *table.counters();
         let waiting =
             |since: Duration, wanted: u64, done: u64| Waiting { since: now.saturating_sub(since), wanted, done };
-        let bytes = self.budget.as_deref().and_then(|budget| budget.blocks(table));
+        let next = state.inserts.front().and_then(PendingInsert::next);
+        let bytes = self.budget.as_deref().and_then(|budget| budget.blocks(table, next));
         let insert_reason = match (limiter.blocked_insert(&counters), bytes) {
             (Some(block), _) => Some(InsertReason::Limiter(block)),
-            (None, Some((held, budget))) => Some(InsertReason::Bytes { held, budget }),
+            (None, Some(Starved { held, needed, budget })) => Some(InsertReason::Bytes { held, needed, budget }),
             (None, None) => (!state.inserts.is_empty()).then_some(InsertReason::Turn),
         };
         let sample_reason = match limiter.blocked_sample(&counters) {
@@ -366,11 +374,45 @@ impl SharedTable {
         }
     }
 
-    /// Serves waiting inserts after bytes were freed where the table does not see it: at another table, or by
-    /// a reader that let go of its draws.
+    /// Serves waiting inserts after bytes were freed where no table sees it: by packing.
     pub(super) fn retry(&self) {
         if self.budget.is_some() && !lock(&self.state).inserts.is_empty() {
             self.decide(|_, _| ());
+        }
+    }
+
+    /// Serves waiting inserts after bytes were freed at another table; true where that freed bytes here.
+    pub(super) fn serve_waiting(&self) -> bool {
+        let waits = !lock(&self.state).inserts.is_empty();
+        waits && self.decide_alone(|_, _| ()).1
+    }
+
+    /// True while the first insert waits for bytes.
+    pub(super) fn is_starving(&self) -> bool {
+        self.budget.as_deref().is_some_and(|budget| lock(&self.state).starves(budget).is_some())
+    }
+
+    /// What this item would wait for if it came now.
+    pub(super) fn starves(&self, item: &Item) -> Option<Starved> {
+        let state = lock(&self.state);
+        self.budget.as_deref().filter(|_| !state.closed)?.blocks(&state.table, Some(item))
+    }
+
+    /// Refuses the inserts that wait for bytes; true where there was one.
+    pub(super) fn refuse_starving(&self) -> bool {
+        let Some(budget) = self.budget.as_deref() else { return false };
+        let mut any = false;
+        loop {
+            let refused = {
+                let mut state = lock(&self.state);
+                let starved = state.starves(budget);
+                starved.and_then(|starved| Some((state.inserts.pop_front()?, budget.refusal(self, &starved))))
+            };
+            let Some((pending, refusal)) = refused else { return any };
+            any = true;
+            pending.cell.fill(Err(refusal));
+            drop(pending.items);
+            self.decide_alone(|_, _| ());
         }
     }
 
@@ -383,11 +425,6 @@ impl SharedTable {
     pub(super) fn consumes(&self) -> bool {
         let state = lock(&self.state);
         state.table.options().max_times_sampled > 0 && !state.table.is_empty()
-    }
-
-    /// True when the next insert makes room for itself.
-    pub(super) fn is_full(&self) -> bool {
-        lock(&self.state).table.is_full()
     }
 
     pub(super) fn withdraw_insert(&self, id: u64) -> Option<Keys> {
@@ -406,6 +443,10 @@ impl SharedTable {
 }
 
 impl PendingInsert {
+    fn next(&self) -> Option<&Item> {
+        self.next.as_ref().map(|(item, _)| item)
+    }
+
     fn left(&self) -> u64 {
         self.items.len() as u64 + u64::from(self.next.is_some())
     }
@@ -414,6 +455,12 @@ impl PendingInsert {
 impl State {
     fn open(&self, name: &str) -> Result<()> {
         if self.closed { Err(Error::Closed { name: name.to_owned() }) } else { Ok(()) }
+    }
+
+    /// What the first waiting insert wants of the server's bytes, where these hold it back and the limiter does not.
+    fn starves(&self, budget: &Budget) -> Option<Starved> {
+        let item = self.inserts.front()?.next()?;
+        if self.table.can_insert() { budget.blocks(&self.table, Some(item)) } else { None }
     }
 
     fn note_blocked(&mut self, now: Duration) {
@@ -450,7 +497,9 @@ impl State {
     ) -> Option<(Item, Priority)> {
         let mut next = first.or_else(|| items.next());
         while let Some((item, priority)) = next {
-            if !self.table.can_insert() || budget.is_some_and(|budget| budget.blocks(&self.table).is_some()) {
+            if !self.table.can_insert()
+                || budget.is_some_and(|budget| budget.blocks(&self.table, Some(&item)).is_some())
+            {
                 return Some((item, priority));
             }
             let value = match priority {

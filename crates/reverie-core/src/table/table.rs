@@ -93,9 +93,11 @@ impl Table {
         self.slots.len() == 0
     }
 
-    /// True when an insert evicts an item.
-    pub fn is_full(&self) -> bool {
-        self.len() as u64 >= self.options.max_size
+    /// True when an insert evicts an item: of that item, or of any.
+    pub fn makes_room_for(&self, item: Option<&Item>) -> bool {
+        let needed: u64 = item.map_or(0, |item| item.chunks().map(|chunk| chunk.size_bytes()).sum());
+        let full = self.len() as u64 >= self.options.max_size;
+        full || self.options.max_bytes.is_some_and(|budget| self.bytes() + needed > budget && !self.is_empty())
     }
 
     /// Bytes of the chunks that the items hold alive, each chunk once.

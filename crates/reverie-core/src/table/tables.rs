@@ -8,47 +8,96 @@ use crate::append::Sink;
 use crate::chunk::{Compression, Meter};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::item::Item;
 use crate::sample::{Draws, SampleRequest, Source};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// The bytes that all chunks of a server may take, and who waits for them.
+/// The bytes that the chunks of a server's tables may take, and who waits for them.
+///
+/// What only writers and readers hold does not count: writers are bounded by what they may have in flight, and a
+/// reader that waits for its own draws to be let go would wait for ever. Tables that take items in at the same moment
+/// may pass the bound by an item each.
 pub(super) struct Budget {
     meter: Arc<Meter>,
     max_bytes: u64,
     tables: OnceLock<Vec<Weak<SharedTable>>>,
+    /// An insert waited for bytes when that was last looked at: who changes a table looks again.
+    starving: AtomicBool,
+}
+
+/// Bytes that an insert waits for.
+pub(super) struct Starved {
+    pub(super) held: u64,
+    pub(super) needed: u64,
+    pub(super) budget: u64,
 }
 
 impl Budget {
-    /// Bytes held and allowed, where an insert into this table has to wait for bytes. One that evicts does not.
-    pub(super) fn blocks(&self, table: &Table) -> Option<(u64, u64)> {
-        let held = self.meter.live_bytes();
-        (held > self.max_bytes && !table.is_full()).then_some((held, self.max_bytes))
+    /// What an item (or the smallest there could be) waits for at this table; `None` where it need not, which is so
+    /// where the insert makes room for itself.
+    pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
+        let (held, budget) = (self.meter.table_bytes(), self.max_bytes);
+        let new_bytes = |item: &Item| item.chunks().filter(|c| !c.in_tables()).map(|c| c.size_bytes()).sum();
+        let needed: u64 = item.map_or(1, new_bytes);
+        (held + needed > budget && !table.makes_room_for(item)).then_some(Starved { held, needed, budget })
     }
 
-    /// Refuses an insert that would wait for bytes which nothing that anybody does can free. Takes the tables'
-    /// locks, one after the other.
-    pub(super) fn refuse_hopeless(&self, table: &SharedTable) -> Result<()> {
-        let held = self.meter.live_bytes();
-        if held <= self.max_bytes || table.is_full() || self.tables().any(|table| table.consumes()) {
+    /// The refusal of an insert that would wait for bytes which nothing that anybody does can free. Takes the
+    /// tables' locks, one after the other.
+    pub(super) fn refuse_hopeless(&self, table: &SharedTable, item: &Item) -> Result<()> {
+        let most: u64 = item.chunks().map(|chunk| chunk.size_bytes()).sum();
+        if self.meter.table_bytes() + most <= self.max_bytes {
             return Ok(());
         }
-        Err(Error::ResourceExhausted {
-            what: format!("an insert into table '{}' with what the server holds", table.name()),
-            needed: held,
-            budget: self.max_bytes,
+        match table.starves(item) {
+            Some(starved) if starved.needed > starved.budget || !self.anything_consumed() => {
+                Err(self.refusal(table, &starved))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn anything_consumed(&self) -> bool {
+        self.tables().any(|table| table.consumes())
+    }
+
+    pub(super) fn refusal(&self, table: &SharedTable, starved: &Starved) -> Error {
+        Error::ResourceExhausted {
+            what: format!("an insert of {} bytes into table '{}' of this server", starved.needed, table.name()),
+            needed: starved.held + starved.needed,
+            budget: starved.budget,
             hint: "no table gives bytes back by being sampled: raise the server's max_bytes, lower max_size, \
                    or give the tables a max_bytes of their own"
                 .to_owned(),
-        })
+        }
     }
 
-    /// Bytes may have been freed: inserts that wait for them try again.
-    pub(super) fn freed(&self) {
-        if self.meter.live_bytes() <= self.max_bytes {
-            self.tables().for_each(|table| table.retry());
+    /// True where an insert waited for bytes when that was last looked at.
+    pub(super) fn is_starving(&self) -> bool {
+        self.starving.load(Ordering::Relaxed)
+    }
+
+    /// Bytes may have been freed, or the last hope for them: inserts that wait for bytes go on, or are refused.
+    pub(super) fn settle(&self) {
+        loop {
+            // An insert that goes on may free bytes for another, by what it evicts.
+            while self.each(SharedTable::serve_waiting) {}
+            // First false: whoever begins to starve meanwhile says so after this, or is seen below.
+            self.starving.store(false, Ordering::Relaxed);
+            let starving = self.each(SharedTable::is_starving);
+            self.starving.fetch_or(starving, Ordering::Relaxed);
+            if !starving || self.anything_consumed() || !self.each(SharedTable::refuse_starving) {
+                return;
+            }
         }
+    }
+
+    /// Asks every table, and tells whether one said yes.
+    fn each(&self, ask: fn(&SharedTable) -> bool) -> bool {
+        self.tables().fold(false, |any, table| ask(&table) || any)
     }
 
     fn tables(&self) -> impl Iterator<Item = Arc<SharedTable>> {
@@ -74,7 +123,13 @@ impl Tables {
         }
         let meter = Arc::new(Meter::default());
         let budget = max_bytes
-            .map(|max_bytes| Arc::new(Budget { meter: Arc::clone(&meter), max_bytes, tables: OnceLock::new() }));
+            .map(|max_bytes| Budget {
+                meter: Arc::clone(&meter),
+                max_bytes,
+                tables: OnceLock::new(),
+                starving: false.into(),
+            })
+            .map(Arc::new);
         let mut seeds = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut tables: Vec<Arc<SharedTable>> = Vec::with_capacity(options.len());
         for options in options {

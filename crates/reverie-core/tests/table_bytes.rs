@@ -1,0 +1,165 @@
+//! Tables within a budget of bytes: who waits for bytes, who is refused, who goes on when they are freed.
+
+mod support;
+
+use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::chunk::Compression;
+use reverie_core::error::Error;
+use reverie_core::sample::SampleRequest;
+use reverie_core::spec::DType;
+use reverie_core::table::{Change, InsertReason, Inserts, Priority, SharedTable, TableOptions, Tables};
+use std::sync::Arc;
+use support::{bounded_tables, leaf, options, queue};
+
+/// Items that share no chunk count for this much, and a little for the header.
+const ITEM: u64 = 10_000;
+
+struct Big(RowWriter);
+
+impl Big {
+    fn new(tables: &Arc<Tables>) -> Self {
+        let sink: Arc<dyn Sink> = tables.clone();
+        Self(RowWriter::new(sink, Compression::None, false))
+    }
+
+    fn items(&mut self, n: usize) -> Inserts {
+        let bytes = vec![7_u8; ITEM as usize];
+        let cells = [Cells { itemsize: 1, bytes: &bytes }];
+        let schema = leaf(DType::UInt8, &[ITEM as usize]);
+        (0..n).map(|_| (self.0.append(&schema, &cells, 1).unwrap().remove(0), Priority::Value(1.0))).collect()
+    }
+}
+
+/// Room for so many items.
+fn budget(n: u64) -> Option<u64> {
+    Some(n * ITEM + ITEM / 2)
+}
+
+fn take(table: &Arc<SharedTable>, n: usize) {
+    drop(table.sample(SampleRequest { num_samples: n, ..SampleRequest::default() }).unwrap().poll().unwrap().unwrap());
+}
+
+fn exhausted(error: Option<Error>) -> bool {
+    matches!(error, Some(Error::ResourceExhausted { .. }))
+}
+
+#[test]
+fn an_insert_goes_on_while_a_reader_still_holds_what_it_consumed() {
+    let (tables, _) = bounded_tables(vec![queue("q", 100)], budget(3));
+    let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));
+    assert!(q.insert(big.items(3)).unwrap().is_done());
+    let mut waiting = q.insert(big.items(1)).unwrap();
+    assert!(!waiting.is_done());
+    let request = SampleRequest { num_samples: 3, ..SampleRequest::default() };
+    let draws = q.sample(request).unwrap().poll().unwrap().unwrap();
+    assert!(waiting.poll().unwrap().is_ok(), "the budget is for what the tables hold");
+    take(q, 1);
+    assert!(q.insert(big.items(3)).unwrap().is_done(), "an empty queue takes items, whatever its readers hold");
+    drop(draws);
+}
+
+#[test]
+fn inserts_that_wait_do_not_count_against_one_another() {
+    let (tables, _) = bounded_tables(vec![queue("q", 100), options("t", 100)], budget(3));
+    let (q, t, mut big) = (tables.get("q").unwrap(), tables.get("t").unwrap(), Big::new(&tables));
+    assert!(q.insert(big.items(2)).unwrap().is_done());
+    assert!(t.insert(big.items(1)).unwrap().is_done());
+    let mut waiting: Vec<_> = (0..2).map(|_| t.insert(big.items(1)).unwrap()).collect();
+    take(q, 1);
+    assert_eq!(waiting.iter().map(|ticket| ticket.is_done()).collect::<Vec<_>>(), [true, false]);
+    take(q, 1);
+    assert!(waiting.iter_mut().all(|ticket| ticket.poll().unwrap().is_ok()));
+}
+
+#[test]
+fn an_insert_that_waits_is_refused_once_nothing_can_free_bytes_any_more() {
+    let (tables, _) = bounded_tables(vec![queue("q", 100), options("t", 100)], budget(3));
+    let (q, t, mut big) = (tables.get("q").unwrap(), tables.get("t").unwrap(), Big::new(&tables));
+    assert!(q.insert(big.items(1)).unwrap().is_done());
+    let mut group = t.insert(big.items(5)).unwrap();
+    assert!(!group.is_done());
+    take(q, 1);
+    assert!(exhausted(group.poll().unwrap().err()), "three of five fit, and nobody consumes");
+    assert_eq!((t.info().size, t.info().pending_inserts), (3, 0));
+    // The same where the limits change.
+    t.delete(
+        &t.cut().iter().map(|(i, s, _)| reverie_core::item::Key::new(0, s.generation, i).get()).collect::<Vec<_>>(),
+    )
+    .unwrap();
+    assert!(q.insert(big.items(1)).unwrap().is_done());
+    let mut group = t.insert(big.items(3)).unwrap();
+    assert!(!group.is_done());
+    q.configure(Change { max_times_sampled: Some(0), ..Change::default() }).unwrap();
+    assert!(exhausted(group.poll().unwrap().err()));
+}
+
+#[test]
+fn an_item_larger_than_the_servers_budget_is_refused_though_a_queue_could_free_bytes() {
+    let (tables, _) = bounded_tables(vec![queue("q", 100)], Some(3 * ITEM));
+    let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));
+    assert!(q.insert(big.items(1)).unwrap().is_done());
+    let sink: Arc<dyn Sink> = tables.clone();
+    let bytes = vec![1_u8; 4 * ITEM as usize];
+    let schema = leaf(DType::UInt8, &[bytes.len()]);
+    let mut rows = RowWriter::new(sink, Compression::None, false);
+    let item = rows.append(&schema, &[Cells { itemsize: 1, bytes: &bytes }], 1).unwrap().remove(0);
+    assert!(exhausted(q.insert(smallvec::smallvec![(item, Priority::Value(1.0))]).err()));
+}
+
+#[test]
+fn tables_with_budgets_of_their_own_make_room_under_a_servers_budget_of_the_same_size() {
+    let own = budget(3);
+    let (tables, _) = bounded_tables(vec![TableOptions { max_bytes: own, ..options("t", 100) }], own);
+    let (t, mut big) = (tables.get("t").unwrap(), Big::new(&tables));
+    for _ in 0..10 {
+        assert!(t.insert(big.items(1)).unwrap().is_done());
+    }
+    assert_eq!(t.info().size, 3);
+}
+
+#[test]
+fn a_chunk_in_two_tables_counts_once_for_the_server() {
+    let (tables, _) = bounded_tables(vec![options("a", 100), options("b", 100)], budget(3));
+    let (a, b, mut big) = (tables.get("a").unwrap(), tables.get("b").unwrap(), Big::new(&tables));
+    let items = big.items(3);
+    assert!(a.insert(items.clone()).unwrap().is_done());
+    assert!(b.insert(items).unwrap().is_done());
+    let meter = tables.bytes().0;
+    assert_eq!((meter.table_bytes(), meter.live_bytes()), (a.info().bytes, b.info().bytes));
+    assert!(exhausted(a.insert(big.items(1)).err()));
+    a.reset().unwrap();
+    assert_eq!(meter.table_bytes(), b.info().bytes, "the other table still holds them");
+    b.reset().unwrap();
+    assert_eq!(meter.table_bytes(), 0);
+}
+
+#[test]
+fn freeing_bytes_at_one_table_lets_the_inserts_of_another_go_on() {
+    type Free = fn(&SharedTable);
+    let frees: [(&str, Free); 3] = [
+        ("reset", |table| table.reset().unwrap()),
+        ("configure", |table| table.configure(Change { max_size: Some(1), ..Change::default() }).unwrap()),
+        ("delete", |table| {
+            let keys: Vec<i64> =
+                table.cut().iter().map(|(i, s, _)| reverie_core::item::Key::new(0, s.generation, i).get()).collect();
+            table.delete(&keys).unwrap();
+        }),
+    ];
+    for (name, free) in frees {
+        let (tables, _) = bounded_tables(vec![queue("q", 100), options("a", 100), options("b", 100)], budget(4));
+        let [q, a, b] = ["q", "a", "b"].map(|name| tables.get(name).unwrap());
+        let mut big = Big::new(&tables);
+        assert!(q.insert(big.items(1)).unwrap().is_done());
+        assert!(a.insert(big.items(3)).unwrap().is_done());
+        let mut waiting = b.insert(big.items(1)).unwrap();
+        assert!(waiting.poll().is_none());
+        let reason = b.why().insert_reason;
+        assert!(
+            matches!(reason, Some(InsertReason::Bytes { held, needed, budget })
+            if held > 4 * ITEM && needed > ITEM && held + needed > budget),
+            "{reason:?}"
+        );
+        free(a);
+        assert!(waiting.poll().is_some_and(|outcome| outcome.is_ok()), "{name}");
+    }
+}
