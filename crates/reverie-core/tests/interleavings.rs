@@ -10,7 +10,7 @@ use reverie_core::table::{Priority, SharedTable};
 use shuttle::thread;
 use std::sync::Arc;
 use std::time::Duration;
-use support::{Rows, f64_of, queue, tables};
+use support::{Rows, bounded_tables, f64_of, options, queue, tables};
 
 const SCHEDULES: usize = 2_000;
 
@@ -111,6 +111,34 @@ fn closing_wakes_everyone_who_waits() {
                 .collect();
             tables.close();
             waiters.into_iter().for_each(|thread| thread.join().unwrap());
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn an_insert_that_waits_for_bytes_goes_on_whenever_they_are_freed() {
+    shuttle::check_random(
+        || {
+            // Room for three chunks of 64 rows.
+            let probe = tables(vec![options("probe", 10)]).0;
+            let row = Rows::new(&probe).item(0.0);
+            let chunk = row.chunks().next().unwrap().size_bytes();
+            let (tables, _) = bounded_tables(vec![queue("q", 4), options("t", 10)], Some(3 * chunk));
+            let (q, t) = (Arc::clone(tables.get("q").unwrap()), Arc::clone(tables.get("t").unwrap()));
+            // Each writer has a chunk of its own.
+            let item = |value: f64| Rows::new(&tables).item(value);
+            insert_all(&q, vec![item(1.0)]);
+            insert_all(&t, vec![item(2.0), item(3.0)]);
+            let late = item(4.0);
+            let producer = {
+                let t = Arc::clone(&t);
+                thread::spawn(move || t.insert(smallvec::smallvec![(late, Priority::Value(1.0))]))
+            };
+            take(&q, 1);
+            // Nobody looks again: who freed the bytes has seen to it.
+            let mut ticket = producer.join().unwrap().unwrap();
+            assert!(ticket.poll().is_some_and(|outcome| outcome.is_ok()));
         },
         SCHEDULES,
     );

@@ -94,6 +94,15 @@ fn an_insert_that_waits_is_refused_once_nothing_can_free_bytes_any_more() {
 }
 
 #[test]
+fn a_group_that_does_not_fit_and_that_nothing_makes_room_for_is_refused_as_a_whole() {
+    let (tables, _) = bounded_tables(vec![options("t", 5), options("small", 2)], budget(3));
+    let (t, mut big) = (tables.get("t").unwrap(), Big::new(&tables));
+    assert!(exhausted(t.insert(big.items(4)).err()));
+    assert_eq!(t.info().size, 0);
+    assert!(tables.get("small").unwrap().insert(big.items(4)).unwrap().is_done(), "the first two make room");
+}
+
+#[test]
 fn an_item_larger_than_the_servers_budget_is_refused_though_a_queue_could_free_bytes() {
     let (tables, _) = bounded_tables(vec![queue("q", 100)], Some(3 * ITEM));
     let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));

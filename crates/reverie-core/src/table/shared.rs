@@ -163,8 +163,8 @@ impl SharedTable {
     /// when all are in the table. Never blocks. An item that the table can never take refuses the request, and
     /// none of its items goes in.
     pub fn insert(self: &Arc<Self>, items: Inserts) -> Result<Ticket<Keys>> {
-        if let (Some(budget), Some((item, _))) = (&self.budget, items.first()) {
-            budget.refuse_hopeless(self, item)?;
+        if let Some(budget) = &self.budget {
+            budget.refuse_hopeless(self, &items)?;
         }
         self.decide(|state, now| {
             state.open(&self.name)?;
@@ -392,10 +392,10 @@ impl SharedTable {
         self.budget.as_deref().is_some_and(|budget| lock(&self.state).starves(budget).is_some())
     }
 
-    /// What this item would wait for if it came now.
-    pub(super) fn starves(&self, item: &Item) -> Option<Starved> {
+    /// See [`Table::makes_room_for`]; true too where the table is closed, which is for the insert to say.
+    pub(super) fn makes_room_for(&self, items: u64, bytes: u64) -> bool {
         let state = lock(&self.state);
-        self.budget.as_deref().filter(|_| !state.closed)?.blocks(&state.table, Some(item))
+        state.closed || state.table.makes_room_for(items, bytes)
     }
 
     /// Refuses the inserts that wait for bytes; true where there was one.

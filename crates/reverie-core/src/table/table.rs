@@ -93,11 +93,11 @@ impl Table {
         self.slots.len() == 0
     }
 
-    /// True when an insert evicts an item: of that item, or of any.
-    pub fn makes_room_for(&self, item: Option<&Item>) -> bool {
-        let needed: u64 = item.map_or(0, |item| item.chunks().map(|chunk| chunk.size_bytes()).sum());
-        let full = self.len() as u64 >= self.options.max_size;
-        full || self.options.max_bytes.is_some_and(|budget| self.bytes() + needed > budget && !self.is_empty())
+    /// True when so many inserts (at least 1), whose chunks have so many bytes, come to evict an item.
+    pub fn makes_room_for(&self, items: u64, bytes: u64) -> bool {
+        let size = self.len() as u64 + items;
+        let over = |budget| self.bytes() + bytes > budget && size > 1;
+        size > self.options.max_size || self.options.max_bytes.is_some_and(over)
     }
 
     /// Bytes of the chunks that the items hold alive, each chunk once.

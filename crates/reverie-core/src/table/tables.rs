@@ -5,13 +5,14 @@ use super::shared::{Inserts, SharedTable};
 use super::table::Table;
 use super::ticket::{Keys, Ticket};
 use crate::append::Sink;
-use crate::chunk::{Compression, Meter};
+use crate::chunk::{Chunk, Compression, Meter};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::sample::{Draws, SampleRequest, Source};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -39,25 +40,32 @@ impl Budget {
     /// What an item (or the smallest there could be) waits for at this table; `None` where it need not, which is so
     /// where the insert makes room for itself.
     pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
-        let (held, budget) = (self.meter.table_bytes(), self.max_bytes);
-        let new_bytes = |item: &Item| item.chunks().filter(|c| !c.in_tables()).map(|c| c.size_bytes()).sum();
-        let needed: u64 = item.map_or(1, new_bytes);
-        (held + needed > budget && !table.makes_room_for(item)).then_some(Starved { held, needed, budget })
+        let (needed, most) = item.map_or((1, 1), |item| new_bytes(std::iter::once(item)));
+        self.starved(needed).filter(|_| !table.makes_room_for(1, most))
     }
 
-    /// The refusal of an insert that would wait for bytes which nothing that anybody does can free. Takes the
+    fn starved(&self, needed: u64) -> Option<Starved> {
+        let (held, budget) = (self.meter.table_bytes(), self.max_bytes);
+        (held + needed > budget).then_some(Starved { held, needed, budget })
+    }
+
+    /// Refuses a group of which an item would wait for bytes that nothing that anybody does can free. Takes the
     /// tables' locks, one after the other.
-    pub(super) fn refuse_hopeless(&self, table: &SharedTable, item: &Item) -> Result<()> {
-        let most: u64 = item.chunks().map(|chunk| chunk.size_bytes()).sum();
-        if self.meter.table_bytes() + most <= self.max_bytes {
+    pub(super) fn refuse_hopeless(&self, table: &SharedTable, items: &Inserts) -> Result<()> {
+        let (needed, most) = new_bytes(items.iter().map(|(item, _)| item));
+        if self.starved(needed).is_none() {
             return Ok(());
         }
-        match table.starves(item) {
-            Some(starved) if starved.needed > starved.budget || !self.anything_consumed() => {
-                Err(self.refusal(table, &starved))
-            }
-            _ => Ok(()),
+        let largest = items.iter().map(|(item, _)| new_bytes(std::iter::once(item)).1).max().unwrap_or(0);
+        if largest > self.max_bytes {
+            let (held, budget) = (self.meter.table_bytes(), self.max_bytes);
+            return Err(self.refusal(table, &Starved { held, needed: largest, budget }));
         }
+        if table.makes_room_for(items.len() as u64, most) || self.anything_consumed() {
+            return Ok(());
+        }
+        // The last that could be consumed may have gone just now, and made room.
+        self.starved(needed).map_or(Ok(()), |starved| Err(self.refusal(table, &starved)))
     }
 
     fn anything_consumed(&self) -> bool {
@@ -97,12 +105,22 @@ impl Budget {
 
     /// Asks every table, and tells whether one said yes.
     fn each(&self, ask: fn(&SharedTable) -> bool) -> bool {
-        self.tables().fold(false, |any, table| ask(&table) || any)
+        self.tables().filter(|table| ask(table)).count() > 0
     }
 
     fn tables(&self) -> impl Iterator<Item = Arc<SharedTable>> {
         self.tables.get().into_iter().flatten().filter_map(Weak::upgrade)
     }
+}
+
+/// Bytes of the items' chunks, each chunk once: of those that no table holds yet, and of all.
+fn new_bytes<'a>(items: impl Iterator<Item = &'a Item>) -> (u64, u64) {
+    let mut chunks: SmallVec<[&Arc<Chunk>; 4]> = items.flat_map(Item::chunks).collect();
+    chunks.sort_unstable_by_key(|chunk| Arc::as_ptr(chunk));
+    chunks.dedup_by_key(|chunk| Arc::as_ptr(chunk));
+    let bytes =
+        |new: bool| chunks.iter().filter(|chunk| !new || !chunk.in_tables()).map(|chunk| chunk.size_bytes()).sum();
+    (bytes(true), bytes(false))
 }
 
 /// All tables of one server.
