@@ -232,6 +232,45 @@ fn a_writer_that_makes_no_more_items_lets_go_of_the_last_ones_chunks() {
 }
 
 #[test]
+fn two_columns_of_one_path_are_refused() {
+    // As of {"a/b": ..., "a": {"b": ...}}.
+    let mut writer = writer(4, 2);
+    let error = writer.resolve(&schema(&["a/b", "c", "a/b"])).unwrap_err();
+    assert!(error.to_string().contains("a/b"), "{error}");
+    append(&mut writer, &[("a/b", 1.0), ("c", 2.0)], false).unwrap();
+    assert_eq!(writer.num_steps(), 1, "nothing of the refused schema is left");
+}
+
+#[test]
+fn the_cells_of_an_item_may_all_lie_far_behind_the_start_that_they_are_counted_from() {
+    let mut writer = writer(100, 2);
+    (0..40).for_each(|value| append(&mut writer, &[("a", f64::from(value))], false).unwrap());
+    let item = ItemColumn { column: 0, start: 0, cells: item::Cells::range(30, 33), squeeze: false };
+    let item = make(&mut writer, &[item]).unwrap();
+    assert_eq!(values(&item, 0), [30.0, 31.0, 32.0]);
+}
+
+#[test]
+fn what_is_in_flight_is_confirmed_table_by_table_and_waits_for_the_oldest() {
+    let (tables, _) = tables(vec![queue("a", 1), queue("b", 1)]);
+    let mut rows = support::Rows::new(&tables);
+    let mut in_flight = InFlight::default();
+    for value in 0..4 {
+        for name in ["a", "b"] {
+            let ticket = tables.insert(name, rows.inserts(&[f64::from(value)])).unwrap();
+            in_flight.push(name, ticket, 1, 8).unwrap();
+        }
+    }
+    assert_eq!((in_flight.settle().unwrap(), in_flight.waits_for()), (6, Some("a")));
+    let request = reverie_core::sample::SampleRequest { num_samples: 1, without_replacement: false };
+    // Tables go on in any order, each in its own.
+    (0..2).for_each(|_| drop(tables.get("b").unwrap().sample(request).unwrap()));
+    assert_eq!((in_flight.settle().unwrap(), in_flight.bytes(), in_flight.waits_for()), (4, 32, Some("a")));
+    (0..3).for_each(|_| drop(tables.get("a").unwrap().sample(request).unwrap()));
+    assert_eq!((in_flight.settle().unwrap(), in_flight.waits_for()), (1, Some("b")));
+}
+
+#[test]
 fn a_writers_unconfirmed_items_are_counted_until_they_are_in_their_table() {
     let (tables, _) = tables(vec![queue("q", 1), options("t", 10)]);
     let mut rows = support::Rows::new(&tables);

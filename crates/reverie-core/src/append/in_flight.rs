@@ -6,16 +6,25 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// A writer's unconfirmed items, bounded in bytes: beyond, appending has to wait.
+///
+/// A table confirms in the order in which it was sent to, so that a look costs what was confirmed, not what waits.
 #[derive(Default)]
 pub struct InFlight {
-    waiting: VecDeque<Sent>,
+    waiting: Vec<Queue>,
+    sent: u64,
     bytes: u64,
     items: usize,
 }
 
+struct Queue {
+    table: String,
+    sent: VecDeque<Sent>,
+}
+
 struct Sent {
     ticket: Ticket<Keys>,
-    table: String,
+    /// Its position among all that the writer sent.
+    order: u64,
     bytes: u64,
     items: usize,
 }
@@ -28,37 +37,46 @@ impl InFlight {
         }
         self.bytes += bytes;
         self.items += items;
-        self.waiting.push_back(Sent { ticket, table: table.to_owned(), bytes, items });
+        self.sent += 1;
+        let sent = Sent { ticket, order: self.sent, bytes, items };
+        match self.waiting.iter_mut().find(|queue| queue.table == table) {
+            Some(queue) => queue.sent.push_back(sent),
+            None => self.waiting.push(Queue { table: table.to_owned(), sent: VecDeque::from([sent]) }),
+        }
         Ok(())
     }
 
     /// Items that are not confirmed, after a look at which are; the first error of a request is returned.
     pub fn settle(&mut self) -> Result<usize> {
         let mut error = None;
-        let (bytes, items) = (&mut self.bytes, &mut self.items);
-        self.waiting.retain_mut(|sent| match sent.ticket.poll() {
-            None => true,
-            Some(outcome) => {
-                *bytes -= sent.bytes;
-                *items -= sent.items;
-                error = error.take().or(outcome.err());
-                false
+        for queue in &mut self.waiting {
+            while let Some(outcome) = queue.sent.front_mut().and_then(|sent| sent.ticket.poll()) {
+                let sent = queue.sent.pop_front().expect("the oldest request is there");
+                self.bytes -= sent.bytes;
+                self.items -= sent.items;
+                error = error.or(outcome.err());
             }
-        });
+        }
         error.map_or(Ok(self.items), Err)
     }
 
     /// Parks this thread until the oldest request is done, at most for `timeout`; may return early.
     pub fn wait(&mut self, timeout: Duration) -> Result<usize> {
-        if let Some(sent) = self.waiting.front_mut() {
-            if let Some(outcome) = sent.ticket.wait(timeout) {
-                let sent = self.waiting.pop_front().expect("the oldest request is there");
-                self.bytes -= sent.bytes;
-                self.items -= sent.items;
-                outcome?;
-            }
+        let Some(index) = self.oldest() else { return Ok(0) };
+        let queue = &mut self.waiting[index].sent;
+        if let Some(outcome) = queue.front_mut().and_then(|sent| sent.ticket.wait(timeout)) {
+            let sent = queue.pop_front().expect("the oldest request is there");
+            self.bytes -= sent.bytes;
+            self.items -= sent.items;
+            outcome?;
         }
         self.settle()
+    }
+
+    /// The queue of the oldest request.
+    fn oldest(&self) -> Option<usize> {
+        let oldest = |index: &usize| self.waiting[*index].sent.front().map_or(u64::MAX, |sent| sent.order);
+        (0..self.waiting.len()).filter(|index| !self.waiting[*index].sent.is_empty()).min_by_key(oldest)
     }
 
     /// Bytes of the items that are not confirmed.
@@ -78,6 +96,6 @@ impl InFlight {
 
     /// The table that the oldest request waits for.
     pub fn waits_for(&self) -> Option<&str> {
-        self.waiting.front().map(|sent| sent.table.as_str())
+        self.oldest().map(|index| self.waiting[index].table.as_str())
     }
 }

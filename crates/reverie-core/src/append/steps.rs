@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::item::{self, Body, Item, Part};
 use crate::spec::{ColumnSpec, Schema, Structure};
 use smallvec::{SmallVec, smallvec};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// How a [`StepWriter`] keeps and cuts its steps.
@@ -122,9 +122,17 @@ impl StepWriter {
     }
 
     /// Numbers the columns of a schema, taking up those that are new: columns that appear together and have the
-    /// same options are cut together. A column that has another dtype or shape than before is refused.
+    /// same options are cut together. A column that has another dtype or shape than before is refused, and so are two
+    /// of one path.
     pub fn resolve(&mut self, schema: &Schema) -> Result<Vec<usize>> {
+        let mut paths = HashSet::with_capacity(schema.columns.len());
         for spec in &schema.columns {
+            if !paths.insert(&spec.path) {
+                return Err(Error::InvalidArgument(format!(
+                    "two columns of a step have the path '{}': rename a key that holds a '/'",
+                    spec.path
+                )));
+            }
             if let Some(known) = self.by_path.get(&spec.path).map(|column| &self.columns[*column].spec) {
                 if known != spec {
                     return Err(Error::Signature {
@@ -316,7 +324,8 @@ impl StepWriter {
                 self.check_cell(column.column, step)?;
             }
         }
-        let anchor = columns[0].start;
+        // The first cell of the first column: it exists, so that no chunk of the item begins behind it.
+        let anchor = columns[0].steps().next().expect("an item column has cells") as u64;
         let mut spans: SpanKey = SmallVec::new();
         let mut form: SmallVec<[FormColumn; 8]> = SmallVec::with_capacity(columns.len());
         for column in columns {
