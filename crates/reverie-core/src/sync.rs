@@ -11,3 +11,36 @@ pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
+
+/// While it lives, this thread decides under a table's lock, where nothing may be freed: chunks check it as they are
+/// dropped. Nothing in a release build, nor under the model checker, whose threads are one.
+pub(crate) struct Deciding(());
+
+#[cfg(all(debug_assertions, not(feature = "shuttle")))]
+mod deciding {
+    use std::cell::Cell;
+
+    thread_local!(pub(super) static DEPTH: Cell<u32> = const { Cell::new(0) });
+}
+
+impl Deciding {
+    pub(crate) fn new() -> Self {
+        #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+        deciding::DEPTH.set(deciding::DEPTH.get() + 1);
+        Self(())
+    }
+
+    /// Panics where this thread decides (and does not panic already).
+    #[inline]
+    pub(crate) fn check_not() {
+        #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+        assert!(deciding::DEPTH.get() == 0 || std::thread::panicking(), "a chunk is freed under a table's lock");
+    }
+}
+
+impl Drop for Deciding {
+    fn drop(&mut self) {
+        #[cfg(all(debug_assertions, not(feature = "shuttle")))]
+        deciding::DEPTH.set(deciding::DEPTH.get() - 1);
+    }
+}

@@ -202,6 +202,7 @@ fn priorities_that_are_not_numbers_refuse_the_whole_call() {
         assert_eq!(table.info().size, 2, "nothing went in or out");
     }
     assert!(table.update(&keys, &[1.0], None).is_err(), "one priority for two keys");
+    assert!(table.mutate((&keys, &[1.0]), &[]).is_err(), "the same");
 }
 
 #[test]

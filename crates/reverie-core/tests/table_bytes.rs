@@ -127,6 +127,32 @@ fn tables_with_budgets_of_their_own_make_room_under_a_servers_budget_of_the_same
 }
 
 #[test]
+fn what_a_request_holds_is_freed_outside_the_lock_however_it_ends() {
+    // Chunks check that themselves, in debug builds.
+    let (tables, clock) = bounded_tables(vec![queue("q", 1), queue("r", 1)], None);
+    let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));
+    let withdrawn = q.insert(big.items(4)).unwrap();
+    withdrawn.cancel().unwrap();
+    let refused = big.items(1).into_iter().map(|(item, _)| (item, Priority::Value(f64::NAN))).collect();
+    assert!(q.insert(refused).is_err());
+    drop(q.insert(big.items(2)).unwrap());
+    let r = tables.get("r").unwrap();
+    let mut sample = r.sample(SampleRequest { num_samples: 2, ..SampleRequest::default() }).unwrap();
+    assert!(r.insert(big.items(1)).unwrap().is_done());
+    clock.advance(std::time::Duration::from_secs(1));
+    tables.close();
+    assert!(sample.poll().unwrap().is_err());
+    assert!(q.insert(big.items(1)).is_err());
+    // The one that the closed queue still holds.
+    assert_eq!(tables.bytes().0.live_chunks(), 1);
+    clock.advance(std::time::Duration::from_secs(1));
+    for table in [q, r] {
+        let times = table.info().times;
+        assert!(times.inserts_blocked.max(times.samples_blocked).as_secs() <= 1, "nobody waits at a closed table");
+    }
+}
+
+#[test]
 fn a_chunk_in_two_tables_counts_once_for_the_server() {
     let (tables, _) = bounded_tables(vec![options("a", 100), options("b", 100)], budget(3));
     let (a, b, mut big) = (tables.get("a").unwrap(), tables.get("b").unwrap(), Big::new(&tables));

@@ -330,6 +330,7 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
+        crate::sync::Deciding::check_not();
         self.meter.remove(*self.size.get_mut());
     }
 }

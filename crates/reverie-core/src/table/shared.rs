@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::sample::{Draws, SampleRequest};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Deciding, Mutex, lock};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use smallvec::SmallVec;
@@ -146,6 +146,7 @@ impl SharedTable {
         let now = self.clock.now();
         let mut after = After::default();
         let mut state = lock(&self.state);
+        let deciding = Deciding::new();
         let result = decision(&mut state, now);
         state.serve(now, self.budget.as_deref(), &mut after);
         state.note_blocked(now);
@@ -154,7 +155,7 @@ impl SharedTable {
             (after.items, after.pages) = state.table.take_dropped();
         }
         let starves = self.budget.as_deref().is_some_and(|budget| state.starves(budget).is_some());
-        drop(state);
+        drop((deciding, state));
         after.run();
         (result, freed, starves)
     }
@@ -166,13 +167,15 @@ impl SharedTable {
         if let Some(budget) = &self.budget {
             budget.refuse_hopeless(self, &items)?;
         }
+        // Those that are refused are dropped after the decision.
+        let mut offered = items;
         self.decide(|state, now| {
             state.open(&self.name)?;
-            for (item, priority) in &items {
+            for (item, priority) in &offered {
                 let value = if let Priority::Value(value) = priority { *value } else { 0.0 };
                 state.table.check(item, value)?;
             }
-            let mut items = items.into_iter();
+            let mut items = std::mem::take(&mut offered).into_iter();
             let mut keys = Keys::new();
             let next = match state.inserts.is_empty() {
                 true => {
@@ -218,23 +221,29 @@ impl SharedTable {
 
     /// Sets priorities; see [`Table::update`]. All slices have one length.
     pub fn update(&self, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<Updated> {
-        if keys.len() != priorities.len() || if_version.is_some_and(|versions| versions.len() != keys.len()) {
-            return Err(Error::InvalidArgument(format!(
-                "table '{}': keys, priorities and versions must have one length, got {}, {} and {}",
-                self.name,
-                keys.len(),
-                priorities.len(),
-                if_version.map_or("none".to_owned(), |versions| versions.len().to_string())
-            )));
-        }
+        self.check_lengths(keys, priorities, if_version)?;
         self.decide(|state, _| {
             state.open(&self.name)?;
             state.table.update(keys, priorities, if_version)
         })
     }
 
-    /// Deletes items, and then sets priorities, as one decision.
+    fn check_lengths(&self, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<()> {
+        if keys.len() == priorities.len() && if_version.is_none_or(|versions| versions.len() == keys.len()) {
+            return Ok(());
+        }
+        Err(Error::InvalidArgument(format!(
+            "table '{}': keys, priorities and versions must have one length, got {}, {} and {}",
+            self.name,
+            keys.len(),
+            priorities.len(),
+            if_version.map_or("none".to_owned(), |versions| versions.len().to_string())
+        )))
+    }
+
+    /// Deletes items, and then sets priorities, as one decision. Keys and priorities have one length.
     pub fn mutate(&self, updates: (&[i64], &[f64]), deletes: &[i64]) -> Result<(Updated, Updated)> {
+        self.check_lengths(updates.0, updates.1, None)?;
         self.decide(|state, _| {
             state.open(&self.name)?;
             // Refused priorities must refuse the whole call, so they are tried on no key first.
@@ -279,15 +288,18 @@ impl SharedTable {
 
     /// Ends every waiting request, and refuses those to come. Idempotent.
     pub fn close(&self) {
-        let mut after = After::default();
-        {
+        let now = self.clock.now();
+        let (inserts, samples) = {
             let mut state = lock(&self.state);
+            let _deciding = Deciding::new();
             state.closed = true;
-            let closed = || Error::Closed { name: self.name.clone() };
-            after.keys.extend(state.inserts.drain(..).map(|pending| (pending.cell, Err(closed()))));
-            after.draws.extend(state.samples.drain(..).map(|pending| (pending.cell, Err(closed()))));
-        }
-        after.run();
+            let waiting = (std::mem::take(&mut state.inserts), std::mem::take(&mut state.samples));
+            state.note_blocked(now);
+            waiting
+        };
+        let closed = || Error::Closed { name: self.name.clone() };
+        inserts.iter().for_each(|pending| pending.cell.fill(Err(closed())));
+        samples.iter().for_each(|pending| pending.cell.fill(Err(closed())));
     }
 
     /// True when the limiter would let `n` more draws go on now.
@@ -428,17 +440,19 @@ impl SharedTable {
     }
 
     pub(super) fn withdraw_insert(&self, id: u64) -> Option<Keys> {
-        self.decide(|state, _| {
+        let withdrawn = self.decide(|state, _| {
             let index = state.inserts.iter().position(|pending| pending.id == id)?;
-            state.inserts.remove(index).map(|pending| pending.keys)
-        })
+            state.inserts.remove(index)
+        });
+        withdrawn.map(|pending| pending.keys)
     }
 
     pub(super) fn withdraw_sample(&self, id: u64) -> Option<Draws> {
-        self.decide(|state, _| {
+        let withdrawn = self.decide(|state, _| {
             let index = state.samples.iter().position(|pending| pending.id == id)?;
-            state.samples.remove(index).map(|pending| pending.draws)
-        })
+            state.samples.remove(index)
+        });
+        withdrawn.map(|pending| pending.draws)
     }
 }
 
