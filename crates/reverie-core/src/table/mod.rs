@@ -4,6 +4,7 @@
 mod info;
 pub mod limiter;
 mod options;
+mod queues;
 pub mod selector;
 mod shared;
 mod slots;

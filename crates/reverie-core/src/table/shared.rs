@@ -5,8 +5,9 @@
 
 use super::info::{InsertReason, SampleReason, TableInfo, Times, Waiting, Why};
 use super::options::{Change, TableOptions};
+use super::queues::{After, MEASURED_EVERY, PendingInsert, PendingSample, State};
 use super::slots::Cut;
-use super::table::{Dropped, Table, Updated};
+use super::table::{Table, Updated};
 use super::tables::{Budget, Starved};
 use super::ticket::{Cell, Keys, Ticket};
 use crate::chunk::Compression;
@@ -41,59 +42,6 @@ pub struct SharedTable {
     /// Guards the table and both queues. Under it: decisions. Never under it: copying or decoding bytes,
     /// waiting, waking, dropping items, taking any other lock.
     state: Mutex<State>,
-}
-
-struct State {
-    table: Table,
-    inserts: VecDeque<PendingInsert>,
-    samples: VecDeque<PendingSample>,
-    next_id: u64,
-    incarnations: Xoshiro256PlusPlus,
-    closed: bool,
-    times: Times,
-    /// Since when each queue has not been empty.
-    inserts_since: Option<Duration>,
-    samples_since: Option<Duration>,
-    created: Duration,
-    operations: u32,
-}
-
-/// One operation in this many is timed, and counted this often: a clock costs as much as an insert.
-const MEASURED_EVERY: u32 = 64;
-
-struct PendingInsert {
-    id: u64,
-    items: smallvec::IntoIter<[(Item, Priority); 1]>,
-    next: Option<(Item, Priority)>,
-    keys: Keys,
-    since: Duration,
-    cell: Arc<Cell<Keys>>,
-}
-
-struct PendingSample {
-    id: u64,
-    request: SampleRequest,
-    draws: Draws,
-    since: Duration,
-    cell: Arc<Cell<Draws>>,
-}
-
-/// What is left to do once the lock is released: tell the waiters, drop what left the table.
-#[derive(Default)]
-struct After {
-    keys: Vec<(Arc<Cell<Keys>>, Result<Keys>)>,
-    draws: Vec<(Arc<Cell<Draws>>, Result<Draws>)>,
-    items: Dropped,
-    pages: Vec<Cut>,
-}
-
-impl After {
-    fn run(self) {
-        let Self { keys, draws, items, pages } = self;
-        keys.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
-        draws.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
-        drop((items, pages));
-    }
 }
 
 impl SharedTable {
@@ -453,122 +401,5 @@ impl SharedTable {
             state.samples.remove(index)
         });
         withdrawn.map(|pending| pending.draws)
-    }
-}
-
-impl PendingInsert {
-    fn next(&self) -> Option<&Item> {
-        self.next.as_ref().map(|(item, _)| item)
-    }
-
-    fn left(&self) -> u64 {
-        self.items.len() as u64 + u64::from(self.next.is_some())
-    }
-}
-
-impl State {
-    fn open(&self, name: &str) -> Result<()> {
-        if self.closed { Err(Error::Closed { name: name.to_owned() }) } else { Ok(()) }
-    }
-
-    /// What the first waiting insert wants of the server's bytes, where these hold it back and the limiter does not.
-    fn starves(&self, budget: &Budget) -> Option<Starved> {
-        let item = self.inserts.front()?.next()?;
-        if self.table.can_insert() { budget.blocks(&self.table, Some(item)) } else { None }
-    }
-
-    fn note_blocked(&mut self, now: Duration) {
-        let note = |since: &mut Option<Duration>, waits: bool, total: &mut Duration| match (*since, waits) {
-            (None, true) => *since = Some(now),
-            (Some(start), false) => {
-                *total += now.saturating_sub(start);
-                *since = None;
-            }
-            _ => {}
-        };
-        note(&mut self.inserts_since, !self.inserts.is_empty(), &mut self.times.inserts_blocked);
-        note(&mut self.samples_since, !self.samples.is_empty(), &mut self.times.samples_blocked);
-    }
-
-    fn measured(&mut self) -> bool {
-        self.operations = self.operations.wrapping_add(1);
-        self.operations % MEASURED_EVERY == 0
-    }
-
-    fn take_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
-    }
-
-    /// Lets items in until one is held back, which is returned.
-    fn admit(
-        &mut self,
-        items: &mut impl Iterator<Item = (Item, Priority)>,
-        keys: &mut Keys,
-        first: Option<(Item, Priority)>,
-        now: Duration,
-        budget: Option<&Budget>,
-    ) -> Option<(Item, Priority)> {
-        let mut next = first.or_else(|| items.next());
-        while let Some((item, priority)) = next {
-            if !self.table.can_insert()
-                || budget.is_some_and(|budget| budget.blocks(&self.table, Some(&item)).is_some())
-            {
-                return Some((item, priority));
-            }
-            let value = match priority {
-                Priority::Value(value) => value,
-                Priority::Max => self.table.max_priority(),
-            };
-            keys.push(self.table.insert(item, value, now.as_nanos() as u64));
-            next = items.next();
-        }
-        None
-    }
-
-    /// Makes draws for a request, as many as are allowed now.
-    fn fill(&mut self, request: &SampleRequest, draws: &mut Draws, now: Duration) -> Result<usize> {
-        let wanted = request.num_samples - draws.len();
-        let now = now.as_nanos() as u64;
-        match request.without_replacement {
-            false => Ok(self.table.draw(wanted, now, draws)),
-            true => self.table.draw_distinct(wanted, now, draws),
-        }
-    }
-
-    /// Serves the heads of both queues until neither can go on: an insert may free a sample and the other way.
-    fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) {
-        loop {
-            if self.inserts.is_empty() && self.samples.is_empty() {
-                return;
-            }
-            let mut progress = false;
-            while let Some(mut head) = self.inserts.pop_front() {
-                let before = head.keys.len();
-                head.next = match head.next.take() {
-                    None => None,
-                    first => self.admit(&mut head.items, &mut head.keys, first, now, budget),
-                };
-                progress |= head.keys.len() > before;
-                if head.next.is_some() {
-                    self.inserts.push_front(head);
-                    break;
-                }
-                after.keys.push((head.cell, Ok(head.keys)));
-            }
-            while let Some(mut head) = self.samples.pop_front() {
-                let before = head.draws.len();
-                let outcome = self.fill(&head.request, &mut head.draws, now);
-                progress |= head.draws.len() > before;
-                if outcome.is_ok() && head.draws.len() < head.request.num_samples {
-                    self.samples.push_front(head);
-                    break;
-                }
-                after.draws.push((head.cell, outcome.map(|_| head.draws)));
-            }
-            if !progress {
-                return;
-            }
-        }
     }
 }

@@ -1,10 +1,12 @@
 //! The state machine of one table: it decides, and has no lock, no clock and no waiting.
 
+mod draw;
+
 use super::info::Stats;
 use super::limiter::{Counters, Limiter};
 use super::options::{Change, TableOptions, check_pattern};
 use super::selector::{AnySelector, Pick, Selector};
-use super::slots::{Cut, Slot, Slots};
+use super::slots::{Cut, Slots};
 use crate::chunk::Account;
 use crate::error::{Error, Result};
 use crate::item::{Form, Item, Key};
@@ -233,107 +235,6 @@ impl Table {
                 self.stats.deleted_episodes += 1;
             }
         }
-    }
-
-    /// How many of `wanted` single draws in sequence the limiter allows now.
-    fn allowed(&self, wanted: usize) -> usize {
-        let limiter = &self.options.limiter;
-        if limiter.can_sample(&self.counters, wanted as u64) {
-            return wanted;
-        }
-        (1..=wanted).take_while(|n| limiter.can_sample(&self.counters, *n as u64)).count()
-    }
-
-    /// Draws up to `wanted` items, as many as the limiter allows: the same as that many single draws in a row.
-    /// Returns how many were made.
-    pub fn draw(&mut self, wanted: usize, now: u64, into: &mut Draws) -> usize {
-        let made = if self.options.max_times_sampled == 0 {
-            let allowed = if self.is_empty() { 0 } else { self.allowed(wanted) };
-            let mut picks = std::mem::take(&mut self.picks);
-            picks.clear();
-            self.sampler.draw_many(allowed, &mut picks);
-            self.deliver(&picks, now, into);
-            self.picks = picks;
-            allowed
-        } else {
-            let mut made = 0;
-            while made < wanted && self.options.limiter.can_sample(&self.counters, 1) {
-                let Some(pick) = self.sampler.draw() else { break };
-                self.deliver(&[pick], now, into);
-                if self.is_used_up(pick.slot) {
-                    self.remove(pick.slot);
-                }
-                made += 1;
-            }
-            made
-        };
-        into.smallest_probability = self.sampler.smallest_probability();
-        made
-    }
-
-    /// The same, no item twice among the draws in `into` and these. Fewer than `wanted` also where the table
-    /// has no other items.
-    pub fn draw_distinct(&mut self, wanted: usize, now: u64, into: &mut Draws) -> Result<usize> {
-        if self.options.sampler.is_deterministic() {
-            return Err(Error::InvalidArgument(format!(
-                "table '{}': sampling without replacement needs a random sampler, this one is {}",
-                self.options.name, self.options.sampler
-            )));
-        }
-        let mass = self.sampler.mass();
-        // Items already drawn leave the sampler while the request is served: what is left is drawn as usual.
-        let mut out: Vec<u32> = into.keys.iter().filter_map(|key| self.slots.find(*key)).collect();
-        out.iter().for_each(|slot| self.sampler.remove(*slot));
-        let mut made = 0;
-        while made < wanted && self.options.limiter.can_sample(&self.counters, 1) {
-            let left = self.sampler.mass();
-            let Some(pick) = self.sampler.draw() else { break };
-            let of_all = if mass > 0.0 && left > 0.0 { pick.probability * left / mass } else { pick.probability };
-            self.deliver(&[Pick { slot: pick.slot, probability: of_all }], now, into);
-            made += 1;
-            if self.is_used_up(pick.slot) {
-                self.remove(pick.slot);
-            } else {
-                self.sampler.remove(pick.slot);
-                out.push(pick.slot);
-            }
-        }
-        out.iter().for_each(|slot| self.sampler.insert(*slot, self.slots.slot(*slot).priority()));
-        into.smallest_probability = self.sampler.smallest_probability();
-        Ok(made)
-    }
-
-    fn is_used_up(&self, slot: u32) -> bool {
-        let most = self.options.max_times_sampled;
-        most > 0 && self.slots.slot(slot).times_sampled() >= most
-    }
-
-    /// Counts the draws and hands them out: first every slot is asked for, then counted, then read column by
-    /// column, so that the cache misses of a batch overlap.
-    fn deliver(&mut self, picks: &[Pick], now: u64, into: &mut Draws) {
-        if picks.len() > 1 {
-            picks.iter().for_each(|pick| prefetch(self.slots.slot(pick.slot)));
-        }
-        // Counted in order: an item may be drawn twice in a batch.
-        into.times_sampled.extend(picks.iter().map(|pick| {
-            let times = self.slots.count_draw(pick.slot);
-            self.stats.note_draw(times, now.saturating_sub(self.slots.slot(pick.slot).inserted_at));
-            times
-        }));
-        let slots: SmallVec<[&Slot; 256]> = picks.iter().map(|pick| self.slots.slot(pick.slot)).collect();
-        let chunk_ahead = |slot: &&Slot| slot.item.iter().for_each(Item::prefetch);
-        if picks.len() > 1 {
-            slots.iter().for_each(chunk_ahead);
-        }
-        let shard = self.options.shard;
-        into.keys.extend(slots.iter().zip(picks).map(|(slot, pick)| Key::new(shard, slot.generation, pick.slot)));
-        into.probabilities.extend(picks.iter().map(|pick| pick.probability));
-        into.priorities.extend(slots.iter().map(|slot| slot.priority()));
-        into.versions.extend(slots.iter().map(|slot| slot.version()));
-        into.inserted_at.extend(slots.iter().map(|slot| slot.inserted_at));
-        into.table_sizes.extend(std::iter::repeat_n(self.slots.len() as u64, picks.len()));
-        into.items.extend(slots.iter().map(|slot| slot.item.clone().expect("a picked slot holds an item")));
-        self.counters.samples += picks.len() as u64;
     }
 
     /// Sets priorities; keys that are not here any more are counted and ignored. With versions, an item is

@@ -1,0 +1,188 @@
+//! What a table's lock guards: the state machine, and the requests that wait for it, as data.
+//!
+//! Two queues, inserts and samples, each in order of arrival. Whoever changes the counters tries both heads: with one
+//! queue, a sample behind a blocked insert would wait for ever.
+
+use super::info::Times;
+use super::shared::Priority;
+use super::slots::Cut;
+use super::table::{Dropped, Table};
+use super::tables::{Budget, Starved};
+use super::ticket::{Cell, Keys};
+use crate::error::{Error, Result};
+use crate::item::Item;
+use crate::sample::{Draws, SampleRequest};
+use crate::sync::Arc;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+pub(super) struct State {
+    pub(super) table: Table,
+    pub(super) inserts: VecDeque<PendingInsert>,
+    pub(super) samples: VecDeque<PendingSample>,
+    pub(super) next_id: u64,
+    pub(super) incarnations: Xoshiro256PlusPlus,
+    pub(super) closed: bool,
+    pub(super) times: Times,
+    /// Since when each queue has not been empty.
+    pub(super) inserts_since: Option<Duration>,
+    pub(super) samples_since: Option<Duration>,
+    pub(super) created: Duration,
+    pub(super) operations: u32,
+}
+
+/// One operation in this many is timed, and counted this often: a clock costs as much as an insert.
+pub(super) const MEASURED_EVERY: u32 = 64;
+
+pub(super) struct PendingInsert {
+    pub(super) id: u64,
+    pub(super) items: smallvec::IntoIter<[(Item, Priority); 1]>,
+    pub(super) next: Option<(Item, Priority)>,
+    pub(super) keys: Keys,
+    pub(super) since: Duration,
+    pub(super) cell: Arc<Cell<Keys>>,
+}
+
+pub(super) struct PendingSample {
+    pub(super) id: u64,
+    pub(super) request: SampleRequest,
+    pub(super) draws: Draws,
+    pub(super) since: Duration,
+    pub(super) cell: Arc<Cell<Draws>>,
+}
+
+/// What is left to do once the lock is released: tell the waiters, drop what left the table.
+#[derive(Default)]
+pub(super) struct After {
+    pub(super) keys: Vec<(Arc<Cell<Keys>>, Result<Keys>)>,
+    pub(super) draws: Vec<(Arc<Cell<Draws>>, Result<Draws>)>,
+    pub(super) items: Dropped,
+    pub(super) pages: Vec<Cut>,
+}
+
+impl After {
+    pub(super) fn run(self) {
+        let Self { keys, draws, items, pages } = self;
+        keys.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
+        draws.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
+        drop((items, pages));
+    }
+}
+
+impl PendingInsert {
+    pub(super) fn next(&self) -> Option<&Item> {
+        self.next.as_ref().map(|(item, _)| item)
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        self.items.len() as u64 + u64::from(self.next.is_some())
+    }
+}
+
+impl State {
+    pub(super) fn open(&self, name: &str) -> Result<()> {
+        if self.closed { Err(Error::Closed { name: name.to_owned() }) } else { Ok(()) }
+    }
+
+    /// What the first waiting insert wants of the server's bytes, where these hold it back and the limiter does not.
+    pub(super) fn starves(&self, budget: &Budget) -> Option<Starved> {
+        let item = self.inserts.front()?.next()?;
+        if self.table.can_insert() { budget.blocks(&self.table, Some(item)) } else { None }
+    }
+
+    pub(super) fn note_blocked(&mut self, now: Duration) {
+        let note = |since: &mut Option<Duration>, waits: bool, total: &mut Duration| match (*since, waits) {
+            (None, true) => *since = Some(now),
+            (Some(start), false) => {
+                *total += now.saturating_sub(start);
+                *since = None;
+            }
+            _ => {}
+        };
+        note(&mut self.inserts_since, !self.inserts.is_empty(), &mut self.times.inserts_blocked);
+        note(&mut self.samples_since, !self.samples.is_empty(), &mut self.times.samples_blocked);
+    }
+
+    pub(super) fn measured(&mut self) -> bool {
+        self.operations = self.operations.wrapping_add(1);
+        self.operations % MEASURED_EVERY == 0
+    }
+
+    pub(super) fn take_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Lets items in until one is held back, which is returned.
+    pub(super) fn admit(
+        &mut self,
+        items: &mut impl Iterator<Item = (Item, Priority)>,
+        keys: &mut Keys,
+        first: Option<(Item, Priority)>,
+        now: Duration,
+        budget: Option<&Budget>,
+    ) -> Option<(Item, Priority)> {
+        let mut next = first.or_else(|| items.next());
+        while let Some((item, priority)) = next {
+            if !self.table.can_insert()
+                || budget.is_some_and(|budget| budget.blocks(&self.table, Some(&item)).is_some())
+            {
+                return Some((item, priority));
+            }
+            let value = match priority {
+                Priority::Value(value) => value,
+                Priority::Max => self.table.max_priority(),
+            };
+            keys.push(self.table.insert(item, value, now.as_nanos() as u64));
+            next = items.next();
+        }
+        None
+    }
+
+    /// Makes draws for a request, as many as are allowed now.
+    pub(super) fn fill(&mut self, request: &SampleRequest, draws: &mut Draws, now: Duration) -> Result<usize> {
+        let wanted = request.num_samples - draws.len();
+        let now = now.as_nanos() as u64;
+        match request.without_replacement {
+            false => Ok(self.table.draw(wanted, now, draws)),
+            true => self.table.draw_distinct(wanted, now, draws),
+        }
+    }
+
+    /// Serves the heads of both queues until neither can go on: an insert may free a sample and the other way.
+    pub(super) fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) {
+        loop {
+            if self.inserts.is_empty() && self.samples.is_empty() {
+                return;
+            }
+            let mut progress = false;
+            while let Some(mut head) = self.inserts.pop_front() {
+                let before = head.keys.len();
+                head.next = match head.next.take() {
+                    None => None,
+                    first => self.admit(&mut head.items, &mut head.keys, first, now, budget),
+                };
+                progress |= head.keys.len() > before;
+                if head.next.is_some() {
+                    self.inserts.push_front(head);
+                    break;
+                }
+                after.keys.push((head.cell, Ok(head.keys)));
+            }
+            while let Some(mut head) = self.samples.pop_front() {
+                let before = head.draws.len();
+                let outcome = self.fill(&head.request, &mut head.draws, now);
+                progress |= head.draws.len() > before;
+                if outcome.is_ok() && head.draws.len() < head.request.num_samples {
+                    self.samples.push_front(head);
+                    break;
+                }
+                after.draws.push((head.cell, outcome.map(|_| head.draws)));
+            }
+            if !progress {
+                return;
+            }
+        }
+    }
+}
