@@ -157,8 +157,9 @@ pub struct Pattern {
 /// A pattern behind a handle that costs nothing to copy.
 ///
 /// A program has few patterns and refers to one for every item of every batch; counting those references took
-/// longer than reading the items. So equal patterns are made one and live as long as the process, up to a number
-/// that no program reaches with patterns of its own; those beyond (lengths that never come back) are counted.
+/// longer than reading the items. So equal patterns are made one and live as long as the process, up to a number and
+/// to bytes that no program reaches with patterns of its own; those beyond (lengths that never come back, long lists
+/// of cells) are counted.
 #[derive(Clone, Debug)]
 pub struct Form(Handle);
 
@@ -168,25 +169,52 @@ enum Handle {
     Counted(Arc<Pattern>),
 }
 
-/// Patterns that are kept for the life of the process, about a kilobyte each.
+/// Patterns that are kept for the life of the process.
 const KEPT_FORMS: usize = 4096;
+/// And the bytes that they take together at most; one may take a 64th of them.
+const KEPT_BYTES: usize = 4 << 20;
+
+/// The patterns that are kept.
+#[derive(Default)]
+struct Kept {
+    patterns: HashSet<&'static Pattern>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn form(&mut self, pattern: Pattern) -> Form {
+        if let Some(known) = self.patterns.get(&pattern) {
+            return Form(Handle::Kept(known));
+        }
+        let bytes = pattern.size_bytes();
+        if self.patterns.len() >= KEPT_FORMS || bytes > KEPT_BYTES / 64 || self.bytes + bytes > KEPT_BYTES {
+            return Form(Handle::Counted(Arc::new(pattern)));
+        }
+        self.bytes += bytes;
+        let pattern: &'static Pattern = Box::leak(Box::new(pattern));
+        self.patterns.insert(pattern);
+        Form(Handle::Kept(pattern))
+    }
+}
+
+impl Pattern {
+    /// Bytes of memory, about.
+    fn size_bytes(&self) -> usize {
+        let column = |column: &PatternColumn| {
+            let list = if let Cells::List(list) = &column.cells { size_of_val(&**list) } else { 0 };
+            // The path stands in the structure, too.
+            size_of::<PatternColumn>() + list + 2 * column.spec.path.len() + size_of_val(&column.spec.shape[..]) + 64
+        };
+        size_of::<Self>() + self.columns.iter().map(column).sum::<usize>()
+    }
+}
 
 impl Form {
     /// The handle of this pattern; the same for equal patterns while there is room to keep them.
     pub fn new(pattern: Pattern) -> Self {
         /// Guards the set; under it a look-up and an insertion.
-        static KEPT: Mutex<Option<HashSet<&'static Pattern>>> = Mutex::new(None);
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = kept.get_or_insert_default();
-        if let Some(known) = kept.get(&pattern) {
-            return Self(Handle::Kept(known));
-        }
-        if kept.len() >= KEPT_FORMS {
-            return Self(Handle::Counted(Arc::new(pattern)));
-        }
-        let pattern: &'static Pattern = Box::leak(Box::new(pattern));
-        kept.insert(pattern);
-        Self(Handle::Kept(pattern))
+        static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
+        KEPT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().form(pattern)
     }
 
     /// True where both are one pattern; equal ones beyond those that are kept may be told apart.
@@ -276,7 +304,8 @@ impl Item {
         one.into_iter().chain(many.iter().flat_map(|part| part.chunks.iter()))
     }
 
-    /// Checks that every cell exists and holds a value, as the table does before it takes an item.
+    /// Checks that every cell exists and holds a value, which a table takes for granted: for items that come from
+    /// outside, as a server checks them before it hands them to a table.
     pub fn check(&self) -> Result<()> {
         for column in &self.pattern.columns {
             for relative in column.cells.iter() {
@@ -293,5 +322,32 @@ impl Item {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::DType;
+
+    fn pattern(path: &str, cells: i32) -> Pattern {
+        let spec = ColumnSpec { path: path.to_owned(), dtype: DType::Int8, shape: vec![] };
+        let cells = Cells::List((0..cells).collect());
+        let column = PatternColumn { spec, part: 0, column: 0, cells, squeeze: false, stack_axis: 0 };
+        Pattern { columns: [column].into(), structure: Structure::Leaf, timestep: false }
+    }
+
+    #[test]
+    fn equal_patterns_are_one_and_what_is_kept_of_them_is_bounded_in_bytes() {
+        let mut kept = Kept::default();
+        assert!(kept.form(pattern("a", 4)).same(&kept.form(pattern("a", 4))));
+        assert!(!kept.form(pattern("a", 4)).same(&kept.form(pattern("b", 4))));
+        let long = pattern("long", 100_000);
+        assert!(matches!(kept.form(long).0, Handle::Counted(_)), "400 kB for one pattern");
+        let mut forms = (0..KEPT_FORMS).map(|index| kept.form(pattern(&index.to_string(), 10_000)));
+        assert!(matches!(forms.next().unwrap().0, Handle::Kept(_)));
+        assert!(matches!(forms.last().unwrap().0, Handle::Counted(_)));
+        assert!(kept.bytes <= KEPT_BYTES && kept.bytes > KEPT_BYTES / 2);
+        assert!(kept.patterns.len() < 200, "40 kB each");
     }
 }

@@ -39,6 +39,18 @@ fn a_sample_that_waits_is_completed_by_the_insert_that_makes_it_possible() {
 }
 
 #[test]
+fn a_request_for_more_draws_than_memory_could_hold_waits_as_any_other() {
+    let (_tables, table, mut rows, _) = one(queue("q", 10));
+    let ticket = table.sample(sample(usize::MAX)).unwrap();
+    let other = table.sample(sample(usize::MAX)).unwrap();
+    assert_eq!(table.info().pending_samples, u64::MAX);
+    table.insert(rows.inserts(&[1.0])).unwrap();
+    assert_eq!(ticket.cancel().unwrap().len(), 1);
+    assert!(!table.can_sample(u64::MAX) && !table.can_insert(u64::MAX));
+    drop(other);
+}
+
+#[test]
 fn waiting_samples_are_served_in_order_of_arrival() {
     let (_tables, table, mut rows, _) = one(queue("q", 10));
     let mut tickets: Vec<_> = (0..3).map(|_| table.sample(sample(1)).unwrap()).collect();

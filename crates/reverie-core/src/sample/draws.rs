@@ -2,6 +2,9 @@
 
 use crate::item::{Item, Key};
 
+/// A number that somebody asks for is no reason to take memory for it: beyond, it comes with the draws.
+const MOST_RESERVED: usize = 1 << 16;
+
 /// A batch of draws, column by column, in the order in which they were made.
 #[derive(Clone, Debug, Default)]
 pub struct Draws {
@@ -26,8 +29,9 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Room for `n` draws.
+    /// Room for `n` draws, or for as many as a request may want before there is one.
     pub fn with_capacity(n: usize) -> Self {
+        let n = n.min(MOST_RESERVED);
         Self {
             keys: Vec::with_capacity(n),
             items: Vec::with_capacity(n),

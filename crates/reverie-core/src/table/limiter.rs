@@ -159,7 +159,8 @@ impl Limiter {
 
     /// `inserts * samples_per_insert - samples` after so many more of either.
     fn diff(&self, counters: &Counters, inserts: u64, samples: u64) -> f64 {
-        (counters.inserts + inserts) as f64 * self.samples_per_insert - (counters.samples + samples) as f64
+        let (inserts, samples) = (counters.inserts.saturating_add(inserts), counters.samples.saturating_add(samples));
+        inserts as f64 * self.samples_per_insert - samples as f64
     }
 
     /// True when `n` samples may be made now: the table is large enough, and
@@ -171,7 +172,7 @@ impl Limiter {
     /// True when `n` items may come in now: `size + n <= min_size_to_sample`, or
     /// `(inserts + n) * samples_per_insert - samples <= max_diff`.
     pub fn can_insert(&self, counters: &Counters, n: u64) -> bool {
-        counters.size() + n <= self.min_size_to_sample || self.diff(counters, n, 0) <= self.max_diff
+        counters.size().saturating_add(n) <= self.min_size_to_sample || self.diff(counters, n, 0) <= self.max_diff
     }
 
     /// How many single inserts, none of them blocked on the way, open one sample; 0 where it is open.

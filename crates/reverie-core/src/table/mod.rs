@@ -2,6 +2,7 @@
 //! *rate limiter* (who may go on).
 
 mod info;
+mod largest;
 pub mod limiter;
 mod options;
 mod queues;

@@ -80,6 +80,12 @@ impl PendingInsert {
     }
 }
 
+impl PendingSample {
+    pub(super) fn left(&self) -> u64 {
+        (self.request.num_samples - self.draws.len()) as u64
+    }
+}
+
 impl State {
     pub(super) fn open(&self, name: &str) -> Result<()> {
         if self.closed { Err(Error::Closed { name: name.to_owned() }) } else { Ok(()) }

@@ -286,7 +286,7 @@ impl SharedTable {
             stats: table.stats().clone(),
             times,
             pending_inserts: state.inserts.iter().map(PendingInsert::left).sum(),
-            pending_samples: state.samples.iter().map(|p| (p.request.num_samples - p.draws.len()) as u64).sum(),
+            pending_samples: state.samples.iter().fold(0, |all, pending| pending.left().saturating_add(all)),
             max_priority,
         }
     }

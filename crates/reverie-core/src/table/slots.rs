@@ -185,11 +185,11 @@ impl Slots {
         &self.pages[page]
     }
 
-    /// Counts a draw; how often the item was drawn with it.
+    /// Counts a draw; how often the item was drawn with it. Stands still at the largest number.
     #[inline]
     pub fn count_draw(&mut self, index: u32) -> u32 {
         let slot = &self.own(index).slots[index as usize & (PAGE - 1)];
-        let times = slot.times_sampled() + 1;
+        let times = slot.times_sampled().saturating_add(1);
         slot.times_sampled.store(times, Relaxed);
         times
     }

@@ -3,6 +3,7 @@
 mod draw;
 
 use super::info::Stats;
+use super::largest::Largest;
 use super::limiter::{Counters, Limiter};
 use super::options::{Change, TableOptions, check_pattern};
 use super::selector::{AnySelector, Pick, Selector};
@@ -39,6 +40,7 @@ pub struct Table {
     slots: Slots,
     sampler: AnySelector,
     remover: AnySelector,
+    largest: Largest,
     order: u64,
     episodes: HashMap<u32, u32>,
     stats: Stats,
@@ -59,6 +61,7 @@ impl Table {
             slots: Slots::new(options.shard, incarnation as u32),
             sampler: AnySelector::new(&options.sampler, options.sampler_seed),
             remover: AnySelector::new(&options.remover, options.remover_seed),
+            largest: Largest::default(),
             order: 0,
             episodes: HashMap::new(),
             stats: Stats::default(),
@@ -162,13 +165,10 @@ impl Table {
 
     /// The largest priority of the present items; 1 while there is none.
     pub fn max_priority(&mut self) -> f64 {
-        if self.is_empty() {
-            return 1.0;
+        match self.sampler.max_slot().or_else(|| self.remover.max_slot()) {
+            Some(slot) => self.slots.slot(slot).priority(),
+            None => self.largest.of(self.slots.iter().map(|(_, slot)| slot.priority())),
         }
-        let known = self.sampler.max_slot().or_else(|| self.remover.max_slot());
-        known
-            .map(|slot| self.slots.slot(slot).priority())
-            .unwrap_or_else(|| self.slots.iter().map(|(_, slot)| slot.priority()).fold(f64::NEG_INFINITY, f64::max))
     }
 
     /// True when the limiter lets one more item in.
@@ -184,6 +184,7 @@ impl Table {
         let slot = self.slots.insert(item, priority, now, self.order);
         self.sampler.insert(slot, priority);
         self.remover.insert(slot, priority);
+        self.largest.add(priority);
         self.counters.inserts += 1;
         let key = self.slots.key(slot);
         self.evict();
@@ -200,9 +201,9 @@ impl Table {
     }
 
     fn remove(&mut self, slot: u32) {
-        if self.slots.slot(slot).times_sampled() > 0 {
-            self.stats.sampled_present -= 1;
-        }
+        let leaving = self.slots.slot(slot);
+        self.stats.sampled_present -= u64::from(leaving.times_sampled() > 0);
+        self.largest.remove(leaving.priority());
         self.sampler.remove(slot);
         self.remover.remove(slot);
         let item = self.slots.remove(slot);
@@ -259,6 +260,8 @@ impl Table {
             }
             self.order += 1;
             let order = self.order;
+            self.largest.remove(self.slots.slot(slot).priority());
+            self.largest.add(*priority);
             self.slots.set_priority(slot, *priority, order);
             changes.push((slot, *priority));
         }
@@ -317,6 +320,7 @@ impl Table {
         self.sampler.clear();
         self.remover.clear();
         self.episodes.clear();
+        self.largest = Largest::default();
         self.counters = Counters::default();
         self.stats = Stats::default();
     }

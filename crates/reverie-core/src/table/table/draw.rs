@@ -55,6 +55,9 @@ impl Table {
                 self.options.name, self.options.sampler
             )));
         }
+        if !self.options.limiter.can_sample(&self.counters, 1) {
+            return Ok(0);
+        }
         let mass = self.sampler.mass();
         // Items already drawn leave the sampler while the request is served: what is left is drawn as usual.
         let mut out: Vec<u32> = into.keys.iter().filter_map(|key| self.slots.find(*key)).collect();
