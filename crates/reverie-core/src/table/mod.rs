@@ -19,6 +19,6 @@ pub use info::{AGE_BUCKETS, InsertReason, SampleReason, Stats, TableInfo, Times,
 pub use options::{Change, TableOptions, check_pattern};
 pub use shared::{Inserts, Priority, SharedTable};
 pub use slots::{Age, Cut, Slot};
-pub use table::{Dropped, Table, Updated};
+pub use table::{Dropped, Emptied, Table, Updated};
 pub use tables::Tables;
 pub use ticket::{Awaited, Keys, Ticket};

@@ -5,8 +5,7 @@
 
 use super::info::Times;
 use super::shared::Priority;
-use super::slots::Cut;
-use super::table::{Dropped, Table};
+use super::table::{Dropped, Emptied, Table};
 use super::tables::{Budget, Starved};
 use super::ticket::{Cell, Keys};
 use crate::error::{Error, Result};
@@ -58,15 +57,15 @@ pub(super) struct After {
     pub(super) keys: Vec<(Arc<Cell<Keys>>, Result<Keys>)>,
     pub(super) draws: Vec<(Arc<Cell<Draws>>, Result<Draws>)>,
     pub(super) items: Dropped,
-    pub(super) pages: Vec<Cut>,
+    pub(super) emptied: Vec<Emptied>,
 }
 
 impl After {
     pub(super) fn run(self) {
-        let Self { keys, draws, items, pages } = self;
+        let Self { keys, draws, items, emptied } = self;
         keys.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
         draws.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
-        drop((items, pages));
+        drop((items, emptied));
     }
 }
 

@@ -100,7 +100,7 @@ impl SharedTable {
         state.note_blocked(now);
         let freed = state.table.has_dropped();
         if freed {
-            (after.items, after.pages) = state.table.take_dropped();
+            (after.items, after.emptied) = state.table.take_dropped();
         }
         let starves = self.budget.as_deref().is_some_and(|budget| state.starves(budget).is_some());
         drop((deciding, state));

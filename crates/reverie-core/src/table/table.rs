@@ -29,6 +29,24 @@ pub struct Updated {
     pub stale: u64,
 }
 
+/// All items of a table before its reset. Dropping it lets go of their chunks: at a million items that is not for the
+/// lock.
+#[derive(Debug)]
+pub struct Emptied {
+    items: Cut,
+    account: Arc<Account>,
+}
+
+impl Drop for Emptied {
+    fn drop(&mut self) {
+        for (_, slot, _) in self.items.iter() {
+            for chunk in slot.item.iter().flat_map(Item::chunks) {
+                chunk.table_unref(&self.account);
+            }
+        }
+    }
+}
+
 /// A table. Every method is a decision; whatever leaves the table is put into [`Table::take_dropped`], to be
 /// dropped by the caller where no lock is held.
 #[derive(Debug)]
@@ -45,7 +63,7 @@ pub struct Table {
     episodes: HashMap<u32, u32>,
     stats: Stats,
     dropped: Dropped,
-    dropped_pages: Vec<Cut>,
+    emptied: Vec<Emptied>,
     /// The last form that fitted the signature: items of one writer share it.
     accepted: Option<Form>,
     picks: Vec<Pick>,
@@ -66,7 +84,7 @@ impl Table {
             episodes: HashMap::new(),
             stats: Stats::default(),
             dropped: Dropped::new(),
-            dropped_pages: Vec::new(),
+            emptied: Vec::new(),
             accepted: None,
             picks: Vec::new(),
             options,
@@ -121,13 +139,13 @@ impl Table {
     }
 
     /// What left the table since the last call; to be dropped outside the lock.
-    pub fn take_dropped(&mut self) -> (Dropped, Vec<Cut>) {
-        (std::mem::take(&mut self.dropped), std::mem::take(&mut self.dropped_pages))
+    pub fn take_dropped(&mut self) -> (Dropped, Vec<Emptied>) {
+        (std::mem::take(&mut self.dropped), std::mem::take(&mut self.emptied))
     }
 
     /// True when something waits to be dropped.
     pub fn has_dropped(&self) -> bool {
-        !self.dropped.is_empty() || !self.dropped_pages.is_empty()
+        !self.dropped.is_empty() || !self.emptied.is_empty()
     }
 
     /// Refuses an item that this table can never take: its priority, its form, its size.
@@ -311,12 +329,8 @@ impl Table {
 
     /// Drops all items and starts counting anew; every key given out so far is stale.
     pub fn reset(&mut self, incarnation: u64) {
-        for (_, slot) in self.slots.iter() {
-            for chunk in slot.item.iter().flat_map(Item::chunks) {
-                chunk.table_unref(&self.account);
-            }
-        }
-        self.dropped_pages.push(self.slots.clear(incarnation as u32));
+        let account = std::mem::replace(&mut self.account, Arc::new(Account::new()));
+        self.emptied.push(Emptied { items: self.slots.clear(incarnation as u32), account });
         self.sampler.clear();
         self.remover.clear();
         self.episodes.clear();
