@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 import numpy as np
 
-from reverie import _native
+from reverie import _checks, _native
 from reverie.datasets import Batches
 from reverie.tables import Compression, Table
 from reverie.types import (
@@ -88,8 +89,7 @@ class Client(_native.Client):
             DeadlineExceededError, UnknownTableError, ClosedError.
             ValueError: for `num_samples` below 1, or timesteps of an item whose columns differ in length.
         """
-        if num_samples < 1:
-            raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+        num_samples = _checks.count("num_samples", num_samples, 1)
         return self._sample(table, num_samples, emit_timesteps, unpack_as_table_signature, timeout)
 
     def _sample(
@@ -153,7 +153,7 @@ class Client(_native.Client):
         num_envs: int | None = None,
         frame_stack: int | None = None,
         stack_axis: int = 0,
-        autoreset: Autoreset = "next_step",
+        autoreset: Autoreset | enum.Enum = "next_step",
         priority_eps: float = 1e-6,
         priority: float | Literal["max"] = 1.0,
         max_in_flight_bytes: int = 64 << 20,
@@ -168,7 +168,8 @@ class Client(_native.Client):
             num_envs=num_envs,
             frame_stack=frame_stack,
             stack_axis=stack_axis,
-            autoreset=autoreset,
+            # Gymnasium's own AutoresetMode.NEXT_STEP is as good as its name.
+            autoreset=cast("Autoreset", autoreset.name.lower()) if isinstance(autoreset, enum.Enum) else autoreset,
             priority_eps=priority_eps,
             priority=priority,
             max_in_flight_bytes=max_in_flight_bytes,

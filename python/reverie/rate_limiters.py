@@ -16,6 +16,8 @@ import math
 import sys
 import warnings
 
+from reverie import _checks
+
 __all__ = ["MinSize", "Queue", "RateLimiter", "SampleToInsertRatio", "Stack"]
 
 _UNLIMITED = sys.float_info.max
@@ -41,10 +43,12 @@ class RateLimiter:
     max_diff: float
 
     def __post_init__(self) -> None:
+        for name in ("samples_per_insert", "min_diff", "max_diff"):
+            object.__setattr__(self, name, _checks.number(name, getattr(self, name)))
+        least = _checks.count("min_size_to_sample", self.min_size_to_sample, 1)
+        object.__setattr__(self, "min_size_to_sample", least)
         if not (self.samples_per_insert > 0 and math.isfinite(self.samples_per_insert)):
             raise ValueError(f"samples_per_insert must be a finite number above 0, got {self.samples_per_insert}")
-        if self.min_size_to_sample < 1:
-            raise ValueError(f"min_size_to_sample must be at least 1, got {self.min_size_to_sample}")
         if not self.min_diff <= self.max_diff:
             raise ValueError(f"min_diff must not be above max_diff, got {self.min_diff} and {self.max_diff}")
 
@@ -76,12 +80,16 @@ class SampleToInsertRatio(RateLimiter):
     def __init__(
         self, samples_per_insert: float, min_size_to_sample: int, error_buffer: float | tuple[float, float]
     ) -> None:
-        middle = samples_per_insert * min_size_to_sample
-        if isinstance(error_buffer, int | float):
-            low, high = middle - error_buffer, middle + error_buffer
-        else:
+        samples_per_insert = _checks.number("samples_per_insert", samples_per_insert)
+        middle = samples_per_insert * _checks.count("min_size_to_sample", min_size_to_sample, 1)
+        if isinstance(error_buffer, tuple | list):
+            if len(error_buffer) != 2:
+                raise ValueError(f"error_buffer must be a number or a pair of limits, got {error_buffer!r}")
             low, high = error_buffer
-        super().__init__(float(samples_per_insert), min_size_to_sample, float(low), float(high))
+        else:
+            error = _checks.number("error_buffer", error_buffer)
+            low, high = middle - error, middle + error
+        super().__init__(samples_per_insert, min_size_to_sample, low, high)
         room = 2 * max(1.0, samples_per_insert)
         if high - low < room:
             raise ValueError(
@@ -107,7 +115,7 @@ class Queue(RateLimiter):
     __slots__ = ()
 
     def __init__(self, size: int) -> None:
-        super().__init__(1.0, 1, 0.0, float(size))
+        super().__init__(1.0, 1, 0.0, _checks.count("size", size, 1))
 
 
 class Stack(RateLimiter):
@@ -116,4 +124,4 @@ class Stack(RateLimiter):
     __slots__ = ()
 
     def __init__(self, size: int) -> None:
-        super().__init__(1.0, 1, 0.0, float(size))
+        super().__init__(1.0, 1, 0.0, _checks.count("size", size, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from types import TracebackType
 from typing import final
 
@@ -33,7 +33,7 @@ class Server:
 
     def __init__(
         self,
-        tables: Sequence[Table],
+        tables: Iterable[Table],
         port: int | None = None,
         checkpointer: None = None,
         *,
@@ -47,6 +47,8 @@ class Server:
             )
         if checkpointer is not None:
             raise ValueError("this version of reverie writes no checkpoints: pass checkpointer=None")
+        if not hasattr(tables, "__iter__"):
+            raise TypeError(f"tables must be a list of reverie.Table, got a {type(tables).__name__}; put it into [...]")
         tables = list(tables)
         for table in tables:
             if not isinstance(table, Table):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, final
 
-from reverie import rate_limiters, selectors, specs
+from reverie import _checks, rate_limiters, selectors, specs
 
 if TYPE_CHECKING:
     from reverie.types import TableInfo
@@ -84,10 +85,10 @@ class Table:
         max_bytes: int | None = None,
         compression: Compression = "auto",
     ) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a str, got {name!r}")
         if not name:
             raise ValueError("name must not be empty")
-        if max_size <= 0:
-            raise ValueError(f"max_size must be at least 1, got {max_size}")
         for role, selector in (("sampler", sampler), ("remover", remover)):
             if not isinstance(selector, selectors.Selector):
                 raise TypeError(f"{role} must be one of reverie.selectors, got a {type(selector).__name__}")
@@ -96,20 +97,18 @@ class Table:
             raise TypeError(f"rate_limiter must be one of reverie.rate_limiters, got a {type(limiter).__name__}")
         if extensions:
             raise ValueError(f"this version has no table extensions, got {list(extensions)}")
-        if max_bytes is not None and max_bytes < 1:
-            raise ValueError(f"max_bytes must be None or at least 1, got {max_bytes}")
         if compression not in ("auto", "none", "lz4", "zstd"):
             raise ValueError(f'compression must be "auto", "none", "lz4" or "zstd", got {compression!r}')
         values = {
             "name": name,
             "sampler": sampler,
             "remover": remover,
-            "max_size": int(max_size),
+            "max_size": _checks.count("max_size", max_size, 1),
             "rate_limiter": limiter,
-            "max_times_sampled": max(0, int(max_times_sampled)),
+            "max_times_sampled": max(0, _checks.count("max_times_sampled", max_times_sampled, -sys.maxsize)),
             "extensions": (),
             "signature": None if signature is None else specs.signature(signature),
-            "max_bytes": max_bytes,
+            "max_bytes": None if max_bytes is None else _checks.count("max_bytes", max_bytes, 1),
             "compression": compression,
             "_host": None,
         }

@@ -55,6 +55,13 @@ pub enum Error {
         hint: String,
     },
 
+    /// The machine has no memory for an array of a batch.
+    #[error("no memory for an array of {needed} bytes; ask for fewer samples, or for fewer columns")]
+    OutOfMemory {
+        /// Bytes of the array.
+        needed: u64,
+    },
+
     /// The table, or its server, was closed while or before this was asked.
     #[error("the table '{name}' is closed")]
     Closed {

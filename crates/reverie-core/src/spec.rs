@@ -234,6 +234,23 @@ impl Structure {
         merge(self, other, &mut String::new(), holds)
     }
 
+    /// True where a list or a tuple is somewhere in it.
+    pub fn has_lists(&self) -> bool {
+        match self {
+            Structure::Leaf => false,
+            Structure::List(_) | Structure::Tuple(_) => true,
+            Structure::Dict(entries) => entries.iter().any(|(_, child)| child.has_lists()),
+            Structure::Record { fields, .. } => fields.iter().any(|(_, child)| child.has_lists()),
+        }
+    }
+
+    /// A path that two columns share, as with the keys `a/b` and, below `a`, `b`: neither could be named.
+    pub fn ambiguous_path(&self) -> Option<String> {
+        let mut paths = self.paths();
+        paths.sort_unstable();
+        paths.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone())
+    }
+
     /// The path of every column, in flattening order: names joined by `/`.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::with_capacity(self.num_leaves());

@@ -2,17 +2,18 @@
 
 use crate::array::{Fresh, Slab};
 use crate::client::Client;
+use crate::count::Count;
 use crate::enter::{Live, Waited, late, quick, wait};
 use crate::sampler::{Batcher, Reading};
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
-use reverie_core::sample::{Prefetched, Prefetcher, Schedule, Source};
+use reverie_core::sample::{MAX_SAMPLES, Prefetched, Prefetcher, Schedule, Source};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 impl reverie_core::sample::Memory for Slab {
-    fn take(bytes: usize) -> Self {
+    fn take(bytes: usize) -> Option<Self> {
         Slab::take(bytes)
     }
 
@@ -39,14 +40,18 @@ impl Prefetch {
     fn new(
         py: Python<'_>,
         client: Py<Client>,
-        parts: Vec<(String, usize)>,
-        ahead: usize,
+        parts: Vec<(String, Count)>,
+        ahead: Count,
         columns: Option<Vec<String>>,
         ragged: Option<&str>,
-        max_samples: Option<usize>,
+        max_samples: Option<Count>,
         without_replacement: bool,
     ) -> PyResult<Self> {
         let reading = Reading::new(columns, ragged)?;
+        let size = |(table, count): (String, Count)| Ok((table, count.within("batch_size", 1, MAX_SAMPLES)?));
+        let parts = parts.into_iter().map(size).collect::<PyResult<Vec<_>>>()?;
+        let max_samples = max_samples.map(|count| count.at_least("max_samples", 1)).transpose()?;
+        let ahead = ahead.at_least("prefetch", 1)?;
         let schedule = Schedule { parts, without_replacement, max_samples, ahead };
         let tables = client.get().tables(py)?;
         for (table, _) in &schedule.parts {
@@ -94,6 +99,8 @@ impl Prefetch {
         if !unfinished.is_empty() {
             match self.batcher.batch(py, &unfinished, &self.reading) {
                 Ok(batch) => left.push(batch),
+                // The reader was told by `next`; one by one they would take as much.
+                Err(error) if error.is_instance_of::<PyMemoryError>(py) => {}
                 Err(_) => left.extend(self.batcher.singles(py, &unfinished, &self.reading)?),
             }
         }

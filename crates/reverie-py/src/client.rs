@@ -1,15 +1,16 @@
 //! What a client does: every method parses, enters the engine through the gate, and wraps what comes back.
 
 use crate::array::{column, numbers};
+use crate::count::Count;
 use crate::enter::{Deadline, Late, copying, detached, finish, late, quick};
 use crate::rows::{Priorities, Rows, priority};
 use crate::sampler::{Batcher, Reading};
 use crate::server::{Server, change, info_dict, why_dict};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
-use reverie_core::sample::{Draws, SampleRequest, Source};
+use reverie_core::sample::{Draws, MAX_SAMPLES, SampleRequest, Source};
 use reverie_core::table::{Inserts, Priority, SharedTable, Tables, Updated};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,9 +53,11 @@ impl Client {
         let tables = self.tables(py)?;
         let mut targets: SmallVec<[(&Arc<SharedTable>, Priority); 2]> = SmallVec::new();
         for (name, value) in priorities.iter() {
-            let table =
-                quick(py, || tables.get(name.cast::<PyString>().map_or("", |name| name.to_str().unwrap_or(""))))?;
-            targets.push((table, priority(&value)?));
+            let Ok(name) = name.cast::<PyString>() else {
+                return Err(PyTypeError::new_err(format!("a table's name must be a str, got {}", name.repr()?)));
+            };
+            let name = name.to_str()?;
+            targets.push((quick(py, || tables.get(name))?, priority(&value)?));
         }
         let Some((first, _)) = targets.first() else {
             return Err(PyValueError::new_err("priorities must name at least one table"));
@@ -62,6 +65,12 @@ impl Client {
         let rows = self.rows(py, first, false)?;
         let (items, _) = rows.append(py, data)?;
         let item = items.into_iter().next().expect("one row makes one item");
+        if targets.len() > 1 {
+            // All or nothing: what one table refuses goes into none.
+            for (table, priority) in &targets {
+                quick(py, || table.check(&[(item.clone(), *priority)]))?;
+            }
+        }
         let mut waiting: SmallVec<[_; 2]> = SmallVec::new();
         for (table, priority) in &targets {
             let inserts: Inserts = [(item.clone(), *priority)].into_iter().collect();
@@ -121,14 +130,15 @@ impl Client {
         &self,
         py: Python<'py>,
         table: &str,
-        batch_size: usize,
+        batch_size: Count,
         timeout: Option<f64>,
         columns: Option<Vec<String>>,
         ragged: Option<&str>,
         without_replacement: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let reading = Reading::new(columns, ragged)?;
-        let request = SampleRequest { num_samples: batch_size, without_replacement };
+        let num_samples = batch_size.within("batch_size", 1, MAX_SAMPLES)?;
+        let request = SampleRequest { num_samples, without_replacement };
         match self.draw(py, table, request, self.deadline(timeout)?)? {
             Ok(draws) => self.batcher.batch_or_singles(py, &draws, &reading),
             Err(left) => Err(self.late_draws(py, left, &reading)?),
@@ -237,9 +247,9 @@ impl Client {
         &self,
         py: Python<'_>,
         table: &str,
-        max_size: Option<u64>,
+        max_size: Option<Count>,
         rate_limiter: Option<&Bound<'_, PyAny>>,
-        max_times_sampled: Option<u32>,
+        max_times_sampled: Option<Count>,
     ) -> PyResult<()> {
         let change = change(max_size, rate_limiter, max_times_sampled)?;
         let table = self.table(py, table)?;
@@ -247,15 +257,17 @@ impl Client {
     }
 
     /// True where the limiter would let so many samples go on now.
-    #[pyo3(signature = (table, num_samples=1))]
-    fn can_sample(&self, py: Python<'_>, table: &str, num_samples: u64) -> PyResult<bool> {
+    #[pyo3(signature = (table, num_samples=Count::of(1)), text_signature = "($self, table, num_samples=1)")]
+    fn can_sample(&self, py: Python<'_>, table: &str, num_samples: Count) -> PyResult<bool> {
+        let num_samples = num_samples.at_least("num_samples", 0)? as u64;
         let table = self.table(py, table)?;
         quick(py, || Ok(table.can_sample(num_samples)))
     }
 
     /// True where the limiter would let so many inserts go on now.
-    #[pyo3(signature = (table, num_inserts=1))]
-    fn can_insert(&self, py: Python<'_>, table: &str, num_inserts: u64) -> PyResult<bool> {
+    #[pyo3(signature = (table, num_inserts=Count::of(1)), text_signature = "($self, table, num_inserts=1)")]
+    fn can_insert(&self, py: Python<'_>, table: &str, num_inserts: Count) -> PyResult<bool> {
+        let num_inserts = num_inserts.at_least("num_inserts", 0)? as u64;
         let table = self.table(py, table)?;
         quick(py, || Ok(table.can_insert(num_inserts)))
     }
@@ -307,9 +319,6 @@ impl Client {
         request: SampleRequest,
         deadline: Deadline,
     ) -> PyResult<Result<Draws, Late<Draws>>> {
-        if request.num_samples == 0 {
-            return Err(PyValueError::new_err("the number of samples must be at least 1, got 0"));
-        }
         let tables = self.tables(py)?;
         let ticket = copying(py, request.num_samples << 8, || tables.sample(table, request))?;
         finish(py, ticket, deadline, || tables.get(table).map_or_else(|e| e.to_string(), |t| t.why().to_string()))

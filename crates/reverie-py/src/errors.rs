@@ -1,6 +1,6 @@
 //! The one map from the engine's errors to the exceptions of `reverie.errors`.
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_core::Error;
@@ -27,6 +27,7 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::InvalidArgument(text) => PyValueError::new_err(text),
+        Error::OutOfMemory { .. } => PyMemoryError::new_err(text),
         Error::UnknownTable { name, known } => exception(py, "UnknownTableError", &text, |with| {
             with.set_item("name", name)?;
             with.set_item("known", known)

@@ -94,8 +94,10 @@ impl Reader {
                 let got = leaf.shape.first().copied();
                 if got.is_none() || count.is_some_and(|count| got != Some(count)) {
                     let got = got.map_or("no rows: a single value".to_owned(), |got| format!("{got} rows"));
+                    let listed = nest.structure.has_lists();
+                    let hint = if listed { "; a list is a nest of columns, np.asarray(...) makes it one" } else { "" };
                     let want = count.map_or("a leading axis of rows".to_owned(), |count| format!("{count} rows"));
-                    return Err(signature(py, &path(nest.path(index)), &got, &want));
+                    return Err(signature(py, &path(nest.path(index)), &got, &(want + hint)));
                 }
                 count = got;
             }

@@ -4,6 +4,7 @@ mod array;
 mod batches;
 mod client;
 mod column;
+mod count;
 mod enter;
 mod errors;
 mod intake;

@@ -3,7 +3,7 @@
 use crate::array::{Fresh, column};
 use crate::enter::{copying, quick};
 use crate::nest::Unflattener;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -68,7 +68,7 @@ impl Batcher {
     }
 
     /// The `reverie.Batch` of these draws. Where they cannot become one, the error's `drawn` has each as a batch of
-    /// its own: draws of a consuming table are in the table no more.
+    /// its own: draws of a consuming table are in the table no more. Not where memory ran out: that would take more.
     pub fn batch_or_singles<'py>(
         &self,
         py: Python<'py>,
@@ -76,6 +76,9 @@ impl Batcher {
         reading: &Reading,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.batch(py, draws, reading).or_else(|error| {
+            if error.is_instance_of::<PyMemoryError>(py) {
+                return Err(error);
+            }
             error.value(py).setattr("drawn", self.singles(py, draws, reading)?)?;
             Err(error)
         })

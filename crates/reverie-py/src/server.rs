@@ -1,6 +1,7 @@
 //! The tables of one server, from the options that `reverie.Table` holds.
 
 use crate::array::dtype_from;
+use crate::count::Count;
 use crate::enter::{Live, detached, quick};
 use crate::errors::signature;
 use crate::nest::Nest;
@@ -56,13 +57,15 @@ fn table_options(table: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
     let (sampler, sampler_seed) = selector(&table.getattr("sampler")?)?;
     let (remover, remover_seed) = selector(&table.getattr("remover")?)?;
     let promised = table.getattr("signature")?;
+    let max_times_sampled = table.getattr("max_times_sampled")?.extract::<Count>()?;
+    let max_times_sampled = max_times_sampled.within("max_times_sampled", 0, u32::MAX as usize)?;
     Ok(TableOptions {
         name: table.getattr("name")?.extract()?,
         sampler,
         remover,
-        max_size: table.getattr("max_size")?.extract()?,
+        max_size: table.getattr("max_size")?.extract::<Count>()?.at_least("max_size", 1)? as u64,
         limiter: limiter(&table.getattr("rate_limiter")?)?,
-        max_times_sampled: table.getattr("max_times_sampled")?.extract()?,
+        max_times_sampled: max_times_sampled as u32,
         signature: if promised.is_none() { None } else { Some(table_signature(&promised)?) },
         max_bytes: table.getattr("max_bytes")?.extract()?,
         compression: compression(&table.getattr("compression")?.extract::<String>()?)?,
@@ -138,11 +141,17 @@ fn table_signature(nest: &Bound<'_, PyAny>) -> PyResult<Signature> {
 
 /// Reads the arguments of `configure`.
 pub fn change(
-    max_size: Option<u64>,
+    max_size: Option<Count>,
     rate_limiter: Option<&Bound<'_, PyAny>>,
-    max_times_sampled: Option<u32>,
+    max_times_sampled: Option<Count>,
 ) -> PyResult<Change> {
-    Ok(Change { max_size, limiter: rate_limiter.map(limiter).transpose()?, max_times_sampled })
+    let max_size = max_size.map(|count| count.at_least("max_size", 1)).transpose()?;
+    let times = max_times_sampled.map(|count| count.within("max_times_sampled", 0, u32::MAX as usize)).transpose()?;
+    Ok(Change {
+        max_size: max_size.map(|count| count as u64),
+        limiter: rate_limiter.map(limiter).transpose()?,
+        max_times_sampled: times.map(|count| count as u32),
+    })
 }
 
 /// A table's figures as a dict; `reverie.client` makes a TableInfo of them.

@@ -3,10 +3,11 @@
 use crate::array::{Cell, Leaf, read};
 use crate::client::Client;
 use crate::column::{HistoryColumn, TrajectoryColumn};
+use crate::count::Count;
 use crate::enter::{locked, quick};
 use crate::errors::{exception, signature};
 use crate::intake::Columns;
-use crate::nest::{Builder, Flattener};
+use crate::nest::{Builder, Flattener, refuse_ambiguous};
 use crate::rows::priority;
 use crate::sending::Sending;
 use crate::server::compression;
@@ -61,14 +62,17 @@ impl TrajectoryWriter {
     fn new(
         py: Python<'_>,
         client: Py<Client>,
-        num_keep_alive_refs: usize,
-        chunk_length: Option<usize>,
+        num_keep_alive_refs: Count,
+        chunk_length: Option<Count>,
         compression: &str,
-        max_in_flight_bytes: u64,
+        max_in_flight_bytes: Count,
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let compression = self::compression(compression)?;
-        let options = WriterOptions { keep_alive: num_keep_alive_refs, chunk_length, compression };
+        let keep_alive = num_keep_alive_refs.at_least("num_keep_alive_refs", 1)?;
+        let chunk_length = chunk_length.map(|count| count.at_least("chunk_length", 1)).transpose()?;
+        let options = WriterOptions { keep_alive, chunk_length, compression };
+        let max_in_flight_bytes = max_in_flight_bytes.at_least("max_in_flight_bytes", 0)? as u64;
         let sink: Arc<dyn Sink> = Arc::clone(client.get().tables(py)?) as _;
         let steps = Mutex::new(quick(py, || StepWriter::new(sink, options))?);
         let sending = Sending::new(client, max_in_flight_bytes, timeout)?;
@@ -115,6 +119,7 @@ impl TrajectoryWriter {
                         .map_err(|path| signature(py, &path, "another structure", "that of the steps before"))?,
                 };
                 if merged.as_ref() != Some(&all) {
+                    refuse_ambiguous(py, &all)?;
                     (*merged, *history) = (Some(all), None);
                 }
                 resolved.truncate(REMEMBERED - 1);
@@ -188,7 +193,8 @@ impl TrajectoryWriter {
     }
 
     #[pyo3(signature = (block_until_num_items, timeout))]
-    fn _flush(&self, py: Python<'_>, block_until_num_items: usize, timeout: Option<f64>) -> PyResult<()> {
+    fn _flush(&self, py: Python<'_>, block_until_num_items: Count, timeout: Option<f64>) -> PyResult<()> {
+        let block_until_num_items = block_until_num_items.at_least("block_until_num_items", 0)?;
         self.sending.flush(py, block_until_num_items, timeout)
     }
 
@@ -204,10 +210,12 @@ impl TrajectoryWriter {
         &self,
         py: Python<'_>,
         path: &str,
-        num_keep_alive_refs: usize,
-        max_chunk_length: Option<usize>,
+        num_keep_alive_refs: Count,
+        max_chunk_length: Option<Count>,
     ) -> PyResult<()> {
-        let options = WriterOptions { keep_alive: num_keep_alive_refs, chunk_length: max_chunk_length, ..self.options };
+        let keep_alive = num_keep_alive_refs.at_least("num_keep_alive_refs", 1)?;
+        let chunk_length = max_chunk_length.map(|count| count.at_least("max_chunk_length", 1)).transpose()?;
+        let options = WriterOptions { keep_alive, chunk_length, ..self.options };
         locked(py, &self.steps, 0, |steps| steps.configure(path, options))
     }
 

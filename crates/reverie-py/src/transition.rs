@@ -2,6 +2,7 @@
 
 use crate::array::{Numbers, flags, numbers};
 use crate::client::Client;
+use crate::count::Count;
 use crate::enter::{locked, quick};
 use crate::intake::{Columns, Intake, Reader, check_same};
 use crate::rows::priority as read_priority;
@@ -52,15 +53,15 @@ impl TransitionWriter {
         py: Python<'_>,
         client: Py<Client>,
         table: &str,
-        n_step: usize,
+        n_step: Count,
         discount: f64,
-        num_envs: Option<usize>,
-        frame_stack: Option<usize>,
-        stack_axis: u8,
+        num_envs: Option<Count>,
+        frame_stack: Option<Count>,
+        stack_axis: Count,
         autoreset: &str,
         priority_eps: f64,
         priority: &Bound<'_, PyAny>,
-        max_in_flight_bytes: u64,
+        max_in_flight_bytes: Count,
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let right_ends = match autoreset {
@@ -74,17 +75,18 @@ impl TransitionWriter {
         };
         let table = Arc::clone(client.get().table(py, table)?);
         let options = TransitionOptions {
-            num_envs: num_envs.unwrap_or(1),
-            n_step,
+            num_envs: num_envs.map_or(Ok(1), |count| count.at_least("num_envs", 1))?,
+            n_step: n_step.at_least("n_step", 1)?,
             discount,
-            frame_stack,
-            stack_axis,
+            frame_stack: frame_stack.map(|count| count.at_least("frame_stack", 1)).transpose()?,
+            stack_axis: stack_axis.within("stack_axis", 0, usize::from(u8::MAX))? as u8,
             right_ends,
             priority_eps,
             priority: read_priority(priority)?,
             compression: table.compression(),
         };
         quick(py, || options.validate())?;
+        let max_in_flight_bytes = max_in_flight_bytes.at_least("max_in_flight_bytes", 0)? as u64;
         Ok(Self {
             sending: Sending::new(client, max_in_flight_bytes, timeout)?,
             table,
@@ -189,8 +191,10 @@ impl TransitionWriter {
     }
 
     /// Waits until at most so many items are not in the table yet.
-    #[pyo3(signature = (block_until_num_items=0, *, timeout=None))]
-    fn flush(&self, py: Python<'_>, block_until_num_items: usize, timeout: Option<f64>) -> PyResult<()> {
+    #[pyo3(signature = (block_until_num_items=Count::of(0), *, timeout=None),
+        text_signature = "($self, block_until_num_items=0, *, timeout=None)")]
+    fn flush(&self, py: Python<'_>, block_until_num_items: Count, timeout: Option<f64>) -> PyResult<()> {
+        let block_until_num_items = block_until_num_items.at_least("block_until_num_items", 0)?;
         self.sending.flush(py, block_until_num_items, timeout)
     }
 

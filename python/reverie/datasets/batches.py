@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, final
 
-from reverie import _native
+from reverie import _checks, _native
 from reverie.errors import ClosedError
 from reverie.types import Batch
 
@@ -53,12 +53,10 @@ class Batches(Iterator[Batch]):
         without_replacement: bool = False,
         convert: Callable[[Batch], Batch] | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if prefetch < 0:
-            raise ValueError(f"prefetch must be at least 0, got {prefetch}")
-        if max_samples is not None and max_samples < 1:
-            raise ValueError(f"max_samples must be None or at least 1, got {max_samples}")
+        batch_size = _checks.count("batch_size", batch_size, 1)
+        prefetch = _checks.count("prefetch", prefetch, 0)
+        if max_samples is not None:
+            max_samples = _checks.count("max_samples", max_samples, 1)
         self.leftover = []
         self.tables = split(tables, batch_size)
         self._client = client

@@ -48,8 +48,6 @@ class TrajectoryWriter(_native.TrajectoryWriter):
         timeout: float | None = None,
     ) -> TrajectoryWriter:
         """Takes a live client; `client.trajectory_writer(...)` calls this."""
-        if num_keep_alive_refs < 1:
-            raise ValueError(f"num_keep_alive_refs must be at least 1, got {num_keep_alive_refs}")
         del validate_items
         return super().__new__(
             cls,
@@ -74,8 +72,6 @@ class TrajectoryWriter(_native.TrajectoryWriter):
         Raises:
             DeadlineExceededError: the insertion goes on in the background.
         """
-        if block_until_num_items < 0:
-            raise ValueError(f"block_until_num_items must be at least 0, got {block_until_num_items}")
         self._flush(block_until_num_items, timeout if timeout_ms is None else timeout_ms / 1e3)
 
     def end_episode(

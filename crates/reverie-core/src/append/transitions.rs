@@ -66,7 +66,8 @@ impl TransitionOptions {
             return refuse(format!("discount must be within [0, 1], got {}", self.discount));
         }
         if self.frame_stack.is_some_and(|frames| !(1..=1000).contains(&frames)) {
-            return refuse("frame_stack must be between 1 and 1000".to_owned());
+            let frames = self.frame_stack.unwrap_or(0);
+            return refuse(format!("frame_stack must be between 1 and 1000, got {frames}"));
         }
         if !(self.priority_eps >= 0.0 && self.priority_eps.is_finite()) {
             return refuse(format!("priority_eps must be finite and at least 0, got {}", self.priority_eps));

@@ -6,4 +6,4 @@ mod source;
 
 pub use draws::Draws;
 pub use prefetch::{Memory, Prefetched, Prefetcher, Schedule};
-pub use source::{SampleRequest, Source};
+pub use source::{MAX_SAMPLES, SampleRequest, Source};

@@ -14,8 +14,10 @@ const SLICE: Duration = Duration::from_millis(20);
 
 /// Memory for one array.
 pub trait Memory: Send + 'static {
-    /// So many bytes at least, of whatever content.
-    fn take(bytes: usize) -> Self;
+    /// So many bytes at least, of whatever content; `None` where there is no memory for them.
+    fn take(bytes: usize) -> Option<Self>
+    where
+        Self: Sized;
 
     /// The first `bytes` of them.
     fn bytes(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>];
@@ -211,7 +213,13 @@ fn gather<M: Memory>(mut draws: Draws, planner: &mut Planner) -> Result<Prefetch
         Ok(plan) => plan,
         Err(error) => return Err(Box::new((draws, error))),
     };
-    let mut arrays: Vec<M> = plan.outputs.iter().map(|output| M::take(output.bytes())).collect();
+    let mut arrays: Vec<M> = Vec::with_capacity(plan.outputs.len());
+    for output in &plan.outputs {
+        match M::take(output.bytes()) {
+            Some(memory) => arrays.push(memory),
+            None => return Err(Box::new((draws, Error::OutOfMemory { needed: output.bytes() as u64 }))),
+        }
+    }
     let mut out: Vec<&mut [MaybeUninit<u8>]> =
         plan.outputs.iter().zip(&mut arrays).map(|(output, memory)| memory.bytes(output.bytes())).collect();
     if let Err(error) = plan.gather(&draws.items, &mut out) {

@@ -86,6 +86,15 @@ impl PendingSample {
 }
 
 impl State {
+    /// Refuses items that the table can never take.
+    pub(super) fn check(&mut self, name: &str, items: &[(Item, Priority)]) -> Result<()> {
+        self.open(name)?;
+        items.iter().try_for_each(|(item, priority)| {
+            let value = if let Priority::Value(value) = priority { *value } else { 0.0 };
+            self.table.check(item, value)
+        })
+    }
+
     pub(super) fn open(&self, name: &str) -> Result<()> {
         if self.closed { Err(Error::Closed { name: name.to_owned() }) } else { Ok(()) }
     }

@@ -14,7 +14,7 @@ use crate::chunk::Compression;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::item::Item;
-use crate::sample::{Draws, SampleRequest};
+use crate::sample::{Draws, MAX_SAMPLES, SampleRequest};
 use crate::sync::{Arc, Deciding, Mutex, lock};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -108,6 +108,12 @@ impl SharedTable {
         (result, freed, starves)
     }
 
+    /// Refuses items that [`SharedTable::insert`] would refuse; puts none in. For a caller who inserts into several
+    /// tables, and must not stop halfway.
+    pub fn check(&self, items: &[(Item, Priority)]) -> Result<()> {
+        lock(&self.state).check(&self.name, items)
+    }
+
     /// Enqueues items, in order, as one request. Each is admitted on its own by the limiter; the ticket is done
     /// when all are in the table. Never blocks. An item that the table can never take refuses the request, and
     /// none of its items goes in.
@@ -118,11 +124,7 @@ impl SharedTable {
         // Those that are refused are dropped after the decision.
         let mut offered = items;
         self.decide(|state, now| {
-            state.open(&self.name)?;
-            for (item, priority) in &offered {
-                let value = if let Priority::Value(value) = priority { *value } else { 0.0 };
-                state.table.check(item, value)?;
-            }
+            state.check(&self.name, &offered)?;
             let mut items = std::mem::take(&mut offered).into_iter();
             let mut keys = Keys::new();
             let next = match state.inserts.is_empty() {
@@ -147,6 +149,12 @@ impl SharedTable {
 
     /// Enqueues a request for draws; never blocks. The ticket is done when all of them are made.
     pub fn sample(self: &Arc<Self>, request: SampleRequest) -> Result<Ticket<Draws>> {
+        if request.num_samples > MAX_SAMPLES {
+            return Err(Error::InvalidArgument(format!(
+                "table '{}': a request may ask for at most {MAX_SAMPLES} samples, got {}",
+                self.name, request.num_samples
+            )));
+        }
         let draws = Draws::with_capacity(request.num_samples);
         self.decide(|state, now| {
             state.open(&self.name)?;

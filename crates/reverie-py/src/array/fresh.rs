@@ -2,11 +2,13 @@
 //! last array that looks at it is gone.
 
 use super::{Number, descr};
+use crate::errors::raise;
 use numpy::PY_ARRAY_API;
 use numpy::npyffi::flags::NPY_ARRAY_CARRAY;
 use numpy::npyffi::objects::_PyArray_GET_ITEM_DATA;
 use numpy::npyffi::{NpyTypes, get_type_object, npy_intp};
 use pyo3::prelude::*;
+use reverie_core::Error;
 use reverie_core::spec::DType;
 use smallvec::SmallVec;
 use std::alloc::Layout;
@@ -25,7 +27,11 @@ impl<'py> Fresh<'py> {
     /// An uninitialised array. Every byte has to be written before it is given out.
     pub fn new(py: Python<'py>, dtype: DType, itemsize: usize, shape: &[usize]) -> PyResult<Self> {
         let len = size_of_array(dtype, itemsize, shape);
-        Self::make(py, dtype, itemsize, shape, (len >= POOLED_BYTES).then(|| Slab::take(len)))
+        let slab = match len >= POOLED_BYTES {
+            true => Some(Slab::take(len).ok_or_else(|| raise(py, Error::OutOfMemory { needed: len as u64 }))?),
+            false => None,
+        };
+        Self::make(py, dtype, itemsize, shape, slab)
     }
 
     /// An array over memory that is filled; it must hold at least the array's bytes.
@@ -114,21 +120,20 @@ unsafe impl Send for Slab {}
 unsafe impl Sync for Slab {}
 
 impl Slab {
-    /// At least so many bytes, from the pool where it has some.
-    pub fn take(len: usize) -> Self {
+    /// At least so many bytes, from the pool where it has some; `None` where the machine has no more.
+    pub fn take(len: usize) -> Option<Self> {
         let fits = |slab: &Slab| slab.layout.size() >= len && slab.layout.size() <= len + len / 4;
         // A lock that is held (or was, when this process was forked) is no reason to wait: allocate.
         let pooled = if len < POOLED_BYTES { None } else { POOL.try_lock().ok() };
         if let Some(slab) = pooled.and_then(|mut pool| pool.iter().rposition(fits).map(|at| pool.swap_remove(at))) {
-            return slab;
+            return Some(slab);
         }
         let align = if len < POOLED_BYTES { 64 } else { 4096 };
         let size = len.max(1).next_multiple_of(align);
-        let layout = Layout::from_size_align(size, align).expect("an array fits in memory");
+        let layout = Layout::from_size_align(size, align).ok()?;
         // SAFETY: the size is not zero.
         let data = unsafe { std::alloc::alloc(layout) };
-        let data = NonNull::new(data).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
-        Slab { data, layout }
+        NonNull::new(data).map(|data| Slab { data, layout })
     }
 
     /// The first bytes, to be written.

@@ -96,6 +96,7 @@ impl Nest {
     pub fn of(value: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut num_leaves = 0;
         let (root, structure) = learn(value, &mut num_leaves, &mut Vec::new())?;
+        refuse_ambiguous(value.py(), &structure)?;
         let mut nest = Self { root, num_leaves: 0, structure: Arc::new(structure) };
         nest.root.number(&mut nest.num_leaves);
         Ok(nest)
@@ -300,6 +301,14 @@ fn learn_dataclass(value: &Bound<'_, PyAny>, descend: &mut Descend<'_>) -> PyRes
     }
     let structure = record(&class, true, structures)?;
     Ok((Node::Dataclass { class: class.unbind(), fields: nodes }, structure))
+}
+
+/// Refuses a form of which two leaves have one path.
+pub fn refuse_ambiguous(py: Python<'_>, structure: &Structure) -> PyResult<()> {
+    match structure.ambiguous_path() {
+        Some(path) => Err(signature(py, &path, "two columns of this path", "keys whose paths differ; rename one")),
+        None => Ok(()),
+    }
 }
 
 /// The leaves of a nest in flattening order, and its form.

@@ -1,0 +1,44 @@
+//! Counts among a call's arguments: refused by the name that the caller knows.
+
+use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::prelude::*;
+
+/// A count as it was given: any int. What does not fit is as good as the nearest that does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Count(i64);
+
+impl Count {
+    /// A default.
+    pub const fn of(count: i64) -> Self {
+        Self(count)
+    }
+
+    /// The count, where it is at least `least` and at most `most`; ValueError, with its name, where not.
+    pub fn within(self, name: &str, least: usize, most: usize) -> PyResult<usize> {
+        match usize::try_from(self.0) {
+            Ok(count) if (least..=most).contains(&count) => Ok(count),
+            Ok(count) if count > most => {
+                Err(PyValueError::new_err(format!("{name} must be at most {most}, got {count}")))
+            }
+            _ => Err(PyValueError::new_err(format!("{name} must be at least {least}, got {}", self.0))),
+        }
+    }
+
+    /// The count, where it is at least `least`.
+    pub fn at_least(self, name: &str, least: usize) -> PyResult<usize> {
+        self.within(name, least, i64::MAX as usize)
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Count {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match value.extract::<i64>() {
+            Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
+                Ok(Self(if value.lt(0)? { i64::MIN } else { i64::MAX }))
+            }
+            count => count.map(Self),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+"""Arguments that are refused where they are given, by the name that the caller knows."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+__all__ = ["count", "number"]
+
+
+def count(name: str, value: Any, least: int) -> int:
+    """The value as an int of at least `least`: TypeError for what is no int, ValueError for less."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, got {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    return number
+
+
+def number(name: str, value: Any) -> float:
+    """The value as a float, TypeError for what is no number. NumPy's scalars are numbers; text is none."""
+    if isinstance(value, str | bytes):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    try:
+        return float(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a number, got {value!r}") from None

@@ -1,0 +1,155 @@
+"""Wrong arguments: refused where they are given, by the name that the caller knows, with nothing half-done."""
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import Table, rate_limiters, selectors
+
+
+def table(name="t", **options):
+    options = {"sampler": selectors.Uniform(seed=1), "remover": selectors.Fifo(), "max_size": 100, **options}
+    return Table(name, **options)
+
+
+def connect(*tables):
+    return reverie.Server(tables or [table()], listen=False).client()
+
+
+@pytest.fixture
+def client():
+    client = connect()
+    client.insert_batch("t", {"x": np.arange(8)})
+    return client
+
+
+COUNTS = {
+    "batch_size": [
+        lambda client, n: client.sample_batch("t", n, timeout=0),
+        lambda client, n: client.batches("t", n),
+        lambda client, n: client.batches("t", n, prefetch=2),
+    ],
+    "num_samples": [lambda client, n: client.sample("t", n), lambda client, n: client.can_sample("t", n)],
+    "num_inserts": [lambda client, n: client.can_insert("t", n)],
+    "prefetch": [lambda client, n: client.batches("t", 1, prefetch=n)],
+    "max_samples": [lambda client, n: client.batches("t", 1, max_samples=n)],
+    "max_size": [lambda client, n: client.configure("t", max_size=n), lambda _, n: table(max_size=n)],
+    "max_times_sampled": [lambda client, n: client.configure("t", max_times_sampled=n)],
+    "max_bytes": [lambda _, n: table(max_bytes=n)],
+    "num_keep_alive_refs": [
+        lambda client, n: client.trajectory_writer(n),
+        lambda client, n: client.trajectory_writer(1).configure("x", num_keep_alive_refs=n),
+    ],
+    "chunk_length": [lambda client, n: client.trajectory_writer(1, chunk_length=n)],
+    "max_chunk_length": [
+        lambda client, n: client.trajectory_writer(1).configure("x", num_keep_alive_refs=1, max_chunk_length=n)
+    ],
+    "max_in_flight_bytes": [
+        lambda client, n: client.trajectory_writer(1, max_in_flight_bytes=n),
+        lambda client, n: client.transition_writer("t", max_in_flight_bytes=n),
+    ],
+    "block_until_num_items": [
+        lambda client, n: client.trajectory_writer(1).flush(n),
+        lambda client, n: client.transition_writer("t").flush(n),
+    ],
+    "n_step": [lambda client, n: client.transition_writer("t", n_step=n)],
+    "num_envs": [lambda client, n: client.transition_writer("t", num_envs=n)],
+    "frame_stack": [lambda client, n: client.transition_writer("t", frame_stack=n)],
+    "stack_axis": [lambda client, n: client.transition_writer("t", stack_axis=n)],
+    "min_size_to_sample": [lambda _, n: rate_limiters.MinSize(n)],
+    "size": [lambda _, n: rate_limiters.Queue(n), lambda _, n: rate_limiters.Stack(n)],
+}
+CALLS = [pytest.param(name, call, id=f"{name}-{i}") for name, calls in COUNTS.items() for i, call in enumerate(calls)]
+
+
+@pytest.mark.parametrize(("name", "call"), CALLS)
+@pytest.mark.parametrize("count", [-1, -(2**70)])
+def test_a_negative_count_is_a_value_error_that_names_it(client, name, call, count):
+    with pytest.raises(ValueError, match=rf"\b{name}\b.*got -"):
+        call(client, count)
+
+
+@pytest.mark.parametrize(("name", "call"), CALLS)
+@pytest.mark.parametrize("count", [1.5, "many"])
+def test_a_count_that_is_no_int_is_a_type_error_that_names_it(client, name, call, count):
+    with pytest.raises(TypeError) as raised:
+        call(client, count)
+    assert name in "".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+
+
+@pytest.mark.parametrize("count", [1 << 25, 10**12, 2**70])
+@pytest.mark.parametrize("call", COUNTS["batch_size"])
+def test_a_batch_that_no_machine_could_hold_is_refused(client, call, count):
+    with pytest.raises(ValueError, match=r"16777216, got"):
+        next(call(client, count))
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_batch_beyond_the_memory_is_a_memory_error_and_the_process_goes_on(prefetch):
+    client = connect(table(compression="none"))
+    client.insert_batch("t", {"x": np.zeros((1, 1 << 26), np.uint8)})
+    # 2**47 bytes: more than a process of today can address, however much its system promises.
+    with pytest.raises(MemoryError, match="fewer samples"):
+        next(client.batches("t", 1 << 21, prefetch=prefetch))
+    assert client.sample_batch("t", 1).data["x"].shape == (1, 1 << 26)
+
+
+def test_a_step_that_one_table_refuses_goes_into_none():
+    spec = {"x": reverie.TensorSpec((7,), np.float32)}
+    tables = [table("a"), table("p", sampler=selectors.Prioritized(1.0)), table("s", signature=spec)]
+    client = connect(*tables, table("b", max_bytes=8))
+    for other, priority, error in [("p", -1.0, ValueError), ("s", 1.0, reverie.SignatureError)]:
+        with pytest.raises(error):
+            client.insert({"x": 1}, {"a": 1.0, other: priority})
+    with pytest.raises(reverie.ResourceExhaustedError, match="max_bytes"):
+        client.insert({"x": np.zeros(100)}, {"a": 1.0, "b": 1.0})
+    with pytest.raises(TypeError, match="name must be a str, got 3"):
+        client.insert({"x": 1}, {"a": 1.0, 3: 1.0})
+    assert [figures.current_size for figures in client.info().tables.values()] == [0, 0, 0, 0]
+
+
+def test_two_columns_of_one_path_are_refused_before_they_mix(client):
+    step = {"a/b": 1.0, "a": {"b": 2.0}}
+    for write in (lambda: client.insert(step, {"t": 1.0}), lambda: client.trajectory_writer(2).append(step)):
+        with pytest.raises(reverie.SignatureError, match="two columns of this path") as raised:
+            write()
+        assert raised.value.path == "a/b"
+    writer = client.trajectory_writer(2)
+    writer.append({"a/b": 1.0})
+    with pytest.raises(reverie.SignatureError, match="two columns of this path"):
+        writer.append({"a": {"b": 2.0}})
+
+
+def test_a_list_that_was_meant_as_a_column_is_told_how(client):
+    with pytest.raises(reverie.SignatureError, match=r"'x/0'.*np\.asarray"):
+        client.insert_batch("t", {"x": [1, 2, 3]})
+
+
+def test_limiters_take_the_scalars_of_numpy():
+    limiter = rate_limiters.SampleToInsertRatio(np.float32(8), np.int64(100), np.float32(200))
+    assert limiter == rate_limiters.SampleToInsertRatio(8.0, 100, 200.0)
+    assert rate_limiters.SampleToInsertRatio(8, 100, [600, 1000]) == limiter
+    for wrong in ("much", None, (1.0, 2.0, 3.0)):
+        with pytest.raises((TypeError, ValueError), match="error_buffer"):
+            rate_limiters.SampleToInsertRatio(8, 100, wrong)
+    with pytest.raises(TypeError, match="samples_per_insert"):
+        rate_limiters.SampleToInsertRatio("8", 100, 200)
+
+
+def test_a_table_says_which_of_its_arguments_is_of_the_wrong_type():
+    with pytest.raises(TypeError, match="name must be a str, got 3"):
+        table(3)
+    with pytest.raises(TypeError, match="put it into"):
+        reverie.Server(table(), listen=False)
+    with pytest.raises(ValueError, match="max_times_sampled must be at most"):
+        connect(table(max_times_sampled=2**33))
+
+
+def test_the_autoreset_mode_of_gymnasium_is_as_good_as_its_name(client):
+    modes = pytest.importorskip("gymnasium.vector").AutoresetMode
+    no = np.zeros(1, bool)
+    with client.transition_writer("t", num_envs=1, autoreset=modes.SAME_STEP) as writer:
+        writer.append(np.zeros(1), np.zeros(1), np.zeros(1), no, ~no, final_obs=np.ones(1))
+        assert writer.num_in_flight == 0
+    assert client.info().tables["t"].current_size == 9
+    assert all(mode.name.lower() in ("next_step", "same_step", "disabled") for mode in modes)
