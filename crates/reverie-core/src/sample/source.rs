@@ -4,13 +4,14 @@ use super::Draws;
 use crate::error::Result;
 use crate::table::Ticket;
 
-/// What one request may ask for. A number beyond it is a mistake, and would hold the table's lock for seconds.
+/// What a caller should let one request ask for: more is a mistake, and where no limiter stops it, its draws take the
+/// table's lock for seconds and all memory.
 pub const MAX_SAMPLES: usize = 1 << 24;
 
 /// What is asked of a table.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SampleRequest {
-    /// How many draws; at most [`MAX_SAMPLES`].
+    /// How many draws; see [`MAX_SAMPLES`].
     pub num_samples: usize,
     /// No item twice within this request (random selectors only); the draw's probability is still that of a
     /// draw from the whole table, so that importance weights are approximate.

@@ -14,7 +14,7 @@ use crate::chunk::Compression;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::item::Item;
-use crate::sample::{Draws, MAX_SAMPLES, SampleRequest};
+use crate::sample::{Draws, SampleRequest};
 use crate::sync::{Arc, Deciding, Mutex, lock};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -149,12 +149,6 @@ impl SharedTable {
 
     /// Enqueues a request for draws; never blocks. The ticket is done when all of them are made.
     pub fn sample(self: &Arc<Self>, request: SampleRequest) -> Result<Ticket<Draws>> {
-        if request.num_samples > MAX_SAMPLES {
-            return Err(Error::InvalidArgument(format!(
-                "table '{}': a request may ask for at most {MAX_SAMPLES} samples, got {}",
-                self.name, request.num_samples
-            )));
-        }
         let draws = Draws::with_capacity(request.num_samples);
         self.decide(|state, now| {
             state.open(&self.name)?;
