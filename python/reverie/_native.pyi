@@ -240,8 +240,8 @@ class TransitionWriter:
                 episode ended, and needed there.
             q_taken: q(obs, action); with the values below, items get the priority
                 `|reward + discount * value - q_taken| + priority_eps` (Horgan et al. 2018, section 3).
-            bootstrap_value: the value of `obs`, for items that end in it.
-            final_value: the value of `final_obs`.
+            bootstrap_value: the value of `obs`, for items that end in it; together with `q_taken` or not at all.
+            final_value: the value of `final_obs`; with `q_taken` needed where an episode was truncated.
             extras: further columns of the item that starts here, in every append or in none.
 
         Returns:
@@ -249,8 +249,8 @@ class TransitionWriter:
 
         Raises:
             SignatureError: for rows that do not fit, or forms other than in the first append.
-            ValueError: for numbers that are not finite, a missing `final_obs`, or one that autoreset "next_step"
-                does not read.
+            ValueError: for numbers that are not finite, a missing `final_obs`, one that autoreset "next_step"
+                does not read, or values of which others are missing.
             DeadlineExceededError: too much was in flight for too long; this step was written all the same.
             ClosedError, ResourceExhaustedError, and any other error of items sent before.
         """
@@ -272,6 +272,7 @@ class TransitionWriter:
             DeadlineExceededError: the insertion goes on in the background.
         """
 
+    def _close(self) -> None: ...
     @property
     def num_in_flight(self) -> int:
         """Items that are not in the table yet."""

@@ -264,7 +264,7 @@ impl TrajectoryWriter {
     fn open(&self, py: Python<'_>) -> PyResult<std::sync::MutexGuard<'_, Forms>> {
         let forms = self.forms.try_lock().map_err(|_| busy())?;
         if forms.closed {
-            return Err(exception(py, "ClosedError", "this writer is closed", |with| with.set_item("name", "writer")));
+            return Err(closed(py));
         }
         Ok(forms)
     }
@@ -289,6 +289,11 @@ impl TrajectoryWriter {
         let columns = locked(py, &self.steps, 0, |steps| steps.resolve(&schema))?;
         Ok(Resolved { structure: Arc::clone(structure), present, specs: schema.columns, columns })
     }
+}
+
+/// A writer after its end.
+pub fn closed(py: Python<'_>) -> PyErr {
+    exception(py, "ClosedError", "this writer is closed; make another", |with| with.set_item("name", "writer"))
 }
 
 /// Two threads in one writer.

@@ -7,12 +7,13 @@ use crate::enter::{locked, quick};
 use crate::intake::{Columns, Intake, Reader, check_same};
 use crate::rows::priority as read_priority;
 use crate::sending::Sending;
-use crate::trajectory::busy;
+use crate::trajectory::{busy, closed};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use reverie_core::append::{RightEnds, Sink, TransitionOptions, TransitionStep, TransitionWriter as Core};
 use reverie_core::spec::Schema;
 use reverie_core::table::{Inserts, SharedTable};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The engine's side of `reverie.writers.TransitionWriter`, which documents it.
@@ -25,6 +26,7 @@ pub struct TransitionWriter {
     /// Used under the GIL alone; a second thread is refused.
     readers: Mutex<Readers>,
     writer: Mutex<Option<Core>>,
+    closed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -85,7 +87,7 @@ impl TransitionWriter {
             priority: read_priority(priority)?,
             compression: table.compression(),
         };
-        quick(py, || options.validate())?;
+        quick(py, || options.validate().and_then(|()| table.check_priority(options.priority)))?;
         let max_in_flight_bytes = max_in_flight_bytes.at_least("max_in_flight_bytes", 0)? as u64;
         Ok(Self {
             sending: Sending::new(client, max_in_flight_bytes, timeout)?,
@@ -94,6 +96,7 @@ impl TransitionWriter {
             one_env: num_envs.is_none(),
             readers: Mutex::default(),
             writer: Mutex::default(),
+            closed: AtomicBool::new(false),
         })
     }
 
@@ -116,6 +119,9 @@ impl TransitionWriter {
         extras: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<usize> {
         let tables = self.sending.tables(py)?;
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(closed(py));
+        }
         let mut readers = self.readers.try_lock().map_err(|_| busy())?;
         let Readers { obs: obs_reader, action: action_reader, extras: extras_reader, final_obs: final_reader, first } =
             &mut *readers;
@@ -188,6 +194,11 @@ impl TransitionWriter {
         let sent = items.len();
         self.sending.send(py, &self.table, items, 0)?;
         Ok(sent)
+    }
+
+    /// Refuses what comes after. Idempotent.
+    fn _close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     /// Waits until at most so many items are not in the table yet.

@@ -46,8 +46,17 @@ class TransitionWriter(_native.TransitionWriter):
     __slots__ = ()
 
     def close(self, *, bootstrap_value: Any = None, timeout: float | None = None) -> None:
-        """Ends all episodes as they are, and waits until every item is in the table."""
+        """Ends all episodes as they are and the writer, and waits until every item is in the table. Idempotent.
+
+        Args:
+            bootstrap_value: as for `end_episodes`.
+            timeout: seconds to wait.
+
+        Raises:
+            DeadlineExceededError: the insertion goes on in the background.
+        """
         self.end_episodes(bootstrap_value=bootstrap_value)
+        self._close()
         self.flush(timeout=timeout)
 
     def __enter__(self) -> TransitionWriter:
@@ -59,6 +68,8 @@ class TransitionWriter(_native.TransitionWriter):
         # After an error of the replay itself a flush could only wait in vain.
         if kind is None or not issubclass(kind, ReplayError):
             self.close()
+        else:
+            self._close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")

@@ -238,3 +238,48 @@ def test_an_append_waits_only_while_too_much_is_in_flight(connect):
     client.sample_batch("q", total, timeout=5)
     writer.flush(timeout=5)
     assert writer.num_in_flight == 0
+
+
+def test_values_that_would_be_left_out_of_account_are_refused(connect):
+    client = connect(fifo())
+    one, no, yes = np.zeros(1), np.zeros(1, bool), np.ones(1, bool)
+    writer = client.transition_writer("t", num_envs=1)
+    for values in ({"q_taken": one}, {"bootstrap_value": one}):
+        with pytest.raises(ValueError, match="go together"):
+            writer.append(one, one, one, no, no, **values)
+    both = {"q_taken": one, "bootstrap_value": one}
+    with pytest.raises(ValueError, match="final_value"):
+        writer.append(one, one, one, no, no, **both, final_value=one)
+    writer = client.transition_writer("t", num_envs=1, autoreset="same_step")
+    with pytest.raises(ValueError, match="final_value must give"):
+        writer.append(one, one, one, no, yes, **both, final_obs=one)
+    with pytest.raises(ValueError, match="final_value needs"):
+        writer.append(one, one, one, no, yes, final_obs=one, final_value=one)
+    assert client.info().tables["t"].current_size == 0
+
+
+def test_a_terminal_step_needs_no_value_behind_it_for_its_priority(connect):
+    client = connect(fifo())
+    writer = client.transition_writer("t", num_envs=1, autoreset="same_step", priority=7.0, priority_eps=0.5)
+    one, no, yes = np.ones(1), np.zeros(1, bool), np.ones(1, bool)
+    writer.append(one, one, 3 * one, yes, no, q_taken=one, bootstrap_value=one, final_obs=one)
+    assert everything(client).info.priority.tolist() == [abs(3 - 1) + 0.5]
+
+
+def test_a_priority_that_the_table_refuses_is_refused_with_the_writer(connect):
+    client = connect(Table("t", selectors.Prioritized(1.0), selectors.Fifo(), 100))
+    for priority in (float("nan"), -1.0):
+        with pytest.raises(ValueError, match="priority"):
+            client.transition_writer("t", priority=priority)
+
+
+def test_a_closed_writer_refuses_steps_that_would_be_lost(connect):
+    client = connect(fifo())
+    one, no = np.zeros(1), np.zeros(1, bool)
+    with client.transition_writer("t", num_envs=1) as writer:
+        writer.append(one, one, one, no, no)
+        writer.end_episodes()
+        writer.append(one, one, one, no, no)
+    writer.close()
+    with pytest.raises(reverie.ClosedError, match="make another"):
+        writer.append(one, one, one, no, no)

@@ -181,6 +181,7 @@ impl TransitionWriter {
                 step.rewards[env]
             )));
         }
+        self.check_pairs(step)?;
         match (self.options.right_ends, step.final_obs) {
             (RightEnds::NextAppend, Some(_)) => Err(Error::InvalidArgument(
                 "final_obs was given, but last observations come with the next append (autoreset=\"next_step\")"
@@ -198,6 +199,27 @@ impl TransitionWriter {
             ))),
             (_, Some(cells)) => bytes(cells),
             (_, None) => Ok(()),
+        }
+    }
+
+    /// Values that could only be left out of account, without a word, are refused.
+    fn check_pairs(&self, step: &TransitionStep<'_>) -> Result<()> {
+        let refuse = |reason: &str| Err(Error::InvalidArgument(reason.to_owned()));
+        if step.q_taken.is_some() != step.bootstrap.is_some() {
+            return refuse("q_taken and bootstrap_value go together: a TD error needs both, in every append");
+        }
+        let cut_off = || step.terminated.iter().zip(step.truncated).any(|(terminated, cut)| *cut && !*terminated);
+        match (self.options.right_ends, step.final_value) {
+            (RightEnds::NextAppend, Some(_)) => refuse(
+                "final_value was given, but last observations come with the next append (autoreset=\"next_step\")",
+            ),
+            (RightEnds::Given, Some(_)) if step.q_taken.is_none() => {
+                refuse("final_value needs q_taken and bootstrap_value: a TD error needs all of them")
+            }
+            (RightEnds::Given, None) if step.q_taken.is_some() && cut_off() => {
+                refuse("an episode was truncated: final_value must give the value of final_obs, as q_taken is given")
+            }
+            _ => Ok(()),
         }
     }
 

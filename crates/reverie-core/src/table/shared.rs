@@ -108,6 +108,14 @@ impl SharedTable {
         (result, freed, starves)
     }
 
+    /// Refuses a priority that [`SharedTable::insert`] would refuse.
+    pub fn check_priority(&self, priority: Priority) -> Result<()> {
+        match priority {
+            Priority::Value(value) => lock(&self.state).table.check_priority(value),
+            Priority::Max => Ok(()),
+        }
+    }
+
     /// Refuses items that [`SharedTable::insert`] would refuse; puts none in. For a caller who inserts into several
     /// tables, and must not stop halfway.
     pub fn check(&self, items: &[(Item, Priority)]) -> Result<()> {

@@ -171,7 +171,8 @@ impl Table {
         Ok(())
     }
 
-    fn check_priority(&self, priority: f64) -> Result<()> {
+    /// Refuses a priority that one of the selectors cannot hold.
+    pub fn check_priority(&self, priority: f64) -> Result<()> {
         let refuse = |error| match error {
             Error::InvalidArgument(reason) => {
                 Error::InvalidArgument(format!("table '{}': {reason}", self.options.name))

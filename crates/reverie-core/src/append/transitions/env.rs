@@ -173,6 +173,8 @@ impl Env {
         };
         // Horgan et al. 2018, section 3 and algorithm 1: the absolute n-step TD error, of values that the actor
         // computed anyway.
+        // Behind a terminal step nothing is bootstrapped: its value is not needed.
+        let value = if discount == 0.0 { Some(0.0) } else { value };
         let priority = match (q_taken, value) {
             (Some(q), Some(value)) => Priority::Value((reward + discount * value - q).abs() + options.priority_eps),
             _ => options.priority,
