@@ -74,8 +74,9 @@ class Client(_native.Client):
     ) -> Iterator[list[ReplaySample] | ReplaySample]:
         """Draws items one by one.
 
-        Draws are made ahead, as many as the table gives at once and never more than are asked for. Items that were
-        drawn together are views of one allocation.
+        Draws are made ahead, as many as the table gives at once and never more than are asked for; one by one where
+        draws consume the table's items, so that a loop may end early. Items that were drawn together are views of one
+        allocation.
 
         Args:
             table: the table.
@@ -96,8 +97,9 @@ class Client(_native.Client):
         self, table: str, num_samples: int, timesteps: bool, unpack: bool, timeout: float | None
     ) -> Iterator[list[ReplaySample] | ReplaySample]:
         left = num_samples
+        at_once = 1 if self._consumes(table) else _SAMPLES_AT_ONCE
         while left > 0:
-            for batch, step in self._sample_some(table, min(left, _SAMPLES_AT_ONCE), timeout=timeout):
+            for batch, step in self._sample_some(table, min(left, at_once), timeout=timeout):
                 left -= len(batch)
                 columns, structure = _native.flatten(batch.data)
                 info = batch.info

@@ -153,3 +153,12 @@ def test_the_autoreset_mode_of_gymnasium_is_as_good_as_its_name(client):
         assert writer.num_in_flight == 0
     assert client.info().tables["t"].current_size == 9
     assert all(mode.name.lower() in ("next_step", "same_step", "disabled") for mode in modes)
+
+
+def test_what_is_no_limiter_and_no_share_is_named(client):
+    with pytest.raises(TypeError, match="rate_limiter must be one of"):
+        client.configure("t", rate_limiter="fast")
+    with pytest.raises(TypeError, match="mapping of names to shares"):
+        client.batches(["t"], 2)
+    with pytest.raises(TypeError, match="the share of table 't'"):
+        client.batches({"t": "all"}, 2)

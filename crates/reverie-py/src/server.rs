@@ -102,6 +102,10 @@ fn selector(options: &Bound<'_, PyAny>) -> PyResult<(SelectorOptions, Option<u64
 
 /// The limiter behind a `reverie.rate_limiters.RateLimiter`.
 pub fn limiter(options: &Bound<'_, PyAny>) -> PyResult<Limiter> {
+    if !options.hasattr("min_size_to_sample")? {
+        let got = options.repr()?;
+        return Err(PyTypeError::new_err(format!("rate_limiter must be one of reverie.rate_limiters, got {got}")));
+    }
     let number = |name: &str| options.getattr(name)?.extract::<f64>();
     let min_size = options.getattr("min_size_to_sample")?.extract()?;
     let (spi, min_diff, max_diff) = (number("samples_per_insert")?, number("min_diff")?, number("max_diff")?);

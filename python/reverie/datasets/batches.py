@@ -120,7 +120,9 @@ def split(tables: str | Mapping[str, float], batch_size: int) -> dict[str, int]:
     """How many draws of a batch each table gives: its share, rounded so that they add up (largest remainder)."""
     if isinstance(tables, str):
         return {tables: batch_size}
-    shares = dict(tables)
+    if not isinstance(tables, Mapping):
+        raise TypeError(f"table must be a table's name or a mapping of names to shares, got {tables!r}")
+    shares = {table: _checks.number(f"the share of table '{table}'", share) for table, share in tables.items()}
     if not shares or not all(share > 0 and math.isfinite(share) for share in shares.values()):
         raise ValueError(f"shares must be positive numbers for at least one table, got {shares}")
     total = sum(shares.values())

@@ -160,6 +160,16 @@ def test_sample_of_a_queue_takes_no_more_than_it_was_asked_for(connect):
         client.sample("q", 0)
 
 
+def test_a_loop_over_a_queue_that_ends_early_loses_nothing(connect):
+    client = connect(Table.queue("q", 100))
+    client.insert_batch("q", {"n": np.arange(100)})
+    for sample in client.sample("q", 100, emit_timesteps=False):
+        if sample.data[0].tolist() == [4]:
+            break
+    assert client.info().tables["q"].current_size == 95
+    assert client.sample_batch("q", 1).data["n"].tolist() == [5]
+
+
 def test_sampling_threads_do_not_dead_lock(connect):
     client = connect(
         Table("t", selectors.Prioritized(0.6), selectors.Fifo(), 1000, rate_limiters.SampleToInsertRatio(4.0, 10, 50.0))
