@@ -116,19 +116,19 @@ class Batch:
         """
         if not 0.0 <= beta <= 1.0:
             raise ValueError(f"beta must be between 0 and 1, got {beta}")
-        mass = self.info.probability
-        if len(mass) and not mass.min() > 0.0:
-            raise ValueError("these items were not drawn (client.get): they have no probability, and so no weight")
+        mass, bound = self.info.probability, np.inf
         if normalise == "batch":
             # N is the same for a whole batch but for draws that removed items: keep it under the exponent.
             mass = mass * self.info.table_size
-            smallest = float(mass.min()) if len(mass) else 1.0
-        elif normalise == "table":
-            if self.smallest_probability is None:
-                raise ValueError('normalise="table" needs draws from one table with a selector that has probabilities')
-            smallest = min(self.smallest_probability, float(mass.min()) if len(mass) else 1.0)
-        else:
+        elif normalise != "table":
             raise ValueError(f'normalise must be "batch" or "table", got {normalise!r}')
+        elif self.smallest_probability is None:
+            raise ValueError('normalise="table" needs draws from one table with a selector that has probabilities')
+        else:
+            bound = self.smallest_probability
+        smallest = float(np.minimum.reduce(mass, initial=bound))
+        if not smallest > 0.0:
+            raise ValueError("these items were not drawn (client.get): they have no probability, and so no weight")
         return (smallest / mass) ** beta
 
 

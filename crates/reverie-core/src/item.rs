@@ -287,11 +287,11 @@ impl Item {
         }
     }
 
-    /// Asks for the head of the item's chunk, which is read when the item is cloned or gathered.
+    /// Asks for the header of the item's chunk, which is read when the item is cloned and gathered.
     #[inline]
     pub fn prefetch(&self) {
         if let Body::Chunk(chunk) = &self.body {
-            crate::prefetch::prefetch(&**chunk);
+            crate::prefetch::prefetch_whole(&**chunk);
         }
     }
 

@@ -7,6 +7,14 @@ pub(crate) fn prefetch<T: ?Sized>(value: &T) {
     hint(std::ptr::from_ref(value).cast());
 }
 
+/// Like [`prefetch`] for every cache line of a value that is longer than one.
+#[inline(always)]
+pub(crate) fn prefetch_whole<T>(value: &T) {
+    const LINE: usize = 64;
+    let start: *const u8 = std::ptr::from_ref(value).cast();
+    (0..size_of::<T>()).step_by(LINE).for_each(|offset| hint(start.wrapping_add(offset)));
+}
+
 /// Like [`prefetch`] for `slice[index]`, without the bounds check: an index past the end is a wasted hint.
 #[inline(always)]
 pub(crate) fn prefetch_at<T>(slice: &[T], index: usize) {

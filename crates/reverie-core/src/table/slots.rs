@@ -2,6 +2,7 @@
 //! list; a page that a cut still holds is copied at its first change.
 
 use crate::item::{Item, Key};
+use crate::prefetch::prefetch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -18,6 +19,7 @@ const GENERATION_MASK: u32 = (1 << Key::GENERATION_BITS) - 1;
 /// What draws and updates change is atomic only so that a page which no cut holds can be changed without asking
 /// for that each time (see [`Slots::own`]): all changes are made under the table's lock.
 #[derive(Debug)]
+#[repr(C)] // so that the last field is on the last line: see `Slots::prefetch`
 pub struct Slot {
     /// The item; none in a free slot.
     pub item: Option<Item>,
@@ -209,6 +211,21 @@ impl Slots {
         let page = (index >> PAGE_BITS) as usize;
         self.owned_since[page] = self.cuts;
         Arc::make_mut(&mut self.pages[page])
+    }
+
+    /// Asks for a slot ahead of its use: for both lines that it lies on.
+    #[inline]
+    pub fn prefetch(&self, index: u32) {
+        let slot = self.slot(index);
+        prefetch(slot);
+        prefetch(&slot.times_sampled);
+    }
+
+    /// The same for what [`Slots::set_priority`] changes.
+    #[inline]
+    pub fn prefetch_update(&self, index: u32) {
+        self.prefetch(index);
+        prefetch(&self.pages[(index >> PAGE_BITS) as usize].ages[index as usize & (PAGE - 1)]);
     }
 
     /// Slots ever given out: every index below can be looked at.

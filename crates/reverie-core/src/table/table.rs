@@ -11,7 +11,6 @@ use super::slots::{Cut, Slots};
 use crate::chunk::Account;
 use crate::error::{Error, Result};
 use crate::item::{Form, Item, Key};
-use crate::prefetch::prefetch;
 use crate::sample::Draws;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -268,7 +267,7 @@ impl Table {
         for key in keys {
             let slot = Key::from(*key).slot();
             if slot < self.slots.allocated() {
-                prefetch(self.slots.slot(slot));
+                self.slots.prefetch_update(slot);
             }
         }
         let mut changes = Vec::with_capacity(keys.len());

@@ -3,7 +3,6 @@
 use super::Table;
 use crate::error::{Error, Result};
 use crate::item::{Item, Key};
-use crate::prefetch::prefetch;
 use crate::sample::Draws;
 use crate::table::selector::{Pick, Selector};
 use crate::table::slots::Slot;
@@ -90,7 +89,7 @@ impl Table {
     /// column, so that the cache misses of a batch overlap.
     fn deliver(&mut self, picks: &[Pick], now: u64, into: &mut Draws) {
         if picks.len() > 1 {
-            picks.iter().for_each(|pick| prefetch(self.slots.slot(pick.slot)));
+            picks.iter().for_each(|pick| self.slots.prefetch(pick.slot));
         }
         // Counted in order: an item may be drawn twice in a batch.
         into.times_sampled.extend(picks.iter().map(|pick| {
