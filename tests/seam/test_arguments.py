@@ -162,3 +162,19 @@ def test_what_is_no_limiter_and_no_share_is_named(client):
         client.batches(["t"], 2)
     with pytest.raises(TypeError, match="the share of table 't'"):
         client.batches({"t": "all"}, 2)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32])
+def test_keys_may_be_integers_of_any_dtype(client, dtype):
+    key = int(client.insert_batch("t", {"x": np.arange(1)})[0])
+    keys = np.array([key if key <= np.iinfo(dtype).max else 5, np.iinfo(dtype).max], dtype)
+    result = client.update_priorities("t", keys, np.ones(2))
+    assert (result.applied, result.stale) == ((1, 1) if key <= np.iinfo(dtype).max else (0, 2))
+
+
+def test_a_server_without_room_for_one_table_takes_the_step_into_none():
+    tables = [table("a"), table("b")]
+    client = reverie.Server(tables, listen=False, max_bytes=10_000).client()
+    with pytest.raises(reverie.ResourceExhaustedError):
+        client.insert({"x": np.random.default_rng(0).normal(size=100_000)}, {"a": 1.0, "b": 1.0})
+    assert [figures.current_size for figures in client.info().tables.values()] == [0, 0]

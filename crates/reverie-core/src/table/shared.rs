@@ -119,6 +119,9 @@ impl SharedTable {
     /// Refuses items that [`SharedTable::insert`] would refuse; puts none in. For a caller who inserts into several
     /// tables, and must not stop halfway.
     pub fn check(&self, items: &[(Item, Priority)]) -> Result<()> {
+        if let Some(budget) = &self.budget {
+            budget.refuse_hopeless(self, items)?;
+        }
         lock(&self.state).check(&self.name, items)
     }
 

@@ -1,7 +1,7 @@
 //! The tables of one server: found by name, with the bytes that they may hold together.
 
 use super::options::TableOptions;
-use super::shared::{Inserts, SharedTable};
+use super::shared::{Inserts, Priority, SharedTable};
 use super::table::Table;
 use super::ticket::{Keys, Ticket};
 use crate::append::Sink;
@@ -51,7 +51,7 @@ impl Budget {
 
     /// Refuses a group of which an item would wait for bytes that nothing that anybody does can free. Takes the
     /// tables' locks, one after the other.
-    pub(super) fn refuse_hopeless(&self, table: &SharedTable, items: &Inserts) -> Result<()> {
+    pub(super) fn refuse_hopeless(&self, table: &SharedTable, items: &[(Item, Priority)]) -> Result<()> {
         let (needed, most) = new_bytes(items.iter().map(|(item, _)| item));
         if self.starved(needed).is_none() {
             return Ok(());

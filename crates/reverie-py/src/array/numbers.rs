@@ -64,7 +64,8 @@ pub fn numbers<'py, T: Number>(value: &Bound<'py, PyAny>, name: &str) -> PyResul
     let integer = |dtype: DType| dtype.name().contains("int");
     let fits = match T::DTYPE {
         DType::Float64 => !matches!(leaf.dtype, DType::Bytes | DType::Str | DType::Complex64 | DType::Complex128),
-        _ => integer(leaf.dtype) && leaf.dtype != DType::UInt64,
+        // Keys of ported code are uint64; one beyond int64 becomes negative, as no item's key is.
+        _ => integer(leaf.dtype),
     };
     if !fits {
         return Err(signature(py, name, leaf.dtype.name(), T::DTYPE.name()));
