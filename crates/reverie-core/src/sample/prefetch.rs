@@ -175,7 +175,8 @@ fn run<M: Memory>(source: &dyn Source, schedule: &Schedule, mut planner: Planner
     }
 }
 
-/// The draws of one batch; `None` where the reader closed meanwhile, which is then left what was drawn.
+/// The draws of one batch; `None` where the reader closed meanwhile. Then, and after an error, the reader is left what
+/// was drawn: of a consuming table it is nowhere else.
 fn draw<M>(
     source: &dyn Source,
     schedule: &Schedule,
@@ -183,6 +184,22 @@ fn draw<M>(
     shared: &Shared<M>,
 ) -> Result<Option<Draws>> {
     let mut all = Draws::default();
+    let whole = draw_parts(source, schedule, parts, shared, &mut all);
+    if let Ok(true) = whole {
+        return Ok(Some(all));
+    }
+    lock(&shared.state).unfinished = all;
+    whole.map(|_| None)
+}
+
+/// Adds the draws of every part to `all`; false where the reader closed before the last.
+fn draw_parts<M>(
+    source: &dyn Source,
+    schedule: &Schedule,
+    parts: &[(&str, usize)],
+    shared: &Shared<M>,
+    all: &mut Draws,
+) -> Result<bool> {
     for (index, (table, count)) in parts.iter().enumerate() {
         let request = SampleRequest { num_samples: *count, without_replacement: schedule.without_replacement };
         let mut ticket = source.sample(table, request)?;
@@ -192,19 +209,18 @@ fn draw<M>(
             }
             if lock(&shared.state).stop {
                 all.append(ticket.cancel()?);
-                lock(&shared.state).unfinished = all;
-                return Ok(None);
+                return Ok(false);
             }
         };
         if index == 0 {
-            all = draws;
+            *all = draws;
         } else {
             all.append(draws);
             // The smallest of one table says nothing of weights in a mixture.
             all.smallest_probability = None;
         }
     }
-    Ok(Some(all))
+    Ok(true)
 }
 
 /// Draws that cannot be gathered come back beside the error.
