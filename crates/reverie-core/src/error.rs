@@ -78,6 +78,22 @@ pub enum Error {
         key: Key,
     },
 
+    /// The server, or the way to it, is not there.
+    #[error("{0}")]
+    Unavailable(String),
+
+    /// A server that does not let this client in: no or a wrong token, a certificate that is not trusted.
+    #[error("{0}")]
+    Unauthenticated(String),
+
+    /// A peer that does not keep to the protocol, or speaks another version of it.
+    #[error("{0}")]
+    Protocol(String),
+
+    /// The deadline passed, or the request was withdrawn, before all of it was done.
+    #[error("the timeout passed; {0}")]
+    Deadline(String),
+
     /// Bytes that are not what was written.
     #[error("damaged chunk: {0}")]
     Damaged(String),

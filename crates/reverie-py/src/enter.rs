@@ -9,7 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_core::Result;
-use reverie_core::table::{Awaited, Ticket};
+use reverie_core::table::Ticket;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -124,7 +124,7 @@ pub struct Late<T> {
 }
 
 /// Waits for a ticket. At the deadline, and when a signal ends the wait, the request is withdrawn.
-pub fn finish<T: Awaited + Send>(
+pub fn finish<T: Default + Send>(
     py: Python<'_>,
     mut ticket: Ticket<T>,
     deadline: Deadline,

@@ -2,7 +2,9 @@
 
 use crate::chunk::{Compression, Meter};
 use crate::error::Result;
-use crate::table::{Inserts, Keys, Ticket};
+use crate::item::Item;
+use crate::spec::Signature;
+use crate::table::{Inserts, Keys, Priority, Ticket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,6 +13,18 @@ pub trait Sink: Send + Sync {
     /// Enqueues items for a table, in order, as one request; never blocks. All or none are accepted; those that
     /// are accepted go in one by one as the table's limiter allows. Every cell of the items must exist.
     fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>>;
+
+    /// Refuses items that [`Sink::insert`] would refuse, as far as can be told without waiting; puts none in.
+    fn check(&self, table: &str, items: &[(Item, Priority)]) -> Result<()>;
+
+    /// Refuses a priority that [`Sink::insert`] would refuse.
+    fn check_priority(&self, table: &str, priority: Priority) -> Result<()>;
+
+    /// What every item of the table must look like.
+    fn signature(&self, table: &str) -> Result<Option<Signature>>;
+
+    /// Who waits at the table for what, as a sentence: for a caller whose insert waits. Soon done.
+    fn why(&self, table: &str) -> Ticket<String>;
 
     /// How chunks for this table are to be stored.
     fn compression(&self, table: &str) -> Result<Compression>;

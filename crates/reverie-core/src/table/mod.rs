@@ -21,4 +21,4 @@ pub use shared::{Inserts, Priority, SharedTable};
 pub use slots::{Age, Cut, Slot};
 pub use table::{Dropped, Emptied, Table, Updated};
 pub use tables::Tables;
-pub use ticket::{Awaited, Keys, Ticket};
+pub use ticket::{Desk, Keys, Promise, Ticket};

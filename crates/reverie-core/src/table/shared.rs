@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::sample::{Draws, SampleRequest};
+use crate::spec::Signature;
 use crate::sync::{Arc, Deciding, Mutex, lock};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -154,7 +155,7 @@ impl SharedTable {
             }
             let (id, cell) = (state.take_id(), Cell::new());
             state.inserts.push_back(PendingInsert { id, items, next, keys, since: now, cell: Arc::clone(&cell) });
-            Ok(Ticket::waiting(Arc::clone(self), id, cell, false))
+            Ok(Ticket::waiting(self.clone(), id, cell, false))
         })
     }
 
@@ -176,7 +177,7 @@ impl SharedTable {
             }
             let (id, cell) = (state.take_id(), Cell::new());
             state.samples.push_back(PendingSample { id, request, draws, since: now, cell: Arc::clone(&cell) });
-            Ok(Ticket::waiting(Arc::clone(self), id, cell, true))
+            Ok(Ticket::waiting(self.clone(), id, cell, true))
         })
     }
 
@@ -387,6 +388,11 @@ impl SharedTable {
             drop(pending.items);
             self.decide_alone(|_, _| ());
         }
+    }
+
+    /// What every item must look like.
+    pub fn signature(&self) -> Option<Signature> {
+        lock(&self.state).table.options().signature.clone()
     }
 
     /// How chunks written for this table are stored.

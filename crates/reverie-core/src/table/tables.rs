@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::sample::{Draws, SampleRequest, Source};
+use crate::spec::Signature;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use smallvec::SmallVec;
@@ -196,6 +197,22 @@ impl Source for Tables {
 impl Sink for Tables {
     fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
         self.get(table)?.insert(items)
+    }
+
+    fn check(&self, table: &str, items: &[(Item, Priority)]) -> Result<()> {
+        self.get(table)?.check(items)
+    }
+
+    fn check_priority(&self, table: &str, priority: Priority) -> Result<()> {
+        self.get(table)?.check_priority(priority)
+    }
+
+    fn signature(&self, table: &str) -> Result<Option<Signature>> {
+        self.get(table).map(|table| table.signature())
+    }
+
+    fn why(&self, table: &str) -> Ticket<String> {
+        Ticket::done(self.get(table).map(|table| table.why().to_string()))
     }
 
     fn compression(&self, table: &str) -> Result<Compression> {

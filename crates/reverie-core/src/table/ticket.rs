@@ -1,4 +1,4 @@
-//! A request that was made: done, or waiting as data in its table's queue.
+//! A request that was made: done, or waiting as data with whoever will answer it.
 
 use super::shared::SharedTable;
 use crate::error::Result;
@@ -48,28 +48,49 @@ impl<T> Cell<T> {
     }
 }
 
-/// What a ticket can be for: knows its queue.
-pub trait Awaited: Sized + Default {
-    /// Takes the request with this number out of its queue, with what is done of it.
-    #[doc(hidden)]
-    fn withdraw(table: &SharedTable, id: u64) -> Option<Self>;
+/// Who holds requests that wait: a table, or a connection to a server that has it.
+pub trait Desk<T>: Send + Sync {
+    /// Takes the request with this number back, with what is done of it. `None` where its outcome was put into its
+    /// cell, or certainly will be: whoever answers `None` must not let the caller wait for long.
+    fn withdraw(&self, id: u64) -> Option<T>;
+
+    /// Somebody waits: looks again whether a request can go on that only time allows.
+    fn retry(&self) {}
 }
 
-impl Awaited for Keys {
-    fn withdraw(table: &SharedTable, id: u64) -> Option<Self> {
-        table.withdraw_insert(id)
+impl Desk<Keys> for SharedTable {
+    fn withdraw(&self, id: u64) -> Option<Keys> {
+        self.withdraw_insert(id)
+    }
+
+    fn retry(&self) {
+        SharedTable::retry(self);
     }
 }
 
-impl Awaited for Draws {
-    fn withdraw(table: &SharedTable, id: u64) -> Option<Self> {
-        table.withdraw_sample(id)
+impl Desk<Draws> for SharedTable {
+    fn withdraw(&self, id: u64) -> Option<Draws> {
+        self.withdraw_sample(id)
+    }
+
+    fn retry(&self) {
+        SharedTable::retry(self);
+    }
+}
+
+/// The other end of a waiting ticket: whoever holds it answers, once. Dropped unanswered, it leaves the ticket waiting.
+pub struct Promise<T>(Arc<Cell<T>>);
+
+impl<T> Promise<T> {
+    /// Gives the outcome, and wakes whoever waits for it.
+    pub fn fill(self, outcome: Result<T>) {
+        self.0.fill(outcome);
     }
 }
 
 /// A request's place. Dropping it lets an insert go on unobserved, and withdraws a sample (draws that were
 /// already made for it are given up; [`Ticket::cancel`] hands them out).
-pub struct Ticket<T: Awaited> {
+pub struct Ticket<T> {
     state: State<T>,
 }
 
@@ -80,20 +101,27 @@ enum State<T> {
 }
 
 struct Waiting<T> {
-    table: Arc<SharedTable>,
+    desk: Arc<dyn Desk<T>>,
     id: u64,
     cell: Arc<Cell<T>>,
     withdraw_on_drop: bool,
 }
 
-impl<T: Awaited> Ticket<T> {
+impl<T> Ticket<T> {
     /// A ticket whose outcome is known.
     pub fn done(outcome: Result<T>) -> Self {
         Self { state: State::Done(outcome) }
     }
 
-    pub(super) fn waiting(table: Arc<SharedTable>, id: u64, cell: Arc<Cell<T>>, withdraw_on_drop: bool) -> Self {
-        Self { state: State::Waiting(Waiting { table, id, cell, withdraw_on_drop }) }
+    pub(super) fn waiting(desk: Arc<dyn Desk<T>>, id: u64, cell: Arc<Cell<T>>, withdraw_on_drop: bool) -> Self {
+        Self { state: State::Waiting(Waiting { desk, id, cell, withdraw_on_drop }) }
+    }
+
+    /// A ticket that waits for its promise to be filled. `desk` is told, by this number, where it is withdrawn;
+    /// `withdraw_on_drop` also where it is dropped while it waits.
+    pub fn promised(desk: Arc<dyn Desk<T>>, id: u64, withdraw_on_drop: bool) -> (Self, Promise<T>) {
+        let cell = Cell::new();
+        (Self::waiting(desk, id, Arc::clone(&cell), withdraw_on_drop), Promise(cell))
     }
 
     /// True when [`Ticket::poll`] would give something.
@@ -130,7 +158,7 @@ impl<T: Awaited> Ticket<T> {
         }
         let outcome = self.poll();
         if let (None, State::Waiting(waiting)) = (&outcome, &self.state) {
-            waiting.table.retry();
+            waiting.desk.retry();
             return self.poll();
         }
         outcome
@@ -138,13 +166,16 @@ impl<T: Awaited> Ticket<T> {
 
     /// Withdraws the request: `Ok` with what was done of it, all of it where it was completed meanwhile.
     /// Items of an insert that are in their table stay there.
-    pub fn cancel(mut self) -> Result<T> {
+    pub fn cancel(mut self) -> Result<T>
+    where
+        T: Default,
+    {
         if let State::Waiting(waiting) = &self.state {
-            if let Some(partial) = T::withdraw(&waiting.table, waiting.id) {
+            if let Some(partial) = waiting.desk.withdraw(waiting.id) {
                 self.state = State::Taken;
                 return Ok(partial);
             }
-            // It is not in its queue any more, so its outcome has been put into the cell or is about to be.
+            // Its outcome has been put into the cell or is about to be.
             let mut state = lock(&waiting.cell.state);
             while state.outcome.is_none() {
                 state = waiting.cell.arrived.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -154,17 +185,17 @@ impl<T: Awaited> Ticket<T> {
     }
 }
 
-impl<T: Awaited> Drop for Ticket<T> {
+impl<T> Drop for Ticket<T> {
     fn drop(&mut self) {
         if let State::Waiting(waiting) = &self.state {
             if waiting.withdraw_on_drop {
-                T::withdraw(&waiting.table, waiting.id);
+                waiting.desk.withdraw(waiting.id);
             }
         }
     }
 }
 
-impl<T: Awaited + Unpin> Future for Ticket<T> {
+impl<T: Unpin> Future for Ticket<T> {
     type Output = Result<T>;
 
     /// For servers: hundreds of waiting requests cost no thread. Must not be polled after it was ready.

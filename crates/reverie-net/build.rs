@@ -1,0 +1,18 @@
+//! Compiles the proto without `protoc`.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
+    println!("cargo:rerun-if-changed={}", root.display());
+    let descriptors = protox::compile(["reverie/v1/replay.proto"], [root])?;
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("descriptors.bin"), prost::Message::encode_to_vec(&descriptors))?;
+    tonic_prost_build::configure()
+        .bytes(".reverie.v1.Bulk.inline")
+        .bytes(".reverie.v1.Part.data")
+        .build_transport(false)
+        .compile_fds(descriptors)?;
+    Ok(())
+}

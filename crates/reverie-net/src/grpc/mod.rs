@@ -1,0 +1,1 @@
+//! gRPC over TCP: any host.

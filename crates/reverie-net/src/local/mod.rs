@@ -1,0 +1,1 @@
+//! The same host: a Unix socket for messages, shared memory for bytes.

@@ -1,0 +1,20 @@
+//! The messages of `proto/reverie/v1/replay.proto`, and the numbers that both ends agree on.
+
+#[allow(missing_docs, clippy::all)]
+mod generated {
+    tonic::include_proto!("reverie.v1");
+}
+
+pub use generated::*;
+
+/// The version of the protocol. Ends of different versions refuse each other.
+pub const PROTOCOL: u32 = 1;
+
+/// The compiled proto, for reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// No message may be longer, in either direction.
+pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// Inserts are grouped into messages of about this size, and batches cut into parts of it.
+pub const PART_BYTES: usize = 1 << 20;
