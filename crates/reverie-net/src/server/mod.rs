@@ -1,5 +1,9 @@
 //! The server: tables, and the connections that reach them.
 
+mod way;
+
+pub use way::{Lent, Way};
+
 use reverie_core::Result;
 use reverie_core::table::Tables;
 use std::net::SocketAddr;
