@@ -2,8 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rust test-python test-all check lint types layers examples bench bench-smoke \
-	train-bench docs wheel test-wheel fmt clean
+.PHONY: help setup demo test test-rust test-python test-all check lint types layers examples bench bench-in-process \
+	bench-network bench-smoke 	train-bench docs wheel test-wheel fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -64,11 +64,17 @@ layers: setup ## who may import whom, in Python and in Rust
 examples: setup ## run every script under examples/
 	@for file in examples/*.py; do echo "==> $$file"; $(PY) $$file; done
 
-bench: setup ## in-process rows against cpprb, SB3, TorchRL and NumPy (about 15 minutes; results under benchmarks/results)
-	$(PY) -m benchmarks $(ARGS)
+bench: bench-in-process bench-network ## both suites against their peers (about half an hour; results under benchmarks/results)
+
+bench-in-process: setup ## against cpprb, SB3, TorchRL and NumPy
+	$(PY) -m benchmarks --suite in-process $(ARGS)
+
+bench-network: setup ## the server in another process: against dm-reverb, bare sockets and the machine's memory
+	$(PY) -m benchmarks --suite network $(ARGS)
 
 bench-smoke: setup ## the same without peers, small and short: only shows that it runs
-	$(PY) -m benchmarks --smoke $(ARGS)
+	$(PY) -m benchmarks --suite in-process --smoke $(ARGS)
+	$(PY) -m benchmarks --suite network --smoke $(ARGS)
 
 train-bench: setup ## Ape-X DQN against Stable-Baselines3's DQN on CartPole-v1, in one run
 	$(PY) -m benchmarks.train $(ARGS)

@@ -10,62 +10,94 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import report
-from .peers import PEERS, ROOT, Worker, pong_frames
-from .rows import ATARI_STEPS, ROWS, Row
+from . import network_rows, report
+from . import rows as in_process_rows
+from .peers import NETWORK_PEERS, PEERS, ROOT, Peer, Worker, WorkerError, pong_frames
+from .rows import ATARI_STEPS, Row
 
 SMOKE_CAPACITY = 2_000
 OWN = ("reverie", "numpy", "limits")
+SUITES: dict[str, tuple[list[Row], dict[str, Peer]]] = {
+    "in-process": (in_process_rows.ROWS, PEERS),
+    "network": (network_rows.ROWS, NETWORK_PEERS),
+}
+#: Writer processes that write at once; of peers, whose processes are large, fewer.
+WRITERS = {"reverie": (1, 2, 8, 16, 64), "dm-reverb": (1, 2, 8)}
 
 
 def main() -> int:
     """Returns the process's exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--suite", choices=SUITES, default="in-process", help="which rows (%(default)s)")
     parser.add_argument("--rounds", type=int, default=7, help="how often each peer has its turn in a row (%(default)s)")
     parser.add_argument("--seconds", type=float, default=0.5, help="how long a turn is (%(default)s)")
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
-    parser.add_argument("--peers", default=",".join(PEERS), help="who takes part (%(default)s)")
+    parser.add_argument("--peers", default="", help="who takes part, by names and commas (all)")
     parser.add_argument("--smoke", action="store_true", help="small, short, no peers: shows that the harness runs")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder for JSON and plot")
     options = parser.parse_args()
-    if unknown := set(options.peers.split(",")) - set(PEERS):
-        parser.error(f"unknown peers {sorted(unknown)}; there are {', '.join(PEERS)}")
+    all_rows, known = SUITES[options.suite]
+    names = [name for name in options.peers.split(",") if name] or list(known)
+    if unknown := set(names) - set(known):
+        parser.error(f"unknown peers {sorted(unknown)}; there are {', '.join(known)}")
+    rows = [row for row in all_rows if options.rows in row.name]
     if options.smoke:
-        options.rounds, options.seconds, options.peers = 2, 0.05, ",".join(OWN)
-    rows = [row for row in ROWS if options.rows in row.name]
-    if options.smoke:
-        # Other sizes, other names, and nothing to reach.
-        rows = [
-            replace(row, capacity=SMOKE_CAPACITY, name=f"smoke ({SMOKE_CAPACITY} items): {row.name}", targets={})
-            for row in rows
-            if not row.real_frames
-        ]
+        options.rounds, options.seconds = 2, 0.05
+        names = [name for name in names if name in OWN]
+        rows = [small(row) for row in rows if not row.real_frames]
 
     started = time.time()
-    workers = {name: Worker(PEERS[name]) for name in options.peers.split(",")}
+    workers = {name: Worker(known[name]) for name in names}
     try:
-        results = [run_row(row, workers, options.rounds, options.seconds) for row in rows]
-        memory = [] if options.rows else memory_rows(smoke=options.smoke)
+        results, failed = run_rows(rows, workers, options.rounds, options.seconds)
+        whole = not options.rows
+        in_process = options.suite == "in-process"
+        memory = memory_rows(smoke=options.smoke) if whole and in_process else []
+        writers, lost = writer_rows(workers, smoke=options.smoke) if whole and not in_process else ([], {})
+        failed |= lost
     finally:
         for worker in workers.values():
             worker.close()
-    imports = {} if options.rows else import_times(2 if options.smoke else 15)
-    versions = {name: worker.versions for name, worker in workers.items()}
     run = {
+        "suite": options.suite,
         "machine": report.machine(),
-        "versions": versions,
-        "transport": "in-process",
+        "versions": {name: worker.versions for name, worker in workers.items()},
         "rounds": options.rounds,
         "seconds_per_turn": options.seconds,
         "wall_seconds": time.time() - started,
         "rows": results,
+        "failed": failed,
         "memory": memory,
-        "imports": imports,
+        "writers": writers,
+        "imports": import_times(2 if options.smoke else 15) if whole and in_process else {},
     }
     print(report.table(run))
     if not options.smoke:
         print(*report.write(run, options.out), sep="\n")
-    return 0
+    return 1 if failed else 0
+
+
+def small(row: Row) -> Row:
+    """The row with another size and so another name, and with nothing to reach."""
+    capacity = min(row.capacity, SMOKE_CAPACITY, (32 << 20) // max(row.payload, 1))
+    return replace(row, capacity=capacity, name=f"smoke ({capacity} items): {row.name}", targets={}, piece_seconds=0.02)
+
+
+def run_rows(
+    rows: list[Row], workers: dict[str, Worker], rounds: int, seconds: float
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """What came of every row, and the reasons of those that failed: the others go on, with a new worker."""
+    results, failed = [], {}
+    for row in rows:
+        try:
+            results.append(run_row(row, workers, rounds, seconds))
+        except WorkerError as error:
+            print(f"==> {row.name}: {error}", file=sys.stderr, flush=True)
+            failed[row.name] = str(error)
+            for name, worker in list(workers.items()):
+                if not worker.is_alive():
+                    workers[name] = Worker(worker.peer)
+    return results, failed
 
 
 def run_row(row: Row, workers: dict[str, Worker], rounds: int, seconds: float) -> dict[str, Any]:
@@ -79,7 +111,9 @@ def run_row(row: Row, workers: dict[str, Worker], rounds: int, seconds: float) -
     for turn in range(rounds):
         for k in range(len(names)):
             name = names[(turn + k) % len(names)]
-            answer = workers[name].ask("run", seconds=seconds, busy_threads=row.busy_threads)
+            answer = workers[name].ask(
+                "run", seconds=seconds, busy_threads=row.busy_threads, piece_seconds=row.piece_seconds
+            )
             times[name].append(answer["seconds_per_call"])
     for name in names:
         workers[name].ask("drop")
@@ -87,10 +121,38 @@ def run_row(row: Row, workers: dict[str, Worker], rounds: int, seconds: float) -
         "name": row.name,
         "columns": row.columns,
         "capacity": row.capacity,
+        "transport": row.transport,
+        "payload": row.payload,
+        "items": row.items,
         "unit": row.unit,
         "targets": row.targets,
         "seconds": times,
     }
+
+
+def writer_rows(workers: dict[str, Worker], *, smoke: bool) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Items per second that some writer processes bring in together; each count in a round of its own."""
+    rows: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    for name, worker in list(workers.items()):
+        for transport in {"reverie": ("auto", "grpc"), "dm-reverb": ("grpc",)}.get(name, ()):
+            for processes in WRITERS[name][:2] if smoke else WRITERS[name]:
+                row = f"{name}, {processes} writer processes, {transport}"
+                print(f"==> {row}", file=sys.stderr, flush=True)
+                arguments = {
+                    "processes": processes,
+                    "payload": 400,
+                    "capacity": network_rows.MOST_ITEMS,
+                    "transport": transport,
+                    "seconds": 0.3 if smoke else 3.0,
+                }
+                try:
+                    measured = workers[name].ask("measure", what="many_writers", arguments=arguments)
+                    rows.append({"peer": name, **arguments, **measured})
+                except WorkerError as error:
+                    failed[row] = str(error)
+                    workers[name] = Worker(worker.peer)
+    return rows, failed
 
 
 def memory_rows(*, smoke: bool) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ class Peer:
     name: str
     worker: str
     requirements: tuple[str, ...] = ()  # none: runs in this project's own environment
+    python: str = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 PEERS = {
@@ -37,6 +38,14 @@ PEERS = {
         Peer("cpprb", "cpprb", ("cpprb==11.0.0",)),
         Peer("sb3", "sb3", ("stable-baselines3==2.9.2",)),
         Peer("torchrl", "torchrl", ("torchrl==0.14.1", "torch==2.15.0")),
+    )
+}
+NETWORK_PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("reverie", "ours_network"),
+        Peer("limits", "limits_network"),
+        Peer("dm-reverb", "dm_reverb", ("dm-reverb[tensorflow]==0.14.0", "numpy<2"), python="3.11"),
     )
 }
 FRAMES = Peer("frames", "pong", ("ale-py==0.12.1", "gymnasium==1.4.0"))
@@ -52,8 +61,7 @@ def python_of(peer: Peer) -> Path:
     if not stamp.exists() or stamp.read_text() != wanted:
         print(f"==> {peer.name}: making its environment ({' '.join(peer.requirements)})", file=sys.stderr, flush=True)
         uv = subprocess.run([ROOT / "tools" / "uv.sh"], check=True, capture_output=True, text=True).stdout.strip()
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", version, venv], check=True)
+        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", peer.python, venv], check=True)
         subprocess.run(
             [uv, "pip", "install", "--quiet", "--python", venv / "bin" / "python", *peer.requirements], check=True
         )
@@ -93,6 +101,10 @@ class Worker:
         if not line:
             raise WorkerError(f"the worker of {self.peer.name} ended during {operation!r} (rc {self._process.wait()})")
         return json.loads(line)
+
+    def is_alive(self) -> bool:
+        """False once the process has ended."""
+        return self._process.poll() is None
 
     def close(self) -> None:
         """Lets the worker end by itself."""

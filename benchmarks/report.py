@@ -39,6 +39,15 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
+def rate(line: dict[str, Any], seconds: float) -> str:
+    """Items per second and, where a payload is moved, bytes: of rows of the network only."""
+    if line["payload"] == 0:
+        return ""
+    items = line["items"] / seconds
+    moved = "" if line["unit"] == "update" else f", {items * line['payload'] / 1e9:.2f} GB/s"
+    return f" ({items:,.0f} items/s{moved})"
+
+
 def lines(run: dict[str, Any]) -> list[dict[str, Any]]:
     """One line per row and peer, in the order of the run."""
     found = []
@@ -48,7 +57,8 @@ def lines(run: dict[str, Any]) -> list[dict[str, Any]]:
             continue
         ours = statistics.median(times["reverie"])
         if len(times) == 1:
-            found.append({"row": row["name"], "unit": row["unit"], "peer": "-", "ours": ours})
+            line = {"row": row["name"], "unit": row["unit"], "peer": "-", "ours": ours}
+            found.append({**line, **{key: row[key] for key in ("transport", "payload", "items")}})
         for peer, theirs in times.items():
             if peer == "reverie":
                 continue
@@ -66,6 +76,9 @@ def lines(run: dict[str, Any]) -> list[dict[str, Any]]:
                     "most": most,
                     "target": target,
                     "reached": None if target is None else ratio >= target,
+                    "transport": row["transport"],
+                    "payload": row["payload"],
+                    "items": row["items"],
                 }
             )
     return found
@@ -75,7 +88,7 @@ def table(run: dict[str, Any]) -> str:
     """A Markdown table; `ratio` is the peer's median over ours, with the least and most of the rounds."""
     where = run["machine"]
     out = [
-        f"{where['cpu']}, {where['cores']} cores, {where['memory_gib']} GiB; {run['transport']}; "
+        f"{where['cpu']}, {where['cores']} cores, {where['memory_gib']} GiB; {run['suite']}; "
         f"{run['rounds']} rounds of {run['seconds_per_turn']} s",
         "; ".join(f"{peer}: {' '.join(f'{k} {v}' for k, v in of.items())}" for peer, of in run["versions"].items()),
         "",
@@ -83,14 +96,15 @@ def table(run: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for line in lines(run):
+        ours = f"{duration(line['ours'])} / {line['unit']}{rate(line, line['ours'])}"
         if line["peer"] == "-":
-            out.append(f"| {line['row']} | - | {duration(line['ours'])} / {line['unit']} | - | - | - | - | - |")
+            out.append(f"| {line['row']} | - | {ours} | - | - | - | - | - |")
             continue
         target = "-" if line["target"] is None else f"x{line['target']:.2g}"
         reached = {None: "-", True: "yes", False: "NO"}[line["reached"]]
         out.append(
-            f"| {line['row']} | {line['peer']} | {duration(line['ours'])} / {line['unit']} "
-            f"| {duration(line['theirs'])} | x{line['ratio']:.2f} "
+            f"| {line['row']} | {line['peer']} | {ours} "
+            f"| {duration(line['theirs'])}{rate(line, line['theirs'])} | x{line['ratio']:.2f} "
             f"| {line['least']:.2f} to {line['most']:.2f} | {target} | {reached} |"
         )
     for row in run["memory"]:
@@ -100,6 +114,19 @@ def table(run: dict[str, Any]) -> str:
             f"scaled from {row['steps']:,} steps; resident {row['resident_bytes']:,.0f} B) | - | - | - | "
             f"under {row['target_bytes']:,} B | {reached} |"
         )
+    single = {
+        (row["peer"], row["transport"]): row["items_per_second"] for row in run["writers"] if row["processes"] == 1
+    }
+    for row in run["writers"]:
+        share = row["items_per_second"] / single.get((row["peer"], row["transport"]), float("nan"))
+        wanted = row["peer"] == "reverie" and row["processes"] in (8, 64) and row["transport"] == "auto"
+        reached = ("yes" if share >= 0.9 else "NO") if wanted else "-"
+        out.append(
+            f"| {row['processes']} writer processes of {row['peer']}, {row['transport']}, 400 B | - "
+            f"| {row['items_per_second']:,.0f} items/s | - | {share:.2f} of one writer's | - "
+            f"| {'0.9' if wanted else '-'} | {reached} |"
+        )
+    out += [f"| {name} | - | FAILED: {reason} | - | - | - | - | - |" for name, reason in run["failed"].items()]
     if run["imports"]:
         ours, theirs = (run["imports"][name] for name in ("reverie", "numpy"))
         ratio = statistics.median(ours) / statistics.median(theirs)
@@ -114,11 +141,14 @@ def table(run: dict[str, Any]) -> str:
 def write(run: dict[str, Any], folder: Path) -> list[Path]:
     """Writes `<date>.json`, `.md` and `.png` into the folder; gives their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = folder / datetime.datetime.now().strftime("%Y-%m-%d-%H%M-in-process")
+    stem = folder / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-{run['suite']}"
     files = [stem.with_suffix(suffix) for suffix in (".json", ".md", ".png")]
     files[0].write_text(json.dumps(run, indent=1) + "\n")
     files[1].write_text(table(run) + "\n")
     plot(run, files[2])
+    if run["suite"] == "network":
+        files.append(stem.with_name(f"{stem.name}-throughput.png"))
+        plot_throughput(run, files[3])
     return files
 
 
@@ -144,6 +174,48 @@ def plot(run: dict[str, Any], path: Path) -> None:
     axes.set_xscale("log")
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_xlabel("peer's time over ours (above 1: ours is faster; red: target)")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def plot_throughput(run: dict[str, Any], path: Path) -> None:
+    """Bytes per second of batches by payload, and items per second by the number of writer processes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for row in run["rows"]:
+        if not row["name"].startswith(("same host, batches", "TCP, batches")):
+            continue
+        way = row["name"].split(",")[0]
+        labels = {
+            "reverie": f"reverie, {way}",
+            "limits": "gather in memory" if way == "same host" else "bare TCP socket",
+        }
+        for peer, times in row["seconds"].items():
+            if peer == "dm-reverb" and way != "same host":
+                continue  # its one path is in both rows
+            moved = row["items"] * row["payload"] / statistics.median(times) / 1e9
+            curves.setdefault(labels.get(peer, peer), []).append((row["payload"], moved))
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2))
+    for label, points in curves.items():
+        left.plot(*zip(*sorted(points), strict=True), marker="o", label=label)
+    left.set(xscale="log", yscale="log", xlabel="bytes of an item", ylabel="GB/s", title="batches of 64")
+    left.legend(fontsize=7)
+    writers: dict[str, list[tuple[int, float]]] = {}
+    for row in run["writers"]:
+        label = f"{row['peer']}, {row['transport']}" if row["peer"] == "reverie" else row["peer"]
+        writers.setdefault(label, []).append((row["processes"], row["items_per_second"]))
+    for label, points in writers.items():
+        right.plot(*zip(*sorted(points), strict=True), marker="o", label=label)
+    right.set(
+        xscale="log", yscale="log", xlabel="writer processes", ylabel="items/s", title="append + create_item, 400 B"
+    )
+    if writers:
+        right.legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

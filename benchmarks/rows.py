@@ -25,11 +25,24 @@ class Row:
     busy_threads: int = 0
     real_frames: bool = False
     kind_of_ours: str = ""  # where our work goes by another name
+    kinds_of_peers: dict[str, str] = field(default_factory=dict)  # and where a peer's does
+    payload: int = 0  # bytes of the one float32 column, in network rows
+    transport: str = "in-process"  # that our client is told to take
+    items: int = 1  # that one call moves
+    piece_seconds: float = 0.02  # one timed piece: short enough that a median over pieces ignores a disturbed one
 
     def request(self, peer: str, frames: str | None) -> dict[str, Any]:
         """What a worker needs to know."""
-        kind = self.kind_of_ours if peer == "reverie" and self.kind_of_ours else self.kind
-        return {"kind": kind, "capacity": self.capacity, "frames": frames}
+        kind = self.kinds_of_peers.get(peer, self.kind)
+        if peer == "reverie" and self.kind_of_ours:
+            kind = self.kind_of_ours
+        return {
+            "kind": kind,
+            "capacity": self.capacity,
+            "frames": frames,
+            "payload": self.payload,
+            "transport": self.transport,
+        }
 
 
 ROWS = [

@@ -21,8 +21,6 @@ from typing import Any
 Loop = Callable[[int], None]
 Prepare = Callable[[dict[str, Any]], Loop]
 
-# One timed piece is about this long: short enough that a median over pieces ignores a disturbed one.
-PIECE_SECONDS = 0.02
 # Threads that want the GIL hand it on every 5 ms each: a piece must see many turns.
 BUSY_PIECE_SECONDS = 0.25
 
@@ -100,7 +98,8 @@ def serve(
             assert loop is not None, "run before prepare"
             busy = request["busy_threads"]
             with busy_threads(busy):
-                answer = timed(loop, request["seconds"], BUSY_PIECE_SECONDS if busy else PIECE_SECONDS)
+                piece = BUSY_PIECE_SECONDS if busy else request["piece_seconds"]
+                answer = timed(loop, request["seconds"], piece)
         elif operation == "drop":
             loop = None
             gc.collect()

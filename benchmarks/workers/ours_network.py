@@ -1,0 +1,174 @@
+"""Reverie with its server in another process; the row names the transport, and it is asserted."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+
+import reverie
+
+from . import wire_payload as wire
+from .serve import Loop, serve
+
+
+class State:
+    """The server that is up, so that the next row ends it."""
+
+    server: wire.ServerProcess | None = None
+
+
+def client_of(row: dict[str, Any], sampler: str = "uniform") -> reverie.Client:
+    if State.server is not None:
+        State.server.close()
+    State.server = wire.ServerProcess("workers.ours_server", row["capacity"], sampler)
+    return connect(State.server.address, row["transport"])
+
+
+def connect(address: str, transport: str) -> reverie.Client:
+    client = reverie.Client(address, transport=transport)
+    taken = client.info().transport
+    expected = "shared-memory" if transport == "auto" else transport
+    if taken != expected:
+        raise RuntimeError(f"the row is about {expected}, the client took {taken}: {client.info().reason}")
+    return client
+
+
+def fill(client: reverie.Client, row: dict[str, Any]) -> None:
+    data = wire.steps(64, row["payload"])
+    left = row["capacity"]
+    while left > 0:
+        n = min(left, len(data))
+        client.insert_batch(wire.TABLE, {"x": data[:n]})
+        left -= n
+
+
+def batches(row: dict[str, Any]) -> Loop:
+    client = client_of(row)
+    fill(client, row)
+    iterator = iter(client.batches(wire.TABLE, wire.BATCH, prefetch=wire.IN_FLIGHT))
+
+    def loop(n: int) -> None:
+        for _ in range(n):
+            next(iterator)
+
+    return loop
+
+
+def one_batch(row: dict[str, Any]) -> Loop:
+    client = client_of(row)
+    fill(client, row)
+
+    def loop(n: int) -> None:
+        for _ in range(n):
+            client.sample_batch(wire.TABLE, wire.BATCH)
+
+    return loop
+
+
+def per_item(row: dict[str, Any]) -> Loop:
+    client = client_of(row)
+    fill(client, row)
+
+    def loop(n: int) -> None:
+        for _ in client.sample(wire.TABLE, n):
+            pass
+
+    return loop
+
+
+def append(row: dict[str, Any]) -> Loop:
+    client = client_of(row)
+    data = wire.steps(64, row["payload"])
+    writer = client.trajectory_writer(num_keep_alive_refs=1)
+    steps = itertools.cycle([{"x": step} for step in data])
+
+    def loop(n: int) -> None:
+        for _ in range(n):
+            writer.append(next(steps))
+            writer.create_item(wire.TABLE, 1.0, {"x": writer.history["x"][-1:]})
+        writer.flush()
+
+    return loop
+
+
+def insert_batch(row: dict[str, Any]) -> Loop:
+    client = client_of(row)
+    data = {"x": wire.steps(wire.BATCH, row["payload"])}
+
+    def loop(n: int) -> None:
+        for _ in range(n):
+            client.insert_batch(wire.TABLE, data)
+
+    return loop
+
+
+def updates(row: dict[str, Any]) -> Loop:
+    client = client_of(row, "prioritized")
+    fill(client, row)
+    keys = client.sample_batch(wire.TABLE, wire.UPDATES).info.key
+    fresh = itertools.cycle(np.random.default_rng(1).exponential(1.0, (64, wire.UPDATES)) + 1e-3)
+
+    def loop(n: int) -> None:
+        for _ in range(n - 1):
+            client.update_priorities(wire.TABLE, keys, next(fresh), wait=False)
+        # The last one's answer comes after all others were done.
+        client.update_priorities(wire.TABLE, keys, next(fresh))
+
+    return loop
+
+
+def one_update(row: dict[str, Any]) -> Loop:
+    client = client_of(row, "prioritized")
+    fill(client, row)
+    keys = client.sample_batch(wire.TABLE, wire.UPDATES).info.key
+    fresh = itertools.cycle(np.random.default_rng(1).exponential(1.0, (64, wire.UPDATES)) + 1e-3)
+
+    def loop(n: int) -> None:
+        for _ in range(n):
+            client.update_priorities(wire.TABLE, keys, next(fresh))
+
+    return loop
+
+
+def _write(address: str, transport: str, payload: int, seconds: float, ready: Any, start: Any, written: Any) -> None:
+    client = connect(address, transport)
+    data = wire.steps(64, payload)
+    writer = client.trajectory_writer(num_keep_alive_refs=1)
+    count = 0
+    ready.release()
+    start.wait()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for step in data:
+            writer.append({"x": step})
+            writer.create_item(wire.TABLE, 1.0, {"x": writer.history["x"][-1:]})
+        count += len(data)
+    writer.flush()
+    with written.get_lock():
+        written.value += count
+
+
+def many_writers(processes: int, payload: int, capacity: int, transport: str, seconds: float) -> dict[str, float]:
+    """Items per second that so many writer processes bring in together, from their common start to the last flush."""
+    client_of({"capacity": capacity, "transport": transport})
+    assert State.server is not None
+    return {"items_per_second": wire.together(processes, _write, (State.server.address, transport, payload, seconds))}
+
+
+if __name__ == "__main__":
+    serve(
+        ["reverie", "numpy"],
+        {
+            "batches": batches,
+            "one_batch": one_batch,
+            "per_item": per_item,
+            "append": append,
+            "insert_batch": insert_batch,
+            "updates": updates,
+            "one_update": one_update,
+        },
+        {"many_writers": many_writers},
+    )
