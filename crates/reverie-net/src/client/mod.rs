@@ -3,6 +3,12 @@
 //! No call here blocks; waiting is the tickets' (`Ticket::wait`), done outside by the caller's gate. One background
 //! runtime for all clients of the process moves the bytes.
 
+#[allow(dead_code)]
+mod block;
+pub mod way;
+
+pub use block::{Block, Lent};
+
 use crate::bulk::BatchLayout;
 use crate::proto;
 use reverie_core::Result;
@@ -126,26 +132,6 @@ pub struct Head {
     pub num_columns: usize,
     /// The items are steps inserted alone.
     pub timestep: bool,
-}
-
-/// Memory of a batch: of this process's pool, or a slot lent by the server. Given back when dropped.
-pub struct Block;
-
-impl Block {
-    /// Its start.
-    pub fn as_ptr(&self) -> *mut u8 {
-        todo!()
-    }
-
-    /// Its bytes.
-    pub fn len(&self) -> usize {
-        todo!()
-    }
-
-    /// True where it has none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 /// The figures of a server.
