@@ -1,1 +1,55 @@
-//! TODO
+//! Refusals, as data both ways.
+
+use crate::proto::{self, error_detail::Kind};
+use reverie_core::Error;
+use reverie_core::item::Key;
+
+/// An error as a message.
+pub fn encode(error: &Error) -> proto::ErrorDetail {
+    let kind = match error.clone() {
+        Error::InvalidArgument(reason) => Kind::InvalidArgument(reason),
+        Error::UnknownTable { name, known } => Kind::UnknownTable(proto::UnknownTable { name, known }),
+        Error::Signature { path, got, want } => Kind::Signature(proto::SignatureMismatch { path, got, want }),
+        Error::Ragged { path, reason } => Kind::Ragged(proto::RaggedError { path, reason }),
+        Error::ResourceExhausted { what, needed, budget, hint } => {
+            Kind::ResourceExhausted(proto::ResourceExhausted { what, needed, budget, hint })
+        }
+        Error::OutOfMemory { needed } => Kind::OutOfMemory(needed),
+        Error::Closed { name } => Kind::Closed(name),
+        Error::UnknownKey { table, key } => Kind::UnknownKey(proto::UnknownKey { table, key: key.get() }),
+        Error::Damaged(what) => Kind::Damaged(what),
+        Error::Deadline(why) => Kind::Deadline(proto::Deadline { why, keys: Vec::new() }),
+        Error::Protocol(rule) => Kind::Violation(rule),
+        Error::Unauthenticated(reason) => Kind::Unauthenticated(reason),
+        Error::Unavailable(reason) => Kind::Unavailable(reason),
+        // The core's error may grow; a new variant must still reach the client as a refusal.
+        other => Kind::Internal(other.to_string()),
+    };
+    proto::ErrorDetail { kind: Some(kind) }
+}
+
+/// The error of a message. A kind that this version does not know is `Protocol`.
+pub fn decode(message: proto::ErrorDetail) -> Error {
+    let Some(kind) = message.kind else {
+        return Error::Protocol("the peer refused, for a reason that this version does not know".to_owned());
+    };
+    match kind {
+        Kind::InvalidArgument(reason) => Error::InvalidArgument(reason),
+        Kind::UnknownTable(proto::UnknownTable { name, known }) => Error::UnknownTable { name, known },
+        Kind::Signature(proto::SignatureMismatch { path, got, want }) => Error::Signature { path, got, want },
+        Kind::Ragged(proto::RaggedError { path, reason }) => Error::Ragged { path, reason },
+        Kind::ResourceExhausted(proto::ResourceExhausted { what, needed, budget, hint }) => {
+            Error::ResourceExhausted { what, needed, budget, hint }
+        }
+        Kind::OutOfMemory(needed) => Error::OutOfMemory { needed },
+        Kind::Closed(name) => Error::Closed { name },
+        Kind::UnknownKey(proto::UnknownKey { table, key }) => Error::UnknownKey { table, key: Key::from(key) },
+        Kind::Damaged(what) => Error::Damaged(what),
+        Kind::Deadline(proto::Deadline { why, .. }) => Error::Deadline(why),
+        Kind::Violation(rule) => Error::Protocol(rule),
+        Kind::Unauthenticated(reason) => Error::Unauthenticated(reason),
+        Kind::Unavailable(reason) => Error::Unavailable(reason),
+        Kind::Incompatible(reason) => Error::Protocol(reason),
+        Kind::Internal(reason) => Error::Protocol(format!("a defect of the peer: {reason}")),
+    }
+}

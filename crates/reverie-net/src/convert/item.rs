@@ -1,1 +1,87 @@
-//! TODO
+//! The forms of items.
+
+use super::{broken, dtype, present, shape, structure};
+use crate::proto::{self, pattern_column};
+use reverie_core::Result;
+use reverie_core::item::{Cells, Pattern, PatternColumn};
+use reverie_core::spec::ColumnSpec;
+
+/// Cells of one column of an item at most.
+pub const MAX_CELLS: u32 = 1 << 24;
+
+/// A column's description as a message.
+pub fn encode_spec(spec: &ColumnSpec) -> proto::ColumnSpec {
+    proto::ColumnSpec {
+        path: spec.path.clone(),
+        dtype: spec.dtype.name().to_owned(),
+        shape: spec.shape.iter().map(|size| *size as u64).collect(),
+    }
+}
+
+/// The description of a message: a cell's bytes can be counted.
+pub fn decode_spec(message: proto::ColumnSpec) -> Result<ColumnSpec> {
+    let dtype = dtype(&message.dtype, &message.path)?;
+    // An element of text is as wide as its chunk says; the bytes of a cell are counted there.
+    let shape = shape(&message.shape, dtype.size().unwrap_or(1), &message.path)?;
+    Ok(ColumnSpec { path: message.path, dtype, shape })
+}
+
+/// A form as a message that gives it a number.
+pub fn encode_pattern(number: u32, pattern: &Pattern) -> proto::PatternDef {
+    let cells = |cells: &Cells| match cells {
+        Cells::Range { start, step, len } => {
+            pattern_column::Cells::Range(proto::CellRange { start: *start, step: *step, len: *len })
+        }
+        Cells::List(list) => pattern_column::Cells::List(proto::CellList { cells: list.to_vec() }),
+    };
+    let column = |column: &PatternColumn| proto::PatternColumn {
+        spec: Some(encode_spec(&column.spec)),
+        part: column.part,
+        column: column.column,
+        cells: Some(cells(&column.cells)),
+        squeeze: column.squeeze,
+        stack_axis: u32::from(column.stack_axis),
+    };
+    proto::PatternDef {
+        pattern: number,
+        structure: Some(structure::encode(&pattern.structure)),
+        columns: pattern.columns.iter().map(column).collect(),
+        timestep: pattern.timestep,
+    }
+}
+
+/// The number and the form of a message: one that items can have, whatever chunks they stand on.
+pub fn decode_pattern(message: proto::PatternDef) -> Result<(u32, Pattern)> {
+    let structure = structure::decode(present(message.structure, "structure")?)?;
+    let columns = message.columns.into_iter().map(decode_column).collect::<Result<Box<[_]>>>()?;
+    let leaves = structure.num_leaves();
+    if columns.is_empty() || columns.len() != leaves {
+        return Err(broken(format!("a form of {} columns for {leaves} leaves", columns.len())));
+    }
+    Ok((message.pattern, Pattern { columns, structure, timestep: message.timestep }))
+}
+
+fn decode_column(mut message: proto::PatternColumn) -> Result<PatternColumn> {
+    let spec = decode_spec(present(message.spec.take(), "spec")?)?;
+    let cells = match present(message.cells.take(), "cells")? {
+        pattern_column::Cells::Range(proto::CellRange { start, step, len }) => {
+            if step == 0 || len > MAX_CELLS {
+                return Err(broken(format!("column '{}': {len} cells, {step} apart", spec.path)));
+            }
+            Cells::Range { start, step, len }
+        }
+        pattern_column::Cells::List(list) => Cells::List(list.cells.into()),
+    };
+    let (count, axes) = (cells.len(), spec.shape.len());
+    let fits = if message.squeeze { count == 1 } else { message.stack_axis as usize <= axes };
+    let stack_axis =
+        u8::try_from(message.stack_axis).ok().filter(|_| fits && (1..=MAX_CELLS as usize).contains(&count));
+    let Some(stack_axis) = stack_axis else {
+        return Err(broken(format!(
+            "column '{}': {count} cells, stacked at axis {} of {axes}, squeezed: {}",
+            spec.path, message.stack_axis, message.squeeze
+        )));
+    };
+    let proto::PatternColumn { part, column, squeeze, .. } = message;
+    Ok(PatternColumn { spec, part, column, cells, squeeze, stack_axis })
+}

@@ -1,1 +1,258 @@
-//! TODO
+//! Tables: their configuration, their figures, and who waits at them.
+
+use super::{broken, dtype, present, structure};
+use crate::proto::{self, SelectorKind};
+use reverie_core::chunk::Compression;
+use reverie_core::spec::{ColumnSignature, Signature};
+use reverie_core::table::limiter::{Counters, Limiter};
+use reverie_core::table::selector::SelectorOptions;
+use reverie_core::table::{AGE_BUCKETS, Change, Stats, TableInfo, TableOptions, Times, Waiting, Why};
+use reverie_core::{Error, Result};
+use std::time::Duration;
+
+/// A configuration as a message; the seeds stay at home.
+pub fn encode_options(options: &TableOptions) -> proto::TableOptions {
+    proto::TableOptions {
+        name: options.name.clone(),
+        sampler: Some(encode_selector(&options.sampler)),
+        remover: Some(encode_selector(&options.remover)),
+        max_size: options.max_size,
+        limiter: Some(encode_limiter(&options.limiter)),
+        max_times_sampled: options.max_times_sampled,
+        signature: options.signature.as_ref().map(encode_signature),
+        max_bytes: options.max_bytes,
+        compression: encode_compression(options.compression).into(),
+        shard: u32::from(options.shard),
+    }
+}
+
+/// The configuration of a message, one that a table can have; its seeds are zero.
+pub fn decode_options(message: proto::TableOptions) -> Result<TableOptions> {
+    let options = TableOptions {
+        name: message.name,
+        sampler: decode_selector(present(message.sampler, "sampler")?)?,
+        remover: decode_selector(present(message.remover, "remover")?)?,
+        max_size: message.max_size,
+        limiter: decode_limiter(&present(message.limiter, "limiter")?).map_err(as_broken)?,
+        max_times_sampled: message.max_times_sampled,
+        signature: message.signature.map(decode_signature).transpose()?,
+        max_bytes: message.max_bytes,
+        compression: decode_compression(message.compression)?,
+        shard: u8::try_from(message.shard).map_err(|_| broken(format!("the shard {}", message.shard)))?,
+        sampler_seed: 0,
+        remover_seed: 0,
+    };
+    options.validate().map_err(as_broken)?;
+    Ok(options)
+}
+
+fn as_broken(error: Error) -> Error {
+    broken(error.to_string())
+}
+
+fn encode_selector(options: &SelectorOptions) -> proto::Selector {
+    let (kind, exponent) = match *options {
+        SelectorOptions::Fifo => (SelectorKind::SelectorFifo, 0.0),
+        SelectorOptions::Lifo => (SelectorKind::SelectorLifo, 0.0),
+        SelectorOptions::Uniform => (SelectorKind::SelectorUniform, 0.0),
+        SelectorOptions::MaxHeap => (SelectorKind::SelectorMaxHeap, 0.0),
+        SelectorOptions::MinHeap => (SelectorKind::SelectorMinHeap, 0.0),
+        SelectorOptions::Prioritized { exponent } => (SelectorKind::SelectorPrioritized, exponent),
+        SelectorOptions::Stratified { exponent } => (SelectorKind::SelectorStratified, exponent),
+    };
+    proto::Selector { kind: kind.into(), exponent }
+}
+
+fn decode_selector(message: proto::Selector) -> Result<SelectorOptions> {
+    let exponent = message.exponent;
+    Ok(match SelectorKind::try_from(message.kind) {
+        Ok(SelectorKind::SelectorFifo) => SelectorOptions::Fifo,
+        Ok(SelectorKind::SelectorLifo) => SelectorOptions::Lifo,
+        Ok(SelectorKind::SelectorUniform) => SelectorOptions::Uniform,
+        Ok(SelectorKind::SelectorMaxHeap) => SelectorOptions::MaxHeap,
+        Ok(SelectorKind::SelectorMinHeap) => SelectorOptions::MinHeap,
+        Ok(SelectorKind::SelectorPrioritized) => SelectorOptions::Prioritized { exponent },
+        Ok(SelectorKind::SelectorStratified) => SelectorOptions::Stratified { exponent },
+        Err(_) => return Err(broken(format!("the selector {}, which this version does not know", message.kind))),
+    })
+}
+
+fn encode_compression(compression: Compression) -> proto::Compression {
+    match compression {
+        Compression::None => proto::Compression::None,
+        Compression::Lz4 => proto::Compression::Lz4,
+        Compression::Zstd => proto::Compression::Zstd,
+        Compression::Auto => proto::Compression::Auto,
+    }
+}
+
+fn decode_compression(compression: i32) -> Result<Compression> {
+    Ok(match proto::Compression::try_from(compression) {
+        Ok(proto::Compression::None) => Compression::None,
+        Ok(proto::Compression::Lz4) => Compression::Lz4,
+        Ok(proto::Compression::Zstd) => Compression::Zstd,
+        Ok(proto::Compression::Auto) => Compression::Auto,
+        Err(_) => return Err(broken(format!("the compression {compression}, which this version does not know"))),
+    })
+}
+
+/// A limiter as a message.
+pub fn encode_limiter(limiter: &Limiter) -> proto::Limiter {
+    proto::Limiter {
+        samples_per_insert: limiter.samples_per_insert(),
+        min_size_to_sample: limiter.min_size_to_sample(),
+        min_diff: limiter.min_diff(),
+        max_diff: limiter.max_diff(),
+    }
+}
+
+/// The limiter of a message. `InvalidArgument` where no limiter has these numbers.
+pub fn decode_limiter(message: &proto::Limiter) -> Result<Limiter> {
+    let proto::Limiter { samples_per_insert, min_size_to_sample, min_diff, max_diff } = *message;
+    Limiter::new(samples_per_insert, min_size_to_sample, min_diff, max_diff)
+}
+
+/// A signature as a message.
+pub fn encode_signature(signature: &Signature) -> proto::Signature {
+    let column = |column: &ColumnSignature| proto::ColumnSignature {
+        path: column.path.clone(),
+        dtype: column.dtype.name().to_owned(),
+        shape: column.shape.iter().map(|size| size.map_or(-1, |size| size as i64)).collect(),
+    };
+    proto::Signature {
+        structure: Some(structure::encode(&signature.structure)),
+        columns: signature.columns.iter().map(column).collect(),
+    }
+}
+
+/// The signature of a message.
+pub fn decode_signature(message: proto::Signature) -> Result<Signature> {
+    let structure = structure::decode(present(message.structure, "structure")?)?;
+    let column = |message: proto::ColumnSignature| {
+        let dtype = dtype(&message.dtype, &message.path)?;
+        let size = |size: &i64| match size {
+            -1 => Ok(None),
+            size => usize::try_from(*size).map(Some).map_err(|_| broken(format!("an axis of the size {size}"))),
+        };
+        let shape = message.shape.iter().map(size).collect::<Result<_>>()?;
+        Ok(ColumnSignature { path: message.path, dtype, shape })
+    };
+    let columns = message.columns.into_iter().map(column).collect::<Result<Vec<_>>>()?;
+    if columns.len() != structure.num_leaves() {
+        return Err(broken(format!("a signature of {} columns for {} leaves", columns.len(), structure.num_leaves())));
+    }
+    Ok(Signature { columns, structure })
+}
+
+/// A change of limits as a message.
+pub fn encode_change(table: &str, change: &Change) -> proto::Configure {
+    proto::Configure {
+        table: table.to_owned(),
+        max_size: change.max_size,
+        limiter: change.limiter.as_ref().map(encode_limiter),
+        max_times_sampled: change.max_times_sampled,
+    }
+}
+
+/// The table and the change of a message.
+pub fn decode_change(message: proto::Configure) -> Result<(String, Change)> {
+    let limiter = message.limiter.as_ref().map(decode_limiter).transpose()?;
+    let change = Change { max_size: message.max_size, limiter, max_times_sampled: message.max_times_sampled };
+    Ok((message.table, change))
+}
+
+/// A table's figures as a message.
+pub fn encode_info(info: &TableInfo) -> proto::TableInfo {
+    let TableInfo { counters, stats, times, .. } = info;
+    proto::TableInfo {
+        options: Some(encode_options(&info.options)),
+        inserts: counters.inserts,
+        samples: counters.samples,
+        deletes: counters.deletes,
+        size: info.size,
+        size_bytes: info.bytes,
+        num_episodes: info.num_episodes,
+        evicted: stats.evicted,
+        sampled_present: stats.sampled_present,
+        sampled_unique: stats.sampled_unique,
+        updated: stats.updated,
+        stale_updates: stats.stale_updates,
+        stale_deletes: stats.stale_deletes,
+        single_steps: stats.single_steps,
+        deleted_episodes: stats.deleted_episodes,
+        age_histogram: stats.age_histogram.to_vec(),
+        inserting: times.inserting.as_secs_f64(),
+        sampling: times.sampling.as_secs_f64(),
+        inserts_blocked: times.inserts_blocked.as_secs_f64(),
+        samples_blocked: times.samples_blocked.as_secs_f64(),
+        alive: times.alive.as_secs_f64(),
+        pending_inserts: info.pending_inserts,
+        pending_samples: info.pending_samples,
+        max_priority: info.max_priority,
+    }
+}
+
+/// The figures of a message.
+pub fn decode_info(message: proto::TableInfo) -> Result<TableInfo> {
+    let age_histogram: [u64; AGE_BUCKETS] = message
+        .age_histogram
+        .try_into()
+        .map_err(|buckets: Vec<u64>| broken(format!("{} buckets of ages, want {AGE_BUCKETS}", buckets.len())))?;
+    Ok(TableInfo {
+        options: decode_options(present(message.options, "options")?)?,
+        counters: Counters { inserts: message.inserts, samples: message.samples, deletes: message.deletes },
+        size: message.size,
+        bytes: message.size_bytes,
+        num_episodes: message.num_episodes,
+        stats: Stats {
+            evicted: message.evicted,
+            sampled_present: message.sampled_present,
+            sampled_unique: message.sampled_unique,
+            updated: message.updated,
+            stale_updates: message.stale_updates,
+            stale_deletes: message.stale_deletes,
+            single_steps: message.single_steps,
+            deleted_episodes: message.deleted_episodes,
+            age_histogram,
+        },
+        times: Times {
+            inserting: seconds(message.inserting)?,
+            sampling: seconds(message.sampling)?,
+            inserts_blocked: seconds(message.inserts_blocked)?,
+            samples_blocked: seconds(message.samples_blocked)?,
+            alive: seconds(message.alive)?,
+        },
+        pending_inserts: message.pending_inserts,
+        pending_samples: message.pending_samples,
+        max_priority: message.max_priority,
+    })
+}
+
+/// The time of a message: a finite number of seconds, not negative.
+pub fn seconds(seconds: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| broken(format!("a time of {seconds} seconds")))
+}
+
+/// Who waits for what, as a message.
+pub fn encode_why(why: &Why) -> proto::Why {
+    let waiting = |waiting: &Waiting| proto::Waiting {
+        since: waiting.since.as_secs_f64(),
+        wanted: waiting.wanted,
+        done: waiting.done,
+    };
+    let Counters { inserts, samples, deletes } = why.counters;
+    proto::Why {
+        table: why.table.clone(),
+        size: why.size,
+        max_size: why.max_size,
+        inserts,
+        samples,
+        deletes,
+        waiting_inserts: why.inserts.iter().map(waiting).collect(),
+        waiting_samples: why.samples.iter().map(waiting).collect(),
+        insert_reason: why.insert_reason.as_ref().map_or_else(String::new, ToString::to_string),
+        sample_reason: why.sample_reason.as_ref().map_or_else(String::new, ToString::to_string),
+        stuck: why.stuck,
+        text: why.to_string(),
+    }
+}

@@ -1,0 +1,100 @@
+//! What is read, and what the arrays of a batch are.
+
+use super::{broken, dtype, present, shape, structure};
+use crate::client::Head;
+use crate::proto;
+use reverie_core::Result;
+use reverie_core::batch::{Output, Ragged, Role};
+use reverie_core::spec::Structure;
+
+/// How a batch is to be made, as a message.
+pub fn encode_reading(columns: Option<&[String]>, ragged: Ragged) -> proto::Reading {
+    let ragged = match ragged {
+        Ragged::Refuse => proto::Ragged::Refuse,
+        Ragged::Pad => proto::Ragged::Pad,
+        Ragged::Values => proto::Ragged::Values,
+    };
+    proto::Reading { columns: columns.unwrap_or_default().to_vec(), ragged: ragged.into() }
+}
+
+/// Columns (`None`: all), and what becomes of unequal lengths. No reading is that of all columns.
+pub fn decode_reading(message: Option<proto::Reading>) -> Result<(Option<Vec<String>>, Ragged)> {
+    let message = message.unwrap_or_default();
+    let ragged = match proto::Ragged::try_from(message.ragged) {
+        Ok(proto::Ragged::Refuse) => Ragged::Refuse,
+        Ok(proto::Ragged::Pad) => Ragged::Pad,
+        Ok(proto::Ragged::Values) => Ragged::Values,
+        Err(_) => return Err(broken(format!("unequal lengths are to become {}, which is unknown", message.ragged))),
+    };
+    Ok(((!message.columns.is_empty()).then_some(message.columns), ragged))
+}
+
+/// What the arrays of a batch are, as a message; the first `num_columns` outputs fill the structure.
+pub fn encode_head(outputs: &[Output], structure: &Structure, num_columns: usize, timestep: bool) -> proto::BatchHead {
+    proto::BatchHead {
+        outputs: outputs.iter().map(encode_output).collect(),
+        structure: Some(structure::encode(structure)),
+        num_columns: num_columns as u32,
+        timestep,
+    }
+}
+
+fn encode_output(output: &Output) -> proto::Output {
+    let (role, of) = match output.role {
+        Role::Column => (proto::Role::Column, None),
+        Role::Mask(of) => (proto::Role::Mask, of),
+        Role::Lengths(of) => (proto::Role::Lengths, of),
+    };
+    proto::Output {
+        path: output.path.clone(),
+        dtype: output.dtype.name().to_owned(),
+        itemsize: output.itemsize as u32,
+        shape: output.shape.iter().map(|size| *size as u64).collect(),
+        role: role.into(),
+        of: of.map(|of| of as u32),
+    }
+}
+
+/// What a message says of the arrays of a batch: sizes that can be counted, elements as wide as their dtypes, the
+/// columns first and as many as the structure has leaves.
+pub fn decode_head(message: proto::BatchHead) -> Result<Head> {
+    let structure = structure::decode(present(message.structure, "structure")?)?;
+    let num_columns = message.num_columns as usize;
+    let outputs =
+        message.outputs.into_iter().map(|output| decode_output(output, num_columns)).collect::<Result<Vec<_>>>()?;
+    let (columns, rest) = outputs
+        .split_at_checked(num_columns)
+        .filter(|_| structure.num_leaves() == num_columns)
+        .ok_or_else(|| broken(format!("a batch of {} arrays, {num_columns} of them columns", outputs.len())))?;
+    let in_order = columns.iter().all(|output| output.role == Role::Column)
+        && rest.iter().all(|output| output.role != Role::Column);
+    if !in_order {
+        return Err(broken("a batch whose columns are not the first of its arrays"));
+    }
+    Ok(Head { structure, num_columns, timestep: message.timestep, outputs })
+}
+
+fn decode_output(message: proto::Output, num_columns: usize) -> Result<Output> {
+    let proto::Output { path, itemsize, .. } = message;
+    let dtype = dtype(&message.dtype, &path)?;
+    let itemsize = itemsize as usize;
+    // Elements of text are UCS-4.
+    let unit = if dtype == reverie_core::spec::DType::Str { 4 } else { 1 };
+    if dtype.size().is_some_and(|size| size != itemsize) || itemsize % unit != 0 {
+        return Err(broken(format!("array '{path}' has elements of {itemsize} bytes and the dtype {dtype}")));
+    }
+    let of = match message.of {
+        Some(of) if of as usize >= num_columns => {
+            return Err(broken(format!("array '{path}' speaks of array {of} of {num_columns}")));
+        }
+        of => of.map(|of| of as usize),
+    };
+    let role = match proto::Role::try_from(message.role) {
+        Ok(proto::Role::Column) => Role::Column,
+        Ok(proto::Role::Mask) => Role::Mask(of),
+        Ok(proto::Role::Lengths) => Role::Lengths(of),
+        Err(_) => return Err(broken(format!("array '{path}' has the role {}, which is unknown", message.role))),
+    };
+    let shape = shape(&message.shape, itemsize, &path)?;
+    Ok(Output { path, dtype, itemsize, shape, role })
+}

@@ -1,0 +1,423 @@
+//! Core types as messages and back: nothing is lost, and nothing that arrives is believed.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use prost::Message;
+use reverie_core::Error;
+use reverie_core::batch::{Output, Ragged, Role};
+use reverie_core::chunk::Compression;
+use reverie_core::item::{Cells, Key as ItemKey, Pattern, PatternColumn};
+use reverie_core::spec::{ColumnSignature, ColumnSpec, DType, Key, Signature, Structure};
+use reverie_core::table::limiter::Limiter;
+use reverie_core::table::selector::SelectorOptions;
+use reverie_core::table::{Change, Stats, TableInfo, TableOptions, Times};
+use reverie_net::bulk::BatchLayout;
+use reverie_net::convert::{batch, error, item, structure, table};
+use reverie_net::proto;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+fn keys() -> impl Strategy<Value = Key> {
+    prop_oneof![any::<i64>().prop_map(Key::Int), "[a-cé/]{0,3}".prop_map(Key::Str)]
+}
+
+fn structures() -> impl Strategy<Value = Structure> {
+    Just(Structure::Leaf).prop_recursive(4, 24, 4, |inner| {
+        prop_oneof![
+            proptest::collection::btree_map(keys(), inner.clone(), 0..4)
+                .prop_map(|entries: BTreeMap<_, _>| Structure::Dict(entries.into_iter().collect())),
+            vec(inner.clone(), 0..4).prop_map(Structure::List),
+            vec(inner.clone(), 0..4).prop_map(Structure::Tuple),
+            (any::<bool>(), "[a-z.]{0,4}", "[A-Z]{1,2}", proptest::collection::btree_map("[a-z]{1,2}", inner, 0..4))
+                .prop_map(|(dataclass, module, name, fields)| Structure::Record {
+                    dataclass,
+                    module,
+                    name,
+                    fields: fields.into_iter().collect()
+                }),
+        ]
+    })
+}
+
+fn dtypes() -> impl Strategy<Value = DType> {
+    proptest::sample::select(DType::ALL.to_vec())
+}
+
+fn specs() -> impl Strategy<Value = ColumnSpec> {
+    ("[a-z/]{0,5}", dtypes(), vec(0_usize..9, 0..4)).prop_map(|(path, dtype, shape)| ColumnSpec { path, dtype, shape })
+}
+
+fn cells() -> impl Strategy<Value = Cells> {
+    let step = (-5_i32..5).prop_map(|step| if step == 0 { 7 } else { step });
+    prop_oneof![
+        (any::<i32>(), step, 1_u32..2000).prop_map(|(start, step, len)| Cells::Range { start, step, len }),
+        vec(any::<i32>(), 1..9).prop_map(|list| Cells::List(list.into())),
+    ]
+}
+
+fn pattern_columns() -> impl Strategy<Value = PatternColumn> {
+    (specs(), any::<u32>(), any::<u32>(), cells(), any::<bool>(), any::<prop::sample::Index>()).prop_map(
+        |(spec, part, column, cells, squeeze, axis)| {
+            let squeeze = squeeze && cells.len() == 1;
+            let stack_axis = if squeeze { 0 } else { axis.index(spec.shape.len() + 1) as u8 };
+            PatternColumn { spec, part, column, cells, squeeze, stack_axis }
+        },
+    )
+}
+
+fn patterns() -> impl Strategy<Value = Pattern> {
+    (structures(), any::<bool>())
+        .prop_filter("an item has columns", |(structure, _)| structure.num_leaves() > 0)
+        .prop_flat_map(|(structure, timestep)| {
+            let leaves = structure.num_leaves();
+            vec(pattern_columns(), leaves..=leaves).prop_map(move |columns| Pattern {
+                columns: columns.into(),
+                structure: structure.clone(),
+                timestep,
+            })
+        })
+}
+
+fn signatures() -> impl Strategy<Value = Signature> {
+    structures().prop_flat_map(|structure| {
+        let column = ("[a-z/]{0,5}", dtypes(), vec(proptest::option::of(0_usize..1 << 40), 0..4))
+            .prop_map(|(path, dtype, shape)| ColumnSignature { path, dtype, shape });
+        let leaves = structure.num_leaves();
+        vec(column, leaves..=leaves).prop_map(move |columns| Signature { columns, structure: structure.clone() })
+    })
+}
+
+fn limiters() -> impl Strategy<Value = Limiter> {
+    prop_oneof![
+        (1_u64..50).prop_map(|size| Limiter::min_size(size).unwrap()),
+        (1_u64..50).prop_map(|size| Limiter::queue(size).unwrap()),
+        (0.1_f64..8.0, 1_u64..50)
+            .prop_map(|(ratio, size)| { Limiter::new(ratio, size, f64::NEG_INFINITY, f64::INFINITY).unwrap() }),
+    ]
+}
+
+fn table_options() -> impl Strategy<Value = TableOptions> {
+    let selector = || {
+        prop_oneof![
+            Just(SelectorOptions::Fifo),
+            Just(SelectorOptions::Lifo),
+            Just(SelectorOptions::Uniform),
+            Just(SelectorOptions::MaxHeap),
+            Just(SelectorOptions::MinHeap),
+            (-2.0_f64..2.0).prop_map(|exponent| SelectorOptions::Prioritized { exponent }),
+        ]
+    };
+    let stratified = (-2.0_f64..2.0).prop_map(|exponent| SelectorOptions::Stratified { exponent });
+    let compression =
+        proptest::sample::select(vec![Compression::None, Compression::Lz4, Compression::Zstd, Compression::Auto]);
+    (
+        "[a-z]{1,5}",
+        prop_oneof![(selector(), any::<u32>()), (stratified, Just(0_u32))],
+        selector(),
+        50_u64..1 << 20,
+        limiters(),
+        proptest::option::of(signatures()),
+        proptest::option::of(1_u64..),
+        compression,
+        0_u8..64,
+    )
+        .prop_map(
+            |(
+                name,
+                (sampler, max_times_sampled),
+                remover,
+                max_size,
+                limiter,
+                signature,
+                max_bytes,
+                compression,
+                shard,
+            )| {
+                TableOptions {
+                    name,
+                    sampler,
+                    remover,
+                    max_size,
+                    limiter,
+                    max_times_sampled,
+                    signature,
+                    max_bytes,
+                    compression,
+                    shard,
+                    sampler_seed: 0,
+                    remover_seed: 0,
+                }
+            },
+        )
+}
+
+fn errors() -> impl Strategy<Value = Error> {
+    let text = || "[a-z ']{0,9}";
+    prop_oneof![
+        text().prop_map(Error::InvalidArgument),
+        (text(), vec(text(), 0..3)).prop_map(|(name, known)| Error::UnknownTable { name, known }),
+        (text(), text(), text()).prop_map(|(path, got, want)| Error::Signature { path, got, want }),
+        (text(), text()).prop_map(|(path, reason)| Error::Ragged { path, reason }),
+        (text(), any::<u64>(), any::<u64>(), text())
+            .prop_map(|(what, needed, budget, hint)| { Error::ResourceExhausted { what, needed, budget, hint } }),
+        any::<u64>().prop_map(|needed| Error::OutOfMemory { needed }),
+        text().prop_map(|name| Error::Closed { name }),
+        (text(), any::<i64>()).prop_map(|(table, key)| Error::UnknownKey { table, key: ItemKey::from(key) }),
+        text().prop_map(Error::Unavailable),
+        text().prop_map(Error::Unauthenticated),
+        text().prop_map(Error::Protocol),
+        text().prop_map(Error::Deadline),
+        text().prop_map(Error::Damaged),
+    ]
+}
+
+fn outputs() -> impl Strategy<Value = Output> {
+    (specs(), 0_usize..9).prop_map(|(spec, width)| {
+        let unit = if spec.dtype == DType::Str { 4 } else { 1 };
+        let itemsize = spec.dtype.size().unwrap_or(unit * width);
+        Output { path: spec.path, dtype: spec.dtype, itemsize, shape: spec.shape, role: Role::Column }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_structure_comes_back_as_it_went(structure in structures()) {
+        prop_assert_eq!(structure::decode(structure::encode(&structure)).unwrap(), structure);
+    }
+
+    #[test]
+    fn a_form_comes_back_as_it_went(pattern in patterns(), number in any::<u32>()) {
+        prop_assert_eq!(item::decode_pattern(item::encode_pattern(number, &pattern)).unwrap(), (number, pattern));
+    }
+
+    #[test]
+    fn table_options_come_back_as_they_went_but_for_the_seeds(options in table_options()) {
+        let back = table::decode_options(table::encode_options(&options)).unwrap();
+        prop_assert_eq!(format!("{back:?}"), format!("{options:?}"));
+    }
+
+    #[test]
+    fn a_signature_comes_back_as_it_went(signature in signatures()) {
+        prop_assert_eq!(table::decode_signature(table::encode_signature(&signature)).unwrap(), signature);
+    }
+
+    #[test]
+    fn an_error_comes_back_as_it_went(error in errors()) {
+        prop_assert_eq!(error::decode(error::encode(&error)), error);
+    }
+
+    #[test]
+    fn a_change_comes_back_as_it_went(
+        max_size in any::<Option<u64>>(), limiter in proptest::option::of(limiters()), times in any::<Option<u32>>()
+    ) {
+        let (name, change) = table::decode_change(table::encode_change(
+            "t", &Change { max_size, limiter, max_times_sampled: times })).unwrap();
+        prop_assert_eq!((name.as_str(), change.max_size, change.limiter, change.max_times_sampled),
+            ("t", max_size, limiter, times));
+    }
+
+    #[test]
+    fn figures_come_back_as_they_went(options in table_options(), counts in vec(any::<u64>(), 64), ms in vec(0_u64..1 << 40, 5)) {
+        let times = ms.iter().map(|ms| Duration::from_millis(*ms)).collect::<Vec<_>>();
+        let info = TableInfo {
+            options,
+            counters: reverie_core::table::limiter::Counters { inserts: counts[48], samples: counts[49], deletes: counts[50] },
+            size: counts[51],
+            bytes: counts[52],
+            num_episodes: counts[53],
+            stats: Stats {
+                evicted: counts[54], sampled_present: counts[55], sampled_unique: counts[56], updated: counts[57],
+                stale_updates: counts[58], stale_deletes: counts[59], single_steps: counts[60],
+                deleted_episodes: counts[61], age_histogram: counts[..48].try_into().unwrap(),
+            },
+            times: Times {
+                inserting: times[0], sampling: times[1], inserts_blocked: times[2], samples_blocked: times[3], alive: times[4],
+            },
+            pending_inserts: counts[62],
+            pending_samples: counts[63],
+            max_priority: ms[0] as f64,
+        };
+        let back = table::decode_info(table::encode_info(&info)).unwrap();
+        let micros = |times: Times| [times.inserting, times.sampling, times.inserts_blocked, times.samples_blocked, times.alive]
+            .map(|time| (time + Duration::from_nanos(500_000)).as_millis());
+        prop_assert_eq!(micros(back.times), micros(info.times));
+        let plain = |info: TableInfo| format!("{:?}", TableInfo { times: Times::default(), ..info });
+        prop_assert_eq!(plain(back), plain(info));
+    }
+
+    #[test]
+    fn the_head_of_a_batch_comes_back_as_it_went(
+        structure in structures(), columns in vec(outputs(), 0..9), timestep in any::<bool>(), of in any::<Option<prop::sample::Index>>()
+    ) {
+        let leaves = structure.num_leaves();
+        let mut outputs: Vec<Output> = columns.into_iter().cycle().take(leaves).collect();
+        prop_assume!(outputs.len() == leaves);
+        let of = of.filter(|_| leaves > 0).map(|of| of.index(leaves));
+        for role in [Role::Mask(of), Role::Lengths(of)] {
+            outputs.push(Output { path: "p".to_owned(), dtype: DType::Int64, itemsize: 8, shape: vec![3], role });
+        }
+        let head = batch::decode_head(batch::encode_head(&outputs, &structure, leaves, timestep)).unwrap();
+        prop_assert_eq!((head.outputs, head.structure, head.num_columns, head.timestep), (outputs, structure, leaves, timestep));
+    }
+
+    #[test]
+    fn a_reading_comes_back_as_it_went(paths in vec("[a-z]{1,3}", 1..3)) {
+        for ragged in [Ragged::Refuse, Ragged::Pad, Ragged::Values] {
+            let back = batch::decode_reading(Some(batch::encode_reading(Some(&paths), ragged))).unwrap();
+            prop_assert_eq!(back, (Some(paths.clone()), ragged));
+            prop_assert_eq!(batch::decode_reading(Some(batch::encode_reading(None, ragged))).unwrap(), (None, ragged));
+        }
+    }
+
+    #[test]
+    fn messages_that_were_tampered_with_are_refused_or_usable_but_never_a_panic(
+        pattern in patterns(), options in table_options(), outputs in vec(outputs(), 1..4),
+        edits in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let tamper = |mut bytes: Vec<u8>| {
+            for (at, byte) in &edits {
+                let at = at.index(bytes.len());
+                bytes[at] = *byte;
+            }
+            bytes
+        };
+        if let Ok(message) = proto::PatternDef::decode(&tamper(item::encode_pattern(1, &pattern).encode_to_vec())[..]) {
+            if let Ok((number, pattern)) = item::decode_pattern(message) {
+                // What is let through can be counted and sent on.
+                let total: usize = pattern.columns.iter().map(|column| column.spec.elements().max(column.cells.len())).max().unwrap();
+                prop_assert!(total < usize::MAX);
+                prop_assert_eq!(item::decode_pattern(item::encode_pattern(number, &pattern)).unwrap().1, pattern);
+            }
+        }
+        if let Ok(message) = proto::TableOptions::decode(&tamper(table::encode_options(&options).encode_to_vec())[..]) {
+            if let Ok(options) = table::decode_options(message) {
+                prop_assert!(options.validate().is_ok());
+            }
+        }
+        let structure = Structure::List(vec![Structure::Leaf; outputs.len()]);
+        let head = batch::encode_head(&outputs, &structure, outputs.len(), false).encode_to_vec();
+        if let Ok(message) = proto::BatchHead::decode(&tamper(head)[..]) {
+            if let Ok(head) = batch::decode_head(message) {
+                let bytes: usize = head.outputs.iter().map(Output::bytes).sum();
+                prop_assert!(BatchLayout::new(3, &head.outputs).is_ok_and(|layout| layout.size_bytes >= bytes));
+            }
+        }
+    }
+}
+
+/// A message that must be refused, and words of the refusal.
+#[track_caller]
+fn refused<T: std::fmt::Debug>(outcome: reverie_core::Result<T>, words: &str) {
+    match outcome {
+        Err(Error::Protocol(reason)) => assert!(reason.contains(words), "{reason}"),
+        other => panic!("{other:?} is no refusal that says '{words}'"),
+    }
+}
+
+fn node(kind: proto::node::Kind) -> proto::Node {
+    proto::Node { kind: Some(kind) }
+}
+
+#[test]
+fn a_structure_is_refused_that_is_too_deep_or_has_too_many_nodes_or_too_few() {
+    use proto::node::Kind;
+    let nested = |levels: usize| {
+        let mut nodes = vec![node(Kind::List(1)); levels];
+        nodes.push(proto::Node { kind: None });
+        proto::Structure { nodes }
+    };
+    assert!(structure::decode(nested(structure::MAX_DEPTH)).is_ok());
+    refused(structure::decode(nested(structure::MAX_DEPTH + 1)), "levels");
+    refused(structure::decode(nested(1 << 17)), "nodes");
+    refused(structure::decode(proto::Structure { nodes: vec![] }), "ends before");
+    refused(structure::decode(proto::Structure { nodes: vec![node(Kind::Tuple(u32::MAX))] }), "ends before");
+    refused(structure::decode(proto::Structure { nodes: vec![node(Kind::List(0)); 2] }), "belong to nothing");
+}
+
+#[test]
+fn a_structure_is_refused_where_two_fields_have_one_name() {
+    use proto::node::Kind;
+    let key = |text: &str| proto::FieldKey { key: Some(proto::field_key::Key::Text(text.to_owned())) };
+    let leaf = || proto::Node { kind: None };
+    let dict = |keys: Vec<proto::FieldKey>| proto::Structure {
+        nodes: vec![node(Kind::Dict(proto::Dict { keys })), leaf(), leaf()],
+    };
+    assert!(structure::decode(dict(vec![key("a"), key("b")])).is_ok());
+    refused(structure::decode(dict(vec![key("a"), key("a")])), "\"a\"");
+    refused(structure::decode(dict(vec![key("a"), proto::FieldKey { key: None }])), "nothing");
+    let names = ["x", "x"].map(str::to_owned).to_vec();
+    let record = node(Kind::Record(proto::Record { names, ..Default::default() }));
+    refused(structure::decode(proto::Structure { nodes: vec![record, leaf(), leaf()] }), "\"x\"");
+}
+
+fn sound_pattern() -> proto::PatternDef {
+    let spec = ColumnSpec { path: "a".to_owned(), dtype: DType::Float32, shape: vec![2, 3] };
+    let column = PatternColumn { spec, part: 0, column: 0, cells: Cells::one(0), squeeze: true, stack_axis: 0 };
+    item::encode_pattern(1, &Pattern { columns: [column].into(), structure: Structure::Leaf, timestep: false })
+}
+
+#[test]
+fn a_form_is_refused_that_no_batch_could_be_made_of() {
+    use proto::pattern_column::Cells as Wire;
+    type Edit = fn(&mut proto::PatternColumn);
+    let edits: [(Edit, &str); 11] = [
+        (|column| column.spec = None, "spec"),
+        (|column| column.cells = None, "cells"),
+        (|column| column.spec.as_mut().unwrap().dtype = "object".to_owned(), "dtype"),
+        (|column| column.spec.as_mut().unwrap().shape = vec![1 << 40, 1 << 40], "fits no memory"),
+        (|column| column.spec.as_mut().unwrap().shape = vec![0, 1 << 40, 1 << 40], "fits no memory"),
+        (|column| column.spec.as_mut().unwrap().shape = vec![1; 65], "axes"),
+        (|column| column.cells = Some(Wire::Range(proto::CellRange { start: 0, step: 0, len: 1 })), "apart"),
+        (|column| column.cells = Some(Wire::Range(proto::CellRange { start: 0, step: 1, len: u32::MAX })), "apart"),
+        (|column| column.cells = Some(Wire::Range(proto::CellRange { start: 0, step: 1, len: 2 })), "squeezed: true"),
+        (|column| column.cells = Some(Wire::List(proto::CellList { cells: vec![] })), "0 cells"),
+        (|column| (column.squeeze, column.stack_axis) = (false, 3), "axis 3 of 2"),
+    ];
+    assert!(item::decode_pattern(sound_pattern()).is_ok());
+    for (edit, words) in edits {
+        let mut message = sound_pattern();
+        edit(&mut message.columns[0]);
+        refused(item::decode_pattern(message), words);
+    }
+    refused(item::decode_pattern(proto::PatternDef { columns: vec![], ..sound_pattern() }), "0 columns");
+}
+
+#[test]
+fn the_head_of_a_batch_is_refused_whose_arrays_could_not_be_read() {
+    type Edit = fn(&mut proto::BatchHead);
+    let edits: [(Edit, &str); 8] = [
+        (|head| head.outputs[0].itemsize = 3, "elements of 3 bytes"),
+        (|head| head.outputs[0].dtype = "str".to_owned(), "elements of 2 bytes"),
+        (|head| head.outputs[0].role = 9, "role 9"),
+        (|head| head.outputs[0].role = 1, "columns are not the first"),
+        (|head| head.outputs[1].of = Some(1), "speaks of array 1"),
+        (|head| head.outputs[0].shape = vec![1 << 62, 4], "fits no memory"),
+        (|head| head.num_columns = 3, "2 arrays, 3"),
+        (|head| head.structure = None, "structure"),
+    ];
+    let array = |role| Output { path: "a".to_owned(), dtype: DType::Int16, itemsize: 2, shape: vec![2], role };
+    let sound =
+        || batch::encode_head(&[array(Role::Column), array(Role::Lengths(Some(0)))], &Structure::Leaf, 1, false);
+    assert!(batch::decode_head(sound()).is_ok());
+    for (edit, words) in edits {
+        let mut message = sound();
+        edit(&mut message);
+        refused(batch::decode_head(message).map(|head| head.outputs), words);
+    }
+}
+
+#[test]
+fn errors_of_a_later_version_and_kinds_only_a_peer_makes_are_still_refusals() {
+    use proto::error_detail::Kind;
+    let decoded = |kind| error::decode(proto::ErrorDetail { kind });
+    assert!(matches!(decoded(None), Error::Protocol(_)));
+    assert_eq!(decoded(Some(Kind::Incompatible("v2".to_owned()))), Error::Protocol("v2".to_owned()));
+    assert!(
+        matches!(decoded(Some(Kind::Internal("x".to_owned()))), Error::Protocol(reason) if reason.ends_with(": x"))
+    );
+    let kept: BTreeSet<i64> = [3].into();
+    let deadline = proto::Deadline { why: "full".to_owned(), keys: kept.into_iter().collect() };
+    assert_eq!(decoded(Some(Kind::Deadline(deadline))), Error::Deadline("full".to_owned()));
+}
