@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from reverie.cli.demo import EPILOG, demo
+from reverie.cli import demo, info, serve, top
 
 app = typer.Typer(
     name="reverie",
@@ -13,7 +13,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command(epilog=EPILOG)(demo)
+app.command(epilog=demo.EPILOG)(demo.demo)
+app.command(epilog=serve.EPILOG)(serve.serve)
+app.command(epilog=info.EPILOG)(info.info)
+app.command(epilog=top.EPILOG)(top.top)
 
 
 @app.callback()

@@ -1,0 +1,83 @@
+"""What `info` and `top` share: reaching a server, and the figures of its tables as plain data."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import reverie
+
+EXIT_UNREACHABLE = 1
+
+Address = Annotated[str, typer.Argument(help="HOST:PORT of the server.")]
+Token = Annotated[
+    Path | None, typer.Option("--token-file", help="A file with the server's token; REVERIE_TOKEN serves as well.")
+]
+Ca = Annotated[Path | None, typer.Option("--tls-ca", help="Who signed the server's certificate, PEM.")]
+Cert = Annotated[Path | None, typer.Option("--tls-cert", help="Our certificate, where the server asks for one, PEM.")]
+Key = Annotated[Path | None, typer.Option("--tls-key", help="Its key, PEM.")]
+Timeout = Annotated[float, typer.Option(min=0, help="Seconds that an answer may take.")]
+
+
+@contextmanager
+def connected(
+    address: str, token: Path | None, ca: Path | None, cert: Path | None, key: Path | None, timeout: float
+) -> Iterator[reverie.Client]:
+    """A client; what keeps it from the server is told in a line, and ends the command."""
+    try:
+        secret = os.environ.get("REVERIE_TOKEN") if token is None else token.read_text().strip()
+        tls = None if ca is None and cert is None and key is None else reverie.ClientTLS(ca=ca, cert=cert, key=key)
+        with reverie.Client(address, token=secret, tls=tls, timeout=timeout) as client:
+            yield client
+    except (reverie.ReplayError, ValueError, OSError) as error:
+        print(f"reverie: {error}", file=sys.stderr)
+        raise typer.Exit(EXIT_UNREACHABLE) from None
+
+
+def figures(client: reverie.Client) -> dict[str, Any]:
+    """The server's figures and who waits for what, in the order of its tables: plain data, as `--json` prints it."""
+    info = client.info()
+    tables = {}
+    for name, table in info.tables.items():
+        limiter, why = table.rate_limiter_info, client.why(name)
+        tables[name] = {
+            "size": table.current_size,
+            "max_size": table.max_size,
+            "size_bytes": table.size_bytes,
+            "max_bytes": table.max_bytes,
+            "episodes": table.num_episodes,
+            "inserts": table.num_inserts,
+            "samples": table.num_samples,
+            "deletes": table.num_deletes,
+            "updates": table.num_updates,
+            "stale_updates": table.num_stale_updates,
+            "samples_per_insert": limiter.samples_per_insert,
+            "waiting_inserts": len(why.inserts),
+            "waiting_samples": len(why.samples),
+            "insert_reason": why.insert_reason,
+            "sample_reason": why.sample_reason,
+            "stuck": why.stuck,
+            "why": why.text,
+        }
+    return {
+        "transport": info.transport,
+        "reason": info.reason,
+        "size_bytes": info.size_bytes,
+        "max_bytes": info.max_bytes,
+        "tables": tables,
+    }
+
+
+def size(count: float) -> str:
+    """Bytes with a unit that suits them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

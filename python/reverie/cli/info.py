@@ -1,0 +1,93 @@
+"""`reverie info`: what a server holds, and who waits for what."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from reverie.cli.connecting import Address, Ca, Cert, Key, Timeout, Token, connected, figures, size
+
+EPILOG = "Exit codes: 0 the server answered; 1 it did not, or does not let us in."
+
+
+def info(
+    address: Address,
+    rate_seconds: Annotated[float, typer.Option(min=0.05, help="Rates are counted over so many seconds.")] = 0.5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    token_file: Token = None,
+    tls_ca: Ca = None,
+    tls_cert: Cert = None,
+    tls_key: Key = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """Tables, sizes, bytes, rates, and who waits for what."""
+    with connected(address, token_file, tls_ca, tls_cert, tls_key, timeout) as client:
+        before, started = figures(client), time.monotonic()
+        time.sleep(rate_seconds)
+        now = figures(client)
+        add_rates(before, now, time.monotonic() - started)
+    now = {"address": address, **now}
+    if as_json:
+        print(json.dumps(now))
+        return
+    console = Console(highlight=False)
+    console.print(f"{address} over {now['transport']} ({now['reason']}), {_bytes(now)} in chunks", soft_wrap=True)
+    console.print(view(now))
+    for table in now["tables"].values():
+        if table["waiting_inserts"] or table["waiting_samples"] or table["stuck"]:
+            console.print(table["why"], soft_wrap=True)
+
+
+def add_rates(before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
+    """Puts `inserts_per_second`, `samples_per_second` and `updates_per_second` into every table of `now`.
+
+    A table that was reset in between has no rate.
+    """
+    for name, table in now["tables"].items():
+        earlier = before["tables"].get(name)
+        for what in ("inserts", "samples", "updates"):
+            done = None if earlier is None else table[what] - earlier[what]
+            table[f"{what}_per_second"] = None if done is None or done < 0 or seconds <= 0 else done / seconds
+
+
+def view(now: dict[str, Any]) -> Table:
+    """The tables, one line each."""
+    grid = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("table", "items", "of", "bytes", "inserts", "/s", "samples", "/s", "updates/s", "waiting"):
+        grid.add_column(heading, justify="left" if heading in ("table", "waiting") else "right")
+    for name, table in now["tables"].items():
+        grid.add_row(
+            name,
+            f"{table['size']:,}",
+            f"{table['max_size']:,}",
+            _bytes(table),
+            f"{table['inserts']:,}",
+            _rate(table["inserts_per_second"]),
+            f"{table['samples']:,}",
+            _rate(table["samples_per_second"]),
+            _rate(table["updates_per_second"]),
+            waiting(table),
+        )
+    return grid
+
+
+def waiting(table: dict[str, Any]) -> str:
+    """Who waits, in a few words; a reason in brackets where a call would wait and nobody does."""
+    found = [f"{table[f'waiting_{what}']} {what}" for what in ("inserts", "samples") if table[f"waiting_{what}"]]
+    if table["stuck"]:
+        return f"STUCK: {', '.join(found)}" if found else "STUCK"
+    return ", ".join(found) or "-"
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:,.0f}"
+
+
+def _bytes(of: dict[str, Any]) -> str:
+    bound = "" if of["max_bytes"] is None else f" of {size(of['max_bytes'])}"
+    return size(of["size_bytes"]) + bound

@@ -1,0 +1,158 @@
+"""`reverie serve`: tables for other processes and other machines."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+import reverie
+from reverie.cli import table_files
+
+EXIT_REFUSED = 2
+
+EPILOG = (
+    "Exit codes: 0 stopped by SIGINT or SIGTERM; 2 the arguments do not make a server, or not a safe one. Off loopback"
+    " a server needs a token and a certificate: docs/guides/secure-a-server.md."
+)
+
+
+def serve(
+    tables: Annotated[
+        str | None,
+        typer.Argument(
+            help="Where the tables come from: FILE.toml, FILE.yaml, or FILE.py[:NAME] with a list of tables or a"
+            " function that makes one. Without it the flags describe one table."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is all of IPv4.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one and prints it.")] = 0,
+    table: Annotated[str, typer.Option(help="Name of the one table.")] = "replay",
+    max_size: Annotated[int, typer.Option(min=1, help="Items that it holds at most.")] = 1_000_000,
+    sampler: Annotated[
+        str, typer.Option(help=f"Which item is sampled: {', '.join(table_files.SELECTORS)}.")
+    ] = "uniform",
+    priority_exponent: Annotated[float, typer.Option(help="Of a prioritized sampler.")] = 0.6,
+    remover: Annotated[str, typer.Option(help="Which item leaves when the table is full.")] = "fifo",
+    min_size: Annotated[int, typer.Option(min=1, help="Items that must be there before anything is sampled.")] = 1,
+    samples_per_insert: Annotated[
+        float | None, typer.Option(help="Hold this ratio by blocking either side; needs --error-buffer.")
+    ] = None,
+    error_buffer: Annotated[float | None, typer.Option(help="How far the ratio may stray, in samples.")] = None,
+    max_times_sampled: Annotated[int, typer.Option(min=0, help="An item leaves after so many draws; 0 is never.")] = 0,
+    max_bytes: Annotated[int | None, typer.Option(min=1, help="Bytes that all tables may hold together.")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="A file with the token that every client must show.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    client_ca: Annotated[
+        Path | None, typer.Option(help="Clients must show a certificate signed by these, PEM.")
+    ] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Give up TLS off loopback (never the token).")] = False,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds that a stop waits for what is being done.")] = 5.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object with the address, for scripts.")
+    ] = False,
+) -> None:
+    """Serve tables until SIGINT or SIGTERM.
+
+    Clients on this host use shared memory, others gRPC; both by `reverie.Client("HOST:PORT")`.
+    """
+    # First of all: a signal that comes while the server starts must end it as cleanly as any later one.
+    stop = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    try:
+        if tables is not None:
+            made = table_files.load(tables)
+        else:
+            made = [
+                _one_table(
+                    table, max_size, sampler, priority_exponent, remover, min_size, samples_per_insert, error_buffer,
+                    max_times_sampled,
+                )
+            ]  # fmt: skip
+        server = reverie.Server(
+            made,
+            port=port,
+            host=host,
+            token=None if token_file is None else _token(token_file),
+            tls=_tls(tls_cert, tls_key, client_ca),
+            insecure=insecure,
+            max_bytes=max_bytes,
+            grace=grace,
+        )
+    except (ValueError, TypeError, OSError) as error:
+        _refuse(str(error))
+    with server:
+        names = [table.name for table in server.tables]
+        if as_json:
+            print(json.dumps({"address": server.address, "port": server.port, "tables": names}), flush=True)
+        else:
+            print(f"reverie: serving {', '.join(names)} on {server.address}; Ctrl-C stops", flush=True)
+            print(f'  client = reverie.Client("{server.address}")', flush=True)
+        stop.wait()
+        print("reverie: stopping", file=sys.stderr, flush=True)
+
+
+def _one_table(
+    name: str,
+    max_size: int,
+    sampler: str,
+    priority_exponent: float,
+    remover: str,
+    min_size: int,
+    samples_per_insert: float | None,
+    error_buffer: float | None,
+    max_times_sampled: int,
+) -> reverie.Table:
+    limiter: dict[str, Any] = {"kind": "min_size", "min_size_to_sample": min_size}
+    if (samples_per_insert is None) != (error_buffer is None):
+        raise ValueError("--samples-per-insert and --error-buffer belong together")
+    if samples_per_insert is not None:
+        limiter |= {
+            "kind": "sample_to_insert_ratio",
+            "samples_per_insert": samples_per_insert,
+            "error_buffer": error_buffer,
+        }
+    drawn: dict[str, Any] = {"kind": sampler}
+    if sampler == "prioritized":
+        drawn["priority_exponent"] = priority_exponent
+    described = {
+        "name": name,
+        "max_size": max_size,
+        "sampler": drawn,
+        "remover": remover,
+        "rate_limiter": limiter,
+        "max_times_sampled": max_times_sampled,
+    }
+    return table_files.table_from(described, f"table '{name}'")
+
+
+def _token(path: Path) -> str:
+    token = path.read_text().strip()
+    if not token:
+        raise ValueError(f"the token file {path} is empty")
+    return token
+
+
+def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> reverie.ServerTLS | None:
+    if cert is None and key is None and client_ca is None:
+        return None
+    if cert is None or key is None:
+        raise ValueError("--tls-cert and --tls-key belong together")
+    return reverie.ServerTLS(cert=cert, key=key, client_ca=client_ca)
+
+
+def _refuse(reason: str) -> NoReturn:
+    print(f"reverie: {reason}", file=sys.stderr)
+    raise typer.Exit(EXIT_REFUSED)

@@ -1,0 +1,135 @@
+"""Tables from files: a Python file that makes them, or TOML and YAML that describe them."""
+
+from __future__ import annotations
+
+import runpy
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import reverie
+from reverie import rate_limiters, selectors
+
+__all__ = ["load", "table_from"]
+
+SELECTORS: dict[str, Callable[..., selectors.Selector]] = {
+    "fifo": selectors.Fifo,
+    "lifo": selectors.Lifo,
+    "uniform": selectors.Uniform,
+    "max_heap": selectors.MaxHeap,
+    "min_heap": selectors.MinHeap,
+    "prioritized": selectors.Prioritized,
+}
+LIMITERS: dict[str, Callable[..., rate_limiters.RateLimiter]] = {
+    "min_size": rate_limiters.MinSize,
+    "sample_to_insert_ratio": rate_limiters.SampleToInsertRatio,
+    "queue": rate_limiters.Queue,
+    "stack": rate_limiters.Stack,
+    "rate_limiter": rate_limiters.RateLimiter,
+}
+PLAIN = ("name", "max_size", "max_times_sampled", "max_bytes", "compression")
+
+
+def load(source: str) -> list[reverie.Table]:
+    """The tables of a file: `tables.toml`, `tables.yaml`, or `setup.py[:NAME]` where NAME (by default `tables` or
+    `make_tables`) is a list of tables or a function that returns one.
+
+    Raises:
+        ValueError: what is wrong in the file, and where.
+        OSError: the file cannot be read.
+    """
+    path, _, name = source.partition(":")
+    suffix = Path(path).suffix.lower()
+    if suffix == ".py":
+        return _from_python(Path(path), name)
+    if name:
+        raise ValueError(f"{source!r}: only a Python file can have a name behind a colon")
+    if suffix == ".toml":
+        try:
+            described = tomllib.loads(Path(path).read_text())
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{path}: {error}") from None
+    elif suffix in (".yaml", ".yml"):
+        described = _yaml(Path(path))
+    else:
+        raise ValueError(f"{source!r}: tables come from a .py, .toml, .yaml or .yml file")
+    if not isinstance(described, Mapping) or set(described) != {"tables"} or not isinstance(described["tables"], list):
+        raise ValueError(f"{path}: must hold a list named 'tables', and nothing else")
+    return [table_from(table, f"{path}, table {index}") for index, table in enumerate(described["tables"])]
+
+
+def _from_python(path: Path, name: str) -> list[reverie.Table]:
+    names = runpy.run_path(str(path), run_name="__reverie_tables__")
+    wanted = [name] if name else ["tables", "make_tables"]
+    found = next((names[name] for name in wanted if name in names), None)
+    if found is None:
+        raise ValueError(f"{path} defines no {' and no '.join(map(repr, wanted))}")
+    tables = found() if callable(found) else found
+    if not isinstance(tables, Sequence) or not all(isinstance(table, reverie.Table) for table in tables):
+        raise ValueError(f"{path}: {wanted[0]!r} must be a list of reverie.Table, or return one; got {tables!r}")
+    return list(tables)
+
+
+def _yaml(path: Path) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise ValueError(
+            'PyYAML is not installed: pip install "reverie[cli]", or describe the tables in TOML'
+        ) from None
+    try:
+        return yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def table_from(described: Any, where: str) -> reverie.Table:
+    """A table from a mapping; `where` leads every message."""
+    if not isinstance(described, Mapping):
+        raise ValueError(f"{where}: must be a mapping, got {described!r}")
+    options = dict(described)
+    arguments: dict[str, Any] = {key: options.pop(key) for key in PLAIN if key in options}
+    for key, kinds, default in (
+        ("sampler", SELECTORS, "uniform"),
+        ("remover", SELECTORS, "fifo"),
+        ("rate_limiter", LIMITERS, {"kind": "min_size", "min_size_to_sample": 1}),
+    ):
+        arguments[key] = _made(options.pop(key, default), kinds, f"{where}, {key}")
+    if "signature" in options:
+        arguments["signature"] = _signature(options.pop("signature"), f"{where}, signature")
+    if options:
+        known = [*PLAIN, "sampler", "remover", "rate_limiter", "signature"]
+        raise ValueError(f"{where}: unknown {', '.join(map(repr, options))}; known are {', '.join(known)}")
+    try:
+        return reverie.Table(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _made(described: Any, kinds: Mapping[str, Callable[..., Any]], where: str) -> Any:
+    """`"kind"`, or a mapping of `kind` and its arguments."""
+    if isinstance(described, str):
+        described = {"kind": described}
+    if not isinstance(described, Mapping) or described.get("kind") not in kinds:
+        raise ValueError(f"{where}: needs a kind out of {', '.join(kinds)}, got {described!r}")
+    arguments = {key: value for key, value in described.items() if key != "kind"}
+    try:
+        return kinds[described["kind"]](**arguments)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _signature(described: Any, where: str) -> Any:
+    """Mappings down to `{shape, dtype}`; -1 in a shape is any size."""
+    if not isinstance(described, Mapping):
+        raise ValueError(f"{where}: must be a mapping, got {described!r}")
+    if set(described) == {"shape", "dtype"}:
+        shape = described["shape"]
+        if not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
+            raise ValueError(f"{where}: shape must be a list of integers (-1 is any size), got {shape!r}")
+        try:
+            return reverie.TensorSpec([None if size == -1 else size for size in shape], described["dtype"])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{where}: {error}") from None
+    return {key: _signature(child, f"{where}/{key}") for key, child in described.items()}

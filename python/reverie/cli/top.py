@@ -1,0 +1,64 @@
+"""`reverie top`: a server's tables, live."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from reverie.cli.connecting import Address, Ca, Cert, Key, Timeout, Token, connected, figures
+from reverie.cli.info import add_rates, view
+
+EPILOG = "Ctrl-C ends it. Exit codes: 0 ended by a person or after --count; 1 the server did not answer any more."
+
+
+def top(
+    address: Address,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    count: Annotated[int, typer.Option(min=0, help="End after so many looks; 0 goes on.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a look, one a line.")] = False,
+    token_file: Token = None,
+    tls_ca: Ca = None,
+    tls_cert: Cert = None,
+    tls_key: Key = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """Sizes, rates and waits of a server's tables, again and again."""
+    console = Console(highlight=False)
+    with connected(address, token_file, tls_ca, tls_cert, tls_key, timeout) as client:
+        live = None if as_json or not console.is_terminal else Live(console=console, auto_refresh=False, screen=True)
+        before, looked, looks = figures(client), time.monotonic(), 0
+        try:
+            if live is not None:
+                live.start()
+            while not count or looks < count:
+                time.sleep(interval)
+                now, at = figures(client), time.monotonic()
+                add_rates(before, now, at - looked)
+                before, looked, looks = now, at, looks + 1
+                if as_json:
+                    print(json.dumps({"address": address, **now}), flush=True)
+                elif live is not None:
+                    live.update(_page(address, now, interval), refresh=True)
+                else:
+                    console.print(_page(address, now, interval))
+        except KeyboardInterrupt:
+            return
+        finally:
+            if live is not None:
+                live.stop()
+
+
+def _page(address: str, now: dict[str, Any], interval: float) -> Group:
+    head = Text(f"{address}  {now['transport']}  every {interval:g} s  Ctrl-C ends", style="dim")
+    reasons = [
+        Text(table["why"], style="bold red" if table["stuck"] else "yellow")
+        for table in now["tables"].values()
+        if table["waiting_inserts"] or table["waiting_samples"] or table["stuck"]
+    ]
+    return Group(head, Text(), view(now), Text(), *reasons)

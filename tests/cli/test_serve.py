@@ -1,0 +1,132 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+import reverie
+
+COMMAND = [sys.executable, "-c", "import reverie.cli; reverie.cli.main()"]
+
+
+@pytest.fixture
+def served(tmp_path):
+    """Starts `reverie serve`, gives the process and what it printed as JSON; ends what a test left running."""
+    started = []
+
+    def start(*arguments):
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "--json", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+        started.append(process)
+        line = process.stdout.readline()
+        assert line, process.communicate(timeout=30)[1]
+        return process, json.loads(line)
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+def run(*arguments, **options):
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_a_server_cleanly_with_exit_code_0(served, number):
+    process, hello = served("--table", "t", "--max-size", "9")
+    assert hello["tables"] == ["t"]
+    with reverie.Client(hello["address"]) as client:
+        client.insert(np.arange(3), {"t": 1.0})
+        assert client.info().tables["t"].max_size == 9
+    process.send_signal(number)
+    assert process.wait(timeout=30) == 0
+
+
+def test_the_flags_describe_one_table(served):
+    _, hello = served(
+        "--sampler", "prioritized", "--priority-exponent", "0.9", "--remover", "lifo", "--min-size", "3",
+        "--samples-per-insert", "2", "--error-buffer", "8", "--max-times-sampled", "5",
+    )  # fmt: skip
+    with reverie.Client(hello["address"]) as client:
+        table = client.info().tables["replay"]
+    assert table.sampler_options.prioritized.priority_exponent == 0.9
+    assert table.remover_options.lifo
+    assert table.max_times_sampled == 5
+    limiter = table.rate_limiter_info
+    assert (limiter.samples_per_insert, limiter.min_size_to_sample) == (2.0, 3)
+    assert (limiter.min_diff, limiter.max_diff) == (-2.0, 14.0)
+
+
+def test_a_file_of_tables_is_served(served, tmp_path):
+    (tmp_path / "tables.toml").write_text('[[tables]]\nname = "a"\nmax_size = 4\n[[tables]]\nname = "b"\nmax_size = 5\n')
+    _, hello = served("tables.toml")
+    assert hello["tables"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.toml"], "missing.toml"),
+        (["--samples-per-insert", "2"], "belong together"),
+        (["--tls-cert", "x"], "--tls-cert and --tls-key belong together"),
+        (["--host", "0.0.0.0"], "token"),
+        (["--token-file", os.devnull], "is empty"),
+        (["--sampler", "best"], "needs a kind out of"),
+    ],
+)
+def test_what_makes_no_server_is_refused_with_exit_code_2_and_a_line(arguments, words):
+    done = run("serve", *arguments)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_info_tells_sizes_rates_and_who_waits_as_json_and_as_text(served):
+    _, hello = served("--min-size", "5")
+    with reverie.Client(hello["address"]) as client:
+        client.insert_batch("replay", {"x": np.zeros((3, 2))})
+        done = run("info", hello["address"], "--json", "--rate-seconds", "0.05")
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        table = told["tables"]["replay"]
+        assert (table["size"], table["inserts"], table["inserts_per_second"]) == (3, 3, 0.0)
+        assert "5" in table["sample_reason"]
+    text = run("info", hello["address"], "--rate-seconds", "0.05")
+    assert text.returncode == 0, text.stderr
+    assert "replay" in text.stdout
+
+
+def test_top_gives_one_json_object_a_look(served):
+    _, hello = served()
+    done = run("top", hello["address"], "--json", "--count", "2", "--interval", "0.1")
+    assert done.returncode == 0, done.stderr
+    looks = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [list(look["tables"]) for look in looks] == [["replay"], ["replay"]]
+
+
+@pytest.mark.parametrize("command", ["info", "top"])
+def test_a_server_that_is_not_there_is_told_in_a_line_with_exit_code_1(command):
+    done = run(command, "127.0.0.1:1", "--timeout", "0.5")
+    assert done.returncode == 1
+    assert "127.0.0.1:1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_with_a_token_lets_info_in_with_it_only(served, tmp_path):
+    (tmp_path / "token").write_text("secret-of-the-test\n")
+    _, hello = served("--token-file", "token")
+    refused = run("info", hello["address"], "--rate-seconds", "0.05", env={**os.environ, "REVERIE_TOKEN": "wrong"})
+    assert refused.returncode == 1
+    assert "token" in refused.stderr
+    let_in = run("info", hello["address"], "--rate-seconds", "0.05", "--token-file", str(tmp_path / "token"))
+    assert let_in.returncode == 0, let_in.stderr
