@@ -1,6 +1,7 @@
 //! Large bytes beside the messages: where the arrays of a batch lie in them, and how they are read and written.
 
 use reverie_core::batch::Output;
+use reverie_core::chunk::fill;
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -51,8 +52,21 @@ pub trait BulkIn {
         self.len() == 0
     }
 
-    /// Copies the bytes from `offset` on into `to`. Panics where there are not so many: check against `len` first.
-    fn copy_to(&self, offset: u64, to: &mut [MaybeUninit<u8>]);
+    /// Copies the bytes from `offset` on into `to`, and gives it back filled: all of it. Panics where there are not so
+    /// many: check against `len` first.
+    fn copy_to<'a>(&self, offset: u64, to: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8];
+}
+
+/// Bytes of the message itself.
+impl BulkIn for bytes::Bytes {
+    fn len(&self) -> u64 {
+        self[..].len() as u64
+    }
+
+    fn copy_to<'a>(&self, offset: u64, to: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
+        let from = usize::try_from(offset).ok().and_then(|start| self.get(start..)?.get(..to.len()));
+        fill(to, from.expect("bytes that were checked to be there"))
+    }
 }
 
 /// Where the client puts the bulk bytes of an insert.

@@ -18,3 +18,6 @@ pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// Inserts are grouped into messages of about this size, and batches cut into parts of it.
 pub const PART_BYTES: usize = 1 << 20;
+
+/// No chunk of a writer may be larger, as it is before packing.
+pub const MAX_CHUNK_BYTES: u64 = 1 << 30;

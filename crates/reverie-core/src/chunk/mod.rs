@@ -14,6 +14,7 @@ pub use account::{Account, Meter};
 pub use chooser::{Chooser, Compression};
 pub use codec::Decoder;
 pub use layout::Layout;
+pub use slab::fill;
 pub use writer::ChunkWriter;
 
 use crate::error::Result;

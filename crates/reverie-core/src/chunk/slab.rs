@@ -327,10 +327,13 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Fills `to` from `from`. Panics where their lengths differ.
+/// Fills `to` from `from`, and gives it back as what it is now. Panics where their lengths differ.
 #[inline]
-pub(crate) fn fill(to: &mut [MaybeUninit<u8>], from: &[u8]) {
+pub fn fill<'a>(to: &'a mut [MaybeUninit<u8>], from: &[u8]) -> &'a mut [u8] {
     assert!(to.len() == from.len(), "{} bytes into {}", from.len(), to.len());
-    // SAFETY: equal lengths, and a `&mut` cannot overlap a `&`.
-    unsafe { copy_small(from.as_ptr(), to.as_mut_ptr().cast(), from.len()) };
+    // SAFETY: equal lengths, and a `&mut` cannot overlap a `&`; every byte of `to` is initialised then.
+    unsafe {
+        copy_small(from.as_ptr(), to.as_mut_ptr().cast(), from.len());
+        slice::from_raw_parts_mut(to.as_mut_ptr().cast(), to.len())
+    }
 }

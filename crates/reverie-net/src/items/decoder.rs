@@ -18,6 +18,16 @@ pub struct Limits {
     pub max_held_bytes: u64,
 }
 
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_chunk_bytes: proto::MAX_CHUNK_BYTES, max_named: 1 << 20, max_held_bytes: 4 << 30 }
+    }
+}
+
+/// The episodes of a session by the numbers that its client gives them: kept across its connections.
+#[derive(Default)]
+pub struct Episodes {}
+
 /// One request of an insert message.
 pub struct Arrived {
     /// Its number.
@@ -26,12 +36,12 @@ pub struct Arrived {
     pub table: u32,
     /// The items; every cell of them exists.
     pub items: Inserts,
-    /// Bytes that it counts for against the insert credit.
+    /// Bytes that it counts for against the insert credit: its share of [`credit_bytes`](super::credit_bytes).
     pub size_bytes: u64,
 }
 
-/// Turns messages back into items. Nothing in a message is trusted; what breaks a rule is `Protocol`, and the
-/// connection is to be ended.
+/// Turns messages back into items. Nothing in a message is trusted; what breaks a rule is `Protocol`, what wants more
+/// than the limits is `ResourceExhausted`, and after either the connection is to be ended.
 pub struct Decoder {
     _meter: Arc<Meter>,
     _limits: Limits,
@@ -39,12 +49,12 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder for a new connection. Chunks are counted in `meter`.
-    pub fn new(meter: Arc<Meter>, limits: Limits) -> Self {
+    /// A decoder for a new connection of the session that these episodes belong to. Chunks are counted in `meter`.
+    pub fn new(meter: Arc<Meter>, limits: Limits, _episodes: Arc<Episodes>) -> Self {
         Self { _meter: meter, _limits: limits, _session_episodes: 0 }
     }
 
-    /// The requests of a message, in order.
+    /// The requests of a message, in order; none where it only brings cells. The bulk bytes are copied on return.
     pub fn insert(&mut self, _message: proto::Insert, _bulk: &dyn BulkIn) -> Result<Vec<Arrived>> {
         todo!()
     }
