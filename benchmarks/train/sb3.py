@@ -17,7 +17,7 @@ import torch
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 
-from reverie.runners.evaluator import CONFIRMATION_SEEDS, SCREENING_SEEDS, Evaluator
+from reverie.runners.evaluator import Evaluator, confirmation_seeds, screening_seeds
 
 TARGET = 475.0
 EVALUATE_EVERY = 1_000
@@ -43,7 +43,7 @@ class Judge(BaseCallback):
     def __init__(self, *, to_the_end: bool) -> None:
         super().__init__()
         self.to_the_end = to_the_end
-        self.evaluator = Evaluator("CartPole-v1")
+        self.evaluator = Evaluator("CartPole-v1", 20)
         self.curve: list[tuple[int, float, float, float | None]] = []
         self.began = 0.0
 
@@ -53,8 +53,8 @@ class Judge(BaseCallback):
     def _on_step(self) -> bool:
         if self.num_timesteps % EVALUATE_EVERY:
             return True
-        first = self.mean_return(SCREENING_SEEDS)
-        second = self.mean_return(CONFIRMATION_SEEDS) if first >= TARGET else None
+        first = self.mean_return(screening_seeds(10))
+        second = self.mean_return(confirmation_seeds(20)) if first >= TARGET else None
         self.curve.append((self.num_timesteps, time.perf_counter() - self.began, first, second))
         return self.to_the_end or second is None or second < TARGET
 
@@ -82,7 +82,7 @@ def main() -> None:
                 "target": TARGET,
                 "env_steps": model.num_timesteps,
                 "seconds": seconds,
-                "mean_return": judge.mean_return(CONFIRMATION_SEEDS),
+                "mean_return": judge.mean_return(confirmation_seeds(20)),
                 "trained_samples": model._n_updates * ZOO["batch_size"],
                 "curve": judge.curve,
             }

@@ -12,6 +12,7 @@ from reverie.types import Batch, UpdateResult
 
 __all__ = [
     "Client",
+    "DrawInfo",
     "HistoryColumn",
     "Prefetch",
     "Server",
@@ -387,6 +388,21 @@ class TrajectoryColumn:
 
     def numpy(self) -> npt.NDArray[Any]:
         """The steps as an array. RuntimeError where they have expired."""
+
+@disjoint_base
+class DrawInfo:
+    """What `reverie.BatchInfo` is made of: its fields, each an array made when it is first asked for."""
+
+    key: Any
+    probability: Any
+    priority: Any
+    table_size: Any
+    times_sampled: Any
+    version: Any
+    inserted_at: Any
+
+    def __new__(cls, *_args: Any, **_keywords: Any) -> Self: ...
+    def _weights(self, beta: float, bound: float | None) -> npt.NDArray[np.float64]: ...
 
 @final
 class Prefetch:

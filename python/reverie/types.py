@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
+from reverie import _native
+
 __all__ = [
     "Batch",
     "BatchInfo",
@@ -55,27 +57,36 @@ class ReplaySample(NamedTuple):
 
 
 @final
-@dataclasses.dataclass(slots=True, eq=False)
-class BatchInfo:
-    """What the table knew of each draw of a batch: one array per field, all of shape `[B]`."""
+@dataclasses.dataclass(eq=False)
+class BatchInfo(_native.DrawInfo):
+    """What the table knew of each draw of a batch: one array per field, all of shape `[B]`.
 
-    key: IntArray
+    Arrays are made when they are first asked for; from then on they are the caller's own.
+    """
+
+    __slots__ = ()
+
+    # `field()` says that none has a default: the getters of the base are none.
+    key: IntArray = dataclasses.field()
     """Keys of the items, int64."""
-    probability: FloatArray
+    probability: FloatArray = dataclasses.field()
     """Probability of each draw at its time; 1 for deterministic selectors."""
-    priority: FloatArray
+    priority: FloatArray = dataclasses.field()
     """Priorities as they were at the draw."""
-    table_size: IntArray
+    table_size: IntArray = dataclasses.field()
     """Items in the table at each draw, before the draw removed any."""
-    times_sampled: IntArray
+    times_sampled: IntArray = dataclasses.field()
     """How often each item was drawn, this draw included."""
-    version: IntArray
+    version: IntArray = dataclasses.field()
     """Updates of each item's priority so far; `update_priorities(..., if_version=)` takes them."""
-    inserted_at: FloatArray
+    inserted_at: FloatArray = dataclasses.field()
     """When each item was inserted, in seconds of the table's monotonic clock."""
 
     def __len__(self) -> int:
         return len(self.key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BatchInfo, tuple(getattr(self, field.name) for field in dataclasses.fields(self))
 
 
 @final
@@ -116,20 +127,13 @@ class Batch:
         """
         if not 0.0 <= beta <= 1.0:
             raise ValueError(f"beta must be between 0 and 1, got {beta}")
-        mass, bound = self.info.probability, np.inf
         if normalise == "batch":
-            # N is the same for a whole batch but for draws that removed items: keep it under the exponent.
-            mass = mass * self.info.table_size
-        elif normalise != "table":
+            return self.info._weights(beta, None)
+        if normalise != "table":
             raise ValueError(f'normalise must be "batch" or "table", got {normalise!r}')
-        elif self.smallest_probability is None:
+        if self.smallest_probability is None:
             raise ValueError('normalise="table" needs draws from one table with a selector that has probabilities')
-        else:
-            bound = self.smallest_probability
-        smallest = float(np.minimum.reduce(mass, initial=bound))
-        if not smallest > 0.0:
-            raise ValueError("these items were not drawn (client.get): they have no probability, and so no weight")
-        return (smallest / mass) ** beta
+        return self.info._weights(beta, self.smallest_probability)
 
 
 class UpdateResult(NamedTuple):

@@ -141,11 +141,13 @@ class FakeWriter:
         terminated: np.ndarray,
         truncated: np.ndarray,
         *,
-        q_taken: np.ndarray,
-        bootstrap_value: np.ndarray,
+        q_taken: np.ndarray | None,
+        bootstrap_value: np.ndarray | None,
         extras: dict[str, np.ndarray],
     ) -> int:
         before = self.replay.inserts
+        if q_taken is None:  # no errors are known: every item has priority 1
+            q_taken = bootstrap_value = np.full(len(obs), np.nan)
         self.log.append({"obs": obs, "action": action, "q": q_taken, "v": bootstrap_value, "extras": extras})
         for i in range(len(obs)):
             steps, value = self.open[i], float(bootstrap_value[i])
@@ -168,7 +170,8 @@ class FakeWriter:
         ret = sum(self.gamma**k * step[2] for k, step in enumerate(steps))
         discount = 0.0 if terminated else self.gamma ** len(steps)
         item = {"obs": obs, "action": action, "reward": np.float32(ret), "discount": np.float32(discount)}
-        self.replay.insert({**item, "next_obs": end, **extra}, abs(ret + discount * value - q) + self.eps)
+        error = abs(ret + discount * value - q) + self.eps
+        self.replay.insert({**item, "next_obs": end, **extra}, 1.0 if np.isnan(q) else error)
 
     def close(self, timeout: float | None = None) -> None:
         assert timeout == 0

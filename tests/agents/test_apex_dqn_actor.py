@@ -68,7 +68,7 @@ def test_each_environment_departs_from_the_greedy_action_as_often_as_its_own_eps
 
 def test_a_lone_environment_explores_less_and_less(setting):
     actor, replay, _, config = setting(num_actors=1, envs_per_actor=1, single_env_decay_steps=2_000, epsilon_base=0.4)
-    while actor.act() + actor._env_steps < 4_000:
+    while actor.act() + actor.env_steps < 4_000:
         pass
     policy = GreedyPolicy(describe("CartPole-v1"), config)
     departed = np.array([(row["action"] != policy(row["obs"]))[0] for row in replay.writers[0].log])

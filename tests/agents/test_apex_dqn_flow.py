@@ -118,7 +118,7 @@ def test_the_learners_priorities_reach_the_table_and_change_what_is_drawn(stage)
         count = (drawn.info.key == key).sum()
         expected = sent[key] ** config.priority_exponent / total
         assert abs(count - 50_000 * expected) < 5 * np.sqrt(50_000 * expected) + 1
-    assert client.info().tables["replay"].num_updates == learner.priorities_applied == config.batch_size
+    assert client.info().tables["replay"].num_updates == learner.metrics()["priorities_applied"] == config.batch_size
 
 
 @pytest.mark.parametrize("normalise", ["batch", "table"])

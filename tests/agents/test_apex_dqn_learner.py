@@ -6,9 +6,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from reverie.agents import apex_dqn  # noqa: E402
-from reverie.agents.apex_dqn.learner import DivergedError  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents.learning import DivergedError  # noqa: E402
 
 SPEC = describe("CartPole-v1")
 PRESET = apex_dqn.load_preset("CartPole-v1")
@@ -61,9 +61,9 @@ def test_the_priorities_that_reach_the_table_are_the_td_errors_of_the_batch_befo
     for _ in range(3):
         learner.learn()
     learner.version = 0
-    before = {name: learner.state_dict()[name] for name in ("online", "target")}
+    before = learner.state_dict()["networks"]
     learner.learn()
-    after = learner.state_dict()["online"]
+    after = learner.state_dict()["networks"]["online"]
     learner._online.load(before["online"])
     keys, priorities = replay.updates[-1]
     assert (keys == drawn[-1].info.key).all()
@@ -86,18 +86,19 @@ def test_applied_and_stale_updates_are_counted(setting):
     replay.sample_batch = sample_then_evict
     learner.learn()
     keys, _ = replay.updates[-1]
-    assert learner.priorities_stale == (keys < 100).sum() > 0
-    assert learner.priorities_applied == config.batch_size - learner.priorities_stale
+    stale = learner.metrics()["priorities_stale"]
+    assert stale == (keys < 100).sum() > 0
+    assert learner.metrics()["priorities_applied"] == config.batch_size - stale
 
 
 def test_the_target_follows_the_online_network_only_every_target_period(setting):
     learner, _, _ = setting(target_period=4)
-    first = learner.state_dict()["target"]
+    first = learner.state_dict()["networks"]["target"]
     for _ in range(3):
         learner.learn()
-    assert (learner.state_dict()["target"] == first).all()
+    assert (learner.state_dict()["networks"]["target"] == first).all()
     learner.learn()
-    state = learner.state_dict()
+    state = learner.state_dict()["networks"]
     assert (state["target"] == state["online"]).all()
     assert (state["target"] != first).any()
 
@@ -158,8 +159,9 @@ def test_a_learner_with_the_state_of_another_goes_on_bit_for_bit_as_that_one(set
             each.learn()
         batches.append(each.state_dict())
     assert batches[0]["version"] == batches[1]["version"] == 8
-    assert (batches[0]["online"] == batches[1]["online"]).all()
-    assert (batches[0]["target"] == batches[1]["target"]).all()
+    one, two = (batch["networks"] for batch in batches)
+    assert (one["online"] == two["online"]).all()
+    assert (one["target"] == two["target"]).all()
 
 
 def test_the_values_of_two_known_decisions_are_learnt(setting):

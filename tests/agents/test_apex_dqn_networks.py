@@ -87,5 +87,5 @@ def test_weights_of_another_length_are_refused(cartpole):
 
 
 def test_continuous_actions_are_refused_with_what_would_fit():
-    with pytest.raises(UnsupportedEnvironmentError, match=r"Box.*DPG.*CartPole-v1"):
+    with pytest.raises(UnsupportedEnvironmentError, match=r"Box.*continuous actions need.*CartPole-v1"):
         apex_dqn.check(describe("Pendulum-v1"))

@@ -3,7 +3,7 @@ import pytest
 
 gymnasium = pytest.importorskip("gymnasium")
 
-from reverie.runners.evaluator import CONFIRMATION_SEEDS, SCREENING_SEEDS, Evaluator  # noqa: E402
+from reverie.runners.evaluator import Evaluator, confirmation_seeds, screening_seeds  # noqa: E402
 
 
 class Echo(gymnasium.Env):
@@ -54,13 +54,24 @@ def test_more_seeds_than_environments_or_none_are_refused(evaluator, seeds):
         evaluator.evaluate(lambda observations: np.zeros(len(observations), np.int64), seeds)
 
 
+def test_continuous_actions_go_to_the_environment_as_the_policy_gave_them():
+    evaluator = Evaluator("Pendulum-v1", 3)
+    evaluation = evaluator.evaluate(lambda obs: np.zeros((len(obs), 1), np.float32), [1, 2, 3])
+    evaluator.close()
+    env = gymnasium.make("Pendulum-v1")
+    for seed, expected in zip(evaluation.seeds, evaluation.returns, strict=True):
+        env.reset(seed=seed)
+        assert sum(float(env.step(np.zeros(1, np.float32))[1]) for _ in range(200)) == expected
+
+
 def test_the_same_seeds_give_the_same_episodes():
-    evaluator = Evaluator("CartPole-v1")
-    one, two = (evaluator.evaluate(lambda obs: (obs[:, 2] > 0).astype(np.int64), SCREENING_SEEDS) for _ in range(2))
+    evaluator = Evaluator("CartPole-v1", 10)
+    one, two = (evaluator.evaluate(lambda obs: (obs[:, 2] > 0).astype(np.int64), screening_seeds(10)) for _ in range(2))
     assert one == two
     evaluator.close()
 
 
-def test_confirmation_is_on_20_seeds_that_screening_never_uses():
-    assert len(set(CONFIRMATION_SEEDS)) == 20
-    assert not set(CONFIRMATION_SEEDS) & set(SCREENING_SEEDS)
+def test_confirmation_is_on_seeds_that_screening_never_uses():
+    for episodes in (20, 100):
+        assert len(set(confirmation_seeds(episodes))) == episodes
+        assert not set(confirmation_seeds(episodes)) & set(screening_seeds(episodes))

@@ -6,13 +6,19 @@ import pytest
 
 pytest.importorskip("torch")
 
+from reverie import agents
 from reverie.agents import apex_dqn
 from reverie.agents.core import RunSettings
 from reverie.runners import local
-from reverie.runners.evaluator import CONFIRMATION_SEEDS, SCREENING_SEEDS, Evaluation
+from reverie.runners.evaluator import Evaluation, confirmation_seeds, screening_seeds
 from reverie.runners.local import Evaluated, Finished, Progress, StalledError, Started, train
 
-PRESETS = sorted(apex_dqn.PRESETS.glob("*.toml"))
+PRESETS = [
+    pytest.param(agents.find(name), path, id=f"{name}-{path.stem}")
+    for name in agents.ACTIONS
+    for path in sorted(agents.find(name).PRESETS.glob("*.toml"))
+]
+SCREENING_SEEDS, CONFIRMATION_SEEDS = screening_seeds(10), confirmation_seeds(20)
 SHORT = RunSettings(target_return=475.0, max_env_steps=1_500, evaluate_every=500)
 
 
@@ -31,7 +37,7 @@ class Scripted:
     def __init__(self, screening, confirmation):
         self.means = {SCREENING_SEEDS: iter(screening), CONFIRMATION_SEEDS: iter(confirmation)}
 
-    def __call__(self, env_id):
+    def __call__(self, env_id, num_envs):
         return self
 
     def evaluate(self, policy, seeds):
@@ -41,13 +47,13 @@ class Scripted:
         pass
 
 
-@pytest.mark.parametrize("path", PRESETS, ids=lambda p: p.stem)
+@pytest.mark.parametrize(("agent", "path"), PRESETS)
 @pytest.mark.timeout(120)
-def test_every_preset_learns_and_acts_in_one_thread_without_waiting(path):
-    preset = apex_dqn.load_preset(path.stem)
-    steps = preset.config.learning_starts + 300
+def test_every_preset_learns_and_acts_in_one_thread_without_waiting(agent, path):
+    preset = agent.load_preset(path.stem)
+    steps = getattr(preset.config, "learning_starts", 0) + 300
     run = dataclasses.replace(preset.run, max_env_steps=steps, evaluate_every=steps)
-    result = train(apex_dqn, path.stem, run=run)
+    result = train(agent, path.stem, run=run)
     assert steps <= result.env_steps < steps + preset.config.envs_per_actor
     assert result.learner["updates"] > 0
     assert len(result.curve) in (1, 2)
@@ -175,3 +181,22 @@ def test_ape_x_dqn_reaches_475_on_cartpole_twice_within_50_000_steps():
     assert len(result.evaluation.returns) == 20
     assert np.mean(result.evaluation.returns) >= 475.0
     assert result.curve[-1].mean_return >= 475.0
+
+
+@pytest.mark.timeout(200)
+def test_dqn_reaches_475_on_cartpole_twice_within_30_000_steps():
+    run = dataclasses.replace(agents.dqn.load_preset("CartPole-v1").run, max_env_steps=30_000)
+    result = train(agents.dqn, "CartPole-v1", seed=1, run=run)
+    assert result.confirmed
+    assert np.mean(result.evaluation.returns) >= 475.0
+
+
+@pytest.mark.timeout(250)
+@pytest.mark.parametrize("name", ["ddpg", "sac", pytest.param("td3", marks=pytest.mark.slow)])
+def test_agents_of_continuous_actions_reach_minus_170_on_the_pendulum_twice_within_10_000_steps(name):
+    agent = agents.find(name)
+    run = dataclasses.replace(agent.load_preset("Pendulum-v1").run, max_env_steps=10_000)
+    result = train(agent, "Pendulum-v1", seed=1, run=run)
+    assert result.confirmed
+    assert len(result.evaluation.returns) == 100
+    assert np.mean(result.evaluation.returns) >= -170.0

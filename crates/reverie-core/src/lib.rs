@@ -13,8 +13,10 @@
 pub mod clock;
 pub mod error;
 pub mod spec;
+mod power;
 mod prefetch;
 mod sync;
+mod wide;
 
 // The flow.
 pub mod append;

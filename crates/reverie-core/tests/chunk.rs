@@ -67,6 +67,37 @@ fn a_reader_sees_each_cell_from_the_moment_it_is_written() {
 }
 
 #[test]
+fn rows_are_written_to_all_columns_and_seen_at_once_however_long_these_are() {
+    let cells = [(2, 1), (3, 1)];
+    for layout in [Layout::columnar(&cells, 6), Layout::interleaved(&cells, 6)] {
+        let mut writer = ChunkWriter::new(Arc::new(layout), Compression::None, &meter());
+        let chunk = writer.chunk().clone();
+        let rows = |from: u8, n: u8| [2, 3].map(|width| (from..from + n * width).collect::<Vec<u8>>());
+        writer.push_rows(rows(10, 1).iter().map(Vec::as_slice), 1);
+        writer.push_rows(rows(20, 2).iter().map(Vec::as_slice), 2);
+        assert_eq!((chunk.len(0), chunk.len(1)), (3, 3));
+        writer.push(1, &[1, 2, 3]);
+        writer.push_rows(rows(30, 1).iter().map(Vec::as_slice), 1);
+        assert_eq!((chunk.len(0), chunk.len(1)), (4, 5), "each goes on where it was");
+        writer.push(0, &[4, 5]);
+        writer.push_rows(rows(40, 1).iter().map(Vec::as_slice), 1);
+        let view = chunk.read().unwrap();
+        let column = |column, n| (0..n).map(|cell| view.cell(column, cell).unwrap().to_vec()).collect::<Vec<_>>();
+        assert_eq!(column(0, 6), [[10, 11], [20, 21], [22, 23], [30, 31], [4, 5], [40, 41]]);
+        let wanted = [[10, 11, 12], [20, 21, 22], [23, 24, 25], [1, 2, 3], [30, 31, 32], [40, 41, 42]];
+        assert_eq!(column(1, 6), wanted);
+        assert!(writer.is_full());
+    }
+}
+
+#[test]
+#[should_panic(expected = "1 columns for 2")]
+fn rows_of_too_few_columns_are_refused() {
+    let cell: &[u8] = &[0];
+    ChunkWriter::new(columnar(&[(1, 1), (1, 1)], 2), Compression::None, &meter()).push_rows([cell].into_iter(), 1);
+}
+
+#[test]
 fn interleaved_cells_are_found_and_never_given_as_a_run() {
     let layout = Arc::new(Layout::interleaved(&[(2, 1), (3, 1)], 4));
     let mut writer = ChunkWriter::new(layout, Compression::None, &meter());

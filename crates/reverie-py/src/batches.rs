@@ -91,13 +91,13 @@ impl Prefetch {
     /// Stops, and gives back the batches that were drawn and never delivered. Idempotent.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let prefetcher = self.prefetcher.get(py)?;
-        let (ready, unfinished) = crate::enter::detached(py, || {
+        let (ready, mut unfinished) = crate::enter::detached(py, || {
             let prefetcher = prefetcher.lock().unwrap_or_else(PoisonError::into_inner).take();
             Ok(prefetcher.map(|mut prefetcher| prefetcher.close()).unwrap_or_default())
         })?;
         let mut left: Vec<_> = ready.into_iter().map(|batch| self.batch(py, batch)).collect::<PyResult<_>>()?;
         if !unfinished.is_empty() {
-            match self.batcher.batch(py, &unfinished, &self.reading) {
+            match self.batcher.batch(py, &mut unfinished, &self.reading) {
                 Ok(batch) => left.push(batch),
                 // The reader was told by `next`; one by one they would take as much.
                 Err(error) if error.is_instance_of::<PyMemoryError>(py) => {}
@@ -110,11 +110,11 @@ impl Prefetch {
 
 impl Prefetch {
     fn batch<'py>(&self, py: Python<'py>, batch: Prefetched<Slab>) -> PyResult<Bound<'py, PyAny>> {
-        let Prefetched { draws, plan, arrays } = batch;
+        let Prefetched { mut draws, plan, arrays } = batch;
         let mut fresh = Vec::with_capacity(arrays.len());
         for (output, slab) in plan.outputs.iter().zip(arrays) {
             fresh.push(Fresh::over(py, output.dtype, output.itemsize, &output.shape, slab)?);
         }
-        self.batcher.wrap(py, &plan, &draws, fresh, &self.reading)
+        self.batcher.wrap(py, &plan, &mut draws, fresh, &self.reading)
     }
 }

@@ -140,7 +140,7 @@ impl Client {
         let num_samples = batch_size.within("batch_size", 1, MAX_SAMPLES)?;
         let request = SampleRequest { num_samples, without_replacement };
         match self.draw(py, table, request, self.deadline(timeout)?)? {
-            Ok(draws) => self.batcher.batch_or_singles(py, &draws, &reading),
+            Ok(mut draws) => self.batcher.batch_or_singles(py, &mut draws, &reading),
             Err(left) => Err(self.late_draws(py, left, &reading)?),
         }
     }
@@ -170,7 +170,7 @@ impl Client {
             let first = draws.items[0].pattern.clone();
             let alike = draws.items.iter().take_while(|item| item.pattern.same(&first)).count();
             let (rest, timestep) = (draws.split_off(alike), first.timestep);
-            batches.push((self.batcher.batch(py, &std::mem::replace(&mut draws, rest), &reading)?, timestep));
+            batches.push((self.batcher.batch(py, &mut std::mem::replace(&mut draws, rest), &reading)?, timestep));
         }
         Ok(batches)
     }
@@ -231,8 +231,8 @@ impl Client {
         let reading = Reading::new(columns, ragged)?;
         let (table, keys) = (self.table(py, table)?, numbers::<i64>(keys, "keys")?);
         let keys = keys.as_slice();
-        let draws = copying(py, keys.len() << 7, || table.get(keys))?;
-        self.batcher.batch(py, &draws, &reading)
+        let mut draws = copying(py, keys.len() << 7, || table.get(keys))?;
+        self.batcher.batch(py, &mut draws, &reading)
     }
 
     /// Drops all items of a table and starts its counts anew.
@@ -325,8 +325,8 @@ impl Client {
     }
 
     fn late_draws(&self, py: Python<'_>, left: Late<Draws>, reading: &Reading) -> PyResult<PyErr> {
-        let Late { done, why } = left;
-        let partial = if done.is_empty() { None } else { Some(self.batcher.batch_or_singles(py, &done, reading)?) };
+        let Late { mut done, why } = left;
+        let partial = if done.is_empty() { None } else { Some(self.batcher.batch_or_singles(py, &mut done, reading)?) };
         Ok(late(py, "sample", &why, |with| with.set_item("partial", partial)))
     }
 

@@ -60,23 +60,14 @@ impl Reader {
     ) -> PyResult<Intake<'py>> {
         let py = value.py();
         let path = |path: String| join(prefix, &path);
+        if let Some(intake) = self.read_known(value, rows)? {
+            return Ok(intake);
+        }
         let (leaves, nest) = self.flattener.flatten(value)?;
         if leaves.len() == 0 {
             return Err(signature(py, prefix, "an empty nest", "at least one column"));
         }
         let known = self.last.as_ref().filter(|(structure, _)| Arc::ptr_eq(structure, &nest.structure));
-        if let Some((_, schema)) = known {
-            let mut count = rows.flatten();
-            let mut intake = Intake { schema: Arc::clone(schema), cells: SmallVec::new(), rows: 1 };
-            for (leaf, spec) in leaves.iter().zip(&schema.columns) {
-                let Some(cell) = Cell::known(leaf, spec, rows.is_some().then_some(&mut count)) else { break };
-                intake.cells.push(cell);
-            }
-            if intake.cells.len() == leaves.len() {
-                intake.rows = count.unwrap_or(1);
-                return Ok(intake);
-            }
-        }
         let promised = promised.filter(|signature| known.is_none() && signature.structure == *nest.structure);
         let hint = self.hint.as_ref().filter(|hint| known.is_none() && hint.structure == *nest.structure);
         let mut read_leaves: SmallVec<[Leaf<'py>; 8]> = SmallVec::with_capacity(leaves.len());
@@ -122,6 +113,27 @@ impl Reader {
         self.last = Some((Arc::clone(&nest.structure), Arc::clone(&schema)));
         let cells = read_leaves.into_iter().map(|leaf| leaf.cell).collect();
         Ok(Intake { schema, cells, rows: count.unwrap_or(1) })
+    }
+
+    /// The usual case: a nest of the form of the last, whose leaves are what their columns hold. `None`: look closer.
+    #[inline]
+    fn read_known<'py>(
+        &mut self,
+        value: &Bound<'py, PyAny>,
+        rows: Option<Option<usize>>,
+    ) -> PyResult<Option<Intake<'py>>> {
+        let Some((structure, schema)) = &self.last else { return Ok(None) };
+        let (mut leaves, nest) = self.flattener.flatten(value)?;
+        if !Arc::ptr_eq(structure, &nest.structure) {
+            return Ok(None);
+        }
+        let mut count = rows.flatten();
+        let mut cells = SmallVec::new();
+        for (leaf, spec) in leaves.slots().zip(&schema.columns) {
+            let Some(cell) = Cell::taken(leaf, spec, rows.is_some().then_some(&mut count)) else { return Ok(None) };
+            cells.push(cell);
+        }
+        Ok(Some(Intake { schema: Arc::clone(schema), cells, rows: count.unwrap_or(1) }))
     }
 }
 

@@ -7,6 +7,7 @@ mod column;
 mod count;
 mod enter;
 mod errors;
+mod info;
 mod intake;
 mod nest;
 mod rows;
@@ -28,6 +29,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(array::describe, module)?)?;
     module.add_class::<server::Server>()?;
     module.add_class::<client::Client>()?;
+    module.add_class::<info::DrawInfo>()?;
     module.add_class::<batches::Prefetch>()?;
     module.add_class::<trajectory::TrajectoryWriter>()?;
     module.add_class::<column::HistoryColumn>()?;

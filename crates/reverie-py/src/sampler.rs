@@ -1,7 +1,8 @@
 //! From draws to a `reverie.Batch` of NumPy arrays.
 
-use crate::array::{Fresh, column};
+use crate::array::Fresh;
 use crate::enter::{copying, quick};
+use crate::info::DrawInfo;
 use crate::nest::Unflattener;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
@@ -52,8 +53,8 @@ struct Prepared {
 }
 
 impl Batcher {
-    /// The `reverie.Batch` of these draws.
-    pub fn batch<'py>(&self, py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Bound<'py, PyAny>> {
+    /// The `reverie.Batch` of these draws, which it takes; those that cannot become one are left as they are.
+    pub fn batch<'py>(&self, py: Python<'py>, draws: &mut Draws, reading: &Reading) -> PyResult<Bound<'py, PyAny>> {
         // Another thread may be inside, as building a structure may run Python code: go without memory then.
         let (mut kept, mut fresh) = (self.0.try_lock(), None);
         let slot = kept.as_deref_mut().unwrap_or(&mut fresh);
@@ -72,7 +73,7 @@ impl Batcher {
     pub fn batch_or_singles<'py>(
         &self,
         py: Python<'py>,
-        draws: &Draws,
+        draws: &mut Draws,
         reading: &Reading,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.batch(py, draws, reading).or_else(|error| {
@@ -90,17 +91,17 @@ impl Batcher {
         let mut singles = Vec::with_capacity(rest.len());
         while !rest.is_empty() {
             let behind = rest.split_off(1);
-            singles.push(self.batch(py, &std::mem::replace(&mut rest, behind), reading)?);
+            singles.push(self.batch(py, &mut std::mem::replace(&mut rest, behind), reading)?);
         }
         Ok(singles)
     }
 
-    /// The `reverie.Batch` of arrays that are filled.
+    /// The `reverie.Batch` of arrays that are filled; it takes the draws.
     pub fn wrap<'py>(
         &self,
         py: Python<'py>,
         plan: &Plan,
-        draws: &Draws,
+        draws: &mut Draws,
         arrays: Vec<Fresh<'py>>,
         reading: &Reading,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -124,7 +125,7 @@ impl Prepared {
         &mut self,
         py: Python<'py>,
         plan: &Plan,
-        draws: &Draws,
+        draws: &mut Draws,
         arrays: Vec<Fresh<'py>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         static BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -149,8 +150,9 @@ impl Prepared {
                 }
             }
         }
-        let info = info(py, draws)?;
-        BATCH.import(py, "reverie.types", "Batch")?.call1((info, data, mask, lengths, draws.smallest_probability))
+        let smallest_probability = draws.smallest_probability;
+        let info = DrawInfo::of(py, draws)?;
+        BATCH.import(py, "reverie.types", "Batch")?.call1((info, data, mask, lengths, smallest_probability))
     }
 }
 
@@ -158,18 +160,4 @@ fn gather(py: Python<'_>, plan: &Plan, draws: &Draws, arrays: &mut [Fresh<'_>]) 
     let mut out: Vec<&mut [MaybeUninit<u8>]> = arrays.iter_mut().map(Fresh::bytes).collect();
     let bytes = out.iter().map(|out| out.len()).sum();
     copying(py, bytes, || plan.gather(&draws.items, &mut out))
-}
-
-/// The `reverie.BatchInfo` of these draws.
-fn info<'py>(py: Python<'py>, draws: &Draws) -> PyResult<Bound<'py, PyAny>> {
-    static INFO: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    INFO.import(py, "reverie.types", "BatchInfo")?.call1((
-        column(py, &draws.keys, |key| key.get())?,
-        column(py, &draws.probabilities, |p| *p)?,
-        column(py, &draws.priorities, |p| *p)?,
-        column(py, &draws.table_sizes, |n| *n as i64)?,
-        column(py, &draws.times_sampled, |n| i64::from(*n))?,
-        column(py, &draws.versions, |n| i64::from(*n))?,
-        column(py, &draws.inserted_at, |nanos| *nanos as f64 * 1e-9)?,
-    ))
 }

@@ -7,13 +7,41 @@ An agent's module is the factory that a runner receives:
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from typing import Any
 
-__all__ = ["apex_dqn"]
+__all__ = ["ACTIONS", "UnknownAgentError", "find"]
+
+ACTIONS = {
+    "apex_dqn": "discrete",
+    "dqn": "discrete",
+    "ddpg": "continuous",
+    "td3": "continuous",
+    "sac": "continuous",
+}
+"""Every agent's module, and which actions it chooses among."""
+
+
+class UnknownAgentError(ValueError):
+    """There is no agent of this name. `.name`, `.nearest` (names that look like it)."""
+
+    def __init__(self, name: str) -> None:
+        known = [module.replace("_", "-") for module in ACTIONS]
+        self.name, self.nearest = name, tuple(difflib.get_close_matches(name, known, n=2, cutoff=0.4))
+        hint = f"did you mean {' or '.join(self.nearest)}?" if self.nearest else f"there is: {', '.join(known)}"
+        super().__init__(f"no agent {name!r}; {hint}")
+
+
+def find(name: str) -> Any:
+    """The module of an agent by the name that a person types (`apex-dqn`), or an `UnknownAgentError`."""
+    module = name.lower().replace("-", "_")
+    if module not in ACTIONS:
+        raise UnknownAgentError(name)
+    return importlib.import_module(f"{__name__}.{module}")
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
+    if name in ACTIONS:
         return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"reverie.agents has no agent {name!r}; there is: {', '.join(__all__)}")
+    raise AttributeError(f"reverie.agents has no agent {name!r}; there is: {', '.join(ACTIONS)}")

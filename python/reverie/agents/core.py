@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from reverie.agents import checks
 from reverie.agents.environments import EnvSpec
 
 
@@ -35,8 +36,8 @@ class Policy(Protocol):
     def load(self, weights: Weights) -> None:
         """Take over weights; an array of another length is a ValueError."""
 
-    def __call__(self, observations: NDArray[Any]) -> NDArray[np.int64]:
-        """Actions `[N]` for observations `[N, ...]`."""
+    def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
+        """Actions for observations `[N, ...]`, as environments take them: int64 `[N]` or float32 `[N, A]`."""
 
 
 class Actor(Protocol):
@@ -47,6 +48,12 @@ class Actor(Protocol):
 
     def drain_returns(self) -> list[float]:
         """Undiscounted returns of the episodes that ended since the last call, exploration included."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters and random state; the episodes that run are not in it."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave, with new episodes. For an actor that has not acted yet."""
 
     def close(self) -> None:
         """Close the environments and the writer."""
@@ -83,11 +90,16 @@ class RunSettings:
     """Environment steps between two greedy evaluations."""
     threads: int = 1
     """Torch threads of the learner; actors use one."""
+    screening_episodes: int = 10
+    """Greedy episodes for every point of the learning curve."""
+    confirmation_episodes: int = 20
+    """Greedy episodes on other seeds, once the target is reached and at the end: what is reported."""
+    checkpoint_every: int = 10_000
+    """Environment steps between two checkpoints, where the run keeps any."""
 
     def __post_init__(self) -> None:
-        for name in ("max_env_steps", "evaluate_every", "threads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, and must be at least 1")
+        checks.at_least_one(self, "max_env_steps", "evaluate_every", "threads", "checkpoint_every")
+        checks.at_least_one(self, "screening_episodes", "confirmation_episodes")
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from reverie.agents import ACTIONS
 
 
 class UnknownEnvironmentError(ValueError):
@@ -36,6 +39,29 @@ class EnvSpec:
     action_space: str
     reward_threshold: float | None
     """Gymnasium's own mark of a solved environment."""
+    action_low: tuple[float, ...] = ()
+    """Bounds of continuous actions of shape `[A]`; empty for any others."""
+    action_high: tuple[float, ...] = ()
+
+    @property
+    def num_inputs(self) -> int:
+        """Numbers in an observation."""
+        return math.prod(self.obs_shape)
+
+    @property
+    def obs_bytes(self) -> int:
+        """Bytes of an observation."""
+        return self.num_inputs * np.dtype(self.obs_dtype).itemsize
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in a continuous action; 0 for discrete ones."""
+        return len(self.action_low)
+
+    @property
+    def action_bytes(self) -> int:
+        """Bytes of an action in a table: float32 for every number, int64 for a discrete one."""
+        return 4 * self.action_size or 8
 
 
 def describe(env_id: str) -> EnvSpec:
@@ -60,6 +86,8 @@ def describe(env_id: str) -> EnvSpec:
         if isinstance(actions, gymnasium.spaces.Discrete) and actions.start != 0:
             raise UnsupportedEnvironmentError(f"actions of {env_id} start at {actions.start}; they must start at 0")
         threshold = env.spec.reward_threshold if env.spec is not None else None
+        box = actions if isinstance(actions, gymnasium.spaces.Box) and len(actions.shape) == 1 else None
+        bounded = box if box is not None and box.is_bounded() else None
         return EnvSpec(
             env_id=env_id,
             obs_shape=tuple(space.shape),
@@ -67,9 +95,50 @@ def describe(env_id: str) -> EnvSpec:
             num_actions=int(actions.n) if isinstance(actions, gymnasium.spaces.Discrete) else None,
             action_space=str(actions),
             reward_threshold=threshold,
+            action_low=() if bounded is None else tuple(bounded.low.tolist()),
+            action_high=() if bounded is None else tuple(bounded.high.tolist()),
         )
     finally:
         env.close()
+
+
+def require_discrete(spec: EnvSpec, agent: str) -> None:
+    """Refuse an environment for an agent that picks one of a set of actions, and say what would fit."""
+    if spec.num_actions is None:
+        raise UnsupportedEnvironmentError(
+            f"actions of {spec.env_id} are {spec.action_space}: {agent} picks one of a set (Discrete); continuous"
+            f" actions need {_agents_for('continuous')}. CartPole-v1, Acrobot-v1 and MountainCar-v0 have discrete"
+            " actions"
+        )
+    _require_flat(spec, agent, "CartPole-v1")
+
+
+def require_continuous(spec: EnvSpec, agent: str) -> None:
+    """Refuse an environment for an agent whose actions are bounded vectors, and say what would fit."""
+    if spec.num_actions is not None:
+        raise UnsupportedEnvironmentError(
+            f"actions of {spec.env_id} are {spec.action_space}: {agent} gives vectors of numbers (a Box); discrete"
+            f" actions need {_agents_for('discrete')}. Pendulum-v1 and MountainCarContinuous-v0 have continuous actions"
+        )
+    if not spec.action_low:
+        raise UnsupportedEnvironmentError(
+            f"actions of {spec.env_id} are {spec.action_space}: {agent} gives vectors [A] within bounds; wrap the"
+            " environment with gymnasium.wrappers.TransformAction and a Box that has bounds and one axis"
+        )
+    _require_flat(spec, agent, "Pendulum-v1")
+
+
+def _require_flat(spec: EnvSpec, agent: str, fitting: str) -> None:
+    if len(spec.obs_shape) >= 3:
+        raise UnsupportedEnvironmentError(
+            f"observations of {spec.env_id} are images of shape {spec.obs_shape}: this version of {agent} has"
+            f" fully connected layers only; flat observations fit, such as those of {fitting}"
+        )
+
+
+def _agents_for(actions: str) -> str:
+    names = [module.replace("_", "-") for module, kind in ACTIONS.items() if kind == actions]
+    return ", ".join(names) or "an agent that this version does not have"
 
 
 def make_one(env_id: str) -> gymnasium.Env[Any, Any]:

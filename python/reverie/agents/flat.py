@@ -26,6 +26,8 @@ class FlatNetwork(Generic[Net]):
     def __init__(self, module: Net, *, trainable: bool) -> None:
         self.module = module
         parameters = list(module.parameters())
+        self.parameters = parameters
+        """Those of the module, views of `flat`: what a backward pass is asked for."""
         joined = torch.cat([p.detach().reshape(-1) for p in parameters])
         self.flat = nn.Parameter(joined, requires_grad=trainable)
         grad = torch.zeros_like(joined) if trainable else None

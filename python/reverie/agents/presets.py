@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import tomllib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -38,6 +39,16 @@ def load(path: Path, config_class: type[Any]) -> Preset:
     )
 
 
+def reader(folder: Path, config_class: type[Any]) -> Callable[..., Preset]:
+    """What an agent offers as `load_preset`: reads from its own folder, or the file it is told."""
+
+    def load_preset(env_id: str, path: Path | None = None) -> Preset:
+        """The preset of an environment, or the one in the file `path`. Raises `PresetError`."""
+        return load(path or find(folder, env_id), config_class)
+
+    return load_preset
+
+
 def find(folder: Path, env_id: str) -> Path:
     """The preset of an environment in an agent's folder; without one, a `PresetError` that names those that exist."""
     path = folder / f"{env_id.replace('/', '_')}.toml"
@@ -47,14 +58,51 @@ def find(folder: Path, env_id: str) -> Path:
     return path
 
 
+def override(preset: Preset, settings: Sequence[str]) -> Preset:
+    """The preset with some settings changed, each given as `name=value` with a value as TOML writes it.
+
+    A name may be of `[agent]` or of `[run]`; no agent has a setting of a name that runs have. Raises `PresetError`.
+    """
+    changes: dict[str, dict[str, Any]] = {"agent": {}, "run": {}}
+    classes = {"agent": type(preset.config), "run": RunSettings}
+    for setting in settings:
+        name, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals:
+            raise PresetError(preset.path, f"{setting!r} changes nothing; write name=value")
+        tables = [table for table, settings_class in classes.items() if name in get_type_hints(settings_class)]
+        if not tables:
+            known = [*get_type_hints(classes["agent"]), *get_type_hints(RunSettings)]
+            raise PresetError(preset.path, f"has no setting {name!r}{_nearest(name, known)}")
+        hint = get_type_hints(classes[tables[0]])[name]
+        changes[tables[0]][name] = _convert(preset.path, f"[{tables[0]}] {name}", hint, _value(text))
+    try:
+        return dataclasses.replace(
+            preset,
+            config=dataclasses.replace(preset.config, **changes["agent"]),
+            run=dataclasses.replace(preset.run, **changes["run"]),
+        )
+    except ValueError as error:
+        raise PresetError(preset.path, f"with {', '.join(settings)}: {error}") from error
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+
+
 def _build(path: Path, table: str, settings: type[Settings], values: dict[str, Any]) -> Settings:
     hints = get_type_hints(settings)
     converted = {}
     for name, value in values.items():
         if name not in hints:
-            near = difflib.get_close_matches(name, hints, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(hints)}"
-            raise PresetError(path, f"[{table}] has an unknown setting {name!r}{hint}")
+            raise PresetError(path, f"[{table}] has an unknown setting {name!r}{_nearest(name, list(hints))}")
         converted[name] = _convert(path, f"[{table}] {name}", hints[name], value)
     missing = [
         f.name

@@ -44,7 +44,7 @@ def demo(
     if missing:
         _refuse(f'{", ".join(missing)} not installed: pip install "reverie[demo]"')
     from reverie.agents import apex_dqn
-    from reverie.agents.apex_dqn.learner import DivergedError
+    from reverie.agents.learning import DivergedError
     from reverie.cli import curve, report
     from reverie.runners import StalledError, plan, train
 

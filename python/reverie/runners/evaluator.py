@@ -11,10 +11,15 @@ from numpy.typing import NDArray
 
 from reverie.agents.environments import make_one
 
-SCREENING_SEEDS = tuple(range(10_000, 10_010))
-"""Every point of the learning curve: 10 episodes."""
-CONFIRMATION_SEEDS = tuple(range(20_000, 20_020))
-"""20 other episodes: one good evaluation is luck, and only this one is reported as the result."""
+
+def screening_seeds(num_episodes: int) -> tuple[int, ...]:
+    """For every point of a learning curve."""
+    return tuple(range(10_000, 10_000 + num_episodes))
+
+
+def confirmation_seeds(num_episodes: int) -> tuple[int, ...]:
+    """Other episodes: one good evaluation is luck, and only one on these is reported as the result."""
+    return tuple(range(20_000, 20_000 + num_episodes))
 
 
 @dataclass(frozen=True)
@@ -38,10 +43,10 @@ class Evaluation:
 class Evaluator:
     """Holds the environments, so that an evaluation makes none. Not for several threads at once."""
 
-    def __init__(self, env_id: str, num_envs: int = len(CONFIRMATION_SEEDS)) -> None:
+    def __init__(self, env_id: str, num_envs: int) -> None:
         self._envs = [make_one(env_id) for _ in range(num_envs)]
 
-    def evaluate(self, policy: Callable[[NDArray[Any]], NDArray[np.int64]], seeds: Sequence[int]) -> Evaluation:
+    def evaluate(self, policy: Callable[[NDArray[Any]], NDArray[Any]], seeds: Sequence[int]) -> Evaluation:
         """One episode for each seed, in lockstep: the policy sees the observations of those still running, `[n, ...]`.
 
         More seeds than environments is a ValueError.
@@ -54,7 +59,7 @@ class Evaluator:
         while running:
             actions = policy(np.stack([observations[i] for i in running]))
             still = []
-            for i, action in zip(running, actions.tolist(), strict=True):
+            for i, action in zip(running, actions, strict=True):
                 observations[i], reward, terminated, truncated, _ = self._envs[i].step(action)
                 returns[i] += float(reward)
                 if not (terminated or truncated):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from reverie.agents.core import Actor, Agent, Learner, RunSettings, Stopwatch, Weights, seed_of
-from reverie.runners.evaluator import CONFIRMATION_SEEDS, SCREENING_SEEDS, Evaluation, Evaluator
+from reverie.runners.evaluator import Evaluation, Evaluator, confirmation_seeds, screening_seeds
 from reverie.runners.topology import Topology, plan
 from reverie.server import Server
 
@@ -152,7 +152,10 @@ class _Loop:
             for i in range(topology.num_actors)
         ]
         self.policy = agent.make_policy(env, config)
-        self.evaluator = Evaluator(env.env_id)
+        run = topology.run
+        self.screening = screening_seeds(run.screening_episodes)
+        self.confirming = confirmation_seeds(run.confirmation_episodes)
+        self.evaluator = Evaluator(env.env_id, max(len(self.screening), len(self.confirming)))
         self.began = time.perf_counter()
 
     def run(self, stop_when_confirmed: bool) -> Result:
@@ -174,7 +177,7 @@ class _Loop:
                 self.emit(self._progress())
         confirmation = self._evaluate()
         if confirmation is None:
-            return self._finish(self._timed_evaluation(CONFIRMATION_SEEDS), confirmed=False)
+            return self._finish(self._timed_evaluation(self.confirming), confirmed=False)
         return self._finish(confirmation, confirmed=confirmation.mean_return >= run.target_return)
 
     def _advance(self, turn: int) -> bool:
@@ -196,9 +199,9 @@ class _Loop:
         weights = self.learner.latest(newer_than=-1)
         assert weights is not None
         self.policy.load(weights)
-        screening = self._timed_evaluation(SCREENING_SEEDS)
+        screening = self._timed_evaluation(self.screening)
         reached = screening.mean_return >= self.topology.run.target_return
-        confirmation = self._timed_evaluation(CONFIRMATION_SEEDS) if reached else None
+        confirmation = self._timed_evaluation(self.confirming) if reached else None
         point = CurvePoint(self.env_steps, self._seconds(), screening.mean_return)
         self.curve.append(point)
         self.emit(Evaluated(point, confirmation))

@@ -94,6 +94,21 @@ def test_an_item_must_fit_the_signature_and_the_error_says_which_column(connect,
     assert "float32" in raised.value.want
 
 
+def test_numbers_of_every_numpy_class_arrive_as_they_are(connect):
+    names = (
+        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 longlong"
+    )
+    values = [np.dtype(name).type(3) for name in names.split()] + [np.complex128(1.5 - 2j), np.float16(-0.5), np.True_]
+    client = connect()
+    for number in (1, 2, 3):  # the first teaches the form, the others come by the short way
+        client.insert({"n": number} | {str(at): value for at, value in enumerate(values)}, {"t": 1.0})
+    data = client.sample_batch("t", 20).data
+    for at, value in enumerate(values):
+        column = data[str(at)]
+        assert column.dtype == value.dtype
+        assert (column == value).all(), value.dtype
+
+
 def test_python_numbers_take_the_dtype_that_the_column_has(connect):
     client = connect()
     client.insert({"x": np.float32(1.5), "n": np.int8(1)}, {"t": 1.0})

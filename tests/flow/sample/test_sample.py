@@ -1,3 +1,6 @@
+import copy
+import dataclasses
+import pickle
 import threading
 import time
 
@@ -41,6 +44,40 @@ def test_infos_tell_what_the_table_knew(connect, uniform):
         assert info.times_sampled[info.key == key].tolist() == list(range(1, (info.key == key).sum() + 1))
     assert (info.version == 0).all()
     assert (np.diff(client.get("t", keys).info.inserted_at) >= 0).all()
+
+
+def test_an_info_made_late_is_a_dataclass_of_seven_arrays_like_one_made_by_hand(connect):
+    client = connect()
+    client.insert_batch("t", {"n": np.arange(4)})
+    info = client.sample_batch("t", 3).info
+    names = [field.name for field in dataclasses.fields(info)]
+    assert names == ["key", "probability", "priority", "table_size", "times_sampled", "version", "inserted_at"]
+    assert info.key is info.key
+    assert info.key.flags.writeable
+    assert len(info) == 3
+    assert repr(info).startswith(f"BatchInfo(key={info.key!r}, probability=array([0.25, 0.25, 0.25]), ")
+    by_hand = reverie.BatchInfo(**{name: getattr(info, name) for name in names})
+    for other in (pickle.loads(pickle.dumps(info)), copy.copy(info), by_hand, dataclasses.replace(info)):
+        assert all((getattr(other, name) == getattr(info, name)).all() for name in names)
+        assert other != info
+        assert [getattr(other, name).dtype for name in names] == [getattr(info, name).dtype for name in names]
+    info.key = np.arange(3)
+    assert info.key.tolist() == [0, 1, 2]
+    with pytest.raises(TypeError, match="inserted_at"):
+        reverie.BatchInfo(*[getattr(info, name) for name in names[:-1]])
+    with pytest.raises(AttributeError, match="other"):
+        info.other = 1
+
+
+def test_weights_follow_the_arrays_of_an_info_where_somebody_changed_them(connect, uniform):
+    client = connect(uniform("t", sampler=selectors.Prioritized(1.0, seed=1)))
+    client.insert_batch("t", {"n": np.arange(3)}, priorities=[1.0, 2.0, 5.0])
+    batch = client.sample_batch("t", 4)
+    drawn = batch.weights(1.0)
+    batch.info.probability[:] = [0.5, 0.25, 0.25, 0.25]
+    assert batch.weights(1.0).tolist() == [0.5, 1.0, 1.0, 1.0] != drawn.tolist()
+    batch.info.table_size = np.array([1, 2, 4, 8])
+    assert batch.weights(1.0).tolist() == [1.0, 1.0, 0.5, 0.25]
 
 
 def test_the_same_seed_gives_the_same_draws(connect, uniform):

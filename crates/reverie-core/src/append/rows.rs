@@ -58,9 +58,8 @@ impl RowWriter {
             };
             let first = writer.len(0);
             let count = (writer.layout().capacity() - first).min(rows - done);
-            for (column, (cells, width)) in columns.iter().zip(&form.widths).enumerate() {
-                writer.push_cells(column, &cells.bytes[done * width..(done + count) * width], count);
-            }
+            let part = columns.iter().zip(&form.widths);
+            writer.push_rows(part.map(|(cells, width)| &cells.bytes[done * width..(done + count) * width]), count);
             items.extend((first..first + count).map(|row| Item {
                 body: Body::Chunk(Arc::clone(writer.chunk())),
                 pattern: form.pattern.clone(),

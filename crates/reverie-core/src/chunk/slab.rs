@@ -135,19 +135,50 @@ impl Slab {
     #[inline]
     pub(super) fn push(&self, pen: &mut Pen, column: usize, cells: &[u8], n: usize) {
         let (first, place) = self.claim(pen, column, n);
+        // SAFETY: `claim` saw to it.
+        unsafe { self.write(&place, first, cells, n) };
+        self.publish(pen, column, first, n);
+    }
+
+    /// The same for the columns in order, which are published at once. Panics too where there are not as many.
+    #[inline]
+    pub(super) fn push_rows<'a>(&self, pen: &mut Pen, columns: impl Iterator<Item = &'a [u8]>, n: usize) {
+        let lengths = self.lengths();
+        if pen.lagging < lengths.len() || lengths.is_empty() {
+            let written = columns.enumerate().map(|(column, cells)| self.push(pen, column, cells, n)).count();
+            return assert!(written == lengths.len(), "{written} columns for {}", lengths.len());
+        }
+        let (first, _) = self.claim(pen, 0, n);
+        let mut written = 0;
+        for (place, cells) in self.layout.places().iter().zip(columns) {
+            // SAFETY: what was claimed in the first column is there in every other, as the pen says that none lags
+            // behind: all are equally long, and have the same capacity.
+            unsafe { self.write(place, first, cells, n) };
+            written += 1;
+        }
+        assert!(written == lengths.len(), "{written} columns for {}", lengths.len());
+        let end = (first + n) as u32;
+        lengths.iter().for_each(|length| length.store(end, Ordering::Release));
+        self.rows.store(end, Ordering::Release);
+    }
+
+    /// Writes the bytes of `n` cells. Panics where they are not as many.
+    ///
+    /// # Safety
+    /// The cells are in bounds, unpublished, and the caller's pen's alone to write.
+    #[inline(always)]
+    unsafe fn write(&self, place: &Place, first: usize, cells: &[u8], n: usize) {
         assert!(cells.len() == n * place.width, "{} bytes for {n} cells of {} bytes", cells.len(), place.width);
         if place.stride == place.width || n == 1 {
-            // SAFETY: `claim` saw that the cells are in bounds, unpublished, and the pen's alone to write;
-            // `cells` cannot overlap them, as no slice of unpublished cells exists.
-            unsafe { copy_small(cells.as_ptr(), self.at(&place, first), cells.len()) };
+            // SAFETY: the caller's; `cells` cannot overlap them, as no slice of unpublished cells exists.
+            unsafe { copy_small(cells.as_ptr(), self.at(place, first), cells.len()) };
         } else {
             for index in 0..n {
                 let cell = &cells[index * place.width..][..place.width];
                 // SAFETY: as above, cell by cell.
-                unsafe { copy_small(cell.as_ptr(), self.at(&place, first + index), place.width) };
+                unsafe { copy_small(cell.as_ptr(), self.at(place, first + index), place.width) };
             }
         }
-        self.publish(pen, column, first, n);
     }
 
     /// Publishes one cell without a value.

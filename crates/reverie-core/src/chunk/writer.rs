@@ -44,6 +44,13 @@ impl ChunkWriter {
         Self::slab(&self.packable, &self.chunk).push(&mut self.pen, column, cells, n);
     }
 
+    /// Writes the next `n` cells of every column: `columns` are their bytes, in order. Readers see them at once.
+    /// Panics where they do not fit, have another width, or are not as many as the columns.
+    #[inline]
+    pub fn push_rows<'a>(&mut self, columns: impl Iterator<Item = &'a [u8]>, n: usize) {
+        Self::slab(&self.packable, &self.chunk).push_rows(&mut self.pen, columns, n);
+    }
+
     /// Counts a cell as written that holds no value. Panics where the column is full.
     pub fn skip(&mut self, column: usize) {
         Self::slab(&self.packable, &self.chunk).skip(&mut self.pen, column);

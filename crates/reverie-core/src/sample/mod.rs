@@ -3,7 +3,9 @@
 mod draws;
 mod prefetch;
 mod source;
+mod weights;
 
 pub use draws::Draws;
 pub use prefetch::{Memory, Prefetched, Prefetcher, Schedule};
 pub use source::{MAX_SAMPLES, SampleRequest, Source};
+pub use weights::weights;

@@ -229,9 +229,13 @@ impl SumTree {
 
     /// Gives many slots weights, in order, and calls `changed(slot, old, new)` for each. Every node above
     /// them is computed once however many of the slots are under it. The slots must have been set before.
-    pub fn set_many(&mut self, updates: &[(u32, f64)], mut changed: impl FnMut(u32, f64, f64)) {
+    pub fn set_many(
+        &mut self,
+        updates: impl ExactSizeIterator<Item = (u32, f64)>,
+        mut changed: impl FnMut(u32, f64, f64),
+    ) {
         self.touched.reserve(self.leaves.len(), updates.len());
-        for &(slot, weight) in updates {
+        for (slot, weight) in updates {
             debug_assert!(weight >= 0.0 && weight.is_finite(), "slot {slot} cannot weigh {weight}");
             let node = slot as usize / LANES;
             let old = std::mem::replace(&mut self.leaves[node].0[slot as usize % LANES], weight);

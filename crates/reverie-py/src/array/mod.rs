@@ -5,18 +5,19 @@
 
 mod fresh;
 mod numbers;
+mod scalar;
 
 pub use fresh::{Fresh, Slab, column};
 pub use numbers::{Number, Numbers, flags, numbers};
+use scalar::{exact_scalar, python_scalar};
 
 use crate::errors::signature;
-use numpy::PY_ARRAY_API;
 use numpy::npyffi::flags::NPY_ARRAY_C_CONTIGUOUS;
 use numpy::npyffi::objects::{_PyArray_GET_ITEM_DATA, _PyDataType_GET_ITEM_DATA, PyArrayObject};
-use numpy::npyffi::{NpyTypes, PyArray_Check, get_type_object, npy_intp};
+use numpy::npyffi::{PyArray_Check, npy_intp};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
+use pyo3::types::PyString;
 use pyo3::{ffi, intern};
 use reverie_core::spec::{ColumnSpec, DType};
 use smallvec::SmallVec;
@@ -29,8 +30,8 @@ pub type Dims = SmallVec<[usize; 4]>;
 pub struct Cell<'py> {
     /// Bytes of an element.
     pub itemsize: usize,
-    /// Holds the bytes, where they are an array's.
-    _holder: Bound<'py, PyAny>,
+    /// The array, where the bytes are one's.
+    _holder: Option<Bound<'py, PyAny>>,
     data: Data,
 }
 
@@ -71,7 +72,22 @@ impl<'py> Cell<'py> {
     /// rows as it says, or of any number, which it then says. `None`: look closer.
     #[inline]
     pub fn known(leaf: &Bound<'py, PyAny>, spec: &ColumnSpec, rows: Option<&mut Option<usize>>) -> Option<Self> {
-        let itemsize = spec.dtype.size()?;
+        Self::taken(&mut Some(leaf.clone()), spec, rows)
+    }
+
+    /// The same; a leaf that is an array is taken out of its slot.
+    #[inline]
+    pub fn taken(
+        slot: &mut Option<Bound<'py, PyAny>>,
+        spec: &ColumnSpec,
+        rows: Option<&mut Option<usize>>,
+    ) -> Option<Self> {
+        let (itemsize, leaf) = (spec.dtype.size()?, slot.as_ref()?);
+        if spec.shape.is_empty() && rows.is_none() {
+            if let Some(data) = exact_scalar(leaf, spec.dtype, itemsize) {
+                return Some(Self { itemsize, data, _holder: None });
+            }
+        }
         if !is_array(leaf) {
             let fits = rows.is_none() && spec.shape.is_empty();
             return python_scalar(leaf, Some(spec.dtype))
@@ -96,16 +112,16 @@ impl<'py> Cell<'py> {
             }
             len *= *leading as usize;
         }
-        Some(Self { itemsize, data: Data::Array(data, len), _holder: leaf.clone() })
+        Some(Self { itemsize, data: Data::Array(data, len), _holder: slot.take() })
     }
 }
 
-impl<'py> Leaf<'py> {
-    fn scalar(value: &Bound<'py, PyAny>, dtype: DType, bytes: &[u8]) -> Self {
+impl Leaf<'_> {
+    fn scalar(dtype: DType, bytes: &[u8]) -> Self {
         let mut inline = [0; 16];
         inline[..bytes.len()].copy_from_slice(bytes);
         let data = Data::Inline(Aligned(inline), bytes.len() as u8);
-        Self { dtype, shape: Dims::new(), cell: Cell { itemsize: bytes.len(), _holder: value.clone(), data } }
+        Self { dtype, shape: Dims::new(), cell: Cell { itemsize: bytes.len(), _holder: None, data } }
     }
 }
 
@@ -130,7 +146,7 @@ fn plain<'py>(value: &Bound<'py, PyAny>) -> Option<Leaf<'py>> {
         None => value.getattr(intern!(value.py(), "itemsize")).ok()?.extract().ok()?,
     };
     let data = Data::Array(data, itemsize * shape.iter().product::<usize>());
-    Some(Leaf { dtype, shape, cell: Cell { itemsize, _holder: value.clone(), data } })
+    Some(Leaf { dtype, shape, cell: Cell { itemsize, _holder: Some(value.clone()), data } })
 }
 
 /// The dtype, the shape and the bytes of an array that can be read as it lies.
@@ -196,53 +212,6 @@ pub fn dtype_from(value: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
     let dtype = numpy(py)?.call_method1(intern!(py, "dtype"), (value,))?;
     let number: i32 = dtype.getattr(intern!(py, "num"))?.extract()?;
     Ok(dtype_of(py, number, dtype.as_ptr()))
-}
-
-/// Python's own numbers, where the column's dtype holds them as they are.
-#[inline]
-fn python_scalar<'py>(value: &Bound<'py, PyAny>, want: Option<DType>) -> Option<Leaf<'py>> {
-    if let Ok(number) = value.cast::<PyFloat>() {
-        return match want {
-            None | Some(DType::Float64) => Some(Leaf::scalar(value, DType::Float64, &number.value().to_ne_bytes())),
-            Some(DType::Float32) => Some(Leaf::scalar(value, DType::Float32, &(number.value() as f32).to_ne_bytes())),
-            _ => None,
-        };
-    }
-    if let Ok(flag) = value.cast::<PyBool>() {
-        let fits = matches!(want, None | Some(DType::Bool));
-        return fits.then(|| Leaf::scalar(value, DType::Bool, &[u8::from(flag.is_true())]));
-    }
-    if value.is_instance_of::<PyInt>() {
-        let number = value.extract::<i64>().ok()?;
-        return match want {
-            None | Some(DType::Int64) => Some(Leaf::scalar(value, DType::Int64, &number.to_ne_bytes())),
-            Some(DType::Int32) => {
-                i32::try_from(number).ok().map(|n| Leaf::scalar(value, DType::Int32, &n.to_ne_bytes()))
-            }
-            _ => None,
-        };
-    }
-    numpy_scalar(value)
-}
-
-/// NumPy's own numbers.
-fn numpy_scalar<'py>(value: &Bound<'py, PyAny>) -> Option<Leaf<'py>> {
-    let py = value.py();
-    // SAFETY: a live object and NumPy's own type object, under the GIL. The descriptor is a new reference. A number of
-    // 16 bytes at most is copied into 16 bytes; text, whose value is a pointer, is left to the caller.
-    unsafe {
-        if ffi::PyObject_TypeCheck(value.as_ptr(), get_type_object(py, NpyTypes::PyGenericArrType_Type)) == 0 {
-            return None;
-        }
-        let descr = PY_ARRAY_API.PyArray_DescrFromScalar(py, value.as_ptr());
-        let descr = Bound::from_owned_ptr_or_opt(py, descr.cast())?;
-        let fields = &*_PyDataType_GET_ITEM_DATA(descr.as_ptr().cast());
-        let dtype = dtype_of(py, fields.type_num, descr.as_ptr())?;
-        let size = dtype.size()?;
-        let mut inline = [0u8; 16];
-        PY_ARRAY_API.PyArray_ScalarAsCtype(py, value.as_ptr(), inline.as_mut_ptr().cast());
-        Some(Leaf::scalar(value, dtype, &inline[..size]))
-    }
 }
 
 /// Everything else, by `reverie._nest.as_column`: it gives an array that can be read as it lies, or refuses.

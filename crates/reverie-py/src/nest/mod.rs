@@ -32,6 +32,12 @@ impl<'py> Leaves<'py> {
         self.0.len()
     }
 
+    /// The leaves, each to be taken where it is wanted.
+    #[inline]
+    pub fn slots(&mut self) -> impl Iterator<Item = &mut Option<Bound<'py, PyAny>>> {
+        self.0.iter_mut()
+    }
+
     /// The leaves.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &Bound<'py, PyAny>> {

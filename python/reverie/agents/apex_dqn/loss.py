@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from reverie.agents.discrete import huber, td_errors
+
 
 class ApexLoss(NamedTuple):
     """What one batch gives."""
@@ -29,16 +31,6 @@ def double_q_target(r_t: Tensor, discount_t: Tensor, q_t_value: Tensor, q_t_sele
     """
     a_t = q_t_selector.argmax(dim=1, keepdim=True)
     return r_t + discount_t * q_t_value.gather(1, a_t).squeeze(1)
-
-
-def td_errors(q_tm1: Tensor, a_tm1: Tensor, target_tm1: Tensor) -> Tensor:
-    """`target - q(s_tm1, a_tm1)`, `[B]`; no gradient flows into the target."""
-    return target_tm1.detach() - q_tm1.gather(1, a_tm1.unsqueeze(1)).squeeze(1)
-
-
-def huber(x: Tensor, delta: float) -> Tensor:
-    """`0.5 x^2` within `delta`, `delta (|x| - 0.5 delta)` beyond: the gradient is `x` clipped to `[-delta, delta]`."""
-    return torch.nn.functional.huber_loss(x, torch.zeros_like(x), reduction="none", delta=delta)
 
 
 def apex_dqn_loss(

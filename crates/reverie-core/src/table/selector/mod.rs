@@ -8,7 +8,7 @@ mod fifo;
 mod heap;
 mod lifo;
 mod linked;
-mod power;
+
 mod prioritized;
 mod random;
 mod slot_set;

@@ -1,10 +1,10 @@
 //! Items with a probability proportional to a power of their priority.
 
-use super::power::{self, Power};
 use super::random::Random;
 use super::slot_set::SlotSet;
 use super::{Pick, Selector, check_finite};
 use crate::error::{Error, Result};
+use crate::power::{self, Power};
 use crate::table::sum_tree::SumTree;
 
 /// Any item, with probability `weight / sum of weights`, where `weight = priority ** exponent`
@@ -30,7 +30,7 @@ pub struct Prioritized {
     random: Random,
     /// Room for a batch of draws and one of updates.
     points: Vec<f64>,
-    weights: Vec<(u32, f64)>,
+    weights: Vec<f64>,
 }
 
 impl Prioritized {
@@ -89,7 +89,7 @@ impl Selector for Prioritized {
     }
 
     fn insert(&mut self, slot: u32, priority: f64) {
-        let weight = self.power.weight(priority);
+        let weight = self.power.of(priority);
         debug_assert!(self.tree.get(slot) == 0.0 && !self.zeros.contains(slot), "slot {slot} is present already");
         self.tree.set(slot, weight);
         if weight == 0.0 {
@@ -99,7 +99,7 @@ impl Selector for Prioritized {
     }
 
     fn update(&mut self, slot: u32, priority: f64) {
-        let weight = self.power.weight(priority);
+        let weight = self.power.of(priority);
         let old = self.tree.set(slot, weight);
         track(&mut self.zeros, slot, old, weight);
     }
@@ -109,9 +109,11 @@ impl Selector for Prioritized {
         weights.clear();
         weights.extend(updates.iter().map(|&(slot, priority)| {
             tree.prefetch(slot);
-            (slot, power.weight(priority))
+            priority
         }));
-        tree.set_many(weights, |slot, old, new| track(zeros, slot, old, new));
+        power.of_each(weights);
+        let updates = updates.iter().zip(&*weights).map(|(&(slot, _), weight)| (slot, *weight));
+        tree.set_many(updates, |slot, old, new| track(zeros, slot, old, new));
     }
 
     fn remove(&mut self, slot: u32) {

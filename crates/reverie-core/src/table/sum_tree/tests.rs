@@ -53,7 +53,7 @@ proptest! {
             if index % 2 == 1 {
                 let halved: Vec<_> = batch.iter().map(|(slot, weight)| (*slot, weight / 2.0)).collect();
                 let mut seen = Vec::new();
-                tree.set_many(&halved, |slot, old, new| seen.push((slot, old, new)));
+                tree.set_many(halved.iter().copied(), |slot, old, new| seen.push((slot, old, new)));
                 let wanted: Vec<_> = halved.iter().map(|(slot, new)| (*slot, list.insert(*slot, *new).unwrap(), *new)).collect();
                 prop_assert_eq!(seen, wanted);
             }

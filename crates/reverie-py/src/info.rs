@@ -1,0 +1,191 @@
+//! What a table knew of a batch's draws: arrays that are made when they are first asked for.
+
+use crate::array::{column, numbers};
+use crate::enter::quick;
+use pyo3::exceptions::PyAttributeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+use reverie_core::sample::{Draws, weights};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// The engine's side of `reverie.BatchInfo`, which documents it: a training loop looks at two or three of the fields.
+#[pyclass(frozen, subclass, module = "reverie._native")]
+#[derive(Default)]
+pub struct DrawInfo {
+    /// Without items; never set where Python made the object.
+    draws: OnceLock<Draws>,
+    /// Guards what was made, or set from Python, so far. No Python code runs under it.
+    fields: Mutex<[Option<Py<PyAny>>; FIELDS]>,
+}
+
+const FIELDS: usize = 7;
+
+#[derive(Clone, Copy)]
+enum Field {
+    Key,
+    Probability,
+    Priority,
+    TableSize,
+    TimesSampled,
+    Version,
+    InsertedAt,
+}
+
+#[pymethods]
+impl DrawInfo {
+    /// Empty: a subclass's `__init__` sets the fields, or the engine does.
+    #[new]
+    #[pyo3(signature = (*_args, **_keywords))]
+    fn new(_args: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> Self {
+        Self::default()
+    }
+
+    #[getter]
+    fn key(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.get(py, Field::Key)
+    }
+
+    #[setter]
+    fn set_key(&self, value: Py<PyAny>) {
+        self.set(Field::Key, value);
+    }
+
+    #[getter]
+    fn probability(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.get(py, Field::Probability)
+    }
+
+    #[setter]
+    fn set_probability(&self, value: Py<PyAny>) {
+        self.set(Field::Probability, value);
+    }
+
+    #[getter]
+    fn priority(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.get(py, Field::Priority)
+    }
+
+    #[setter]
+    fn set_priority(&self, value: Py<PyAny>) {
+        self.set(Field::Priority, value);
+    }
+
+    #[getter]
+    fn table_size(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.get(py, Field::TableSize)
+    }
+
+    #[setter]
+    fn set_table_size(&self, value: Py<PyAny>) {
+        self.set(Field::TableSize, value);
+    }
+
+    #[getter]
+    fn times_sampled(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.get(py, Field::TimesSampled)
+    }
+
+    #[setter]
+    fn set_times_sampled(&self, value: Py<PyAny>) {
+        self.set(Field::TimesSampled, value);
+    }
+
+    #[getter]
+    fn version(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.get(py, Field::Version)
+    }
+
+    #[setter]
+    fn set_version(&self, value: Py<PyAny>) {
+        self.set(Field::Version, value);
+    }
+
+    #[getter]
+    fn inserted_at(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.get(py, Field::InsertedAt)
+    }
+
+    #[setter]
+    fn set_inserted_at(&self, value: Py<PyAny>) {
+        self.set(Field::InsertedAt, value);
+    }
+
+    /// `reverie.Batch.weights`; without a bound N is under the exponent.
+    #[pyo3(signature = (beta, bound))]
+    fn _weights<'py>(&self, py: Python<'py>, beta: f64, bound: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        // What Python has, or has set, may have been changed in place: then that counts.
+        let as_drawn = self.draws.get().filter(|_| !self.has(Field::Probability) && !self.has(Field::TableSize));
+        let weights = match as_drawn {
+            Some(draws) => quick(py, || weights(&draws.probabilities, |at| draws.table_sizes[at] as f64, beta, bound)),
+            None => {
+                let probability = numbers::<f64>(self.get(py, Field::Probability)?.bind(py), "probability")?;
+                let sizes = numbers::<f64>(self.get(py, Field::TableSize)?.bind(py), "table_size")?;
+                let sizes = sizes.as_slice();
+                quick(py, || weights(probability.as_slice(), |at| sizes[at], beta, bound))
+            }
+        }?;
+        column(py, &weights, |weight| *weight)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Held only by a thread that runs, which this one is not while it has it.
+        let Ok(fields) = self.fields.try_lock() else { return Ok(()) };
+        fields.iter().flatten().try_for_each(|field| visit.call(field))
+    }
+
+    fn __clear__(&self) {
+        // Outside the lock: what is dropped may run Python code.
+        let fields = std::mem::take(&mut *self.fields.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(fields);
+    }
+}
+
+impl DrawInfo {
+    /// The `reverie.BatchInfo` of these draws. Lets go of their items, which leaves the draws empty.
+    pub fn of<'py>(py: Python<'py>, draws: &mut Draws) -> PyResult<Bound<'py, PyAny>> {
+        static NEW: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
+        let (class, new) = NEW.get_or_try_init(py, || -> PyResult<_> {
+            let class = PyModule::import(py, "reverie.types")?.getattr("BatchInfo")?;
+            let new = class.getattr("__new__")?;
+            Ok((class.unbind(), new.unbind()))
+        })?;
+        let made = new.bind(py).call1((class.bind(py),))?;
+        let mut draws = std::mem::take(draws);
+        draws.items = Vec::new();
+        // Only just made, so it cannot have been set.
+        let _ = made.cast::<Self>()?.get().draws.set(draws);
+        Ok(made)
+    }
+
+    fn has(&self, field: Field) -> bool {
+        self.fields.lock().unwrap_or_else(PoisonError::into_inner)[field as usize].is_some()
+    }
+
+    fn set(&self, field: Field, value: Py<PyAny>) {
+        let old = self.fields.lock().unwrap_or_else(PoisonError::into_inner)[field as usize].replace(value);
+        drop(old);
+    }
+
+    fn get(&self, py: Python<'_>, field: Field) -> PyResult<Py<PyAny>> {
+        let known = || self.fields.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = &known()[field as usize] {
+            return Ok(value.clone_ref(py));
+        }
+        let Some(draws) = self.draws.get() else {
+            return Err(PyAttributeError::new_err("a BatchInfo whose fields were never set"));
+        };
+        let made = match field {
+            Field::Key => column(py, &draws.keys, |key| key.get()),
+            Field::Probability => column(py, &draws.probabilities, |p| *p),
+            Field::Priority => column(py, &draws.priorities, |p| *p),
+            Field::TableSize => column(py, &draws.table_sizes, |n| *n as i64),
+            Field::TimesSampled => column(py, &draws.times_sampled, |n| i64::from(*n)),
+            Field::Version => column(py, &draws.versions, |n| i64::from(*n)),
+            Field::InsertedAt => column(py, &draws.inserted_at, |nanos| *nanos as f64 * 1e-9),
+        }?;
+        // Another thread may have made it meanwhile: then that one is the field.
+        Ok(known()[field as usize].get_or_insert(made.unbind()).clone_ref(py))
+    }
+}

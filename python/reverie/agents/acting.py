@@ -1,0 +1,181 @@
+"""What actors share: a vector of environments, the newest weights, and the counts of what happened."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reverie.agents.core import Policy, Stopwatch, WeightSource, seed_of
+from reverie.agents.environments import EnvSpec, make_vector
+from reverie.agents.replay import TABLE, ReplaySettings
+from reverie.errors import DeadlineExceededError
+
+
+class ActingSettings(Protocol):
+    """What an actor asks of its agent's settings."""
+
+    @property
+    def num_actors(self) -> int:
+        """Actors of the run."""
+
+    @property
+    def envs_per_actor(self) -> int:
+        """Environments of each."""
+
+
+class EnvActor(ABC):
+    """Steps its environments, one turn after the other; what it does with the steps is its heirs' business."""
+
+    def __init__(
+        self, spec: EnvSpec, config: ActingSettings, weights: WeightSource, *, index: int, seed: int, watch: Stopwatch
+    ) -> None:
+        if not 0 <= index < config.num_actors:
+            raise ValueError(f"actor {index} of {config.num_actors}: the index must lie in [0, {config.num_actors})")
+        n = config.envs_per_actor
+        self.num_envs = n
+        self.env_steps = 0
+        """Steps of episodes so far, over all environments of this actor."""
+        self._weights, self._watch = weights, watch
+        self._rng = np.random.default_rng(seed_of(seed, 0))
+        self._envs = make_vector(spec.env_id, n)
+        self._acts = 0
+        self._version = np.full(n, -1, dtype=np.int64)
+        self._returns: list[float] = []
+        self._begin(seed_of(seed, 1) >> 32)
+
+    def _begin(self, seed: int) -> None:
+        self._obs, _ = self._envs.reset(seed=seed)
+        self._resets = np.zeros(self.num_envs, dtype=bool)
+        """Environments whose coming step is a reset, and no step of an episode."""
+        self._running = np.zeros(self.num_envs)
+
+    @abstractmethod
+    def act(self) -> int:
+        """One step of every environment; how many of them were steps of an episode."""
+
+    def drain_returns(self) -> list[float]:
+        """Undiscounted returns of the episodes that ended since the last call, exploration included."""
+        drained, self._returns = self._returns, []
+        return drained
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters and random state. The episodes that run are not in it: environments cannot be copied."""
+        return {
+            "random": copy.deepcopy(self._rng.bit_generator.state),
+            "acts": self._acts,
+            "env_steps": self.env_steps,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave, with new episodes of new seeds. For an actor that has not acted yet."""
+        self._rng.bit_generator.state = state["random"]
+        self._acts, self.env_steps = state["acts"], state["env_steps"]
+        self._begin(int(self._rng.integers(2**31)))
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._envs.close()
+
+    def _pull(self, policy: Policy) -> None:
+        newer = self._weights.latest(int(self._version[0]))
+        if newer is not None:
+            policy.load(newer)
+            self._version = np.full_like(self._version, newer.version)
+
+    def _count(self, reward: NDArray[Any], done: NDArray[np.bool_]) -> int:
+        resets = self._resets
+        self._running += np.where(resets, 0.0, reward)
+        if done.any():
+            self._returns.extend(self._running[done].tolist())
+            self._running[done] = 0.0
+        self._resets = done
+        stepped = len(resets) - int(resets.sum())
+        self.env_steps += stepped
+        return stepped
+
+
+class Choice(NamedTuple):
+    """What an actor makes of observations `[N, ...]`."""
+
+    actions: NDArray[Any]
+    """As the learner reads them, `[N]` or `[N, A]`."""
+    env_actions: NDArray[Any]
+    """As the environment takes them."""
+    q_taken: NDArray[np.float32] | None = None
+    """q(s, a), where the actor computed it for first priorities; `bootstrap_value` comes with it."""
+    bootstrap_value: NDArray[np.float32] | None = None
+    """The value of the observations, for items that end in them."""
+
+
+class ReplayActor(EnvActor):
+    """Writes n-step items into the replay table. The heir chooses the actions.
+
+    The reset step after an episode's end is chosen for as any other: the true last observation passes through the
+    network, so that a truncated episode bootstraps from it.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        config: ReplaySettings,
+        client: Any,
+        weights: WeightSource,
+        policy: Policy,
+        *,
+        index: int,
+        seed: int,
+        watch: Stopwatch,
+        priority_eps: float = 0.0,
+    ) -> None:
+        super().__init__(spec, config, weights, index=index, seed=seed, watch=watch)
+        self._acting_policy, self._weights_period = policy, config.weights_period
+        self._writer = client.transition_writer(
+            TABLE,
+            n_step=config.n_step,
+            discount=config.discount,
+            num_envs=self.num_envs,
+            autoreset="next_step",
+            priority_eps=priority_eps,
+        )
+
+    @abstractmethod
+    def _choose(self, obs: NDArray[Any]) -> Choice:
+        """Actions for all environments, exploration included."""
+
+    def act(self) -> int:
+        """One step of every environment; how many were steps of an episode. Waits where the table's limiter does."""
+        obs = self._obs
+        with self._watch("act"):
+            if self._acts % self._weights_period == 0:
+                self._pull(self._acting_policy)
+            self._acts += 1
+            choice = self._choose(obs)
+        with self._watch("env step"):
+            self._obs, reward, terminated, truncated, _ = self._envs.step(choice.env_actions)
+        with self._watch("append"):
+            self._writer.append(
+                obs,
+                choice.actions,
+                reward.astype(np.float32),
+                terminated,
+                truncated,
+                q_taken=choice.q_taken,
+                bootstrap_value=choice.bootstrap_value,
+                extras={"weights_version": self._version},
+            )
+        return self._count(reward, terminated | truncated)
+
+    def close(self) -> None:
+        """Close the environments and the writer.
+
+        Tails of episodes that the table does not take at once are dropped: a closing actor must not wait for a learner
+        that is gone.
+        """
+        super().close()
+        with suppress(DeadlineExceededError):
+            self._writer.close(timeout=0)

@@ -1,0 +1,159 @@
+"""What agents with vectors of actions share: networks that act and judge, noise, and actions in two units.
+
+Networks, tables and losses know actions in `[-1, 1]`; environments have bounds of their own. `ActionScale` stands
+between the two, in actors and policies, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from reverie.agents import checks, replay
+from reverie.agents.acting import Choice, ReplayActor
+from reverie.agents.core import Stopwatch, Weights, WeightSource
+from reverie.agents.environments import EnvSpec
+from reverie.agents.flat import FlatNetwork
+from reverie.agents.layers import MlpTorso, ParallelLinear, num_parameters
+from reverie.agents.replay import ReplaySettings
+
+
+class ActionScale:
+    """From `[-1, 1]` to an environment's own bounds."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        low, high = np.array(spec.action_low, np.float32), np.array(spec.action_high, np.float32)
+        self._low, self._high = low, high
+        self._centre, self._half = (high + low) / 2, (high - low) / 2
+
+    def to_env(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Actions `[N, A]` in the environment's unit, within its bounds whatever rounding does."""
+        scaled: NDArray[np.float32] = np.clip(self._centre + self._half * actions, self._low, self._high)
+        return scaled
+
+
+class TanhPolicy(nn.Module):
+    """Deterministic actions `[B, A]` in `[-1, 1]` of observations `[B, ...]`."""
+
+    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        self.torso = MlpTorso(spec.num_inputs, hidden)
+        self.head = nn.Linear(hidden[-1], spec.action_size)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Actions `[B, A]`."""
+        actions: Tensor = torch.tanh(self.head(self.torso(observations)))
+        return actions
+
+
+class Critics(nn.Module):
+    """`k` critics that share nothing but their input: q-values `[k, B]` of observations and actions in `[-1, 1]`."""
+
+    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], k: int) -> None:
+        super().__init__()
+        self.k = k
+        widths = (spec.num_inputs + spec.action_size, *hidden, 1)
+        self.layers = nn.ModuleList(ParallelLinear(k, a, b) for a, b in pairwise(widths))
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """Q-values `[k, B]`."""
+        x = torch.cat([observations.flatten(1).float(), actions], dim=1).expand(self.k, -1, -1)
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = torch.relu_(layer(x))
+        q: Tensor = last(x)
+        return q.squeeze(2)
+
+
+class GreedyActions:
+    """The actions of a deterministic policy network, without noise."""
+
+    def __init__(self, spec: EnvSpec, network: FlatNetwork[Any]) -> None:
+        self._network = network
+        self._scale = ActionScale(spec)
+
+    def load(self, weights: Weights) -> None:
+        """Take over weights; an array of another length is a ValueError."""
+        self._network.load(weights.flat)
+
+    @torch.inference_mode()
+    def actions(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Actions `[N, A]` in `[-1, 1]` for observations `[N, ...]`."""
+        actions: NDArray[np.float32] = self._network.module(torch.from_numpy(observations)).numpy()
+        return actions
+
+    def __call__(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """Actions `[N, A]` in the environment's unit."""
+        return self._scale.to_env(self.actions(observations))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySettings(ReplaySettings):
+    """A deterministic policy network and critics, and the noise around the policy."""
+
+    policy_hidden: tuple[int, ...]
+    critic_hidden: tuple[int, ...]
+    policy_learning_rate: float
+    critic_learning_rate: float
+    noise_sigma: float
+    """Deviation of the exploration noise, in units where actions span [-1, 1]."""
+    random_steps: int
+    """Environment steps, of all actors together, with uniform actions at the start."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "noise_sigma", "random_steps")
+        checks.above_zero(self, "policy_learning_rate", "critic_learning_rate")
+        checks.widths(self, "policy_hidden", "critic_hidden")
+
+
+class GaussianActor(ReplayActor):
+    """Uniform actions at first, then the policy's with independent Gaussian noise, within the bounds."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        config: NoisySettings,
+        client: Any,
+        weights: WeightSource,
+        policy: GreedyActions,
+        *,
+        index: int,
+        seed: int,
+        watch: Stopwatch,
+    ) -> None:
+        super().__init__(spec, config, client, weights, policy, index=index, seed=seed, watch=watch)
+        self._policy, self._scale, self._size = policy, ActionScale(spec), spec.action_size
+        self._sigma, self._random_steps = config.noise_sigma, config.random_steps // config.num_actors
+
+    def _choose(self, obs: NDArray[Any]) -> Choice:
+        shape = (len(obs), self._size)
+        if self.env_steps < self._random_steps:
+            actions = self._rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+        else:
+            actions = self._policy.actions(obs)
+            actions = (actions + self._sigma * self._rng.standard_normal(shape, np.float32)).clip(-1.0, 1.0)
+        return Choice(actions, self._scale.to_env(actions))
+
+
+def follow(target: FlatNetwork[Any], online: FlatNetwork[Any], rate: float) -> None:
+    """Polyak averaging: the target moves by `rate` of the way to the online network."""
+    with torch.no_grad():
+        target.flat.lerp_(online.flat, rate)
+
+
+def memory(
+    spec: EnvSpec, config: ReplaySettings, *, policy: tuple[int, ...], critic: tuple[int, ...], critics: int
+) -> dict[str, int]:
+    """Bytes that a run needs: hidden widths of the policy and of each of `critics` critics, targets included."""
+    actor = (spec.num_inputs, *policy, 2 * spec.action_size)
+    judge = (spec.num_inputs + spec.action_size, *critic, 1)
+    # online, target, gradient, two moments; one policy in each actor
+    parameters = num_parameters(*actor) * (5 + config.num_actors) + 5 * critics * num_parameters(*judge)
+    return replay.memory(spec, config, parameters=parameters, units=sum(actor) + critics * sum(judge))

@@ -1,0 +1,57 @@
+"""The learner: a batch, a step of the critic, a step of the policy, and the targets a little closer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from reverie.agents.continuous import follow
+from reverie.agents.core import Stopwatch, seed_of
+from reverie.agents.ddpg.config import DdpgConfig
+from reverie.agents.ddpg.loss import critic_loss, critic_target, policy_loss
+from reverie.agents.ddpg.networks import make_critic, make_policy_network
+from reverie.agents.environments import EnvSpec
+from reverie.agents.learning import ReplayLearner, adam, descend, float32
+
+
+class Learner(ReplayLearner):
+    """Steps Adam on both networks."""
+
+    def __init__(self, spec: EnvSpec, config: DdpgConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
+        super().__init__(config, client, watch=watch)
+        self._config = config
+        self._policy, self._policy_target = (
+            make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
+        )
+        self._critic, self._critic_target = (
+            make_critic(spec, config, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
+        )
+        self._networks = {
+            "policy": self._policy,
+            "policy_target": self._policy_target,
+            "critic": self._critic,
+            "critic_target": self._critic_target,
+        }
+        self._optimizers = {
+            "policy": adam(self._policy, config.policy_learning_rate),
+            "critic": adam(self._critic, config.critic_learning_rate),
+        }
+
+    def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
+        s_tm1, s_t = torch.from_numpy(data["obs"]), torch.from_numpy(data["next_obs"])
+        with torch.no_grad():
+            q_t = self._critic_target.module(s_t, self._policy_target.module(s_t))[0]
+        target = critic_target(float32(data["reward"]), float32(data["discount"]), q_t)
+        error = critic_loss(self._critic.module(s_tm1, torch.from_numpy(data["action"]))[0], target)
+        descend(self._critic, self._optimizers["critic"], error)
+        gain = policy_loss(self._critic.module(s_tm1, self._policy.module(s_tm1))[0])
+        descend(self._policy, self._optimizers["policy"], gain)
+        follow(self._policy_target, self._policy, self._config.target_rate)
+        follow(self._critic_target, self._critic, self._config.target_rate)
+        return {"critic_loss": error.item(), "policy_loss": gain.item()}
+
+    def _acting(self) -> NDArray[np.float32]:
+        return self._policy.numpy()

@@ -1,0 +1,53 @@
+"""What agents with q-values over a set of actions share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from reverie.agents.core import Weights
+from reverie.agents.flat import FlatNetwork
+
+
+class QPolicy:
+    """`argmax_a q(s, a)`; `q_values` is what actors explore around."""
+
+    def __init__(self, network: FlatNetwork[Any]) -> None:
+        self._network = network
+
+    def load(self, weights: Weights) -> None:
+        """Take over weights; an array of another length is a ValueError."""
+        self._network.load(weights.flat)
+
+    @torch.inference_mode()
+    def q_values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        """`[N, num_actions]` for observations `[N, ...]`."""
+        q: NDArray[np.float32] = self._network.module(torch.from_numpy(observations)).numpy()
+        return q
+
+    def __call__(self, observations: NDArray[Any]) -> NDArray[np.int64]:
+        """Actions `[N]` for observations `[N, ...]`."""
+        actions: NDArray[np.int64] = self.q_values(observations).argmax(axis=1)
+        return actions
+
+
+def epsilon_greedy(
+    rng: np.random.Generator, greedy: NDArray[np.int64], num_actions: int, epsilons: float | NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Each action `[N]` replaced, with probability epsilon (one, or `[N]`), by any action."""
+    random = rng.integers(num_actions, size=len(greedy))
+    return np.where(rng.random(len(greedy)) < epsilons, random, greedy)
+
+
+def td_errors(q_tm1: Tensor, a_tm1: Tensor, target_tm1: Tensor) -> Tensor:
+    """`target - q(s_tm1, a_tm1)`, `[B]`; no gradient flows into the target."""
+    return target_tm1.detach() - q_tm1.gather(1, a_tm1.unsqueeze(1)).squeeze(1)
+
+
+def huber(x: Tensor, delta: float) -> Tensor:
+    """`0.5 x^2` within `delta`, `delta (|x| - 0.5 delta)` beyond: the gradient is `x` clipped to `[-delta, delta]`."""
+    return torch.nn.functional.huber_loss(x, torch.zeros_like(x), reduction="none", delta=delta)

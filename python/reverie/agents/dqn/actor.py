@@ -1,0 +1,40 @@
+"""An actor: epsilon-greedy in a vector of environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from reverie.agents.acting import Choice, ReplayActor
+from reverie.agents.core import Stopwatch, WeightSource
+from reverie.agents.discrete import epsilon_greedy
+from reverie.agents.dqn.config import DqnConfig, epsilon
+from reverie.agents.dqn.networks import GreedyPolicy
+from reverie.agents.environments import EnvSpec
+
+
+class Actor(ReplayActor):
+    """Every environment explores by the same epsilon, which falls with the run's environment steps."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        config: DqnConfig,
+        client: Any,
+        weights: WeightSource,
+        *,
+        index: int,
+        seed: int,
+        watch: Stopwatch,
+    ) -> None:
+        self._policy = GreedyPolicy(spec, config)
+        super().__init__(spec, config, client, weights, self._policy, index=index, seed=seed, watch=watch)
+        self._config = config
+        self._num_actions = spec.num_actions or 0
+
+    def _choose(self, obs: NDArray[Any]) -> Choice:
+        # Actors know their own steps only: those of the others are taken to be as many.
+        now = epsilon(self.env_steps * self._config.num_actors, self._config)
+        actions = epsilon_greedy(self._rng, self._policy(obs), self._num_actions, now)
+        return Choice(actions, actions)

@@ -1,0 +1,47 @@
+"""What a person can set, and the exploration schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reverie.agents import checks, replay
+from reverie.agents.environments import EnvSpec
+from reverie.agents.layers import num_parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class DqnConfig(replay.ReplaySettings):
+    """Names follow the paper's table of hyperparameters where it has one."""
+
+    hidden: tuple[int, ...]
+    learning_rate: float
+    adam_epsilon: float
+    huber_delta: float
+    """The paper clips the error term to [-1, 1]: a Huber loss with delta 1."""
+    max_grad_norm: float
+    target_period: int
+    """Updates between two copies into the target network."""
+    epsilon_start: float
+    epsilon_end: float
+    epsilon_steps: int
+    """Environment steps, of all actors together, over which epsilon falls in a line."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least_one(self, "target_period", "epsilon_steps")
+        checks.above_zero(self, "learning_rate", "adam_epsilon", "huber_delta", "max_grad_norm")
+        checks.within_unit(self, "epsilon_start", "epsilon_end")
+        checks.widths(self, "hidden")
+
+
+def epsilon(step: int, config: DqnConfig) -> float:
+    """Epsilon at environment step `step` of the run (Mnih et al. 2015, Methods): in a line, then constant."""
+    walked = min(1.0, step / config.epsilon_steps)
+    return config.epsilon_start + walked * (config.epsilon_end - config.epsilon_start)
+
+
+def memory(spec: EnvSpec, config: DqnConfig) -> dict[str, int]:
+    """Bytes that a run needs, by what needs them, an upper estimate."""
+    widths = (spec.num_inputs, *config.hidden, spec.num_actions or 0)
+    networks = 5 + config.num_actors  # online, target, gradient, two moments; one in each actor
+    return replay.memory(spec, config, parameters=num_parameters(*widths) * networks, units=sum(widths))

@@ -1,0 +1,48 @@
+"""The learner: a batch, an update, now and then a copy into the target network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from reverie.agents.core import Stopwatch
+from reverie.agents.dqn.config import DqnConfig
+from reverie.agents.dqn.loss import dqn_loss
+from reverie.agents.dqn.networks import make_network
+from reverie.agents.environments import EnvSpec
+from reverie.agents.learning import ReplayLearner, adam, descend, float32
+
+
+class Learner(ReplayLearner):
+    """Steps Adam on the online network."""
+
+    def __init__(self, spec: EnvSpec, config: DqnConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
+        super().__init__(config, client, watch=watch)
+        self._config = config
+        self._online = make_network(spec, config, seed=seed, trainable=True)
+        self._target = make_network(spec, config, seed=seed, trainable=False)
+        self._networks = {"online": self._online, "target": self._target}
+        self._optimizers = {"online": adam(self._online, config.learning_rate, config.adam_epsilon)}
+
+    def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
+        config = self._config
+        with torch.no_grad():
+            q_t = self._target.module(torch.from_numpy(data["next_obs"]))
+        loss = dqn_loss(
+            self._online.module(torch.from_numpy(data["obs"])),
+            torch.from_numpy(data["action"]),
+            float32(data["reward"]),
+            float32(data["discount"]),
+            q_t,
+            huber_delta=config.huber_delta,
+        )
+        descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
+        if (self.version + 1) % config.target_period == 0:
+            self._target.copy_from(self._online)
+        return {"loss": loss.item()}
+
+    def _acting(self) -> NDArray[np.float32]:
+        return self._online.numpy()

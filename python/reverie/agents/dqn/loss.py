@@ -1,0 +1,28 @@
+"""DQN's loss as pure functions of tensors.
+
+Names as in the papers: `_tm1` is where the action was taken, `_t` is n steps on.
+`q_*` are `[B, num_actions]`, `a_tm1` int64 `[B]`, everything else float32 `[B]`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from reverie.agents.discrete import huber, td_errors
+
+
+def q_learning_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor) -> Tensor:
+    """`r_t + discount_t * max_a q_t`, of the target network's values (Mnih et al. 2015, algorithm 1).
+
+    `discount_t` is 0 where the episode terminated, not where it was truncated.
+    """
+    return r_t + discount_t * q_t.amax(dim=1)
+
+
+def dqn_loss(
+    q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor, *, huber_delta: float
+) -> Tensor:
+    """Mean Huber loss of the TD errors, a scalar; no gradient flows into `q_t`."""
+    target = q_learning_target(r_t, discount_t, q_t)
+    return torch.mean(huber(td_errors(q_tm1, a_tm1, target), huber_delta))

@@ -1,0 +1,37 @@
+"""The network of q-values and the policy that reads it."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from reverie.agents.discrete import QPolicy
+from reverie.agents.dqn.config import DqnConfig
+from reverie.agents.environments import EnvSpec, require_discrete
+from reverie.agents.flat import FlatNetwork
+from reverie.agents.layers import MlpTorso, initialised
+
+NAME = "dqn"
+
+
+def check(spec: EnvSpec) -> None:
+    """Refuse what this agent cannot play, with what would fit."""
+    require_discrete(spec, NAME)
+
+
+def make_network(spec: EnvSpec, config: DqnConfig, *, seed: int, trainable: bool) -> FlatNetwork[nn.Sequential]:
+    """Q-values `[B, num_actions]` of observations `[B, ...]`."""
+    check(spec)
+    assert spec.num_actions is not None
+    num_actions = spec.num_actions
+    module = initialised(
+        lambda: nn.Sequential(MlpTorso(spec.num_inputs, config.hidden), nn.Linear(config.hidden[-1], num_actions)),
+        seed,
+    )
+    return FlatNetwork(module, trainable=trainable)
+
+
+class GreedyPolicy(QPolicy):
+    """`argmax_a q(s, a)`."""
+
+    def __init__(self, spec: EnvSpec, config: DqnConfig) -> None:
+        super().__init__(make_network(spec, config, seed=0, trainable=False))

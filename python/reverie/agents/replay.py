@@ -1,0 +1,119 @@
+"""One replay table between actors and a learner: the settings, limits and bytes of every agent that has one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reverie import rate_limiters, selectors
+from reverie.agents import checks
+from reverie.agents.core import TableNeeds
+from reverie.agents.environments import EnvSpec
+from reverie.tables import Table
+
+TABLE = "replay"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaySettings:
+    """Who acts, what an item is, how often it is drawn, and how many there are."""
+
+    num_actors: int
+    envs_per_actor: int
+    n_step: int
+    discount: float
+    batch_size: int
+    samples_per_insert: float
+    """How often an item is drawn on average: the table's limiter holds this ratio."""
+    learning_starts: int
+    """Items in the table before the first update."""
+    capacity: int
+    weights_period: int
+    """Steps of an actor's vector of environments between two looks for newer weights."""
+
+    def __post_init__(self) -> None:
+        checks.at_least_one(self, "num_actors", "envs_per_actor", "n_step", "batch_size", "learning_starts", "capacity")
+        checks.at_least_one(self, "weights_period")
+        checks.above_zero(self, "samples_per_insert")
+        checks.within_unit(self, "discount")
+        if self.learning_starts > self.capacity:
+            raise ValueError(
+                f"learning_starts is {self.learning_starts}, above the capacity of {self.capacity}: learning would"
+                " never start"
+            )
+
+    @property
+    def inserts_per_act(self) -> int:
+        """The most items of one step of an actor: where an episode ends, all n-step tails come out at once."""
+        return self.envs_per_actor * self.n_step
+
+    @property
+    def error_buffer(self) -> float:
+        """How far samples may run from the ratio, either way: the least with which a single thread never stalls.
+
+        Neither side may go on only where `max_diff - min_diff < batch_size + samples_per_insert * inserts`; the limiter
+        asks for `max(1, samples_per_insert)` besides.
+        """
+        return max(self.batch_size + self.samples_per_insert * self.inserts_per_act, 2.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrioritizedSettings(ReplaySettings):
+    """Items are drawn by their TD errors (Schaul et al. 2016)."""
+
+    priority_exponent: float
+    """alpha: applied by the table's selector, and nowhere else."""
+    importance_exponent: float
+    """beta, constant."""
+    importance_normalise: str
+    """Importance weights are divided by the largest of the "batch" or of the "table"."""
+    priority_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.within_unit(self, "priority_exponent", "importance_exponent")
+        checks.not_negative(self, "priority_eps")
+        if self.importance_normalise not in ("batch", "table"):
+            raise ValueError(f'importance_normalise is {self.importance_normalise!r}, and must be "batch" or "table"')
+
+
+def layout(config: ReplaySettings) -> tuple[int, int]:
+    """Number of actors, and of environments in each."""
+    return config.num_actors, config.envs_per_actor
+
+
+def needs(config: ReplaySettings) -> TableNeeds:
+    """What the runner must know of the table."""
+    return TableNeeds(TABLE, config.batch_size, config.inserts_per_act)
+
+
+def make_table(config: ReplaySettings, sampler: selectors.Selector, remover: selectors.Selector | None = None) -> Table:
+    """The table, new and empty: its limiter holds the ratio. Without a remover the oldest item leaves."""
+    return Table(
+        TABLE,
+        sampler=sampler,
+        remover=selectors.Fifo() if remover is None else remover,
+        max_size=config.capacity,
+        rate_limiter=rate_limiters.SampleToInsertRatio(
+            config.samples_per_insert, config.learning_starts, error_buffer=config.error_buffer
+        ),
+    )
+
+
+def uniform_tables(spec: EnvSpec, config: ReplaySettings, *, seed: int) -> list[Table]:
+    """One table from which every item is drawn with the same probability."""
+    return [make_table(config, selectors.Uniform(seed=seed))]
+
+
+def memory(spec: EnvSpec, config: ReplaySettings, *, parameters: int, units: int) -> dict[str, int]:
+    """Bytes by what needs them, an upper estimate: obs and next_obs counted apart, nothing compressed.
+
+    `parameters` are all that learner and actors hold together, moments and gradients included; `units` are the widths
+    of all layers that one row of a batch passes through.
+    """
+    item = 2 * spec.obs_bytes + spec.action_bytes + 4 + 4 + 8  # reward, discount, weights_version
+    bookkeeping = 160  # key, priority, references, tree nodes
+    return {
+        f"replay of {config.capacity:,} items": config.capacity * (item + bookkeeping),
+        "networks and optimiser": 4 * parameters,
+        "batches": config.batch_size * (item + 16 * units),
+    }

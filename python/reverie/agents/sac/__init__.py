@@ -1,0 +1,39 @@
+"""SAC (Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905): this module is the factory that runners take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reverie.agents import presets
+from reverie.agents.replay import TABLE, layout, needs, uniform_tables
+from reverie.agents.sac.actor import Actor
+from reverie.agents.sac.config import SacConfig, memory
+from reverie.agents.sac.learner import Learner
+from reverie.agents.sac.networks import NAME, GreedyPolicy, check
+
+__all__ = [
+    "NAME",
+    "PRESETS",
+    "TABLE",
+    "Actor",
+    "GreedyPolicy",
+    "Learner",
+    "SacConfig",
+    "check",
+    "layout",
+    "load_preset",
+    "make_actor",
+    "make_learner",
+    "make_policy",
+    "make_tables",
+    "memory",
+    "needs",
+]
+
+PRESETS = Path(__file__).parent / "presets"
+
+load_preset = presets.reader(PRESETS, SacConfig)
+make_learner = Learner
+make_actor = Actor
+make_policy = GreedyPolicy
+make_tables = uniform_tables

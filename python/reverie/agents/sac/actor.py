@@ -1,0 +1,43 @@
+"""An actor: actions drawn from the policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reverie.agents.acting import Choice, ReplayActor
+from reverie.agents.continuous import ActionScale
+from reverie.agents.core import Stopwatch, WeightSource
+from reverie.agents.environments import EnvSpec
+from reverie.agents.sac.config import SacConfig
+from reverie.agents.sac.networks import GreedyPolicy
+
+
+class Actor(ReplayActor):
+    """Uniform actions at first, then the policy's own."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        config: SacConfig,
+        client: Any,
+        weights: WeightSource,
+        *,
+        index: int,
+        seed: int,
+        watch: Stopwatch,
+    ) -> None:
+        self._policy = GreedyPolicy(spec, config)
+        super().__init__(spec, config, client, weights, self._policy, index=index, seed=seed, watch=watch)
+        self._scale, self._size = ActionScale(spec), spec.action_size
+        self._random_steps = config.random_steps // config.num_actors
+
+    def _choose(self, obs: NDArray[Any]) -> Choice:
+        shape = (len(obs), self._size)
+        if self.env_steps < self._random_steps:
+            actions = self._rng.uniform(-1.0, 1.0, shape).astype(np.float32)
+        else:
+            actions = self._policy.noisy(obs, self._rng.standard_normal(shape, np.float32))
+        return Choice(actions, self._scale.to_env(actions))

@@ -1,0 +1,44 @@
+"""What a person can set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reverie.agents import checks, continuous, replay
+from reverie.agents.environments import EnvSpec
+
+NUM_CRITICS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SacConfig(replay.ReplaySettings):
+    """Names follow the second paper where it has one."""
+
+    policy_hidden: tuple[int, ...]
+    critic_hidden: tuple[int, ...]
+    policy_learning_rate: float
+    critic_learning_rate: float
+    temperature_learning_rate: float
+    """0 keeps the temperature where it starts."""
+    initial_temperature: float
+    """alpha at the start."""
+    entropy_per_action: float
+    """The entropy that the temperature is steered to, for each number of an action; -1 in the paper."""
+    target_rate: float
+    """tau: how far the target critics move to the online ones at every update."""
+    random_steps: int
+    """Environment steps, of all actors together, with uniform actions at the start."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.above_zero(self, "policy_learning_rate", "critic_learning_rate", "initial_temperature")
+        checks.not_negative(self, "temperature_learning_rate", "random_steps")
+        checks.within_unit(self, "target_rate")
+        checks.widths(self, "policy_hidden", "critic_hidden")
+
+
+def memory(spec: EnvSpec, config: SacConfig) -> dict[str, int]:
+    """Bytes that a run needs, by what needs them, an upper estimate."""
+    return continuous.memory(
+        spec, config, policy=config.policy_hidden, critic=config.critic_hidden, critics=NUM_CRITICS
+    )

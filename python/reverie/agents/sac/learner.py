@@ -1,0 +1,84 @@
+"""The learner: a batch, a step of the critics, one of the policy, one of the temperature."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from reverie.agents.continuous import follow
+from reverie.agents.core import Stopwatch, seed_of
+from reverie.agents.environments import EnvSpec
+from reverie.agents.flat import FlatNetwork
+from reverie.agents.learning import ReplayLearner, adam, descend, float32
+from reverie.agents.sac.config import SacConfig
+from reverie.agents.sac.loss import critics_loss, policy_loss, soft_target, squashed_gaussian, temperature_loss
+from reverie.agents.sac.networks import make_critics, make_policy_network
+
+
+class Temperature(nn.Module):
+    """alpha, kept as its logarithm so that it stays above 0."""
+
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.tensor([math.log(initial)]))
+
+
+class Learner(ReplayLearner):
+    """Steps Adam on policy, critics and temperature."""
+
+    def __init__(self, spec: EnvSpec, config: SacConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
+        super().__init__(config, client, watch=watch)
+        self._config = config
+        self._target_entropy = config.entropy_per_action * spec.action_size
+        self._policy = make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=True)
+        self._critics, self._critics_target = (
+            make_critics(spec, config, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
+        )
+        self._temperature = FlatNetwork(Temperature(config.initial_temperature), trainable=True)
+        self._networks = {
+            "policy": self._policy,
+            "critics": self._critics,
+            "critics_target": self._critics_target,
+            "temperature": self._temperature,
+        }
+        self._optimizers = {
+            "policy": adam(self._policy, config.policy_learning_rate),
+            "critics": adam(self._critics, config.critic_learning_rate),
+            "temperature": adam(self._temperature, config.temperature_learning_rate),
+        }
+        self._generator = torch.Generator().manual_seed(seed_of(seed, 2))
+
+    def _act(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_sigma = self._policy.module.distribution(observations)
+        return squashed_gaussian(mean, log_sigma, torch.randn(mean.shape, generator=self._generator))
+
+    def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
+        s_tm1, s_t = torch.from_numpy(data["obs"]), torch.from_numpy(data["next_obs"])
+        temperature = math.exp(self._temperature.flat.item())
+        with torch.no_grad():
+            a_t, log_pi_t = self._act(s_t)
+            q_t = self._critics_target.module(s_t, a_t)
+        target = soft_target(float32(data["reward"]), float32(data["discount"]), q_t, log_pi_t, temperature)
+        error = critics_loss(self._critics.module(s_tm1, torch.from_numpy(data["action"])), target)
+        descend(self._critics, self._optimizers["critics"], error)
+        a_tm1, log_pi_tm1 = self._act(s_tm1)
+        loss = policy_loss(self._critics.module(s_tm1, a_tm1), log_pi_tm1, temperature)
+        descend(self._policy, self._optimizers["policy"], loss)
+        if self._config.temperature_learning_rate > 0:
+            steered = temperature_loss(self._temperature.module.log, log_pi_tm1, self._target_entropy)
+            descend(self._temperature, self._optimizers["temperature"], steered)
+        follow(self._critics_target, self._critics, self._config.target_rate)
+        return {
+            "critics_loss": error.item(),
+            "policy_loss": loss.item(),
+            "temperature": temperature,
+            "entropy": -log_pi_tm1.detach().mean().item(),
+        }
+
+    def _acting(self) -> NDArray[np.float32]:
+        return self._policy.numpy()

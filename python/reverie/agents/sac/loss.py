@@ -1,0 +1,47 @@
+"""SAC's losses as pure functions of tensors.
+
+Names as in the papers: `_tm1` is where the action was taken, `_t` is n steps on. `q_*` of both critics are `[2, B]`,
+actions and what makes them `[B, A]` in units where they span `[-1, 1]`, everything else float32 `[B]`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def squashed_gaussian(mean: Tensor, log_sigma: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """`a = tanh(u)`, `u = mean + sigma * noise`, and `log pi(a)` `[B]` (Haarnoja et al. 2018a, appendix C).
+
+    `log pi(a) = log N(u) - sum log(1 - tanh(u)^2)`, with `log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u))`, which
+    stays exact where tanh is 1 in floating point.
+    """
+    u = mean + log_sigma.exp() * noise
+    gaussian = -0.5 * noise**2 - log_sigma - 0.5 * math.log(2 * math.pi)
+    squashing = 2.0 * (math.log(2.0) - u - torch.nn.functional.softplus(-2.0 * u))
+    return torch.tanh(u), (gaussian - squashing).sum(dim=1)
+
+
+def soft_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor, log_pi_t: Tensor, temperature: float) -> Tensor:
+    """`r_t + discount_t * (min_k q_t[k] - alpha log pi_t)` (Haarnoja et al. 2018b, equations 3 and 6).
+
+    `discount_t` is 0 where the episode terminated, not where it was truncated.
+    """
+    return r_t + discount_t * (q_t.amin(dim=0) - temperature * log_pi_t)
+
+
+def critics_loss(q_tm1: Tensor, target_tm1: Tensor) -> Tensor:
+    """Half the sum over the critics of their mean squared errors (ibid., equation 5); none flows into the target."""
+    return 0.5 * torch.mean((target_tm1.detach() - q_tm1) ** 2, dim=1).sum()
+
+
+def policy_loss(q_tm1: Tensor, log_pi_tm1: Tensor, temperature: float) -> Tensor:
+    """`mean(alpha log pi - min_k q[k])` at actions of the policy's own (ibid., equation 9)."""
+    return torch.mean(temperature * log_pi_tm1 - q_tm1.amin(dim=0))
+
+
+def temperature_loss(log_temperature: Tensor, log_pi_tm1: Tensor, target_entropy: float) -> Tensor:
+    """`mean(-alpha (log pi + target entropy))` (ibid., equation 18); no gradient flows into the policy."""
+    return -torch.mean(log_temperature.exp() * (log_pi_tm1.detach() + target_entropy))

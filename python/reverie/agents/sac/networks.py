@@ -1,0 +1,70 @@
+"""The stochastic policy network, the two critics, and the policy without noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from reverie.agents.continuous import Critics, GreedyActions
+from reverie.agents.environments import EnvSpec, require_continuous
+from reverie.agents.flat import FlatNetwork
+from reverie.agents.layers import MlpTorso, initialised
+from reverie.agents.sac.config import NUM_CRITICS, SacConfig
+
+NAME = "sac"
+
+LOG_SIGMA = (-20.0, 2.0)
+"""The bounds of the logarithm of the deviation."""
+
+
+def check(spec: EnvSpec) -> None:
+    """Refuse what this agent cannot play, with what would fit."""
+    require_continuous(spec, NAME)
+
+
+class GaussianPolicy(nn.Module):
+    """A diagonal Gaussian before the tanh. Called, it gives `tanh(mean)`: what the greedy policy does."""
+
+    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        self.torso = MlpTorso(spec.num_inputs, hidden)
+        self.head = nn.Linear(hidden[-1], 2 * spec.action_size)
+
+    def distribution(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and logarithm of the deviation, `[B, A]` each, before the tanh."""
+        mean, log_sigma = self.head(self.torso(observations)).chunk(2, dim=1)
+        return mean, log_sigma.clamp(*LOG_SIGMA)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Actions `[B, A]` in `[-1, 1]` without noise."""
+        return torch.tanh(self.distribution(observations)[0])
+
+
+def make_policy_network(spec: EnvSpec, config: SacConfig, *, seed: int, trainable: bool) -> FlatNetwork[GaussianPolicy]:
+    """The stochastic policy."""
+    check(spec)
+    return FlatNetwork(initialised(lambda: GaussianPolicy(spec, config.policy_hidden), seed), trainable=trainable)
+
+
+def make_critics(spec: EnvSpec, config: SacConfig, *, seed: int, trainable: bool) -> FlatNetwork[Critics]:
+    """Q-values `[2, B]` of observations and actions in `[-1, 1]`."""
+    return FlatNetwork(initialised(lambda: Critics(spec, config.critic_hidden, NUM_CRITICS), seed), trainable=trainable)
+
+
+class GreedyPolicy(GreedyActions):
+    """`tanh(mean)`; `noisy` is what actors do."""
+
+    def __init__(self, spec: EnvSpec, config: SacConfig) -> None:
+        self._gaussian = make_policy_network(spec, config, seed=0, trainable=False)
+        super().__init__(spec, self._gaussian)
+
+    @torch.inference_mode()
+    def noisy(self, observations: NDArray[Any], noise: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Actions `[N, A]` in `[-1, 1]` with standard normal noise `[N, A]`."""
+        mean, log_sigma = self._gaussian.module.distribution(torch.from_numpy(observations))
+        actions: NDArray[np.float32] = torch.tanh(mean + log_sigma.exp() * torch.from_numpy(noise)).numpy()
+        return actions

@@ -1,0 +1,37 @@
+"""What a person can set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reverie.agents import checks, continuous
+from reverie.agents.environments import EnvSpec
+
+NUM_CRITICS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Td3Config(continuous.NoisySettings):
+    """Names follow the paper's algorithm 1 where it has one."""
+
+    target_rate: float
+    """tau: how far the targets move to the online networks at every update of the policy."""
+    policy_period: int
+    """d: updates of the critics for each of the policy and the targets."""
+    smoothing_sigma: float
+    """Deviation of the noise on the target policy's actions, in units where actions span [-1, 1]."""
+    smoothing_clip: float
+    """That noise is clipped to this much either way."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.within_unit(self, "target_rate")
+        checks.at_least_one(self, "policy_period")
+        checks.not_negative(self, "smoothing_sigma", "smoothing_clip")
+
+
+def memory(spec: EnvSpec, config: Td3Config) -> dict[str, int]:
+    """Bytes that a run needs, by what needs them, an upper estimate."""
+    return continuous.memory(
+        spec, config, policy=config.policy_hidden, critic=config.critic_hidden, critics=NUM_CRITICS
+    )

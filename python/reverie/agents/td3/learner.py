@@ -1,0 +1,64 @@
+"""The learner: a batch, a step of both critics, and every so often one of the policy and the targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from reverie.agents.continuous import follow
+from reverie.agents.core import Stopwatch, seed_of
+from reverie.agents.environments import EnvSpec
+from reverie.agents.learning import ReplayLearner, adam, descend, float32
+from reverie.agents.td3.config import Td3Config
+from reverie.agents.td3.loss import clipped_double_q_target, critics_loss, policy_loss, smoothed
+from reverie.agents.td3.networks import make_critics, make_policy_network
+
+
+class Learner(ReplayLearner):
+    """Steps Adam on the critics, and on the policy once in `policy_period` updates."""
+
+    def __init__(self, spec: EnvSpec, config: Td3Config, client: Any, *, seed: int, watch: Stopwatch) -> None:
+        super().__init__(config, client, watch=watch)
+        self._config = config
+        self._policy, self._policy_target = (
+            make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
+        )
+        self._critics, self._critics_target = (
+            make_critics(spec, config, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
+        )
+        self._networks = {
+            "policy": self._policy,
+            "policy_target": self._policy_target,
+            "critics": self._critics,
+            "critics_target": self._critics_target,
+        }
+        self._optimizers = {
+            "policy": adam(self._policy, config.policy_learning_rate),
+            "critics": adam(self._critics, config.critic_learning_rate),
+        }
+        self._generator = torch.Generator().manual_seed(seed_of(seed, 2))
+        self._policy_loss = 0.0
+
+    def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
+        config = self._config
+        s_tm1, s_t = torch.from_numpy(data["obs"]), torch.from_numpy(data["next_obs"])
+        with torch.no_grad():
+            a_t = self._policy_target.module(s_t)
+            noise = torch.randn(a_t.shape, generator=self._generator) * config.smoothing_sigma
+            q_t = self._critics_target.module(s_t, smoothed(a_t, noise, config.smoothing_clip))
+        target = clipped_double_q_target(float32(data["reward"]), float32(data["discount"]), q_t)
+        error = critics_loss(self._critics.module(s_tm1, torch.from_numpy(data["action"])), target)
+        descend(self._critics, self._optimizers["critics"], error)
+        if (self.version + 1) % config.policy_period == 0:
+            gain = policy_loss(self._critics.module(s_tm1, self._policy.module(s_tm1)))
+            descend(self._policy, self._optimizers["policy"], gain)
+            follow(self._policy_target, self._policy, config.target_rate)
+            follow(self._critics_target, self._critics, config.target_rate)
+            self._policy_loss = gain.item()
+        return {"critics_loss": error.item(), "policy_loss": self._policy_loss}
+
+    def _acting(self) -> NDArray[np.float32]:
+        return self._policy.numpy()

@@ -1,0 +1,264 @@
+"""What holds for every agent, whatever it computes: the promises of `core.Agent`."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import reverie  # noqa: E402
+from reverie import agents  # noqa: E402
+from reverie.agents import presets  # noqa: E402
+from reverie.agents.core import RunSettings, Stopwatch, Weights  # noqa: E402
+from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402
+from reverie.agents.learning import DivergedError  # noqa: E402
+
+ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
+AGENTS = [pytest.param(agents.find(name), id=name) for name in agents.ACTIONS]
+PRESETS = [
+    pytest.param(agents.find(name), path, id=f"{name}-{path.stem}")
+    for name in agents.ACTIONS
+    for path in sorted(agents.find(name).PRESETS.glob("*.toml"))
+]
+
+
+def env_of(agent):
+    return ENVIRONMENTS[agents.ACTIONS[agent.__name__.rpartition(".")[2]]]
+
+
+class Stage:
+    """A learner and its actors on the agent's own tables, taking turns as the local runner does."""
+
+    def __init__(self, agent, *, seed=0, state=None, actors=None, **changes):
+        self.spec = describe(env_of(agent))
+        preset = agent.load_preset(self.spec.env_id)
+        self.config = dataclasses.replace(preset.config, **changes)
+        self.server = reverie.Server(agent.make_tables(self.spec, self.config, seed=seed), listen=False)
+        self.client = self.server.client()
+        self.needs = agent.needs(self.config)
+        options = {"seed": seed, "watch": Stopwatch()}
+        self.learner = agent.make_learner(self.spec, self.config, self.client, **options)
+        self.actors = [
+            agent.make_actor(self.spec, self.config, self.client, self.learner, index=i, **options)
+            for i in range(agent.layout(self.config)[0])
+        ]
+        self.turn = 0
+
+    def learn(self, updates):
+        while self.learner.version < updates:
+            if self.client.can_sample(self.needs.name, self.needs.batch_size):
+                self.learner.learn()
+                continue
+            assert self.client.can_insert(self.needs.name, self.needs.inserts_per_act)
+            self.actors[self.turn % len(self.actors)].act()
+            self.turn += 1
+
+    def close(self):
+        for actor in self.actors:
+            actor.close()
+        self.server.stop()
+
+
+@pytest.fixture
+def stage():
+    made = []
+
+    def make(agent, **options):
+        small = {"learning_starts": 300} if hasattr(agent.load_preset(env_of(agent)).config, "learning_starts") else {}
+        made.append(Stage(agent, **{**small, **options}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize(("agent", "path"), PRESETS)
+def test_every_preset_can_be_read_and_fits_its_environment(agent, path):
+    spec = describe(path.stem)
+    agent.check(spec)
+    preset = agent.load_preset(path.stem)
+    assert preset.path == path
+    assert agent.layout(preset.config)[0] >= 1
+    assert all(size > 0 for size in agent.memory(spec, preset.config).values())
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_no_setting_of_an_agent_has_the_name_of_one_of_runs(agent):
+    config = {field.name for field in dataclasses.fields(agent.load_preset(env_of(agent)).config)}
+    assert not config & {field.name for field in dataclasses.fields(RunSettings)}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_other_kind_of_actions_is_refused_with_the_agents_that_fit(agent):
+    own = env_of(agent)
+    (kind, other) = next((kind, env_id) for kind, env_id in ENVIRONMENTS.items() if env_id != own)
+    fitting = [name.replace("_", "-") for name, actions in agents.ACTIONS.items() if actions == kind]
+    with pytest.raises(UnsupportedEnvironmentError) as caught:
+        agent.check(describe(other))
+    assert f"actions need {', '.join(fitting)}." in str(caught.value)
+    assert agent.NAME in str(caught.value)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_name_that_a_person_types_finds_the_agent(agent):
+    assert agents.find(agent.NAME) is agent
+
+
+def test_an_unknown_agent_names_the_nearest():
+    with pytest.raises(agents.UnknownAgentError, match=r"no agent 'apex-dqm'; did you mean apex-dqn") as caught:
+        agents.find("apex-dqm")
+    assert caught.value.nearest[0] == "apex-dqn"
+    with pytest.raises(agents.UnknownAgentError, match=r"no agent 'zzzz'; there is: apex-dqn, "):
+        agents.find("zzzz")
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_seed_decides_weights_and_actions_and_the_global_random_state_is_left_alone(agent, stage):
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    one, two, other = stage(agent, seed=4), stage(agent, seed=4), stage(agent, seed=5)
+    for each in (one, two, other):
+        each.learn(3)
+    flat = [each.learner.latest(-1).flat for each in (one, two, other)]
+    assert (flat[0] == flat[1]).all()
+    assert (flat[0] != flat[2]).any()
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (np.random.get_state()[1] == before[1]).all()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_learner_with_the_state_of_another_goes_on_bit_for_bit_as_that_one(agent, stage):
+    """The two learn from the same table: what differs could only come from their own state."""
+    first = stage(agent, seed=1)
+    first.learn(3)
+    second = stage(agent, seed=2)
+    batches = record(first, updates=6)
+    second.learner.load_state_dict(first.start)
+    replay_of(second, batches)
+    a, b = first.learner.state_dict(), second.learner.state_dict()
+    assert a["version"] == b["version"] == 6
+    for name, flat in a["networks"].items():
+        assert (flat == b["networks"][name]).all(), name
+
+
+def record(stage, *, updates):
+    """Learn on, and keep what the learner drew; `stage.start` is its state before."""
+    stage.start = stage.learner.state_dict()
+    batches, sample = [], stage.client.sample_batch
+
+    class Tape:
+        def __getattr__(self, name):
+            return getattr(stage.client, name)
+
+        def sample_batch(self, *args, **kwargs):
+            batches.append(sample(*args, **kwargs))
+            return batches[-1]
+
+    stage.learner._client = Tape()
+    stage.learn(updates)
+    return batches
+
+
+def replay_of(stage, batches):
+    class Tape:
+        def sample_batch(self, *args, **kwargs):
+            return batches.pop(0)
+
+        def update_priorities(self, table, keys, priorities):
+            return reverie.UpdateResult(len(keys), 0)
+
+    stage.learner._client = Tape()
+    while batches:
+        stage.learner.learn()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_network_of_the_learner_moves_when_it_learns(agent, stage):
+    one = stage(agent)
+    before = one.learner.state_dict()["networks"]
+    one.learn(60)
+    after = one.learner.state_dict()["networks"]
+    assert {name for name in before if (before[name] == after[name]).all()} == set()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_what_is_not_finite_stops_learning_with_the_rate_to_lower(agent, stage):
+    one = stage(agent)
+    batches = record(one, updates=2)
+    for batch in batches:
+        batch.data["reward"][:] = np.inf
+    with pytest.raises(DivergedError, match=r"is not finite at update 2: learning diverged; lower learning_rate \("):
+        replay_of(one, batches)
+    assert one.learner.version == 2
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_weights_are_given_once_per_version_and_are_copies(agent, stage):
+    one = stage(agent)
+    first = one.learner.latest(newer_than=-1)
+    assert first.version == 0
+    assert one.learner.latest(newer_than=0) is None
+    kept = first.flat.copy()
+    one.learn(1)
+    assert one.learner.latest(newer_than=0).version == 1
+    assert (first.flat == kept).all()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_policy_takes_the_learners_weights_and_refuses_others(agent, stage):
+    one = stage(agent)
+    policy = agent.make_policy(one.spec, one.config)
+    policy.load(one.learner.latest(newer_than=-1))
+    obs = np.zeros((5, *one.spec.obs_shape), np.float32)
+    actions = policy(obs)
+    assert actions.shape == ((5,) if one.spec.num_actions else (5, one.spec.action_size))
+    with pytest.raises(ValueError, match=r"weights have shape \(3,\)"):
+        policy.load(Weights(1, np.zeros(3, np.float32)))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_an_actor_with_the_state_of_another_draws_as_that_one_from_new_episodes(agent, stage):
+    one = stage(agent, seed=1)
+    one.learn(2)
+    state = one.actors[0].state_dict()
+    starts = []
+    for seed in (7, 8):
+        other = stage(agent, seed=seed)
+        other.actors[0].load_state_dict(state)
+        assert other.actors[0].env_steps == one.actors[0].env_steps > 0
+        starts.append(other.actors[0]._obs)
+        assert other.actors[0].act() == other.config.envs_per_actor
+    assert (starts[0] == starts[1]).all()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_an_index_outside_the_actors_is_refused(agent, stage):
+    one = stage(agent)
+    count = len(one.actors)
+    with pytest.raises(ValueError, match=f"actor {count} of {count}: the index must lie in"):
+        agent.make_actor(one.spec, one.config, one.client, one.learner, index=count, seed=0, watch=Stopwatch())
+
+
+def test_settings_given_as_words_stand_in_for_those_of_the_preset():
+    preset = agents.find("apex-dqn").load_preset("CartPole-v1")
+    changed = presets.override(preset, ["n_step=5", "hidden = [64]", "max_env_steps=2_000", "learning_rate=1"])
+    assert changed.config == dataclasses.replace(preset.config, n_step=5, hidden=(64,), learning_rate=1.0)
+    assert changed.run == dataclasses.replace(preset.run, max_env_steps=2_000)
+    assert presets.override(preset, ["importance_normalise=table"]).config.importance_normalise == "table"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("n_step", r"'n_step' changes nothing; write name=value"),
+        ("n_stp=3", r"has no setting 'n_stp'; did you mean n_step\?"),
+        ("n_step=three", r"\[agent\] n_step is 'three', and must be int"),
+        ("n_step=0", r"with n_step=0: n_step is 0, and must be at least 1"),
+        ("max_env_steps=1.5", r"\[run\] max_env_steps is 1.5, and must be int"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_name(setting, message):
+    preset = agents.find("apex-dqn").load_preset("CartPole-v1")
+    with pytest.raises(presets.PresetError, match=message):
+        presets.override(preset, [setting])
