@@ -1,1 +1,5 @@
 //! gRPC over TCP: any host.
+
+pub mod client;
+pub mod connector;
+mod trust;

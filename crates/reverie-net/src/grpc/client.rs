@@ -1,0 +1,231 @@
+//! The client's end of a gRPC stream.
+
+use super::connector::{Connect, Counted, Traffic};
+use super::trust::Private;
+use crate::bulk::BulkOut;
+use crate::client::Options;
+use crate::client::way::{Arrived, Inlet, Outlet};
+use crate::convert;
+use crate::proto::replay_client::ReplayClient;
+use crate::proto::{self, ClientMessage, MAX_MESSAGE_BYTES, PART_BYTES};
+use bytes::BytesMut;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use prost::Message;
+use reverie_core::{Error, Result};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::{Code, Status, Streaming};
+
+/// What the server may send us in one frame: its parts whole, with their heads.
+const FRAME_BYTES: u32 = 2 << 20;
+/// What may be on its way to us.
+const WINDOW_BYTES: u32 = 64 << 20;
+/// A connection that says nothing for so long is asked whether it lives, and given up after a while without an answer.
+const PING_EVERY: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Messages that wait for the connection's task.
+const QUEUED: usize = 4;
+
+/// Everything that connecting takes, checked.
+pub struct Dialer {
+    address: String,
+    origin: http::Uri,
+    token: Option<MetadataValue<Ascii>>,
+    private: Option<Private>,
+    connect: Arc<dyn Connect>,
+    traffic: Arc<Traffic>,
+}
+
+impl Dialer {
+    /// Checks the options. `InvalidArgument` names what cannot be right.
+    pub fn new(options: &Options, connect: Arc<dyn Connect>, traffic: Arc<Traffic>) -> Result<Self> {
+        let address = options.address.clone();
+        let refuse = || {
+            Error::InvalidArgument(format!("the address '{address}' is not HOST:PORT, for instance 127.0.0.1:8000"))
+        };
+        let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).ok_or_else(refuse)?.1;
+        port.parse::<u16>().ok().filter(|port| *port != 0).ok_or_else(refuse)?;
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        let origin = format!("{scheme}://{address}").parse().map_err(|_| refuse())?;
+        let token = options.token.as_ref().map(|token| {
+            let value = MetadataValue::try_from(format!("Bearer {token}"));
+            value.map_err(|_| Error::InvalidArgument("a token has printable ASCII characters only".to_owned()))
+        });
+        let private = options.tls.as_ref().map(|tls| Private::new(tls, &address)).transpose()?;
+        Ok(Self { address, origin, token: token.transpose()?, private, connect, traffic })
+    }
+
+    /// Connects, and shakes hands. `Unavailable`, or `Unauthenticated` where TLS finds no trust.
+    pub async fn dial(&self) -> Result<Line> {
+        let address = &self.address;
+        let unreachable =
+            |error: &dyn std::fmt::Display| Error::Unavailable(format!("{address} cannot be reached: {error}"));
+        let stream = self.connect.connect(address).await.map_err(|error| unreachable(&error))?;
+        let stream = match &self.private {
+            Some(private) => private.wrap(stream, address).await?,
+            None => stream,
+        };
+        let stream = Counted::new(stream, Arc::clone(&self.traffic));
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES)
+            .max_send_buf_size(2 * PART_BYTES)
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| unreachable(&error))?;
+        // Ends with the connection: when all senders are gone, or the peer is.
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!("a connection ended: {error}");
+            }
+        });
+        let client = ReplayClient::with_origin(Channel(sender), self.origin.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES);
+        Ok(Line { client, address: self.address.clone(), token: self.token.clone() })
+    }
+}
+
+/// A connection on which calls can be made.
+pub struct Line {
+    client: ReplayClient<Channel>,
+    address: String,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+impl Line {
+    /// What the server is.
+    pub async fn describe(&mut self) -> Result<proto::Description> {
+        let request = self.authorized(proto::DescribeRequest { protocol: proto::PROTOCOL });
+        let answer = self.client.describe(request).await.map_err(|status| error(&self.address, status))?;
+        Ok(answer.into_inner())
+    }
+
+    /// Opens a session with its first message.
+    pub async fn session(mut self, hello: proto::ClientHello) -> Result<(Sending, Receiving)> {
+        let (queue, messages) = mpsc::channel(QUEUED);
+        let hello = ClientMessage { body: Some(proto::client_message::Body::Hello(hello)), ..Default::default() };
+        queue.try_send(hello).expect("a new channel has room");
+        let request = self.authorized(ReceiverStream::new(messages));
+        let stream = self.client.session(request).await.map_err(|status| error(&self.address, status))?;
+        let sending = Sending { queue, bulk: Inline::default(), address: self.address.clone() };
+        Ok((sending, Receiving { stream: stream.into_inner(), address: self.address }))
+    }
+
+    fn authorized<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        request
+    }
+}
+
+/// What a failed call means. Typed: the detail says, or else the code; no text is read.
+fn error(address: &str, status: Status) -> Error {
+    if let Ok(detail) = proto::ErrorDetail::decode(status.details()) {
+        if detail.kind.is_some() {
+            return convert::error::decode(detail);
+        }
+    }
+    let text = format!("{address}: {}", status.message());
+    match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied => Error::Unauthenticated(text),
+        Code::Unimplemented | Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => {
+            Error::Protocol(text)
+        }
+        _ => Error::Unavailable(text),
+    }
+}
+
+/// The HTTP/2 connection as the service that the generated client wants.
+#[derive(Clone)]
+struct Channel(http2::SendRequest<Body>);
+
+impl tower::Service<http::Request<Body>> for Channel {
+    type Response = http::Response<hyper::body::Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
+}
+
+/// The sending half.
+pub struct Sending {
+    queue: mpsc::Sender<ClientMessage>,
+    bulk: Inline,
+    address: String,
+}
+
+/// Bulk bytes that travel in their message.
+#[derive(Default)]
+struct Inline(BytesMut);
+
+impl BulkOut for Inline {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+impl Sending {
+    fn gone(&self) -> Error {
+        Error::Unavailable(format!("the connection to {} was lost", self.address))
+    }
+}
+
+impl Outlet for Sending {
+    const TRANSPORT: &'static str = "grpc";
+
+    async fn ready(&mut self, bulk_bytes: u64) -> Result<()> {
+        let room = self.queue.reserve().await.map(drop);
+        room.map_err(|_| self.gone())?;
+        // Memory of earlier messages is used again when they have gone out.
+        self.bulk.0.reserve((bulk_bytes as usize).min(MAX_MESSAGE_BYTES));
+        Ok(())
+    }
+
+    fn bulk(&mut self) -> &mut dyn BulkOut {
+        &mut self.bulk
+    }
+
+    fn send(&mut self, mut message: ClientMessage) -> Result<()> {
+        if let Some(proto::client_message::Body::Insert(insert)) = &mut message.body {
+            let inline = proto::bulk::Place::Inline(self.bulk.0.split().freeze());
+            insert.bulk = Some(proto::Bulk { place: Some(inline) });
+        }
+        self.queue.try_send(message).map_err(|_| self.gone())
+    }
+}
+
+/// The receiving half.
+pub struct Receiving {
+    stream: Streaming<proto::ServerMessage>,
+    address: String,
+}
+
+impl Inlet for Receiving {
+    async fn receive(&mut self) -> Result<Option<Arrived>> {
+        let message = self.stream.message().await.map_err(|status| error(&self.address, status))?;
+        Ok(message.map(Arrived::from))
+    }
+}

@@ -1,0 +1,90 @@
+//! The client's side of TLS.
+
+use super::connector::Stream;
+use crate::client::Tls;
+use reverie_core::{Error, Result};
+use std::io;
+use std::sync::Arc;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+/// Makes a connection private, and sure of its server.
+pub(super) struct Private {
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl Private {
+    /// Reads what the options say. `InvalidArgument` where it cannot be read.
+    pub(super) fn new(tls: &Tls, address: &str) -> Result<Self> {
+        let refuse = |what: &str, reason: &dyn std::fmt::Display| Error::InvalidArgument(format!("{what}: {reason}"));
+        let roots = roots(tls.ca.as_deref())?;
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| refuse("TLS", &error))?
+            .with_root_certificates(roots);
+        let mut config = match &tls.identity {
+            None => config.with_no_client_auth(),
+            Some((chain, key)) => {
+                let what = "the client's certificate and key (PEM)";
+                let chain = certificates(chain, what)?;
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| refuse(what, &error))?;
+                config.with_client_auth_cert(chain, key).map_err(|error| refuse(what, &error))?
+            }
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+        let name = tls.server_name.clone().unwrap_or_else(|| host.to_owned());
+        let name = ServerName::try_from(name.clone())
+            .map_err(|error| refuse(&format!("'{name}' as the name of the server's certificate"), &error))?;
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
+    }
+
+    /// Shakes hands. `Unauthenticated` where either end does not trust the other.
+    pub(super) async fn wrap(&self, stream: Box<dyn Stream>, address: &str) -> Result<Box<dyn Stream>> {
+        match self.connector.connect(self.name.clone(), stream).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(refusal(&error, address)),
+        }
+    }
+}
+
+/// What an error of a TLS connection means: that one end does not trust the other, or that the connection is gone.
+pub(super) fn refusal(error: &io::Error, address: &str) -> Error {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<tokio_rustls::rustls::Error>());
+    match tls {
+        Some(tls) => Error::Unauthenticated(format!(
+            "{address}: TLS was refused ({tls}); does the server speak TLS, and do `ca`, `identity` and `server_name` \
+             fit its certificate?"
+        )),
+        None => Error::Unavailable(format!("{address} cannot be reached: {error}")),
+    }
+}
+
+fn roots(ca: Option<&[u8]>) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    let what = "the certificates of the authorities to trust (PEM)";
+    match ca {
+        Some(pem) => {
+            for certificate in certificates(pem, what)? {
+                roots.add(certificate).map_err(|error| Error::InvalidArgument(format!("{what}: {error}")))?;
+            }
+        }
+        // A certificate that the system has and nobody understands is not trusted.
+        None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+    }
+    if roots.is_empty() {
+        return Err(Error::InvalidArgument(format!("{what}: there is none")));
+    }
+    Ok(roots)
+}
+
+fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>> {
+    let refuse = |error: &dyn std::fmt::Display| Error::InvalidArgument(format!("{what}: {error}"));
+    let found: Vec<_> =
+        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|error| refuse(&error))?;
+    if found.is_empty() { Err(refuse(&"no certificate in it")) } else { Ok(found) }
+}
