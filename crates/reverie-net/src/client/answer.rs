@@ -1,0 +1,118 @@
+//! What callers wait for, by kind of request.
+
+use super::{Described, RemoteBatch, Sampled, ServerInfo};
+use crate::convert;
+use crate::proto::reply::Body as Reply;
+use crate::proto::request::Body;
+use crate::proto::{self};
+use reverie_core::table::{Promise, Updated};
+use reverie_core::{Error, Result};
+use std::sync::Arc;
+
+/// The promise of a request.
+pub(super) enum Answer {
+    Sampled(Promise<Sampled>),
+    Mutated(Promise<(Updated, Updated)>),
+    Can(Promise<bool>),
+    Done(Promise<()>),
+    Info(Promise<Option<ServerInfo>>),
+    Why(Promise<proto::Why>),
+    /// Why, as text; of a server that does not answer, that.
+    Sentence(Promise<String>),
+    Checkpoint(Promise<String>),
+    /// What the server is; answered by the connection.
+    Described(Promise<Option<Arc<Described>>>),
+}
+
+impl Answer {
+    /// Gives what the server replied. `Err` where that is no answer to this request.
+    pub(super) fn fill(self, reply: Reply, batches: Vec<RemoteBatch>) -> Result<()> {
+        match (self, reply) {
+            (answer, Reply::Error(error)) => answer.fail(convert::error::decode(error), batches),
+            (Answer::Mutated(promise), Reply::Mutated(mutated)) => {
+                let proto::Mutated { applied, stale, deleted, stale_deletes } = mutated;
+                let deletes = Updated { applied: deleted, stale: stale_deletes };
+                promise.fill(Ok((Updated { applied, stale }, deletes)));
+            }
+            (Answer::Can(promise), Reply::Can(can)) => promise.fill(Ok(can)),
+            (Answer::Done(promise), Reply::Done(_)) => promise.fill(Ok(())),
+            (Answer::Info(promise), Reply::Info(info)) => promise.fill(info_of(info).map(Some)),
+            (Answer::Why(promise), Reply::Why(why)) => promise.fill(Ok(why)),
+            (Answer::Sentence(promise), Reply::Why(why)) => promise.fill(Ok(why.text)),
+            (Answer::Checkpoint(promise), Reply::Checkpoint(path)) => promise.fill(Ok(path)),
+            (answer, _) => {
+                let error = Error::Protocol("the server answered something else than what it was asked".to_owned());
+                answer.fail(error.clone(), batches);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// All batches are there.
+    pub(super) fn sampled(self, batches: Vec<RemoteBatch>) -> Result<()> {
+        match self {
+            Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
+            answer => {
+                let error = Error::Protocol("the server sent a batch to a request that asks for none".to_owned());
+                answer.fail(error.clone(), batches);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an error, with what came before it.
+    pub(super) fn fail(self, error: Error, batches: Vec<RemoteBatch>) {
+        match self {
+            Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: Some(error) })),
+            Answer::Sentence(promise) => promise.fill(Ok(error.to_string())),
+            Answer::Mutated(promise) => promise.fill(Err(error)),
+            Answer::Can(promise) => promise.fill(Err(error)),
+            Answer::Done(promise) => promise.fill(Err(error)),
+            Answer::Info(promise) => promise.fill(Err(error)),
+            Answer::Why(promise) => promise.fill(Err(error)),
+            Answer::Checkpoint(promise) => promise.fill(Err(error)),
+            Answer::Described(promise) => promise.fill(Err(error)),
+        }
+    }
+
+    /// The caller has withdrawn: gives what was done.
+    pub(super) fn withdraw(self, batches: Vec<RemoteBatch>) {
+        match self {
+            Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
+            Answer::Sentence(promise) => promise.fill(Ok(String::new())),
+            Answer::Mutated(promise) => promise.fill(Ok(Default::default())),
+            Answer::Can(promise) => promise.fill(Ok(false)),
+            Answer::Done(promise) => promise.fill(Ok(())),
+            Answer::Info(promise) => promise.fill(Ok(None)),
+            Answer::Why(promise) => promise.fill(Ok(proto::Why::default())),
+            Answer::Checkpoint(promise) => promise.fill(Ok(String::new())),
+            Answer::Described(promise) => promise.fill(Ok(None)),
+        }
+    }
+}
+
+fn info_of(mut raw: proto::ServerInfo) -> Result<ServerInfo> {
+    let tables = std::mem::take(&mut raw.tables).into_iter().map(convert::table::decode_info);
+    Ok(ServerInfo { tables: tables.collect::<Result<_>>()?, raw })
+}
+
+/// What a request does, for people: "sampling from table 'replay'".
+pub(super) fn doing(body: Option<&Body>) -> String {
+    match body {
+        None => "asking for the server's tables".to_owned(),
+        Some(Body::Sample(sample)) => {
+            let tables: Vec<String> = sample.parts.iter().map(|part| format!("'{}'", part.table)).collect();
+            format!("sampling from {}", tables.join(", "))
+        }
+        Some(Body::Get(get)) => format!("reading items of '{}'", get.table),
+        Some(Body::Mutate(mutate)) => format!("changing priorities or deleting in '{}'", mutate.table),
+        Some(Body::Can(can)) => format!("asking whether '{}' could go on", can.table),
+        Some(Body::Reset(table)) => format!("resetting '{table}'"),
+        Some(Body::Configure(configure)) => format!("configuring '{}'", configure.table),
+        Some(Body::Info(_)) => "asking for the server's figures".to_owned(),
+        Some(Body::Why(table)) => format!("asking who waits at '{table}'"),
+        Some(Body::Checkpoint(_)) => "asking for a checkpoint".to_owned(),
+    }
+}

@@ -1,0 +1,110 @@
+//! Batches on their way in.
+
+use super::block::{Block, Pool};
+use super::{Head, RemoteBatch};
+use crate::bulk::BatchLayout;
+use crate::convert;
+use crate::proto;
+use reverie_core::{Error, Result};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Heads that are kept: as many as the server counts on.
+const HEADS: usize = 16;
+
+/// The heads of a connection.
+#[derive(Default)]
+pub(super) struct Heads(VecDeque<(u32, Arc<Head>)>);
+
+impl Heads {
+    /// The head of a batch.
+    pub(super) fn of(&mut self, batch: &mut proto::Batch) -> Result<Arc<Head>> {
+        if let Some(new) = batch.new_head.take() {
+            let head = Arc::new(convert::batch::decode_head(new)?);
+            self.0.retain(|(number, _)| *number != batch.head);
+            if self.0.len() == HEADS {
+                self.0.pop_front();
+            }
+            self.0.push_back((batch.head, Arc::clone(&head)));
+            return Ok(head);
+        }
+        let known = self.0.iter().rev().find(|(number, _)| *number == batch.head);
+        let (_, head) = known
+            .ok_or_else(|| Error::Protocol(format!("a batch of the head {}, which was never told", batch.head)))?;
+        Ok(Arc::clone(head))
+    }
+}
+
+/// A batch that was announced, and whose parts follow.
+pub(super) struct Arriving {
+    batch: Option<RemoteBatchParts>,
+    filled: usize,
+    size: usize,
+    pub(super) last: bool,
+}
+
+struct RemoteBatchParts {
+    head: Arc<Head>,
+    num_draws: usize,
+    smallest_probability: Option<f64>,
+    layout: BatchLayout,
+    block: Block,
+}
+
+impl Arriving {
+    /// A batch as it was announced, with its memory where that came with it. `Protocol` where its bytes are not those
+    /// of its arrays; `OutOfMemory`.
+    pub(super) fn new(
+        batch: &proto::Batch,
+        head: Arc<Head>,
+        block: Option<Block>,
+        pool: &Arc<Pool>,
+        wanted: bool,
+    ) -> Result<Self> {
+        let num_draws = batch.num_draws as usize;
+        let layout = BatchLayout::new(num_draws, &head.outputs)?;
+        let size = layout.size_bytes;
+        if size as u64 != batch.bulk_bytes || block.as_ref().is_some_and(|block| block.len() < size) {
+            return Err(Error::Protocol(format!("a batch of {} bytes whose arrays take {size}", batch.bulk_bytes)));
+        }
+        let filled = if block.is_some() { size } else { 0 };
+        let (smallest_probability, last) = (batch.smallest_probability, batch.last);
+        let batch = match (wanted, block) {
+            (false, _) => None,
+            (true, block) => {
+                let block = block.map_or_else(|| pool.take(size), Ok)?;
+                Some(RemoteBatchParts { head, num_draws, smallest_probability, layout, block })
+            }
+        };
+        Ok(Self { batch, filled, size, last })
+    }
+
+    /// A batch that there is no memory for: its parts are passed over.
+    pub(super) fn skipped(batch: &proto::Batch) -> Self {
+        Self { batch: None, filled: 0, size: batch.bulk_bytes as usize, last: batch.last }
+    }
+
+    /// Puts a part into its place. `Protocol` where it is not the next.
+    pub(super) fn part(&mut self, part: &proto::Part) -> Result<()> {
+        let end = self.filled.checked_add(part.data.len()).filter(|end| *end <= self.size);
+        let end = end.filter(|_| part.offset == self.filled as u64).ok_or_else(|| {
+            Error::Protocol(format!("a part of {} bytes that is not the next of its batch", part.data.len()))
+        })?;
+        if let Some(bytes) = self.batch.as_mut().and_then(|batch| batch.block.bytes_mut()) {
+            bytes[self.filled..end].copy_from_slice(&part.data);
+        }
+        self.filled = end;
+        Ok(())
+    }
+
+    /// True where all bytes are there.
+    pub(super) fn is_complete(&self) -> bool {
+        self.filled == self.size
+    }
+
+    /// The batch; `None` where nobody wants it.
+    pub(super) fn finish(self) -> Option<RemoteBatch> {
+        let RemoteBatchParts { head, num_draws, smallest_probability, layout, block } = self.batch?;
+        Some(RemoteBatch { head, num_draws, smallest_probability, layout, block: block.settle() })
+    }
+}

@@ -1,0 +1,233 @@
+//! Inserts that are not confirmed: kept until the server says that they are in, and sent again on a new connection.
+
+use super::outbox::NewInsert;
+use super::way::Outlet;
+use crate::items::Encoder;
+use crate::proto::{self, PART_BYTES};
+use reverie_core::item::Key;
+use reverie_core::table::{Inserts as Items, Keys, Promise};
+use reverie_core::{Error, Result};
+use std::collections::VecDeque;
+
+/// Requests of one message at most.
+const MAX_REQUESTS: usize = 4096;
+
+/// Unconfirmed inserts, in the order of their numbers.
+#[derive(Default)]
+pub(super) struct Inserts {
+    all: VecDeque<Insert>,
+    /// How many, from the front, were sent on this connection.
+    sent: usize,
+    /// Bytes of those that were sent and are not confirmed, as the server counts them.
+    in_flight: u64,
+    /// Entries of `all` that are done with, behind one that is not.
+    done: usize,
+    /// The bulk bytes of the last message: the next will be like it.
+    last_bulk: u64,
+}
+
+struct Insert {
+    id: u64,
+    /// The client's own number of the table.
+    table: u32,
+    /// Keys that the answer brings.
+    count: usize,
+    items: Items,
+    /// `None` where nobody waits any more.
+    promise: Option<Promise<Keys>>,
+    bytes: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Waits,
+    /// The caller took it back: what is done of it is told as that, not as an error.
+    Withdrawn,
+    Done,
+}
+
+impl Inserts {
+    pub(super) fn push(&mut self, new: NewInsert) {
+        let NewInsert { id, table, items, promise } = new;
+        let (count, promise) = (items.len(), Some(promise));
+        self.all.push_back(Insert { id, table, count, items, promise, bytes: 0, state: State::Waits });
+    }
+
+    /// True where nothing waits for the server.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The smallest number that is not confirmed.
+    pub(super) fn first_id(&self) -> Option<u64> {
+        self.all.front().map(|insert| insert.id)
+    }
+
+    /// True where one can be sent with so many bytes allowed to be in flight.
+    pub(super) fn can_send(&self, credit: u64) -> bool {
+        self.sent < self.all.len() && self.in_flight < credit
+    }
+
+    /// True where some wait for the server to allow more bytes.
+    pub(super) fn wait_for_credit(&self, credit: u64) -> bool {
+        self.sent < self.all.len() && self.in_flight >= credit
+    }
+
+    /// Bulk bytes of the next message, about.
+    pub(super) fn next_bytes(&self, encoder: &Encoder) -> u64 {
+        let first = self.all.get(self.sent).map_or(0, |insert| encoder.bulk_bytes(&insert.items));
+        first.max(self.last_bulk).min(PART_BYTES as u64 + first)
+    }
+
+    /// Sends a message of inserts with consecutive numbers. `tables` are the server's numbers.
+    pub(super) fn send<O: Outlet>(
+        &mut self,
+        encoder: &mut Encoder,
+        outlet: &mut O,
+        tables: &[Option<u32>],
+        credit: u64,
+    ) -> Option<proto::Insert> {
+        let mut expected = None;
+        let mut requests = 0;
+        while let Some(insert) = self.all.get_mut(self.sent) {
+            if insert.state == State::Done {
+                self.sent += 1;
+                continue;
+            }
+            let full = outlet.bulk().len() >= PART_BYTES as u64 || requests == MAX_REQUESTS;
+            if full || self.in_flight >= credit || expected.is_some_and(|id| id != insert.id) {
+                break;
+            }
+            // Tables that are gone were refused when the connection was made.
+            let Some(table) = tables.get(insert.table as usize).copied().flatten() else { break };
+            let before = outlet.bulk().len();
+            encoder.push(insert.id, table, &insert.items, outlet.bulk());
+            insert.bytes = outlet.bulk().len() - before;
+            self.in_flight += insert.bytes;
+            expected = Some(insert.id + 1);
+            requests += 1;
+            self.sent += 1;
+        }
+        self.last_bulk = outlet.bulk().len();
+        encoder.take()
+    }
+
+    /// These are in their tables.
+    pub(super) fn inserted(&mut self, message: proto::Inserted) -> Result<()> {
+        let proto::Inserted { first_id, requests, keys } = message;
+        let wrong = || Error::Protocol(format!("the server confirmed {requests} inserts from {first_id} that it was not sent"));
+        let mut keys = keys.as_slice();
+        let mut at = self.find(first_id).ok_or_else(wrong)?;
+        for id in first_id..first_id.saturating_add(u64::from(requests)) {
+            let insert = self.all.get_mut(at).filter(|insert| insert.id == id).ok_or_else(wrong)?;
+            let (own, rest) = keys.split_at_checked(insert.count).ok_or_else(wrong)?;
+            keys = rest;
+            let in_flight = insert.finish(Ok(own.iter().copied().map(Key::from).collect()));
+            self.count_done(in_flight);
+            at += 1;
+        }
+        self.settle();
+        if keys.is_empty() { Ok(()) } else { Err(wrong()) }
+    }
+
+    /// The server refused one, or ended it at its deadline with the keys of what is in. False where it is none of ours.
+    pub(super) fn refused(&mut self, id: u64, error: Error, keys: &[i64]) -> bool {
+        let Some(at) = self.find(id) else { return false };
+        let insert = &mut self.all[at];
+        let outcome = match insert.state {
+            State::Withdrawn => Ok(keys.iter().copied().map(Key::from).collect()),
+            _ => Err(error),
+        };
+        let in_flight = insert.finish(outcome);
+        self.count_done(in_flight);
+        self.settle();
+        true
+    }
+
+    /// The caller takes one back. `None`: there is none. `Some(true)`: the server has to be told.
+    pub(super) fn withdraw(&mut self, id: u64, connected: bool) -> Option<bool> {
+        let at = self.find(id).filter(|at| self.all[*at].state == State::Waits)?;
+        if connected && at < self.sent {
+            self.all[at].state = State::Withdrawn;
+            return Some(true);
+        }
+        let in_flight = self.all[at].finish(Ok(Keys::new()));
+        self.count_done(in_flight);
+        self.settle();
+        Some(false)
+    }
+
+    /// The server did not answer a withdrawal in time: the caller waits no longer.
+    pub(super) fn abandon(&mut self, id: u64) {
+        if let Some(promise) = self.find(id).and_then(|at| self.all[at].promise.take()) {
+            promise.fill(Ok(Keys::new()));
+        }
+    }
+
+    /// The connection is gone: all is to be sent again, but for what nobody wants any more.
+    pub(super) fn lost(&mut self) {
+        for at in 0..self.all.len() {
+            let insert = &mut self.all[at];
+            insert.bytes = 0;
+            if insert.state == State::Withdrawn {
+                insert.finish(Ok(Keys::new()));
+                self.done += 1;
+            }
+        }
+        (self.sent, self.in_flight) = (0, 0);
+        self.settle();
+    }
+
+    /// Ends those that `refuse` gives an error for.
+    pub(super) fn fail(&mut self, mut refuse: impl FnMut(u32) -> Option<Error>) {
+        for at in 0..self.all.len() {
+            let insert = &mut self.all[at];
+            if insert.state == State::Done {
+                continue;
+            }
+            if let Some(error) = refuse(insert.table) {
+                let in_flight = insert.finish(Err(error));
+                self.count_done(in_flight);
+            }
+        }
+        self.settle();
+    }
+
+    fn find(&self, id: u64) -> Option<usize> {
+        let is_front = self.all.front().is_some_and(|insert| insert.id == id);
+        let at = if is_front { Some(0) } else { self.all.binary_search_by_key(&id, |insert| insert.id).ok() };
+        at.filter(|at| self.all[*at].state != State::Done)
+    }
+
+    fn count_done(&mut self, bytes: u64) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        self.done += 1;
+    }
+
+    /// Lets go of what is done at the front; and of all that is done where it is most.
+    fn settle(&mut self) {
+        while self.all.front().is_some_and(|insert| insert.state == State::Done) {
+            self.all.pop_front();
+            self.sent = self.sent.saturating_sub(1);
+            self.done -= 1;
+        }
+        if self.done > 1024 && self.done > self.all.len() / 2 {
+            let sent = self.all.iter().take(self.sent).filter(|insert| insert.state != State::Done).count();
+            self.all.retain(|insert| insert.state != State::Done);
+            (self.sent, self.done) = (sent, 0);
+        }
+    }
+}
+
+impl Insert {
+    /// Answers, and lets go of the chunks; gives the bytes that are no longer in flight.
+    fn finish(&mut self, outcome: Result<Keys>) -> u64 {
+        self.state = State::Done;
+        self.items = Items::new();
+        if let Some(promise) = self.promise.take() {
+            promise.fill(outcome);
+        }
+        std::mem::take(&mut self.bytes)
+    }
+}

@@ -1,0 +1,343 @@
+//! What callers leave for the connection's task, and how they wake it.
+//!
+//! A call takes the lock for a push. The task is woken only where it sleeps: while inserts come in quick succession it
+//! looks by itself, every millisecond, so that a push is a push.
+
+use super::answer::Answer;
+use super::{Described, Link};
+use crate::proto::request::Body;
+use reverie_core::append::Sink;
+use reverie_core::item::Item;
+use reverie_core::table::{Desk, Inserts, Keys, Priority, Promise, Table, TableOptions, Ticket};
+use reverie_core::{Error, Result};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Inserts after which the task is woken from a nap.
+const NAP_INSERTS: usize = 256;
+
+/// What the task does when nothing was left for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mood {
+    /// Looks again before it sleeps.
+    Busy,
+    /// Looks again within a millisecond; requests, and whoever waits, wake it.
+    Napping,
+    /// Must be woken.
+    Sleeping,
+}
+
+/// An insert on its way to the task.
+pub(super) struct NewInsert {
+    pub(super) id: u64,
+    /// Index in the client's own list of tables.
+    pub(super) table: u32,
+    pub(super) items: Inserts,
+    pub(super) promise: Promise<Keys>,
+}
+
+/// A request on its way to the task.
+pub(super) struct NewRequest {
+    pub(super) id: u64,
+    /// `None` where the answer comes with the connection.
+    pub(super) body: Option<Body>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) answer: Answer,
+}
+
+/// What was left for the task.
+#[derive(Default)]
+pub(super) struct Left {
+    pub(super) inserts: Vec<NewInsert>,
+    pub(super) requests: Vec<NewRequest>,
+    pub(super) withdrawn: Vec<u64>,
+}
+
+impl Left {
+    fn is_empty(&self) -> bool {
+        self.inserts.is_empty() && self.requests.is_empty() && self.withdrawn.is_empty()
+    }
+}
+
+/// How the client ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Ending {
+    /// Not.
+    No,
+    /// Nobody can ask for more: when all is done.
+    Idle,
+    /// At once.
+    Now,
+}
+
+struct State {
+    left: Left,
+    next_id: u64,
+    mood: Mood,
+    ending: Ending,
+    /// As the server described them: empty tables, which refuse what the server's would. In the client's own order,
+    /// which only grows.
+    tables: Vec<Table>,
+    described: Option<Arc<Described>>,
+    link: Link,
+    outage: Option<String>,
+}
+
+/// Shared by the callers and the task.
+pub(super) struct Outbox {
+    address: String,
+    /// Guards what was left and what is shown. Under it: pushes, moves and checks of arguments.
+    state: Mutex<State>,
+    pub(super) bell: Arc<Notify>,
+}
+
+impl Outbox {
+    pub(super) fn new(address: &str) -> Arc<Self> {
+        let link = Link {
+            transport: None,
+            reason: "not connected yet".to_owned(),
+            connected: false,
+            reconnects: 0,
+            server_restarts: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+        };
+        let state = State {
+            left: Left::default(),
+            next_id: 1,
+            mood: Mood::Sleeping,
+            ending: Ending::No,
+            tables: Vec::new(),
+            described: None,
+            link,
+            outage: None,
+        };
+        Arc::new(Self { address: address.to_owned(), state: Mutex::new(state), bell: Arc::new(Notify::new()) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Wakes the task unless it looks by itself.
+    fn ring(&self, mut state: MutexGuard<'_, State>, wake: bool) {
+        if wake {
+            state.mood = Mood::Busy;
+            drop(state);
+            self.bell.notify_one();
+        }
+    }
+
+    /// Leaves an insert. Refuses what the table would, and whatever comes after the end.
+    pub(super) fn insert(self: &Arc<Self>, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
+        let mut state = self.lock();
+        let index = state.check(&self.address, table, &items)?;
+        let id = state.take_id();
+        let (ticket, promise) = Ticket::promised(self.clone(), id, false);
+        state.left.inserts.push(NewInsert { id, table: index, items, promise });
+        let wake = match state.mood {
+            Mood::Busy => false,
+            Mood::Napping => state.left.inserts.len() == NAP_INSERTS,
+            Mood::Sleeping => true,
+        };
+        self.ring(state, wake);
+        Ok(ticket)
+    }
+
+    /// Leaves a request. After the end it is answered here.
+    pub(super) fn request<T: 'static>(
+        self: &Arc<Self>,
+        body: Option<Body>,
+        timeout: Option<Duration>,
+        withdraw_on_drop: bool,
+        answer: fn(Promise<T>) -> Answer,
+    ) -> Ticket<T> {
+        let mut state = self.lock();
+        let id = state.take_id();
+        let (ticket, promise) = Ticket::promised(self.clone(), id, withdraw_on_drop);
+        let answer = answer(promise);
+        if state.ending == Ending::Now {
+            drop(state);
+            answer.fail(Error::Closed { name: self.address.clone() }, Vec::new());
+            return ticket;
+        }
+        state.left.requests.push(NewRequest { id, body, timeout, answer });
+        let wake = state.mood != Mood::Busy;
+        self.ring(state, wake);
+        ticket
+    }
+
+    /// Refuses items that [`Outbox::insert`] would refuse.
+    pub(super) fn check(&self, table: &str, items: &[(Item, Priority)]) -> Result<()> {
+        self.lock().check(&self.address, table, items).map(drop)
+    }
+
+    /// What the server said of a table.
+    pub(super) fn options<T>(&self, table: &str, read: impl FnOnce(&Table) -> T) -> Result<T> {
+        let state = self.lock();
+        let index = state.find(&self.address, table)?;
+        Ok(read(&state.tables[index]))
+    }
+
+    pub(super) fn described(&self) -> Option<Arc<Described>> {
+        self.lock().described.clone()
+    }
+
+    pub(super) fn end(&self, ending: Ending) {
+        let mut state = self.lock();
+        state.ending = state.ending.max(ending);
+        self.ring(state, true);
+    }
+
+    pub(super) fn link(&self) -> Link {
+        self.lock().link.clone()
+    }
+
+    /// Why there is no connection, as a sentence; `None` where there is one.
+    pub(super) fn outage(&self) -> Option<String> {
+        self.lock().outage.clone()
+    }
+
+    // What follows is the task's.
+
+    /// Moves what was left into `left` (empty before). Where it was nothing, the task will be in that mood.
+    pub(super) fn take(&self, left: &mut Left, idle: Mood) -> (Ending, u64) {
+        let mut state = self.lock();
+        if state.left.is_empty() {
+            state.mood = idle;
+        } else {
+            state.mood = Mood::Busy;
+            std::mem::swap(left, &mut state.left);
+        }
+        (state.ending, state.next_id)
+    }
+
+    pub(super) fn show(&self, change: impl FnOnce(&mut Link)) {
+        change(&mut self.lock().link);
+    }
+
+    pub(super) fn set_outage(&self, outage: Option<String>) {
+        self.lock().outage = outage;
+    }
+
+    /// Notes what the server is; gives for each of its tables the index in the client's own list.
+    pub(super) fn describe(&self, version: String, tables: Vec<TableOptions>) -> Result<Vec<usize>> {
+        let mut state = self.lock();
+        let mut numbers = Vec::with_capacity(tables.len());
+        for options in &tables {
+            let table = Table::new(options.clone(), 0)?;
+            let known = state.tables.iter().position(|known| known.options().name == options.name);
+            numbers.push(known.unwrap_or(state.tables.len()));
+            match known {
+                Some(known) => state.tables[known] = table,
+                None => state.tables.push(table),
+            }
+        }
+        if state.described.is_none() {
+            state.described = Some(Arc::new(Described { version, tables }));
+        }
+        Ok(numbers)
+    }
+
+    /// The name of a table of the client's own list.
+    pub(super) fn table_name(&self, index: u32) -> String {
+        self.lock().tables[index as usize].options().name.clone()
+    }
+
+    /// All names, as an error lists them.
+    pub(super) fn table_names(&self) -> Vec<String> {
+        self.lock().tables.iter().map(|table| table.options().name.clone()).collect()
+    }
+}
+
+impl State {
+    fn take_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    fn find(&self, address: &str, table: &str) -> Result<usize> {
+        if let Some(index) = self.tables.iter().position(|known| known.options().name == table) {
+            return Ok(index);
+        }
+        match &self.described {
+            None => Err(Error::Unavailable(format!("{address} has not been asked for its tables yet"))),
+            Some(_) => Err(Error::UnknownTable {
+                name: table.to_owned(),
+                known: self.tables.iter().map(|known| known.options().name.clone()).collect(),
+            }),
+        }
+    }
+
+    fn check(&mut self, address: &str, table: &str, items: &[(Item, Priority)]) -> Result<u32> {
+        let index = self.find(address, table)?;
+        if self.ending == Ending::Now {
+            return Err(Error::Closed { name: table.to_owned() });
+        }
+        let checker = &mut self.tables[index];
+        for (item, priority) in items {
+            checker.check(item, if let Priority::Value(value) = priority { *value } else { 0.0 })?;
+        }
+        Ok(index as u32)
+    }
+}
+
+impl<T> Desk<T> for Outbox {
+    /// The task answers, within a bound, also where the server does not.
+    fn withdraw(&self, id: u64) -> Option<T> {
+        let mut state = self.lock();
+        state.left.withdrawn.push(id);
+        let wake = state.mood != Mood::Busy;
+        self.ring(state, wake);
+        None
+    }
+
+    fn retry(&self) {
+        let state = self.lock();
+        let wake = state.mood == Mood::Napping && !state.left.is_empty();
+        self.ring(state, wake);
+    }
+}
+
+/// Writers reach the server through it. `Unavailable` until the server was described.
+impl Sink for super::Remote {
+    fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
+        self.outbox.insert(table, items)
+    }
+
+    fn check(&self, table: &str, items: &[(Item, Priority)]) -> Result<()> {
+        self.outbox.check(table, items)
+    }
+
+    fn check_priority(&self, table: &str, priority: Priority) -> Result<()> {
+        self.outbox.options(table, |checker| match priority {
+            Priority::Value(value) => checker.check_priority(value),
+            Priority::Max => Ok(()),
+        })?
+    }
+
+    fn signature(&self, table: &str) -> Result<Option<reverie_core::spec::Signature>> {
+        self.outbox.options(table, |table| table.options().signature.clone())
+    }
+
+    fn why(&self, table: &str) -> Ticket<String> {
+        match self.outbox.outage() {
+            Some(outage) => Ticket::done(Ok(outage)),
+            None => self.request(Body::Why(table.to_owned()), None, false, Answer::Sentence),
+        }
+    }
+
+    fn compression(&self, table: &str) -> Result<reverie_core::chunk::Compression> {
+        self.outbox.options(table, |table| table.options().compression)
+    }
+
+    fn meter(&self) -> &Arc<reverie_core::chunk::Meter> {
+        &self.meter
+    }
+}

@@ -1,0 +1,251 @@
+//! Requests that wait for their answers.
+
+use super::answer::{Answer, doing};
+use super::arriving::Arriving;
+use super::outbox::NewRequest;
+use super::RemoteBatch;
+use crate::proto::{self, reply};
+use reverie_core::{Error, Result};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How much later than the server a client looks at a deadline.
+pub(super) const GRACE: Duration = Duration::from_millis(50);
+/// For how long a reason is waited for.
+const PATIENCE_FOR_REASONS: Duration = Duration::from_millis(500);
+
+/// Requests by their numbers.
+#[derive(Default)]
+pub(super) struct Requests {
+    all: BTreeMap<u64, Request>,
+    /// Those that were not sent on this connection, in order.
+    unsent: VecDeque<u64>,
+}
+
+pub(super) struct Request {
+    body: Option<proto::request::Body>,
+    /// `None` where nobody waits any more; the server's last word is still awaited.
+    answer: Option<Answer>,
+    since: Instant,
+    /// What the caller allowed.
+    timeout: Option<Duration>,
+    /// When the caller is answered whatever the server does.
+    answer_by: Option<Instant>,
+    withdrawn: bool,
+    batches: Vec<RemoteBatch>,
+    pub(super) arriving: Option<Arriving>,
+}
+
+impl Request {
+    fn deadline(&self) -> Option<Instant> {
+        self.timeout.map(|timeout| self.since + timeout)
+    }
+
+    fn fail(&mut self, error: Error) {
+        if let Some(answer) = self.answer.take() {
+            answer.fail(error, std::mem::take(&mut self.batches));
+        }
+    }
+
+    fn withdraw(&mut self) {
+        if let Some(answer) = self.answer.take() {
+            answer.withdraw(std::mem::take(&mut self.batches));
+        }
+    }
+
+    /// True where somebody waits for it.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.answer.is_some()
+    }
+}
+
+impl Requests {
+    pub(super) fn push(&mut self, new: NewRequest, now: Instant) {
+        let NewRequest { id, body, timeout, answer } = new;
+        let answer_by = match answer {
+            Answer::Sentence(_) => Some(now + PATIENCE_FOR_REASONS),
+            _ => timeout.map(|timeout| now + timeout + GRACE),
+        };
+        let request = Request {
+            body,
+            answer: Some(answer),
+            since: now,
+            timeout,
+            answer_by,
+            withdrawn: false,
+            batches: Vec::new(),
+            arriving: None,
+        };
+        self.all.insert(id, request);
+        self.unsent.push_back(id);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn first_id(&self) -> Option<u64> {
+        self.all.first_key_value().map(|(id, _)| *id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Request> {
+        self.all.get_mut(&id)
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// The next that is to be sent. Those that only want a connection are answered with what the server is.
+    pub(super) fn next(&mut self, now: Instant) -> Option<proto::Request> {
+        while let Some(id) = self.unsent.pop_front() {
+            let Some(request) = self.all.get(&id) else { continue };
+            let Some(body) = request.body.clone() else { continue };
+            let timeout = request.deadline().map(|deadline| deadline.saturating_duration_since(now).as_secs_f64());
+            return Some(proto::Request { id, timeout, body: Some(body) });
+        }
+        None
+    }
+
+    /// Answers those that only want to know the server.
+    pub(super) fn describe(&mut self, described: &std::sync::Arc<super::Described>) {
+        let waiting: Vec<u64> = self.unsent.iter().copied().filter(|id| self.all[id].body.is_none()).collect();
+        for id in waiting {
+            if let Some(Answer::Described(promise)) = self.all.remove(&id).and_then(|request| request.answer) {
+                promise.fill(Ok(Some(described.clone())));
+            }
+        }
+        self.unsent.retain(|id| self.all.contains_key(id));
+    }
+
+    /// The caller takes one back. `None`: there is none. `Some(true)`: the server has to be told.
+    pub(super) fn withdraw(&mut self, id: u64, connected: bool, now: Instant) -> Option<bool> {
+        let request = self.all.get_mut(&id)?;
+        let was_sent = connected && !self.unsent.contains(&id);
+        if was_sent {
+            request.withdrawn = true;
+            request.answer_by = Some(now + GRACE);
+            return Some(true);
+        }
+        request.withdraw();
+        self.forget(id);
+        Some(false)
+    }
+
+    fn forget(&mut self, id: u64) {
+        self.all.remove(&id);
+        self.unsent.retain(|other| *other != id);
+    }
+
+    /// A reply. False where it is no request's.
+    pub(super) fn reply(&mut self, id: u64, body: reply::Body) -> Result<bool> {
+        let Some(request) = self.all.remove(&id) else { return Ok(false) };
+        let Request { answer, batches, withdrawn, .. } = request;
+        match (answer, body) {
+            (None, _) => {}
+            (Some(answer), reply::Body::Error(_)) if withdrawn => answer.withdraw(batches),
+            (Some(answer), body) => answer.fill(body, batches)?,
+        }
+        Ok(true)
+    }
+
+    /// A batch is complete; true where it was the request's last.
+    pub(super) fn complete(&mut self, id: u64, batch: Option<RemoteBatch>, last: bool) -> Result<()> {
+        let Some(request) = self.all.get_mut(&id) else { return Ok(()) };
+        request.arriving = None;
+        request.batches.extend(batch);
+        if last {
+            let request = self.all.remove(&id).expect("it was there");
+            if let Some(answer) = request.answer {
+                answer.sampled(request.batches)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// When the next caller must be answered. `outage` and `patience`: there has been no connection since.
+    pub(super) fn next_timer(&self, outage: Option<Instant>, patience: Duration) -> Option<Instant> {
+        let waiting = self.all.values().filter(|request| request.answer.is_some());
+        match outage {
+            None => waiting.filter_map(|request| request.answer_by).min(),
+            Some(outage) => waiting.map(|request| request.give_up(outage, patience)).min(),
+        }
+    }
+
+    /// Answers those whose time has come; gives the numbers of those that the server has to be told of.
+    pub(super) fn expire(
+        &mut self,
+        now: Instant,
+        outage: Option<Instant>,
+        patience: Duration,
+        silent: impl Fn(Duration, &str, bool) -> Error,
+    ) -> Vec<u64> {
+        let mut told = Vec::new();
+        let mut forgotten = Vec::new();
+        for (id, request) in &mut self.all {
+            let due = match outage {
+                None => request.answer_by,
+                Some(outage) => Some(request.give_up(outage, patience)),
+            };
+            if request.answer.is_none() || due.is_none_or(|due| due > now) {
+                continue;
+            }
+            match request.withdrawn {
+                true => request.withdraw(),
+                false => {
+                    let what = doing(request.body.as_ref());
+                    request.fail(silent(now - request.since, &what, request.timeout.is_some()));
+                    told.push(*id);
+                }
+            }
+            if outage.is_some() {
+                forgotten.push(*id);
+            }
+        }
+        forgotten.into_iter().for_each(|id| self.forget(id));
+        told
+    }
+
+    /// The connection is gone: all are to be sent again, but for those that nobody waits for.
+    pub(super) fn lost(&mut self) {
+        for request in self.all.values_mut() {
+            request.arriving = None;
+            if request.withdrawn {
+                request.withdraw();
+            }
+            // What came is gathered again: the server keeps the draws until it knows that all arrived.
+            request.batches.clear();
+        }
+        self.all.retain(|_, request| request.answer.is_some());
+        self.unsent = self.all.keys().copied().collect();
+    }
+
+    /// Ends all.
+    pub(super) fn fail(&mut self, error: &Error) {
+        self.unsent.clear();
+        for (_, mut request) in std::mem::take(&mut self.all) {
+            request.fail(error.clone());
+        }
+    }
+
+    /// True where somebody waits for one.
+    pub(super) fn any_wanted(&self) -> bool {
+        self.all.values().any(Request::is_wanted)
+    }
+}
+
+impl Request {
+    /// When the caller is told that there is no connection.
+    fn give_up(&self, outage: Instant, patience: Duration) -> Instant {
+        let patient = self.since.max(outage) + patience;
+        let by = self.deadline().or(self.answer_by);
+        by.map_or(patient, |by| by.min(patient))
+    }
+}
+
+/// A message that belongs to no request.
+pub(super) fn message(body: proto::client_message::Body) -> proto::ClientMessage {
+    proto::ClientMessage { body: Some(body), ..Default::default() }
+}
+

@@ -1,0 +1,35 @@
+//! The one thread that moves the bytes of all clients of this process.
+
+use reverie_core::{Error, Result};
+use std::sync::OnceLock;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+struct Owned {
+    process: u32,
+    runtime: Runtime,
+}
+
+/// Processes forked from each other in a chain, each with clients of its own.
+const FORKS: usize = 64;
+
+/// The runtime of this process. In a forked child the parent's thread is not there: the child makes another runtime,
+/// and leaves the parent's alone.
+pub(super) fn handle() -> Result<Handle> {
+    static RUNTIMES: [OnceLock<Owned>; FORKS] = [const { OnceLock::new() }; FORKS];
+    let process = std::process::id();
+    for place in &RUNTIMES {
+        if place.get().is_none() {
+            let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("reverie-client").enable_all();
+            let runtime = runtime.build().map_err(|error| {
+                Error::Unavailable(format!("the thread for the network cannot be started: {error}"))
+            })?;
+            if let Err(unused) = place.set(Owned { process, runtime }) {
+                unused.runtime.shutdown_background();
+            }
+        }
+        if let Some(owned) = place.get().filter(|owned| owned.process == process) {
+            return Ok(owned.runtime.handle().clone());
+        }
+    }
+    Err(Error::Unavailable(format!("clients in a chain of more than {FORKS} forks: use spawn")))
+}
