@@ -2,7 +2,7 @@
 
 use super::outbox::NewInsert;
 use super::way::Outlet;
-use crate::items::Encoder;
+use crate::items::{self, Encoder, ITEM_BYTES, Pushed};
 use crate::proto::{self, PART_BYTES};
 use reverie_core::item::Key;
 use reverie_core::table::{Inserts as Items, Keys, Promise};
@@ -10,7 +10,7 @@ use reverie_core::{Error, Result};
 use std::collections::VecDeque;
 
 /// Requests of one message at most.
-const MAX_REQUESTS: usize = 4096;
+const MAX_REQUESTS: u64 = 4096;
 
 /// Unconfirmed inserts, in the order of their numbers.
 #[derive(Default)]
@@ -22,8 +22,19 @@ pub(super) struct Inserts {
     in_flight: u64,
     /// Entries of `all` that are done with, behind one that is not.
     done: usize,
-    /// The bulk bytes of the last message: the next will be like it.
-    last_bulk: u64,
+    /// The message that is being made.
+    plan: Option<Plan>,
+    /// Bulk bytes that the first piece of the next request needs, where it is more than a message usually has.
+    room: u64,
+    /// Bulk bytes that went before their request: it will count for them.
+    ahead: u64,
+}
+
+/// The requests of a message: consecutive numbers.
+#[derive(Clone, Copy)]
+struct Plan {
+    first_id: u64,
+    requests: u64,
 }
 
 struct Insert {
@@ -69,54 +80,86 @@ impl Inserts {
         self.sent < self.all.len() && self.in_flight < credit
     }
 
-    /// True where some wait for the server to allow more bytes.
-    pub(super) fn wait_for_credit(&self, credit: u64) -> bool {
-        self.sent < self.all.len() && self.in_flight >= credit
+    /// True where a message is made that was not taken.
+    pub(super) fn is_planned(&self) -> bool {
+        self.plan.is_some()
     }
 
-    /// Bulk bytes of the next message, about.
-    pub(super) fn next_bytes(&self, encoder: &Encoder) -> u64 {
-        let first = self.all.get(self.sent).map_or(0, |insert| encoder.bulk_bytes(&insert.items));
-        first.max(self.last_bulk).min(PART_BYTES as u64 + first)
+    /// Puts what there is into a message with the server's numbers of the tables, unless one is made already; gives its
+    /// bulk bytes. `None` where there is nothing to send, or nothing may be sent.
+    pub(super) fn plan(&mut self, encoder: &mut Encoder, tables: &[Option<u32>], credit: u64) -> Option<u64> {
+        if self.plan.is_none() && self.can_send(credit) {
+            self.plan = self.fill(encoder, tables, credit);
+        }
+        self.plan.map(|_| encoder.planned_bytes())
     }
 
-    /// Sends a message of inserts with consecutive numbers. `tables` are the server's numbers.
-    pub(super) fn send<O: Outlet>(
-        &mut self,
-        encoder: &mut Encoder,
-        outlet: &mut O,
-        tables: &[Option<u32>],
-        credit: u64,
-    ) -> Option<proto::Insert> {
-        let mut expected = None;
-        let mut requests = 0;
+    fn fill(&mut self, encoder: &mut Encoder, tables: &[Option<u32>], credit: u64) -> Option<Plan> {
+        let mut plan: Option<Plan> = None;
+        let room = self.room.max(PART_BYTES as u64);
+        let mut counted = self.in_flight;
         while let Some(insert) = self.all.get_mut(self.sent) {
-            if insert.state == State::Done {
-                self.sent += 1;
-                continue;
-            }
-            let full = outlet.bulk().len() >= PART_BYTES as u64 || requests == MAX_REQUESTS;
-            if full || self.in_flight >= credit || expected.is_some_and(|id| id != insert.id) {
+            let follows = plan.is_none_or(|plan| insert.id == plan.first_id + plan.requests);
+            let full = plan.is_some_and(|plan| plan.requests == MAX_REQUESTS);
+            if insert.state != State::Done && (full || !follows || counted >= credit) {
                 break;
             }
             // Tables that are gone were refused when the connection was made.
-            let Some(table) = tables.get(insert.table as usize).copied().flatten() else { break };
-            let before = outlet.bulk().len();
-            encoder.push(insert.id, table, &insert.items, outlet.bulk());
-            insert.bytes = outlet.bulk().len() - before;
-            self.in_flight += insert.bytes;
-            expected = Some(insert.id + 1);
-            requests += 1;
+            let table = tables.get(insert.table as usize).copied().flatten();
+            if let (State::Waits | State::Withdrawn, Some(table)) = (insert.state, table) {
+                let first_id = insert.id;
+                match encoder.push(insert.id, table, &insert.items, room) {
+                    Ok(Pushed::Whole) => {
+                        let plan = plan.get_or_insert(Plan { first_id, requests: 0 });
+                        plan.requests += 1;
+                        counted += insert.count as u64 * ITEM_BYTES;
+                        self.room = 0;
+                    }
+                    Ok(Pushed::NoRoom { needed }) => {
+                        self.room = needed;
+                        return plan.or(Some(Plan { first_id, requests: 0 }));
+                    }
+                    Err(error) => {
+                        let bytes = insert.finish(Err(error));
+                        self.count_done(bytes);
+                    }
+                }
+            }
             self.sent += 1;
         }
-        self.last_bulk = outlet.bulk().len();
-        encoder.take()
+        plan
+    }
+
+    /// The message that was planned, or what the encoder has to say without one; its bulk bytes are put into the
+    /// outlet. `None` where that is nothing.
+    pub(super) fn take<O: Outlet>(&mut self, encoder: &mut Encoder, outlet: &mut O) -> Option<proto::Insert> {
+        let plan = self.plan.take();
+        let message = encoder.take(outlet.bulk())?;
+        self.ahead += outlet.bulk().len();
+        if let Some(Plan { first_id, requests: 1.. }) = plan {
+            let all = items::credit_bytes(&message, std::mem::take(&mut self.ahead));
+            self.in_flight += all;
+            // The first answers for what is not the others' own.
+            let mut rest = all;
+            let at = self.all.partition_point(|insert| insert.id < first_id);
+            let mut first = None;
+            for insert in self.all.range_mut(at..self.sent).filter(|insert| insert.state != State::Done) {
+                insert.bytes = insert.count as u64 * ITEM_BYTES;
+                rest -= insert.bytes.min(rest);
+                first.get_or_insert(insert);
+            }
+            if let Some(first) = first {
+                first.bytes += rest;
+            }
+        }
+        Some(message)
     }
 
     /// These are in their tables.
     pub(super) fn inserted(&mut self, message: proto::Inserted) -> Result<()> {
         let proto::Inserted { first_id, requests, keys } = message;
-        let wrong = || Error::Protocol(format!("the server confirmed {requests} inserts from {first_id} that it was not sent"));
+        let wrong =
+            || Error::Protocol(format!("the server confirmed {requests} inserts from {first_id} that it was not sent"));
         let mut keys = keys.as_slice();
         let mut at = self.find(first_id).ok_or_else(wrong)?;
         for id in first_id..first_id.saturating_add(u64::from(requests)) {
@@ -175,7 +218,7 @@ impl Inserts {
                 self.done += 1;
             }
         }
-        (self.sent, self.in_flight) = (0, 0);
+        (self.sent, self.in_flight, self.plan, self.room, self.ahead) = (0, 0, None, 0, 0);
         self.settle();
     }
 

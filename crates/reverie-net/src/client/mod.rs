@@ -3,19 +3,37 @@
 //! No call here blocks; waiting is the tickets' (`Ticket::wait`), done outside by the caller's gate. One background
 //! runtime for all clients of the process moves the bytes.
 
-#[allow(dead_code)]
+mod answer;
+mod arriving;
 mod block;
+mod connection;
+mod dial;
+mod engine;
+mod inserts;
+mod outbox;
+mod requests;
+mod runtime;
+mod task;
 pub mod way;
 
 pub use block::{Block, Lent};
 
 use crate::bulk::BatchLayout;
-use crate::proto;
-use reverie_core::Result;
+use crate::convert::batch::encode_reading;
+use crate::convert::table::encode_change;
+use crate::grpc::connector::{Connect, Tcp, Traffic};
+use crate::proto::{self, request::Body};
+use answer::Answer;
+use dial::Dial;
+use engine::Engine;
+use outbox::{Ending, Outbox};
 use reverie_core::batch::{Output, Ragged};
+use reverie_core::chunk::Meter;
 use reverie_core::spec::Structure;
-use reverie_core::table::{Change, TableInfo, TableOptions, Ticket, Updated};
+use reverie_core::table::{Change, Promise, TableInfo, TableOptions, Ticket, Updated};
+use reverie_core::{Error, Result};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How to reach a server.
@@ -143,84 +161,171 @@ pub struct ServerInfo {
 }
 
 /// A client of one server. Implements `Sink` for writers.
-pub struct Remote;
+///
+/// Dropped, it goes on in the background until what was left to it is done; [`Remote::close`] ends it at once.
+pub struct Remote {
+    outbox: Arc<Outbox>,
+    meter: Arc<Meter>,
+    traffic: Arc<Traffic>,
+    options: Options,
+    process: u32,
+}
 
 impl Remote {
     /// Checks the options; connects at the first request, or when `describe` is called.
-    pub fn new(_options: Options) -> Result<Arc<Self>> {
-        todo!()
+    pub fn new(options: Options) -> Result<Arc<Self>> {
+        let mut session = [0; 16];
+        // A process without random numbers cannot tell its sessions from others'.
+        rustix::rand::getrandom(&mut session, rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| Error::Unavailable(format!("the system gives no random numbers: {error}")))?;
+        let runtime = runtime::handle()?;
+        Self::on(options, &runtime, Arc::new(Tcp), session)
+    }
+
+    /// The same on another runtime, network and source of randomness: for simulations. `session` names the client,
+    /// unlike any other.
+    pub fn on(
+        options: Options,
+        runtime: &tokio::runtime::Handle,
+        connect: Arc<dyn Connect>,
+        session: [u8; 16],
+    ) -> Result<Arc<Self>> {
+        let traffic = Arc::new(Traffic::default());
+        let dial = Dial::new(&options, connect, Arc::clone(&traffic), session)?;
+        let outbox = Outbox::new(&options.address);
+        let (held, patience) = (Arc::clone(&outbox), options.patience);
+        let seed = session.iter().fold(0u64, |seed, byte| seed.rotate_left(7) ^ u64::from(*byte));
+        runtime.spawn(async move { task::run(Engine::new(held, patience), dial, seed).await });
+        let process = std::process::id();
+        Ok(Arc::new(Self { outbox, meter: Arc::new(Meter::default()), traffic, options, process }))
+    }
+
+    /// True in a child that was forked since this was made: the thread that moves its bytes is not there, and nothing
+    /// may be asked of it any more, not even to be dropped. Make another one of [`Remote::options`].
+    pub fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// What it was made of.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// What the server is: connects where there was no connection yet. `Unavailable`, `Unauthenticated`, `Protocol`.
     pub fn describe(self: &Arc<Self>) -> Ticket<Option<Arc<Described>>> {
-        todo!()
+        match self.outbox.described() {
+            Some(described) => Ticket::done(Ok(Some(described))),
+            None => self.outbox.request(None, None, false, Answer::Described),
+        }
     }
 
     /// The way that is taken.
     pub fn link(&self) -> Link {
-        todo!()
+        let mut link = self.outbox.link();
+        link.bytes_sent = self.traffic.sent.load(Ordering::Relaxed);
+        link.bytes_received = self.traffic.received.load(Ordering::Relaxed);
+        link
     }
 
     /// Draws, gathered by the server. The server answers at the deadline with what was drawn and why not more; should
-    /// it be silent, the ticket is filled a little later (`Unavailable`). Dropping the ticket withdraws.
-    pub fn sample(self: &Arc<Self>, _request: SampleRequest, _timeout: Option<Duration>) -> Ticket<Sampled> {
-        todo!()
+    /// it be silent, the ticket is filled a little later (`Unavailable`). Errors are told in [`Sampled::error`], the
+    /// ticket has none. Dropping the ticket withdraws.
+    pub fn sample(self: &Arc<Self>, request: SampleRequest, timeout: Option<Duration>) -> Ticket<Sampled> {
+        let SampleRequest { parts, columns, ragged, without_replacement, at_once } = request;
+        let part = |(table, draws): (String, usize)| {
+            // No request may ask for so many: the server refuses it.
+            proto::SamplePart { table, num_samples: u32::try_from(draws).unwrap_or(u32::MAX) }
+        };
+        let sample = proto::Sample {
+            parts: parts.into_iter().map(part).collect(),
+            reading: Some(encode_reading(columns.as_deref(), ragged)),
+            without_replacement,
+            at_once,
+        };
+        self.request(Body::Sample(sample), timeout, true, Answer::Sampled)
     }
 
-    /// Reads items by key.
+    /// Reads items by key. Errors are told in [`Sampled::error`].
     pub fn get(
         self: &Arc<Self>,
-        _table: &str,
-        _keys: &[i64],
-        _columns: Option<Vec<String>>,
-        _ragged: Ragged,
+        table: &str,
+        keys: &[i64],
+        columns: Option<Vec<String>>,
+        ragged: Ragged,
     ) -> Ticket<Sampled> {
-        todo!()
+        let reading = Some(encode_reading(columns.as_deref(), ragged));
+        let get = proto::Get { table: table.to_owned(), keys: keys.to_vec(), reading };
+        self.request(Body::Get(get), None, true, Answer::Sampled)
     }
 
-    /// Deletes, then updates: (updates, deletes).
+    /// Deletes, then updates: (updates, deletes). Dropping the ticket lets it go on.
     pub fn mutate(
         self: &Arc<Self>,
-        _table: &str,
-        _updates: (&[i64], &[f64]),
-        _if_version: Option<&[u32]>,
-        _deletes: &[i64],
+        table: &str,
+        updates: (&[i64], &[f64]),
+        if_version: Option<&[u32]>,
+        deletes: &[i64],
     ) -> Ticket<(Updated, Updated)> {
-        todo!()
+        let mutate = proto::Mutate {
+            table: table.to_owned(),
+            keys: updates.0.to_vec(),
+            priorities: updates.1.to_vec(),
+            if_version: if_version.unwrap_or_default().to_vec(),
+            deletes: deletes.to_vec(),
+        };
+        self.request(Body::Mutate(mutate), None, false, Answer::Mutated)
     }
 
     /// Whether so many inserts (or else samples) could go on now.
-    pub fn can(self: &Arc<Self>, _table: &str, _count: u64, _insert: bool) -> Ticket<bool> {
-        todo!()
+    pub fn can(self: &Arc<Self>, table: &str, count: u64, insert: bool) -> Ticket<bool> {
+        self.request(Body::Can(proto::Can { table: table.to_owned(), count, insert }), None, false, Answer::Can)
     }
 
     /// Drops all items.
-    pub fn reset(self: &Arc<Self>, _table: &str) -> Ticket<()> {
-        todo!()
+    pub fn reset(self: &Arc<Self>, table: &str) -> Ticket<()> {
+        self.request(Body::Reset(table.to_owned()), None, false, Answer::Done)
     }
 
     /// Changes limits.
-    pub fn configure(self: &Arc<Self>, _table: &str, _change: Change) -> Ticket<()> {
-        todo!()
+    pub fn configure(self: &Arc<Self>, table: &str, change: Change) -> Ticket<()> {
+        self.request(Body::Configure(encode_change(table, &change)), None, false, Answer::Done)
     }
 
     /// All figures.
     pub fn info(self: &Arc<Self>) -> Ticket<Option<ServerInfo>> {
-        todo!()
+        self.request(Body::Info(proto::InfoRequest {}), None, false, Answer::Info)
     }
 
     /// Who waits for what.
-    pub fn why(self: &Arc<Self>, _table: &str) -> Ticket<proto::Why> {
-        todo!()
+    pub fn why(self: &Arc<Self>, table: &str) -> Ticket<proto::Why> {
+        self.request(Body::Why(table.to_owned()), None, false, Answer::Why)
     }
 
     /// Asks the server for a checkpoint; its path there.
     pub fn checkpoint(self: &Arc<Self>) -> Ticket<String> {
-        todo!()
+        self.request(Body::Checkpoint(proto::CheckpointRequest {}), None, false, Answer::Checkpoint)
     }
 
     /// Ends the connection; what waits ends with `Closed`. Idempotent.
     pub fn close(&self) {
-        todo!()
+        self.outbox.end(Ending::Now);
+    }
+
+    fn request<T: 'static>(
+        &self,
+        body: Body,
+        timeout: Option<Duration>,
+        withdraw_on_drop: bool,
+        answer: fn(Promise<T>) -> Answer,
+    ) -> Ticket<T> {
+        self.outbox.request(Some(body), timeout, withdraw_on_drop, answer)
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        if !self.is_forked() {
+            self.outbox.end(Ending::Idle);
+        }
     }
 }

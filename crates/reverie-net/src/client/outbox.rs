@@ -244,11 +244,6 @@ impl Outbox {
         Ok(numbers)
     }
 
-    /// The name of a table of the client's own list.
-    pub(super) fn table_name(&self, index: u32) -> String {
-        self.lock().tables[index as usize].options().name.clone()
-    }
-
     /// All names, as an error lists them.
     pub(super) fn table_names(&self) -> Vec<String> {
         self.lock().tables.iter().map(|table| table.options().name.clone()).collect()

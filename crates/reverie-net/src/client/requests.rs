@@ -1,9 +1,9 @@
 //! Requests that wait for their answers.
 
+use super::RemoteBatch;
 use super::answer::{Answer, doing};
 use super::arriving::Arriving;
 use super::outbox::NewRequest;
-use super::RemoteBatch;
 use crate::proto::{self, reply};
 use reverie_core::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
@@ -42,7 +42,7 @@ impl Request {
         self.timeout.map(|timeout| self.since + timeout)
     }
 
-    fn fail(&mut self, error: Error) {
+    pub(super) fn fail(&mut self, error: Error) {
         if let Some(answer) = self.answer.take() {
             answer.fail(error, std::mem::take(&mut self.batches));
         }
@@ -79,10 +79,6 @@ impl Requests {
         };
         self.all.insert(id, request);
         self.unsent.push_back(id);
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty()
     }
 
     pub(super) fn first_id(&self) -> Option<u64> {
@@ -138,22 +134,21 @@ impl Requests {
         self.unsent.retain(|other| *other != id);
     }
 
-    /// A reply. False where it is no request's.
-    pub(super) fn reply(&mut self, id: u64, body: reply::Body) -> Result<bool> {
-        let Some(request) = self.all.remove(&id) else { return Ok(false) };
+    /// A reply.
+    pub(super) fn reply(&mut self, id: u64, body: reply::Body) -> Result<()> {
+        let Some(request) = self.all.remove(&id) else { return Ok(()) };
         let Request { answer, batches, withdrawn, .. } = request;
         match (answer, body) {
             (None, _) => {}
             (Some(answer), reply::Body::Error(_)) if withdrawn => answer.withdraw(batches),
             (Some(answer), body) => answer.fill(body, batches)?,
         }
-        Ok(true)
+        Ok(())
     }
 
     /// A batch is complete; true where it was the request's last.
     pub(super) fn complete(&mut self, id: u64, batch: Option<RemoteBatch>, last: bool) -> Result<()> {
         let Some(request) = self.all.get_mut(&id) else { return Ok(()) };
-        request.arriving = None;
         request.batches.extend(batch);
         if last {
             let request = self.all.remove(&id).expect("it was there");
@@ -179,7 +174,7 @@ impl Requests {
         now: Instant,
         outage: Option<Instant>,
         patience: Duration,
-        silent: impl Fn(Duration, &str, bool) -> Error,
+        silent: impl Fn(Duration, &str) -> Error,
     ) -> Vec<u64> {
         let mut told = Vec::new();
         let mut forgotten = Vec::new();
@@ -195,7 +190,7 @@ impl Requests {
                 true => request.withdraw(),
                 false => {
                     let what = doing(request.body.as_ref());
-                    request.fail(silent(now - request.since, &what, request.timeout.is_some()));
+                    request.fail(silent(now - request.since, &what));
                     told.push(*id);
                 }
             }
@@ -243,9 +238,3 @@ impl Request {
         by.map_or(patient, |by| by.min(patient))
     }
 }
-
-/// A message that belongs to no request.
-pub(super) fn message(body: proto::client_message::Body) -> proto::ClientMessage {
-    proto::ClientMessage { body: Some(body), ..Default::default() }
-}
-

@@ -19,8 +19,9 @@ pub(super) fn handle() -> Result<Handle> {
     let process = std::process::id();
     for place in &RUNTIMES {
         if place.get().is_none() {
-            let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("reverie-client").enable_all();
-            let runtime = runtime.build().map_err(|error| {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(1).thread_name("reverie-client").enable_all();
+            let runtime = builder.build().map_err(|error| {
                 Error::Unavailable(format!("the thread for the network cannot be started: {error}"))
             })?;
             if let Err(unused) = place.set(Owned { process, runtime }) {

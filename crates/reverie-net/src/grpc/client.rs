@@ -47,9 +47,8 @@ impl Dialer {
     /// Checks the options. `InvalidArgument` names what cannot be right.
     pub fn new(options: &Options, connect: Arc<dyn Connect>, traffic: Arc<Traffic>) -> Result<Self> {
         let address = options.address.clone();
-        let refuse = || {
-            Error::InvalidArgument(format!("the address '{address}' is not HOST:PORT, for instance 127.0.0.1:8000"))
-        };
+        let refuse =
+            || Error::InvalidArgument(format!("the address '{address}' is not HOST:PORT, for instance 127.0.0.1:8000"));
         let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).ok_or_else(refuse)?.1;
         port.parse::<u16>().ok().filter(|port| *port != 0).ok_or_else(refuse)?;
         let scheme = if options.tls.is_some() { "https" } else { "http" };

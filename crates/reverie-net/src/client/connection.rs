@@ -1,0 +1,105 @@
+//! One connection: what goes out, what comes in, and when the task sleeps.
+
+use super::engine::Engine;
+use super::outbox::Mood;
+use super::way::{Inlet, Outlet};
+use reverie_core::{Error, Result};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// For how long inserts are gathered after others were sent, unless somebody waits for them.
+const NAP: Duration = Duration::from_micros(300);
+/// After such a time without more to say, the server is told what it may forget.
+const TIDY: Duration = Duration::from_millis(20);
+
+/// Talks until the client ends (`Ok`) or the connection does (`Err`).
+pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut O, inlet: &mut I) -> Result<()> {
+    let outbox = std::sync::Arc::clone(&engine.outbox);
+    let mut quiet = Quiet::default();
+    loop {
+        engine.absorb(if quiet.nap.is_some() { Mood::Napping } else { Mood::Sleeping });
+        engine.expire();
+        if engine.should_end() {
+            return Ok(());
+        }
+        let sends = engine.has_message();
+        let tidies = !sends && quiet.tidies;
+        let bytes = match (sends, tidies) {
+            (true, _) => engine.next_bytes(),
+            (false, true) => engine.encoder.planned_bytes(),
+            (false, false) => 0,
+        };
+        let timer = engine.next_timer().into_iter().chain(quiet.timer()).min();
+        tokio::select! {
+            biased;
+            ready = outlet.ready(bytes), if sends || tidies || outlet.is_pressed() => {
+                ready?;
+                if sends {
+                    quiet.sent(engine.send(outlet)?);
+                } else if tidies {
+                    quiet = Quiet::default();
+                    engine.tidy(outlet)?;
+                }
+            }
+            arrived = inlet.receive() => {
+                let Some(arrived) = arrived? else {
+                    let address = outbox.address();
+                    return Err(Error::Unavailable(format!("the server at {address} closed the connection")));
+                };
+                engine.take(arrived)?;
+                if engine.has_untold() {
+                    quiet.tidy_later();
+                }
+            }
+            () = outbox.bell.notified() => {}
+            () = until(timer) => quiet.wake(Instant::now()),
+        }
+    }
+}
+
+/// Sleeps for ever where there is no timer.
+pub(super) async fn until(timer: Option<Instant>) {
+    match timer {
+        Some(timer) => tokio::time::sleep_until(timer).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// When to look again although nothing happens.
+#[derive(Default)]
+struct Quiet {
+    nap: Option<Instant>,
+    tidy: Option<Instant>,
+    /// It is time to tidy.
+    tidies: bool,
+}
+
+impl Quiet {
+    fn timer(&self) -> Option<Instant> {
+        self.nap.into_iter().chain(self.tidy).min()
+    }
+
+    /// A message was sent, with inserts or without.
+    fn sent(&mut self, inserts: bool) {
+        let now = Instant::now();
+        if inserts {
+            self.nap = Some(now + NAP);
+            self.tidy = Some(now + TIDY);
+        }
+    }
+
+    fn tidy_later(&mut self) {
+        if self.tidy.is_none() {
+            self.tidy = Some(Instant::now() + TIDY);
+        }
+    }
+
+    fn wake(&mut self, now: Instant) {
+        if self.nap.is_some_and(|nap| nap <= now) {
+            self.nap = None;
+        }
+        if self.tidy.is_some_and(|tidy| tidy <= now) {
+            (self.tidy, self.tidies) = (None, true);
+        }
+    }
+}

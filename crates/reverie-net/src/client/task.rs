@@ -1,0 +1,194 @@
+//! The client's one task: connects when there is something to do, and again when a connection is lost.
+
+use super::connection::{talk, until};
+use super::dial::{Dial, Dialed, Halves};
+use super::engine::Engine;
+use super::outbox::Mood;
+use super::way::Outlet;
+use crate::convert;
+use crate::grpc::client::Sending;
+use crate::proto;
+use reverie_core::{Error, Result};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Between attempts: from, doubled each time, to.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// Runs until the client ends.
+pub(super) async fn run(mut engine: Engine, dial: Dial, seed: u64) {
+    let mut life = Life { incarnation: None, jitter: seed };
+    while wait_for_work(&mut engine).await {
+        engine.outage = Some(Instant::now());
+        match life.connect(&mut engine, &dial).await {
+            None => continue,
+            Some(Err(error)) => {
+                tracing::warn!("{error}");
+                engine.fail_all(&error);
+            }
+            Some(Ok(dialed)) => match life.serve(&mut engine, dialed).await {
+                Ok(()) => {}
+                Err(error) => lose(&mut engine, &error),
+            },
+        }
+    }
+    engine.end();
+}
+
+/// Sleeps until there is something to do; false where the client ends.
+async fn wait_for_work(engine: &mut Engine) -> bool {
+    loop {
+        engine.absorb(Mood::Sleeping);
+        if engine.should_end() {
+            return false;
+        }
+        if !engine.is_idle() {
+            return true;
+        }
+        let outbox = Arc::clone(&engine.outbox);
+        outbox.bell.notified().await;
+    }
+}
+
+/// The connection is gone, or never to be made like this: what a new one cannot mend ends what is under way.
+fn lose(engine: &mut Engine, error: &Error) {
+    engine.outbox.show(|link| link.connected = false);
+    engine.lost(error);
+    if let Error::Unavailable(reason) = error {
+        tracing::warn!("the connection to {} is lost: {reason}", engine.outbox.address());
+    } else {
+        tracing::warn!("the connection to {} is ended: {error}", engine.outbox.address());
+        engine.fail_all(error);
+    }
+}
+
+struct Life {
+    /// Of the server that was connected to last.
+    incarnation: Option<u64>,
+    jitter: u64,
+}
+
+impl Life {
+    /// Tries until there is a connection, nothing that wants one, or an error that will not pass.
+    async fn connect(&mut self, engine: &mut Engine, dial: &Dial) -> Option<Result<Dialed>> {
+        let (since, mut pause) = (Instant::now(), BACKOFF.0);
+        loop {
+            let dialed = meanwhile(engine, dial.dial(self.incarnation.is_some())).await?;
+            let error = match dialed {
+                Err(error @ Error::Unavailable(_)) => error,
+                // A server that has just been restarted may not have its socket yet; and it may be another's.
+                done => return Some(done),
+            };
+            engine.trouble = error.to_string();
+            engine.note_outage(since);
+            let pause_now = pause.mul_f64(0.5 + 0.5 * self.random());
+            meanwhile(engine, tokio::time::sleep(pause_now)).await?;
+            pause = (pause * 2).min(BACKOFF.1);
+        }
+    }
+
+    /// From 0 to 1: so that clients that lost one server do not come back as one.
+    fn random(&mut self) -> f64 {
+        self.jitter = self.jitter.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.jitter;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) as f64 / u64::MAX as f64
+    }
+
+    /// Takes up the work on a connection, until it ends.
+    async fn serve(&mut self, engine: &mut Engine, dialed: Dialed) -> Result<()> {
+        let Dialed { halves, hello, description, reason } = dialed;
+        let before = self.incarnation.replace(hello.incarnation);
+        engine.begin(description, hello.insert_credit_bytes)?;
+        let (again, restarted) = (before.is_some(), before.is_some_and(|before| before != hello.incarnation));
+        let transport = match &halves {
+            Halves::Grpc(..) => Sending::TRANSPORT,
+        };
+        let address = engine.outbox.address().to_owned();
+        engine.outbox.show(|link| {
+            link.transport = Some(transport);
+            link.reason.clone_from(&reason);
+            link.connected = true;
+            link.reconnects += u64::from(again);
+            link.server_restarts += u64::from(restarted);
+        });
+        match (again, restarted) {
+            (false, _) => tracing::info!("connected to {address} by {transport}: {reason}"),
+            (true, false) => tracing::warn!("connected to {address} again, by {transport}"),
+            (true, true) => tracing::warn!(
+                "connected to {address} again: the server is another one, and what its predecessor held is gone; what \
+                 was not confirmed is sent anew"
+            ),
+        }
+        match halves {
+            Halves::Grpc(mut sending, mut receiving) => talk(engine, &mut sending, &mut receiving).await,
+        }
+    }
+}
+
+/// Waits for a step of connecting, while callers that waited long enough are answered. `None`: nobody wants a
+/// connection any more.
+async fn meanwhile<F: Future>(engine: &mut Engine, step: F) -> Option<F::Output> {
+    let outbox = Arc::clone(&engine.outbox);
+    tokio::pin!(step);
+    loop {
+        engine.absorb(Mood::Sleeping);
+        engine.expire();
+        if engine.should_end() || engine.is_idle() {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            done = &mut step => return Some(done),
+            () = outbox.bell.notified() => {}
+            () = until(engine.next_timer()) => {}
+        }
+    }
+}
+
+impl Engine {
+    /// Begins on a new connection: what was not confirmed is sent again.
+    fn begin(&mut self, description: proto::Description, credit: u64) -> Result<()> {
+        let proto::Description { version, tables, .. } = description;
+        let tables: Vec<_> = tables.into_iter().map(convert::table::decode_options).collect::<Result<_>>()?;
+        let numbers = self.outbox.describe(version, tables)?;
+        let names = self.outbox.table_names();
+        self.tables = vec![None; names.len()];
+        for (number, own) in numbers.iter().enumerate() {
+            self.tables[*own] = Some(number as u32);
+        }
+        let known: Vec<String> = numbers.iter().map(|own| names[*own].clone()).collect();
+        self.inserts.fail(|own| {
+            let gone = self.tables[own as usize].is_none();
+            gone.then(|| Error::UnknownTable { name: names[own as usize].clone(), known: known.clone() })
+        });
+        self.credit = credit;
+        self.outage = None;
+        self.outbox.set_outage(None);
+        if let Some(described) = self.outbox.described() {
+            self.requests.describe(&described);
+        }
+        Ok(())
+    }
+
+    fn note_outage(&mut self, since: Instant) {
+        let (address, trouble) = (self.outbox.address(), &self.trouble);
+        self.outbox.set_outage(Some(format!(
+            "{address} could not be reached for {:.1} s ({trouble}); what was not confirmed is kept, and sent when it is \
+             back",
+            since.elapsed().as_secs_f64()
+        )));
+    }
+
+    /// The client ends.
+    fn end(&mut self) {
+        let names = self.outbox.table_names();
+        self.inserts.fail(|own| Some(Error::Closed { name: names[own as usize].clone() }));
+        let address = self.outbox.address().to_owned();
+        self.requests.fail(&Error::Closed { name: address });
+        self.outbox.show(|link| link.connected = false);
+    }
+}
