@@ -214,7 +214,7 @@ impl Client {
         let deletes = numbers::<i64>(deletes, "deletes")?;
         let (keys, priorities, deletes) = (keys.as_slice(), priorities.as_slice(), deletes.as_slice());
         let bytes = (keys.len() + deletes.len()) << 6;
-        let (updated, deleted) = copying(py, bytes, || table.mutate((keys, priorities), deletes))?;
+        let (updated, deleted) = copying(py, bytes, || table.mutate((keys, priorities), None, deletes))?;
         Ok((update_result(py, updated)?, update_result(py, deleted)?))
     }
 

@@ -203,15 +203,20 @@ impl SharedTable {
         )))
     }
 
-    /// Deletes items, and then sets priorities, as one decision. Keys and priorities have one length.
-    pub fn mutate(&self, updates: (&[i64], &[f64]), deletes: &[i64]) -> Result<(Updated, Updated)> {
-        self.check_lengths(updates.0, updates.1, None)?;
+    /// Deletes items, and then sets priorities, as one decision. Keys, priorities and versions have one length.
+    pub fn mutate(
+        &self,
+        updates: (&[i64], &[f64]),
+        if_version: Option<&[u32]>,
+        deletes: &[i64],
+    ) -> Result<(Updated, Updated)> {
+        self.check_lengths(updates.0, updates.1, if_version)?;
         self.decide(|state, _| {
             state.open(&self.name)?;
             // Refused priorities must refuse the whole call, so they are tried on no key first.
             state.table.update(&[], updates.1, None)?;
             let deleted = state.table.delete(deletes);
-            Ok((state.table.update(updates.0, updates.1, None)?, deleted))
+            Ok((state.table.update(updates.0, updates.1, if_version)?, deleted))
         })
     }
 
@@ -398,6 +403,11 @@ impl SharedTable {
     /// How chunks written for this table are stored.
     pub fn compression(&self) -> Compression {
         lock(&self.state).table.options().compression
+    }
+
+    /// True where items leave after a number of draws: a draw that is lost may be of an item that is nowhere else.
+    pub fn deletes_sampled(&self) -> bool {
+        lock(&self.state).table.options().max_times_sampled > 0
     }
 
     /// True when sampling this table frees bytes: its items leave after a number of draws.

@@ -1,14 +1,41 @@
 //! The server: tables, and the connections that reach them.
+//!
+//! ```text
+//! connection: welcome -> session -> inserts  -> table
+//!                          |        requests -> samples -> batches -> pool or slot
+//!                          +-- memory: what was done, until the client says that it knows
+//! ```
 
+mod shared;
+mod token;
 mod way;
+mod welcome;
 
+mod inserts;
+mod memory;
+mod requests;
+mod session;
+
+mod batches;
+mod pool;
+mod samples;
+
+pub(crate) use shared::Shared;
+pub(crate) use token::wrong as wrong_token;
 pub use way::{Lent, Way};
 
-use reverie_core::Result;
+use crate::grpc::server::Front;
 use reverie_core::table::Tables;
+use reverie_core::{Error, Result};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+/// Threads of a server at most: its work is copying, which more threads make no faster than memory is.
+const MAX_THREADS: usize = 4;
 
 /// Who may reach the tables, and how.
 pub struct Options {
@@ -57,29 +84,133 @@ pub struct Tls {
     pub client_ca: Option<Vec<u8>>,
 }
 
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_connections: 4096,
+            session_insert_bytes: 64 << 20,
+            total_insert_bytes: 1 << 30,
+            max_pending_requests: 4096,
+            session_batch_bytes: 512 << 20,
+            total_batch_bytes: 2 << 30,
+            linger: Duration::from_secs(60),
+        }
+    }
+}
+
 /// A server that listens. Its threads end with it.
-pub struct Server;
+pub struct Server {
+    /// Guards the runtime, which is there until the stop, and the task that ends with the last connection.
+    running: Mutex<Option<(Runtime, JoinHandle<()>)>>,
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    grace: Duration,
+}
 
 impl Server {
     /// Binds, and serves from threads of its own. `InvalidArgument`: an address that is not safe, certificates that
     /// cannot be read, a port that is taken.
-    pub fn start(_tables: Arc<Tables>, _options: Options) -> Result<Self> {
-        todo!()
+    pub fn start(tables: Arc<Tables>, options: Options) -> Result<Self> {
+        check_safe(&options)?;
+        let refuse = |what: &str, error: &dyn std::fmt::Display| {
+            Error::InvalidArgument(format!("{}: {what}: {error}", options.address))
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("reverie-server")
+            .enable_all()
+            .build()
+            .map_err(|error| refuse("the server's threads", &error))?;
+        let listener = std::net::TcpListener::bind(options.address)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .map_err(|error| refuse("cannot listen there", &error))?;
+        let entered = runtime.enter();
+        let listener = TcpListener::from_std(listener).map_err(|error| refuse("cannot listen there", &error))?;
+        let address = listener.local_addr().map_err(|error| refuse("cannot listen there", &error))?;
+        let shared = Shared::new(tables, &options);
+        let front = Front::new(Arc::clone(&shared), options.tls.as_ref())?;
+        let serving = runtime.spawn(front.serve(incoming(listener)));
+        drop(entered);
+        Ok(Self { running: Mutex::new(Some((runtime, serving))), shared, address, grace: options.grace })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        todo!()
+        self.address
     }
 
     /// The Unix socket's path.
     pub fn local_socket(&self) -> Option<&str> {
-        todo!()
+        self.shared.local_socket()
     }
 
     /// Takes no more connections, tells the clients, ends what waits, lets what is being done finish within the grace
     /// time, and closes the tables. Blocks for that long; idempotent.
     pub fn stop(&self) {
-        todo!()
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((runtime, serving)) = running else { return };
+        let (sender, done) = std::sync::mpsc::channel();
+        let (shared, grace) = (Arc::clone(&self.shared), self.grace);
+        runtime.spawn(async move {
+            let sent = async {
+                shared.stop(grace).await;
+                // What the sessions left to be sent.
+                let _ = serving.await;
+            };
+            let _ = tokio::time::timeout(grace, sent).await;
+            // Whoever waits is there until then.
+            let _ = sender.send(());
+        });
+        let _ = done.recv();
+        // A thread of another runtime must not wait.
+        match tokio::runtime::Handle::try_current() {
+            Ok(_) => runtime.shutdown_background(),
+            Err(_) => runtime.shutdown_timeout(Duration::from_secs(1)),
+        }
     }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn check_safe(options: &Options) -> Result<()> {
+    let Options { address, token, tls, insecure, .. } = options;
+    if token.as_ref().is_some_and(String::is_empty) {
+        return Err(Error::InvalidArgument("the token must not be empty".to_owned()));
+    }
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    let need = |what: &str| {
+        Err(Error::InvalidArgument(format!("{address} can be reached from other machines and needs {what}")))
+    };
+    if token.is_none() {
+        return need("token=, which every client must show; or listen on 127.0.0.1");
+    }
+    match (tls, insecure) {
+        (None, false) => need("tls= (a certificate and its key), or insecure=True, which sends all in the clear"),
+        (None, true) => {
+            tracing::warn!(%address, "no TLS: the token and all data can be read, and changed, on the way");
+            Ok(())
+        }
+        (Some(_), _) => Ok(()),
+    }
+}
+
+/// The connections of a listener, each with its peer's name.
+fn incoming(
+    listener: TcpListener,
+) -> impl futures_util::Stream<Item = std::io::Result<(tokio::net::TcpStream, String)>> {
+    futures_util::stream::unfold(listener, |listener| async {
+        let accepted = listener.accept().await.map(|(stream, peer)| {
+            // Refused only on a connection that is gone already, which reading will say.
+            let _ = stream.set_nodelay(true);
+            (stream, peer.to_string())
+        });
+        Some((accepted, listener))
+    })
 }

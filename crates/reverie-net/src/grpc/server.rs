@@ -1,0 +1,168 @@
+//! The server's end: connections in, calls to sessions.
+
+use super::accept::acceptor;
+use super::service::{Peer, Service};
+use super::status::status;
+use crate::proto::replay_server::ReplayServer;
+use crate::proto::{DESCRIPTORS, MAX_MESSAGE_BYTES, PART_BYTES};
+use crate::server::{Shared, Tls, wrong_token};
+use futures_util::{Stream, StreamExt};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use reverie_core::{Error, Result};
+use std::convert::Infallible;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tower::Service as _;
+
+/// What a client may send in one frame.
+const FRAME_BYTES: u32 = 2 << 20;
+/// What may be on its way to the server, of a stream and of a connection.
+const WINDOW_BYTES: u32 = 32 << 20;
+/// Sessions and calls of one connection at a time.
+const MAX_STREAMS: u32 = 256;
+/// Bytes of a request's headers.
+const MAX_HEADER_BYTES: u32 = 16 << 10;
+/// A connection that says nothing for so long is asked whether it lives, and given up after a while without an answer.
+const PING_EVERY: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+/// For how long a new connection may take to ask for something, and for TLS before that.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// After an error of accepting, which mostly means too many open files.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The health service, open to all; everything else asks for the token.
+const HEALTH: &str = "/grpc.health.v1.Health/";
+
+/// What is served, ready to be served.
+#[derive(Clone)]
+pub struct Front {
+    shared: Arc<Shared>,
+    routes: Routes,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Front {
+    /// Reads the certificates. `InvalidArgument` where they cannot be read. To be called on a runtime.
+    pub fn new(shared: Arc<Shared>, tls: Option<&Tls>) -> Result<Self> {
+        let replay = ReplayServer::new(Service(Arc::clone(&shared))).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let (reporter, health) = tonic_health::server::health_reporter();
+        let reflection = tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .build_v1()
+            .map_err(|error| Error::InvalidArgument(format!("reflection: {error}")))?;
+        let routes = Routes::new(replay).add_service(health).add_service(reflection).prepare();
+        let stopping = shared.stopping();
+        tokio::spawn(async move {
+            reporter.set_serving::<ReplayServer<Service>>().await;
+            stopping.await;
+            reporter.set_not_serving::<ReplayServer<Service>>().await;
+            reporter.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+        });
+        Ok(Self { shared, routes, tls: tls.map(acceptor).transpose()? })
+    }
+
+    /// Serves connections, each with its peer's name, until there are no more or the server stops; then until those
+    /// that there are have ended.
+    pub async fn serve<IO>(self, incoming: impl Stream<Item = io::Result<(IO, String)>>)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (mut incoming, mut stopping) = (pin!(incoming), pin!(self.shared.stopping()));
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = &mut stopping => break,
+                Some(_) = connections.join_next() => {}
+                next = incoming.next() => match next {
+                    None => break,
+                    Some(Ok((io, peer))) => {
+                        connections.spawn(self.clone().connection(io, peer));
+                    }
+                    Some(Err(error)) => {
+                        tracing::warn!(%error, "a connection could not be accepted");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                },
+            }
+        }
+        while connections.join_next().await.is_some() {}
+    }
+
+    async fn connection<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, io: IO, peer: String) {
+        let Some(_room) = self.shared.connection() else {
+            return tracing::warn!(peer, "too many connections: one more is refused");
+        };
+        let Some(tls) = &self.tls else { return self.http2(io, peer).await };
+        match tokio::time::timeout(PATIENCE, tls.accept(io)).await {
+            Ok(Ok(io)) => self.http2(io, peer).await,
+            Ok(Err(error)) => tracing::info!(peer, %error, "a TLS handshake failed"),
+            Err(_) => tracing::info!(peer, "a TLS handshake took too long"),
+        }
+    }
+
+    async fn http2<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, io: IO, peer: String) {
+        let asked = Arc::new(AtomicBool::new(false));
+        let (front, noted, name) = (self.clone(), Arc::clone(&asked), Arc::<str>::from(peer.as_str()));
+        let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+            noted.store(true, Ordering::Relaxed);
+            request.extensions_mut().insert(Peer(Arc::clone(&name)));
+            front.clone().answer(request)
+        });
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .max_frame_size(FRAME_BYTES)
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(MAX_HEADER_BYTES)
+            .max_send_buf_size(2 * PART_BYTES)
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .serve_connection(TokioIo::new(io), service);
+        let mut connection = pin!(connection);
+        let (mut silent, mut stopping) = (pin!(tokio::time::sleep(PATIENCE)), pin!(self.shared.stopping()));
+        let (mut waits, mut stops) = (true, false);
+        loop {
+            tokio::select! {
+                ended = &mut connection => {
+                    if let Err(error) = ended {
+                        tracing::debug!(peer, %error, "a connection ended");
+                    }
+                    return;
+                }
+                () = &mut silent, if waits => {
+                    waits = false;
+                    if !asked.load(Ordering::Relaxed) {
+                        return tracing::info!(peer, "a connection asked for nothing, and is ended");
+                    }
+                }
+                () = &mut stopping, if !stops => {
+                    stops = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+
+    async fn answer(mut self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        if !request.uri().path().starts_with(HEALTH) {
+            let shown = request.headers().get(http::header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
+            if !self.shared.admits(shown.and_then(|shown| shown.strip_prefix(b"Bearer "))) {
+                return Ok(status(&Error::Unauthenticated(wrong_token(shown.is_some()))).into_http());
+            }
+        }
+        self.routes.call(request.map(Body::new)).await
+    }
+}

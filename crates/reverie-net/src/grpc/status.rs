@@ -1,0 +1,22 @@
+//! Refusals of a whole call: a code for everybody, and the error as data for those who know it.
+
+use crate::convert;
+use prost::Message;
+use reverie_core::Error;
+use tonic::{Code, Status};
+
+/// The status of a call that ends with this error; its details are an `ErrorDetail`.
+pub(super) fn status(error: &Error) -> Status {
+    let code = match error {
+        Error::Unauthenticated(_) => Code::Unauthenticated,
+        Error::Unavailable(_) => Code::Unavailable,
+        Error::UnknownTable { .. } | Error::UnknownKey { .. } => Code::NotFound,
+        Error::ResourceExhausted { .. } | Error::OutOfMemory { .. } => Code::ResourceExhausted,
+        Error::Deadline(_) => Code::DeadlineExceeded,
+        Error::Closed { .. } => Code::Aborted,
+        Error::Damaged(_) => Code::DataLoss,
+        _ => Code::InvalidArgument,
+    };
+    let details = convert::error::encode(error).encode_to_vec();
+    Status::with_details(code, error.to_string(), details.into())
+}

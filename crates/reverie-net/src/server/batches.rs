@@ -1,0 +1,187 @@
+//! From draws to the messages of a batch: plan, head, one gather into a slot or into a block that goes as parts.
+
+use super::pool::{Leave, Pool};
+use super::samples::Reading;
+use super::way::Way;
+use crate::bulk::BatchLayout;
+use crate::convert;
+use crate::proto::server_message::Body;
+use crate::proto::{self, PART_BYTES, ServerMessage};
+use reverie_core::Result;
+use reverie_core::batch::{Plan, Planner};
+use reverie_core::sample::Draws;
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+/// Heads that a client keeps.
+const HEADS: usize = 16;
+/// Ways of reading that a connection keeps a plan for.
+const READINGS: usize = 16;
+/// Work on more bytes than these leaves the runtime's other tasks to another thread.
+const HEAVY_BYTES: usize = 256 << 10;
+
+/// What a connection was told of batches, and the plans of the last ones, which mostly serve the next.
+#[derive(Default)]
+pub(super) struct Batches {
+    planners: VecDeque<(Reading, Planner)>,
+    heads: VecDeque<Head>,
+    next_head: u32,
+}
+
+struct Head {
+    number: u32,
+    plan: Arc<Plan>,
+    timestep: bool,
+}
+
+/// A batch that is decided on, and not gathered.
+pub(super) struct Planned {
+    plan: Arc<Plan>,
+    layout: BatchLayout,
+}
+
+impl Planned {
+    /// The bytes that it takes.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.layout.size_bytes
+    }
+}
+
+impl Batches {
+    /// Decides what the batch of these draws is. The errors are those of the planner.
+    pub(super) fn plan(&mut self, reading: &Reading, draws: &Draws) -> Result<Planned> {
+        let known = self.planners.iter().position(|(known, _)| known == reading);
+        let mut entry = match known.and_then(|at| self.planners.remove(at)) {
+            Some(entry) => entry,
+            None => (reading.clone(), reading.planner()),
+        };
+        let plan = entry.1.plan(&draws.items);
+        self.planners.truncate(READINGS - 1);
+        self.planners.push_front(entry);
+        let plan = plan?;
+        let layout = BatchLayout::new(draws.len(), &plan.outputs)?;
+        Ok(Planned { plan, layout })
+    }
+
+    /// Gathers the batch and sends it: into a slot of the way's, else into a block. After an error nothing was sent.
+    pub(super) fn send(
+        &mut self,
+        way: &mut dyn Way,
+        pool: &Pool,
+        batch: (u64, &Planned, &Draws),
+        leave: Option<Leave>,
+        last: bool,
+    ) -> Result<Sent> {
+        let (id, planned, draws) = batch;
+        let size = planned.size_bytes();
+        let (mut slot, mut block) = (None, None);
+        if let Some(mut lent) = way.lend(size) {
+            heavy(size, || fill(planned, draws, lent.bytes()))?;
+            slot = Some(lent.give());
+        } else {
+            let Some(leave) = leave else { return Ok(Sent::Refused) };
+            let mut taken = pool.take(size, leave)?;
+            heavy(size, || fill(planned, draws, taken.as_uninit()))?;
+            block = Some(taken.share());
+        }
+        let (head, new_head) = self.head(planned, draws);
+        let batch = proto::Batch {
+            id,
+            head,
+            new_head,
+            num_draws: draws.len() as u32,
+            smallest_probability: draws.smallest_probability,
+            bulk_bytes: size as u64,
+            slot,
+            last,
+        };
+        way.send(ServerMessage { body: Some(Body::Batch(batch)) });
+        if let Some(block) = block {
+            for start in (0..size).step_by(PART_BYTES) {
+                let data = block.slice(start..(start + PART_BYTES).min(size));
+                let part = proto::Part { id, offset: start as u64, data };
+                way.send(ServerMessage { body: Some(Body::Part(part)) });
+            }
+        }
+        Ok(Sent::Whole)
+    }
+
+    /// The number of the batch's head, and the head itself where the client does not have it.
+    fn head(&mut self, planned: &Planned, draws: &Draws) -> (u32, Option<proto::BatchHead>) {
+        let Plan { outputs, structure, num_columns, .. } = &*planned.plan;
+        let timestep = draws.items.first().is_some_and(|item| item.pattern.timestep);
+        let alike = |head: &&Head| {
+            let same = Arc::ptr_eq(&head.plan, &planned.plan)
+                || (head.plan.outputs == *outputs
+                    && head.plan.structure == *structure
+                    && head.plan.num_columns == *num_columns);
+            same && head.timestep == timestep
+        };
+        if let Some(head) = self.heads.iter().find(alike) {
+            return (head.number, None);
+        }
+        self.next_head = self.next_head.wrapping_add(1);
+        self.heads.truncate(HEADS - 1);
+        self.heads.push_front(Head { number: self.next_head, plan: Arc::clone(&planned.plan), timestep });
+        let head = convert::batch::encode_head(outputs, structure, *num_columns, timestep);
+        (self.next_head, Some(head))
+    }
+}
+
+/// What became of a batch.
+pub(super) enum Sent {
+    /// It is queued.
+    Whole,
+    /// There was no slot, and no leave to take a block.
+    Refused,
+}
+
+/// Writes every byte of the batch.
+fn fill(planned: &Planned, draws: &Draws, bytes: &mut [MaybeUninit<u8>]) -> Result<()> {
+    let BatchLayout { info, outputs, .. } = &planned.layout;
+    fill_info(draws, info, bytes);
+    let (mut rest, mut end) = (bytes, 0);
+    let mut arrays = Vec::with_capacity(outputs.len());
+    for range in outputs {
+        let (before, behind) = rest.split_at_mut(range.end - end);
+        let (gap, array) = before.split_at_mut(range.start.saturating_sub(end));
+        if arrays.is_empty() {
+            // Before the first array is what is known of the draws.
+            let known = info[info.len() - 1].end;
+            gap[known..].fill(MaybeUninit::new(0));
+        } else {
+            gap.fill(MaybeUninit::new(0));
+        }
+        arrays.push(array);
+        (rest, end) = (behind, range.end);
+    }
+    planned.plan.gather(&draws.items, &mut arrays)
+}
+
+fn fill_info(draws: &Draws, info: &[std::ops::Range<usize>], bytes: &mut [MaybeUninit<u8>]) {
+    let mut arrays = info.iter().cloned();
+    let mut put = |numbers: &mut dyn Iterator<Item = [u8; 8]>| {
+        let array = &mut bytes[arrays.next().expect("as many ranges as numbers")];
+        for (out, number) in array.chunks_exact_mut(8).zip(numbers) {
+            out.iter_mut().zip(number).for_each(|(out, byte)| {
+                out.write(byte);
+            });
+        }
+    };
+    put(&mut draws.keys.iter().map(|key| key.get().to_le_bytes()));
+    put(&mut draws.probabilities.iter().map(|p| p.to_le_bytes()));
+    put(&mut draws.priorities.iter().map(|p| p.to_le_bytes()));
+    put(&mut draws.table_sizes.iter().map(|n| n.to_le_bytes()));
+    put(&mut draws.times_sampled.iter().map(|n| u64::from(*n).to_le_bytes()));
+    put(&mut draws.versions.iter().map(|n| u64::from(*n).to_le_bytes()));
+    put(&mut draws.inserted_at.iter().map(|nanos| (*nanos as f64 * 1e-9).to_le_bytes()));
+}
+
+/// Work on so many bytes: where they are many and the runtime has more threads, the other tasks of this one go there.
+pub(super) fn heavy<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    let many = bytes > HEAVY_BYTES
+        && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
+    if many { tokio::task::block_in_place(work) } else { work() }
+}

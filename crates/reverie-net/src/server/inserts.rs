@@ -1,0 +1,167 @@
+//! Inserts: messages to items, items to tables, keys back.
+
+use super::memory::Known;
+use super::samples::{Patience, wait};
+use super::session::{Finished, Session};
+use crate::convert;
+use crate::items::Arrived;
+use crate::proto::server_message::Body;
+use crate::proto::{self, Bulk};
+use reverie_core::table::{Keys, SharedTable};
+use reverie_core::{Error, Result};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Inserts that may wait at a time: those without bytes of their own are not held back by credit.
+const MOST_WAITING: usize = 1 << 18;
+
+/// What a session has of inserts.
+#[derive(Default)]
+pub(super) struct Inserts {
+    /// Bytes that wait for their tables.
+    in_flight: u64,
+    waiting: usize,
+}
+
+impl Inserts {
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+}
+
+/// Keys of requests with consecutive numbers.
+#[derive(Default)]
+struct Run {
+    first: u64,
+    keys: Vec<Keys>,
+}
+
+impl Session {
+    /// Puts the requests of a message into their tables. `Protocol` where the message breaks a rule.
+    pub(super) fn insert(&mut self, mut message: proto::Insert) -> Result<()> {
+        let Some(link) = &mut self.link else { return Ok(()) };
+        if self.inserts.in_flight > 0 && self.inserts.in_flight >= self.credit.granted() {
+            return Err(Error::Protocol(format!(
+                "an insert beyond the credit: {} bytes in flight, {} granted",
+                self.inserts.in_flight,
+                self.credit.granted()
+            )));
+        }
+        let bulk = message.bulk.take().unwrap_or(Bulk { place: None });
+        let arrived = link.decoder.insert(message, &*link.way.bulk(&bulk)?)?;
+        link.way.consumed(&bulk);
+        let mut run = Run::default();
+        let whole = arrived.into_iter().try_for_each(|request| self.insert_one(request, &mut run));
+        // Also where a later one ends the connection: these are in their tables.
+        self.confirm(&mut run);
+        whole?;
+        if let Some(insert_credit_bytes) = self.credit.raise(self.inserts.in_flight) {
+            self.send(Body::Credit(proto::Credit { insert_credit_bytes }));
+        }
+        Ok(())
+    }
+
+    fn insert_one(&mut self, arrived: Arrived, run: &mut Run) -> Result<()> {
+        let Arrived { id, table, items, size_bytes } = arrived;
+        match self.memory.look_up(id) {
+            Known::Received => return Ok(()),
+            Known::Keys(keys) => {
+                let keys = keys.clone();
+                self.send_inserted(id, &[keys]);
+                return Ok(());
+            }
+            Known::Other(outcome) => {
+                let outcome = outcome.clone();
+                self.send_again(outcome);
+                return Ok(());
+            }
+            Known::No if self.cancels.contains_key(&id) => return Ok(()),
+            Known::No => {}
+        }
+        let table = match self.shared.tables.iter().nth(table as usize) {
+            Some(table) => Arc::clone(table),
+            None => return Err(Error::Protocol(format!("an insert into table number {table}"))),
+        };
+        match table.insert(items) {
+            Err(error) => self.refuse_insert(id, &error),
+            Ok(mut ticket) => match ticket.poll() {
+                Some(Ok(keys)) => {
+                    if run.first + run.keys.len() as u64 != id {
+                        self.confirm(run);
+                        run.first = id;
+                    }
+                    run.keys.push(keys);
+                }
+                Some(Err(error)) => self.refuse_insert(id, &error),
+                None => self.wait_for_insert(id, table, ticket, size_bytes)?,
+            },
+        }
+        Ok(())
+    }
+
+    fn wait_for_insert(
+        &mut self,
+        id: u64,
+        table: Arc<SharedTable>,
+        ticket: reverie_core::table::Ticket<Keys>,
+        size_bytes: u64,
+    ) -> Result<()> {
+        if self.inserts.waiting >= MOST_WAITING {
+            return Err(Error::Protocol(format!("more than {MOST_WAITING} inserts that wait")));
+        }
+        self.inserts.waiting += 1;
+        self.inserts.in_flight += size_bytes;
+        let (sender, cancel) = oneshot::channel();
+        self.cancels.insert(id, sender);
+        let retry = self.shared.tables.bytes().1.is_some();
+        self.waiting.push(Box::pin(async move {
+            let mut patience = Patience::new(None, cancel);
+            match wait(&table, ticket, &mut patience, retry).await {
+                Ok(keys) => Finished::Insert { id, keys, late: None, size_bytes },
+                Err((keys, why)) => Finished::Insert { id, keys, late: Some(why), size_bytes },
+            }
+        }));
+        Ok(())
+    }
+
+    /// An insert that waited is done, or withdrawn.
+    pub(super) fn inserted_late(&mut self, id: u64, keys: Result<Keys>, late: Option<String>, size_bytes: u64) {
+        self.cancels.remove(&id);
+        self.inserts.waiting -= 1;
+        self.inserts.in_flight -= size_bytes;
+        match (keys, late) {
+            (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys] }),
+            (Err(error), _) => self.refuse_insert(id, &error),
+            (Ok(keys), Some(why)) => {
+                let keys = keys.iter().map(|key| key.get()).collect();
+                let deadline = proto::Deadline { why, keys };
+                let error = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
+                self.reply(proto::Reply { id, body: Some(proto::reply::Body::Error(error)) }, true);
+            }
+        }
+    }
+
+    fn refuse_insert(&mut self, id: u64, error: &Error) {
+        let body = Some(proto::reply::Body::Error(convert::error::encode(error)));
+        self.reply(proto::Reply { id, body }, true);
+    }
+
+    /// Tells the client of a run, and remembers it.
+    fn confirm(&mut self, run: &mut Run) {
+        if run.keys.is_empty() {
+            return;
+        }
+        self.send_inserted(run.first, &run.keys);
+        self.memory.inserted(run.first, std::mem::take(&mut run.keys));
+    }
+
+    fn send_inserted(&mut self, first_id: u64, keys: &[Keys]) {
+        let inserted = proto::Inserted {
+            first_id,
+            requests: keys.len() as u32,
+            keys: keys.iter().flatten().map(|key| key.get()).collect(),
+        };
+        self.send(Body::Inserted(inserted));
+    }
+}

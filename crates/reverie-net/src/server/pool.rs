@@ -1,0 +1,114 @@
+//! Memory of batches that are on their way as parts: reused, and bounded for the server as a whole.
+
+use bytes::Bytes;
+use reverie_core::{Error, Result};
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The bound is counted in pieces of this size.
+const PIECE: u64 = 64 << 10;
+/// Bytes of blocks that wait to be used again, at most.
+const MOST_IDLE: usize = 256 << 20;
+
+/// Blocks for batches.
+pub(super) struct Pool {
+    idle: Arc<Mutex<Vec<Vec<u8>>>>,
+    room: Arc<Semaphore>,
+    pieces: u32,
+}
+
+/// Leave to set memory aside.
+pub(super) struct Leave {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Memory for one batch; back in the pool when all parts of it are sent.
+pub(super) struct Block {
+    bytes: Vec<u8>,
+    len: usize,
+    idle: Arc<Mutex<Vec<Vec<u8>>>>,
+    _leave: Leave,
+}
+
+impl Leave {
+    fn new(permit: OwnedSemaphorePermit) -> Self {
+        Self { _permit: permit }
+    }
+}
+
+impl Pool {
+    /// A pool whose blocks have so many bytes together at most.
+    pub(super) fn new(total_bytes: u64) -> Self {
+        let pieces = u32::try_from((total_bytes / PIECE).max(1)).unwrap_or(u32::MAX);
+        let room = Semaphore::new((pieces as usize).min(Semaphore::MAX_PERMITS));
+        Self { idle: Arc::default(), room: Arc::new(room), pieces }
+    }
+
+    fn pieces(&self, bytes: usize) -> u32 {
+        u32::try_from((bytes as u64).div_ceil(PIECE)).unwrap_or(u32::MAX).min(self.pieces)
+    }
+
+    /// Leave for a block of that size, if it can be had at once.
+    pub(super) fn try_leave(&self, bytes: usize) -> Option<Leave> {
+        Arc::clone(&self.room).try_acquire_many_owned(self.pieces(bytes)).ok().map(Leave::new)
+    }
+
+    /// Leave for a block of that size, in the order in which it was asked for.
+    pub(super) fn leave(&self, bytes: usize) -> impl Future<Output = Leave> + Send + 'static {
+        let (room, pieces) = (Arc::clone(&self.room), self.pieces(bytes));
+        async move { Leave::new(room.acquire_many_owned(pieces).await.expect("the semaphore is never closed")) }
+    }
+
+    /// A block of exactly so many bytes, of whatever content. `OutOfMemory`.
+    pub(super) fn take(&self, len: usize, leave: Leave) -> Result<Block> {
+        let fits = |block: &Vec<u8>| block.len() >= len && block.len() / 4 <= len.max(PIECE as usize);
+        let known = {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            idle.iter().position(fits).map(|at| idle.swap_remove(at))
+        };
+        let bytes = match known {
+            Some(bytes) => bytes,
+            None => {
+                let mut bytes = Vec::new();
+                let size = len.next_multiple_of(PIECE as usize);
+                bytes.try_reserve_exact(size).map_err(|_| Error::OutOfMemory { needed: len as u64 })?;
+                bytes.resize(size, 0);
+                bytes
+            }
+        };
+        Ok(Block { bytes, len, idle: Arc::clone(&self.idle), _leave: leave })
+    }
+}
+
+impl Block {
+    /// The memory, to be written: all of it, since what was there before was somebody else's.
+    pub(super) fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
+        as_uninit(&mut self.bytes[..self.len])
+    }
+
+    /// The memory, to be shared out.
+    pub(super) fn share(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the same memory, of the same layout. The caller writes bytes, and never leaves one uninitialised.
+    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
+}
+
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.iter().map(Vec::len).sum::<usize>() + self.bytes.len() <= MOST_IDLE {
+            idle.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}

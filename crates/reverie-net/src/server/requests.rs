@@ -1,0 +1,169 @@
+//! Requests that are not inserts.
+
+use super::batches::heavy;
+use super::memory::{Known, Outcome};
+use super::samples::{Answer, Patience, Reading, draw};
+use super::session::{Finished, Session};
+use crate::convert;
+use crate::proto::{self, Done, reply::Body, request};
+use futures_util::FutureExt;
+use reverie_core::{Error, Result};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Mutations of more keys than these leave the runtime's other tasks to another thread.
+const MANY_KEYS: usize = 4096;
+
+impl Session {
+    /// Does a request, or lets it wait. `Protocol` where it breaks a rule.
+    pub(super) fn request(&mut self, request: proto::Request) -> Result<()> {
+        let id = request.id;
+        match self.memory.look_up(id) {
+            Known::Received => return Ok(()),
+            Known::Keys(_) => return Err(Error::Protocol(format!("request {id} was an insert"))),
+            Known::Other(outcome) => {
+                let outcome = outcome.clone();
+                self.send_again(outcome);
+                return Ok(());
+            }
+            Known::No => {}
+        }
+        if self.cancels.contains_key(&id) || self.ready.iter().any(|answer| answer.id == id) {
+            return Ok(());
+        }
+        let most = self.shared.limits.max_pending_requests;
+        if self.waiting.len() + self.ready.len() - self.inserts.waiting() >= most {
+            return Err(Error::Protocol(format!("more than {most} requests that wait")));
+        }
+        let timeout = match timeout(request.timeout) {
+            Ok(timeout) => timeout,
+            Err(error) => {
+                self.reply(refusal(id, &error), false);
+                return Ok(());
+            }
+        };
+        match request.body {
+            None => self.reply(refusal(id, &Error::InvalidArgument("a request without a body".to_owned())), false),
+            Some(request::Body::Sample(sample)) => self.sample(id, sample, timeout),
+            Some(request::Body::Get(get)) => match self.get(id, get) {
+                Ok(answer) => self.answer(answer),
+                Err(error) => self.reply(refusal(id, &error), false),
+            },
+            Some(request::Body::Checkpoint(_)) => self.checkpoint(id),
+            Some(body) => {
+                let (done, keep) = self.at_once(body);
+                let reply = done.map_or_else(|error| refusal(id, &error), |body| proto::Reply { id, body: Some(body) });
+                self.reply(reply, keep);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is remembered of a request that was sent again.
+    pub(super) fn send_again(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Reply(reply) => self.reply(*reply, false),
+            Outcome::Draws(answer) => self.answer(*answer),
+        }
+    }
+
+    fn sample(&mut self, id: u64, sample: proto::Sample, timeout: Option<Duration>) {
+        let (sender, cancel) = oneshot::channel();
+        let mut drawn = Box::pin(draw(Arc::clone(&self.shared), id, sample, Patience::new(timeout, cancel)));
+        // Mostly the draws can be made at once. Where not, the future is polled again when it is among the others.
+        if let Poll::Ready(answer) = drawn.poll_unpin(&mut Context::from_waker(Waker::noop())) {
+            return self.answer(answer);
+        }
+        self.cancels.insert(id, sender);
+        self.waiting.push(Box::pin(drawn.map(Finished::Draws)));
+    }
+
+    fn get(&self, id: u64, get: proto::Get) -> Result<Answer> {
+        let reading = Reading::decode(get.reading)?;
+        let table = self.shared.tables.get(&get.table)?;
+        let draws = heavy(get.keys.len() * 256, || table.get(&get.keys))?;
+        Ok(Answer::whole(id, reading, draws))
+    }
+
+    fn checkpoint(&mut self, id: u64) {
+        let Some(checkpoint) = self.shared.checkpoint.clone() else {
+            let error = Error::InvalidArgument("this server has no checkpointer; give it one at its start".to_owned());
+            return self.reply(refusal(id, &error), false);
+        };
+        let (sender, _) = oneshot::channel();
+        self.cancels.insert(id, sender);
+        let taken = tokio::task::spawn_blocking(move || checkpoint());
+        self.waiting.push(Box::pin(async move {
+            let path = taken.await.unwrap_or_else(|panic| Err(Error::Unavailable(format!("the checkpoint: {panic}"))));
+            Finished::Reply(match path {
+                Ok(path) => proto::Reply { id, body: Some(Body::Checkpoint(path)) },
+                Err(error) => refusal(id, &error),
+            })
+        }));
+    }
+
+    /// What needs no waiting, and whether doing it again would do it twice.
+    fn at_once(&self, body: request::Body) -> (Result<Body>, bool) {
+        let tables = &self.shared.tables;
+        match body {
+            request::Body::Mutate(mutate) => (self.mutate(&mutate), true),
+            request::Body::Can(proto::Can { table, count, insert }) => {
+                let can = tables.get(&table).map(|table| match insert {
+                    true => table.can_insert(count),
+                    false => table.can_sample(count),
+                });
+                (can.map(Body::Can), false)
+            }
+            request::Body::Reset(table) => {
+                // Dropping many items takes long.
+                let done = tables.get(&table).and_then(|table| heavy(usize::MAX, || table.reset()));
+                (done.map(|()| Body::Done(Done {})), true)
+            }
+            request::Body::Configure(configure) => {
+                let done = convert::table::decode_change(configure).and_then(|(table, change)| {
+                    let table = tables.get(&table)?;
+                    heavy(usize::MAX, || table.configure(change))
+                });
+                (done.map(|()| Body::Done(Done {})), true)
+            }
+            request::Body::Info(_) => (Ok(Body::Info(self.shared.info())), false),
+            request::Body::Why(table) => {
+                (tables.get(&table).map(|table| Body::Why(convert::table::encode_why(&table.why()))), false)
+            }
+            // Dealt with by the caller.
+            request::Body::Sample(_) | request::Body::Get(_) | request::Body::Checkpoint(_) => {
+                (Err(Error::Protocol("a request that waits".to_owned())), false)
+            }
+        }
+    }
+
+    fn mutate(&self, mutate: &proto::Mutate) -> Result<Body> {
+        let table = self.shared.tables.get(&mutate.table)?;
+        let proto::Mutate { keys, priorities, if_version, deletes, .. } = mutate;
+        let versions = (!if_version.is_empty()).then_some(if_version.as_slice());
+        let many = if keys.len() + deletes.len() > MANY_KEYS { usize::MAX } else { 0 };
+        let (updated, deleted) = heavy(many, || table.mutate((keys, priorities), versions, deletes))?;
+        Ok(Body::Mutated(proto::Mutated {
+            applied: updated.applied,
+            stale: updated.stale,
+            deleted: deleted.applied,
+            stale_deletes: deleted.stale,
+        }))
+    }
+}
+
+/// The answer that a request is refused by.
+pub(super) fn refusal(id: u64, error: &Error) -> proto::Reply {
+    proto::Reply { id, body: Some(Body::Error(convert::error::encode(error))) }
+}
+
+fn timeout(seconds: Option<f64>) -> Result<Option<Duration>> {
+    match seconds {
+        None => Ok(None),
+        // Beyond what a duration holds, for ever.
+        Some(seconds) if seconds >= 0.0 => Ok(Duration::try_from_secs_f64(seconds).ok()),
+        Some(seconds) => Err(Error::InvalidArgument(format!("timeout must be at least 0 seconds, got {seconds}"))),
+    }
+}

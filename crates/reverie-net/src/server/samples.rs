@@ -1,0 +1,249 @@
+//! Requests for draws: what waits at the tables, and what is to be gathered.
+
+use super::Shared;
+use crate::convert;
+use crate::proto;
+use reverie_core::batch::{Options, Planner, Ragged};
+use reverie_core::sample::{Draws, MAX_SAMPLES, SampleRequest};
+use reverie_core::table::{SharedTable, Ticket};
+use reverie_core::{Error, Result};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// How a batch is read.
+#[derive(Clone, PartialEq)]
+pub(super) struct Reading {
+    columns: Option<Vec<String>>,
+    ragged: Ragged,
+}
+
+impl Reading {
+    pub(super) fn decode(message: Option<proto::Reading>) -> Result<Self> {
+        let (columns, ragged) = convert::batch::decode_reading(message)?;
+        Ok(Self { columns, ragged })
+    }
+
+    pub(super) fn planner(&self) -> Planner {
+        Planner::new(&Options { ragged: self.ragged, columns: self.columns.as_deref() })
+    }
+}
+
+/// Draws on their way to the client.
+#[derive(Clone)]
+pub(super) struct Answer {
+    pub(super) id: u64,
+    pub(super) reading: Reading,
+    /// Each is to be one batch.
+    pub(super) groups: VecDeque<Draws>,
+    /// Those that were sent, while they may be asked for again.
+    pub(super) sent: VecDeque<Draws>,
+    /// What ended the request early.
+    pub(super) error: Option<Error>,
+    /// The draws are in no table any more.
+    pub(super) consumed: bool,
+}
+
+impl Answer {
+    /// An answer of one batch.
+    pub(super) fn whole(id: u64, reading: Reading, draws: Draws) -> Self {
+        Self { id, reading, groups: VecDeque::from([draws]), sent: VecDeque::new(), error: None, consumed: false }
+    }
+
+    /// Nothing but an error.
+    pub(super) fn refused(id: u64, reading: Reading, error: Error) -> Self {
+        Self { id, reading, groups: VecDeque::new(), sent: VecDeque::new(), error: Some(error), consumed: false }
+    }
+
+    /// As it was before anything was sent.
+    pub(super) fn whole_again(mut self) -> Self {
+        self.sent.append(&mut self.groups);
+        self.groups = std::mem::take(&mut self.sent);
+        self
+    }
+
+    /// The first group cannot be a batch: each of its draws becomes one of its own, and the error comes behind, unless
+    /// there is one already. Draws of a consuming table are nowhere else.
+    pub(super) fn split_first(&mut self, error: Error) {
+        if let Some(draws) = self.groups.pop_front() {
+            if draws.len() > 1 && !matches!(error, Error::OutOfMemory { .. }) {
+                split(draws, |_| 1, &mut self.groups);
+            }
+        }
+        self.error.get_or_insert(error);
+    }
+}
+
+/// Cuts draws into runs, the last of which has the length that `tail` says, and so on; puts them in front of `groups`
+/// in order.
+fn split(mut draws: Draws, tail: impl Fn(&Draws) -> usize, groups: &mut VecDeque<Draws>) {
+    while !draws.is_empty() {
+        let behind = draws.split_off(draws.len() - tail(&draws));
+        groups.push_front(behind);
+    }
+}
+
+/// Until when a request may wait, and who may withdraw it earlier.
+pub(super) struct Patience {
+    deadline: Option<Instant>,
+    cancel: oneshot::Receiver<()>,
+}
+
+impl Patience {
+    /// From the arrival on; `None` waits for as long as it takes.
+    pub(super) fn new(timeout: Option<Duration>, cancel: oneshot::Receiver<()>) -> Self {
+        // What no clock can tell is for ever.
+        Self { deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)), cancel }
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now()) || self.cancel.try_recv().is_ok()
+    }
+
+    async fn over(&mut self) {
+        let deadline = self.deadline;
+        let late = async move {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = late => {}
+            // Dropped senders belong to a session that is gone.
+            _ = &mut self.cancel => {}
+        }
+    }
+}
+
+/// How often an insert looks whether bytes of the server's budget came free unseen, by packing.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// Waits for a ticket. `Err`: withdrawn, with what was done of it, and why it was not more.
+pub(super) async fn wait<T: Default + Unpin>(
+    table: &SharedTable,
+    mut ticket: Ticket<T>,
+    patience: &mut Patience,
+    retry: bool,
+) -> Result<Result<T>, (Result<T>, String)> {
+    if let Some(outcome) = ticket.poll() {
+        return Ok(outcome);
+    }
+    if !patience.is_over() {
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut ticket => return Ok(outcome),
+                () = patience.over() => break,
+                () = tokio::time::sleep(RETRY), if retry => {
+                    if let Some(outcome) = ticket.wait(Duration::ZERO) {
+                        return Ok(outcome);
+                    }
+                }
+            }
+        }
+    }
+    let why = table.why().to_string();
+    Err((ticket.cancel(), why))
+}
+
+/// Draws for a request, waiting for the tables as long as there is patience.
+pub(super) async fn draw(shared: Arc<Shared>, id: u64, sample: proto::Sample, mut patience: Patience) -> Answer {
+    let reading = match Reading::decode(sample.reading) {
+        Ok(reading) => reading,
+        Err(error) => return Answer::refused(id, Reading { columns: None, ragged: Ragged::Refuse }, error),
+    };
+    let mut answer =
+        Answer { id, reading, groups: VecDeque::new(), sent: VecDeque::new(), error: None, consumed: false };
+    let mut draws = Draws::default();
+    let parts = match tables(&shared, &sample.parts) {
+        Ok(parts) => parts,
+        Err(error) => return Answer { error: Some(error), ..answer },
+    };
+    answer.consumed = parts.iter().any(|(table, _)| table.deletes_sampled());
+    let without_replacement = sample.without_replacement;
+    let request = |num_samples| SampleRequest { num_samples, without_replacement };
+    for (index, (table, count)) in parts.iter().enumerate() {
+        let (more, error) = match sample.at_once {
+            true => draw_some(table, *count, request, &mut patience).await,
+            false => draw_all(table, request(*count), &mut patience).await,
+        };
+        match index {
+            0 => draws = more,
+            _ => {
+                draws.append(more);
+                // The smallest of one table says nothing of weights in a mixture.
+                draws.smallest_probability = None;
+            }
+        }
+        answer.error = error;
+        if answer.error.is_some() {
+            break;
+        }
+    }
+    if sample.at_once {
+        split(draws, alike_at_the_end, &mut answer.groups);
+    } else if !draws.is_empty() {
+        answer.groups.push_front(draws);
+    }
+    answer
+}
+
+/// How many of the last draws are of items of one form.
+fn alike_at_the_end(draws: &Draws) -> usize {
+    let last = draws.items.last().map(|item| &item.pattern);
+    draws.items.iter().rev().take_while(|item| last.is_some_and(|last| item.pattern.same(last))).count()
+}
+
+fn tables(shared: &Shared, parts: &[proto::SamplePart]) -> Result<Vec<(Arc<SharedTable>, usize)>> {
+    if parts.is_empty() {
+        return Err(Error::InvalidArgument("a request for draws must name a table".to_owned()));
+    }
+    parts
+        .iter()
+        .map(|proto::SamplePart { table, num_samples }| {
+            let table = Arc::clone(shared.tables.get(table)?);
+            let count = *num_samples as usize;
+            if count == 0 || count > MAX_SAMPLES {
+                return Err(Error::InvalidArgument(format!(
+                    "num_samples must be between 1 and {MAX_SAMPLES}, got {num_samples}"
+                )));
+            }
+            Ok((table, count))
+        })
+        .collect()
+}
+
+async fn draw_all(table: &Arc<SharedTable>, request: SampleRequest, patience: &mut Patience) -> (Draws, Option<Error>) {
+    let ticket = match table.sample(request) {
+        Ok(ticket) => ticket,
+        Err(error) => return (Draws::default(), Some(error)),
+    };
+    match wait(table, ticket, patience, false).await {
+        Ok(Ok(draws)) => (draws, None),
+        Ok(Err(error)) | Err((Err(error), _)) => (Draws::default(), Some(error)),
+        // Completed between the deadline and the withdrawal.
+        Err((Ok(draws), _)) if draws.len() == request.num_samples => (draws, None),
+        Err((Ok(draws), why)) => (draws, Some(Error::Deadline(why))),
+    }
+}
+
+/// What can be drawn at once; where that is nothing, the first that can be.
+async fn draw_some(
+    table: &Arc<SharedTable>,
+    at_most: usize,
+    request: impl Fn(usize) -> SampleRequest,
+    patience: &mut Patience,
+) -> (Draws, Option<Error>) {
+    let some = table.sample(request(at_most)).and_then(|mut ticket| match ticket.poll() {
+        Some(outcome) => outcome,
+        None => ticket.cancel(),
+    });
+    match some {
+        Err(error) => (Draws::default(), Some(error)),
+        Ok(draws) if draws.is_empty() => draw_all(table, request(1), patience).await,
+        Ok(draws) => (draws, None),
+    }
+}

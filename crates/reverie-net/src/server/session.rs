@@ -1,0 +1,425 @@
+//! A session: one task that reads its connection, polls all that waits, and sends what is done.
+//!
+//! It outlives its connections: where one is lost, what waits goes on waiting, and what is done is remembered until
+//! the client comes back, or until it is forgotten.
+
+use super::batches::{Batches, Planned, Sent};
+use super::inserts::Inserts;
+use super::memory::{MOST_REMEMBERED, Memory, Outcome};
+use super::pool::Leave;
+use super::samples::Answer;
+use super::shared::{Busy, Credit, SessionId, Shared};
+use super::way::Way;
+use crate::convert;
+use crate::items::{self, Decoder};
+use crate::proto::client_message::Body as Asked;
+use crate::proto::server_message::Body;
+use crate::proto::{self, ClientMessage, PROTOCOL, ServerMessage};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use reverie_core::table::Keys;
+use reverie_core::{Error, Result};
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Sleep;
+
+/// Events that a session handles before it lets others of its thread go on.
+const TURN: u32 = 32;
+/// Bytes of small replies that a client may leave unread before the server stops reading from it.
+const REPLIES: u64 = 4 << 20;
+/// Bytes of one chunk at most.
+const MAX_CHUNK_BYTES: u64 = 1 << 30;
+/// Chunks, bodies and patterns that a connection may name at a time.
+const MAX_NAMED: usize = 1 << 20;
+
+type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What came of a request that waited.
+pub(super) enum Finished {
+    /// An insert: the keys (in part, where the second says why it was withdrawn), and the bytes it had in flight.
+    Insert { id: u64, keys: Result<Keys>, late: Option<String>, size_bytes: u64 },
+    /// Draws.
+    Draws(Answer),
+    /// Anything else.
+    Reply(proto::Reply),
+}
+
+/// See the module.
+pub(super) struct Session {
+    pub(super) shared: Arc<Shared>,
+    id: Option<SessionId>,
+    arrivals: mpsc::Receiver<Box<dyn Way>>,
+    pub(super) link: Option<Link>,
+    pub(super) memory: Memory,
+    pub(super) waiting: FuturesUnordered<Later<Finished>>,
+    /// Who withdraws a request that waits, by its number.
+    pub(super) cancels: HashMap<u64, oneshot::Sender<()>>,
+    /// Draws that are to be gathered, in the order in which they were made.
+    pub(super) ready: VecDeque<Answer>,
+    pub(super) inserts: Inserts,
+    pub(super) credit: Credit,
+    stop: Later<()>,
+    stopping: bool,
+    asked: bool,
+    forget: Option<Pin<Box<Sleep>>>,
+    _busy: Busy,
+}
+
+/// A connection of a session, and what is known to its ends.
+pub(super) struct Link {
+    pub(super) way: Box<dyn Way>,
+    pub(super) decoder: Decoder,
+    batches: Batches,
+    /// The first of the draws that are to be gathered, where it is decided what they become.
+    planned: Option<Planned>,
+    leave: Option<Leave>,
+    waits_for_leave: Option<Later<Leave>>,
+}
+
+enum Event {
+    Stop,
+    Forget,
+    Arrived(Box<dyn Way>),
+    Finished(Finished),
+    Leave(Leave),
+    Deliver,
+    Message(Option<Result<ClientMessage>>),
+    /// A session without a name has nothing more to do.
+    Idle,
+}
+
+impl Session {
+    /// A session. One without a name answers one message and ends.
+    pub(super) fn new(shared: &Arc<Shared>, named: Option<(SessionId, mpsc::Receiver<Box<dyn Way>>)>) -> Self {
+        let (id, arrivals) = match named {
+            Some((id, arrivals)) => (Some(id), arrivals),
+            None => (None, mpsc::channel(1).1),
+        };
+        Self {
+            id,
+            arrivals,
+            link: None,
+            memory: Memory::default(),
+            waiting: FuturesUnordered::new(),
+            cancels: HashMap::new(),
+            ready: VecDeque::new(),
+            inserts: Inserts::default(),
+            credit: Credit::new(shared),
+            stop: Box::pin(shared.stopping()),
+            stopping: false,
+            asked: false,
+            forget: None,
+            _busy: shared.busy(),
+            shared: Arc::clone(shared),
+        }
+    }
+
+    /// Serves the connection, and those that come after it.
+    pub(super) async fn run(mut self, mut first: Option<Box<dyn Way>>) {
+        let _leaving = Leaving(Arc::clone(&self.shared), self.id);
+        loop {
+            if let Some(way) = first.take() {
+                self.connect(way);
+            }
+            while self.turn().await {}
+            let Some(id) = self.id else { return };
+            // A connection may have come just now.
+            let shared = Arc::clone(&self.shared);
+            first = shared.leave(id, &mut self.arrivals);
+            if first.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Some events; false at the session's end.
+    async fn turn(&mut self) -> bool {
+        for _ in 0..TURN {
+            let event = std::future::poll_fn(|context| self.poll(context)).await;
+            match event {
+                Event::Stop => {
+                    self.say_goodbye(Error::Unavailable("the server stops".to_owned()), true);
+                    return false;
+                }
+                Event::Forget | Event::Idle => return false,
+                Event::Arrived(way) => self.connect(way),
+                Event::Finished(finished) => self.finished(finished),
+                Event::Leave(leave) => {
+                    if let Some(link) = &mut self.link {
+                        (link.leave, link.waits_for_leave) = (Some(leave), None);
+                    }
+                }
+                Event::Deliver => self.deliver(),
+                Event::Message(Some(Ok(message))) => {
+                    if let Err(error) = self.receive(message) {
+                        self.say_goodbye(error, false);
+                    }
+                }
+                Event::Message(Some(Err(error))) => self.say_goodbye(error, false),
+                Event::Message(None) => self.lose_link(),
+            }
+            if self.link.is_none() && (self.id.is_none() || self.is_empty()) {
+                return false;
+            }
+        }
+        tokio::task::yield_now().await;
+        true
+    }
+
+    /// True where nothing would be lost with the session.
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.ready.is_empty() && self.memory.len() == 0
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        // What has waited longest goes first, and new requests come in last.
+        if let Poll::Ready(Some(finished)) = self.waiting.poll_next_unpin(context) {
+            return Poll::Ready(Event::Finished(finished));
+        }
+        if let Poll::Ready(Some(way)) = self.arrivals.poll_recv(context) {
+            return Poll::Ready(Event::Arrived(way));
+        }
+        self.stopping = self.stopping || self.stop.as_mut().poll(context).is_ready();
+        let stopping = self.stopping;
+        let Some(link) = &mut self.link else {
+            let forgotten = self.forget.as_mut().is_some_and(|forget| forget.as_mut().poll(context).is_ready());
+            return if stopping || forgotten { Poll::Ready(Event::Forget) } else { Poll::Pending };
+        };
+        if !self.ready.is_empty() {
+            if let Poll::Ready(event) = link.poll_delivery(context, self.shared.limits.session_batch_bytes) {
+                return Poll::Ready(event);
+            }
+        } else if stopping && self.waiting.is_empty() {
+            return Poll::Ready(Event::Stop);
+        }
+        if stopping {
+            return Poll::Pending;
+        }
+        if self.id.is_none() && self.waiting.is_empty() && self.ready.is_empty() && self.asked {
+            return Poll::Ready(Event::Idle);
+        }
+        // Who does not read is not read from.
+        let most = self.shared.limits.session_batch_bytes.saturating_add(REPLIES);
+        match link.way.poll_queued(context, most) {
+            Poll::Ready(()) => link.way.poll_receive(context).map(Event::Message),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// A connection of the session: the first, or one that takes the place of a lost one.
+    fn connect(&mut self, mut way: Box<dyn Way>) {
+        let resumed = self.link.is_some() || self.forget.is_some();
+        self.lose_link();
+        self.forget = None;
+        if self.id.is_some() {
+            let hello = proto::ServerHello {
+                protocol: PROTOCOL,
+                incarnation: self.shared.incarnation(),
+                resumed,
+                insert_credit_bytes: self.credit.granted(),
+            };
+            way.send(ServerMessage { body: Some(Body::Hello(hello)) });
+        }
+        self.shared.counter(way.transport()).fetch_add(1, Ordering::Relaxed);
+        let limits = items::Limits {
+            max_chunk_bytes: MAX_CHUNK_BYTES,
+            max_named: MAX_NAMED,
+            max_held_bytes: self.shared.limits.session_insert_bytes.saturating_add(MAX_CHUNK_BYTES),
+        };
+        let meter = Arc::clone(self.shared.tables.bytes().0);
+        self.link = Some(Link {
+            way,
+            decoder: Decoder::new(meter, limits),
+            batches: Batches::default(),
+            planned: None,
+            leave: None,
+            waits_for_leave: None,
+        });
+    }
+
+    /// The connection is gone: what waits goes on, what is to be sent waits to be asked for again.
+    fn lose_link(&mut self) {
+        let Some(link) = self.link.take() else { return };
+        self.shared.counter(link.way.transport()).fetch_sub(1, Ordering::Relaxed);
+        self.forget = Some(Box::pin(tokio::time::sleep(self.shared.limits.linger)));
+        for answer in std::mem::take(&mut self.ready) {
+            self.keep(answer);
+        }
+        link.way.close();
+    }
+
+    fn say_goodbye(&mut self, error: Error, stopping: bool) {
+        if let Some(link) = &mut self.link {
+            if !stopping {
+                tracing::warn!(peer = link.way.peer(), %error, "a connection is ended");
+            }
+            let reason = Some(convert::error::encode(&error));
+            let goodbye = proto::Goodbye { reason, stopping };
+            link.way.send(ServerMessage { body: Some(Body::Goodbye(goodbye)) });
+        }
+        self.lose_link();
+    }
+
+    fn receive(&mut self, message: ClientMessage) -> Result<()> {
+        self.asked = true;
+        if let Some(received) = &message.received {
+            self.memory.received(received);
+        }
+        if !message.freed_slots.is_empty() {
+            self.link.as_mut().map_or(Ok(()), |link| link.way.freed(&message.freed_slots))?;
+        }
+        match message.body {
+            None => Ok(()),
+            Some(Asked::Hello(_)) => Err(Error::Protocol("a second hello".to_owned())),
+            Some(Asked::Insert(insert)) => self.insert(insert),
+            Some(Asked::Request(request)) => self.request(request),
+            Some(Asked::Cancel(proto::Cancel { id })) => {
+                if let Some(cancel) = self.cancels.remove(&id) {
+                    // Where nobody listens any more, the request is done.
+                    let _ = cancel.send(());
+                }
+                Ok(())
+            }
+            Some(Asked::SlotWanted(wanted)) => {
+                self.link.as_mut().map_or(Ok(()), |link| link.way.slot_wanted(wanted.size_bytes))
+            }
+        }?;
+        match self.memory.len() <= MOST_REMEMBERED {
+            true => Ok(()),
+            false => Err(Error::Protocol(format!("more than {MOST_REMEMBERED} outcomes that were never received"))),
+        }
+    }
+
+    fn finished(&mut self, finished: Finished) {
+        match finished {
+            Finished::Insert { id, keys, late, size_bytes } => self.inserted_late(id, keys, late, size_bytes),
+            Finished::Draws(answer) => self.answer(answer),
+            Finished::Reply(reply) => {
+                self.cancels.remove(&reply.id);
+                self.reply(reply, true);
+            }
+        }
+    }
+
+    /// Draws that are to be sent.
+    pub(super) fn answer(&mut self, answer: Answer) {
+        self.cancels.remove(&answer.id);
+        if self.link.is_some() {
+            self.ready.push_back(answer);
+        } else {
+            self.keep(answer);
+        }
+    }
+
+    fn keep(&mut self, answer: Answer) {
+        if answer.consumed {
+            self.memory.done(answer.id, Outcome::Draws(Box::new(answer.whole_again())));
+        }
+    }
+
+    /// An answer that is a message. `keep`: doing it again would do it twice.
+    pub(super) fn reply(&mut self, reply: proto::Reply, keep: bool) {
+        if keep {
+            self.memory.done(reply.id, Outcome::Reply(Box::new(reply.clone())));
+        }
+        self.send(Body::Reply(reply));
+    }
+
+    /// Of no effect without a connection.
+    pub(super) fn send(&mut self, body: Body) {
+        if let Some(link) = &mut self.link {
+            link.way.send(ServerMessage { body: Some(body) });
+        }
+    }
+
+    /// Gathers and sends one batch of the first answer, or says what ended it.
+    fn deliver(&mut self) {
+        let (Some(link), Some(answer)) = (&mut self.link, self.ready.front_mut()) else { return };
+        if let Some(draws) = answer.groups.front() {
+            let last = answer.groups.len() == 1 && answer.error.is_none();
+            match link.deliver(&self.shared, answer, draws, last) {
+                Ok(Sent::Refused) => return,
+                Ok(Sent::Whole) => {
+                    let sent = answer.groups.pop_front();
+                    answer.sent.extend(sent.filter(|_| answer.consumed));
+                }
+                Err(error) => answer.split_first(error),
+            }
+            if !answer.groups.is_empty() || answer.error.is_some() && !last {
+                return;
+            }
+        }
+        let Some(answer) = self.ready.pop_front() else { return };
+        if let Some(error) = &answer.error {
+            let reply =
+                proto::Reply { id: answer.id, body: Some(proto::reply::Body::Error(convert::error::encode(error))) };
+            self.send(Body::Reply(reply));
+        }
+        self.keep(answer);
+    }
+}
+
+impl Link {
+    /// Ready when the next batch can be planned, or gathered.
+    fn poll_delivery(&mut self, context: &mut Context<'_>, most: u64) -> Poll<Event> {
+        if let Some(waits) = &mut self.waits_for_leave {
+            return waits.as_mut().poll(context).map(Event::Leave);
+        }
+        let size = self.planned.as_ref().map_or(0, |planned| planned.size_bytes() as u64);
+        // One batch may always go, else one that is larger than the bound never could.
+        let below = (most.saturating_sub(size)).max(1);
+        self.way.poll_queued(context, below).map(|()| Event::Deliver)
+    }
+
+    fn deliver(
+        &mut self,
+        shared: &Shared,
+        answer: &Answer,
+        draws: &reverie_core::sample::Draws,
+        last: bool,
+    ) -> Result<Sent> {
+        let planned = match self.planned.take() {
+            Some(planned) => planned,
+            None => {
+                let planned = self.batches.plan(&answer.reading, draws)?;
+                let (needed, budget) = (planned.size_bytes() as u64, shared.limits.session_batch_bytes);
+                if needed > budget {
+                    return Err(Error::ResourceExhausted {
+                        what: format!("a batch of {} draws", draws.len()),
+                        needed,
+                        budget,
+                        hint: "ask for fewer samples, or for fewer columns".to_owned(),
+                    });
+                }
+                if self.way.queued_bytes() + needed > budget {
+                    self.planned = Some(planned);
+                    return Ok(Sent::Refused);
+                }
+                planned
+            }
+        };
+        let size = planned.size_bytes();
+        let leave = self.leave.take().or_else(|| shared.pool.try_leave(size));
+        let sent = self.batches.send(&mut *self.way, &shared.pool, (answer.id, &planned, draws), leave, last)?;
+        if let Sent::Refused = sent {
+            self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
+            self.planned = Some(planned);
+        }
+        Ok(sent)
+    }
+}
+
+/// Takes a session off however it ends, a panic included.
+struct Leaving(Arc<Shared>, Option<SessionId>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if let (true, Some(id)) = (std::thread::panicking(), self.1) {
+            self.0.forget(id);
+        }
+    }
+}

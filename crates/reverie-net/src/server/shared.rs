@@ -1,0 +1,249 @@
+//! What all connections of a server share.
+
+use super::pool::Pool;
+use super::session::Session;
+use super::token::Token;
+use super::{Limits, Options, Way};
+use crate::proto::{self, PROTOCOL};
+use reverie_core::table::Tables;
+use reverie_core::{Error, Result};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::time::Instant;
+
+/// The name that a client gave its session.
+pub(super) type SessionId = [u8; 16];
+
+type Checkpoint = Arc<dyn Fn() -> Result<String> + Send + Sync>;
+
+/// What all connections of a server share.
+pub struct Shared {
+    pub(super) tables: Arc<Tables>,
+    pub(super) limits: Limits,
+    pub(super) checkpoint: Option<Checkpoint>,
+    token: Option<Token>,
+    /// Memory of batches on their way.
+    pub(super) pool: Pool,
+    incarnation: u64,
+    started: Instant,
+    /// Guards the sessions that are connected or remembered: where a new connection of each goes.
+    sessions: Mutex<HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>>,
+    /// Insert credit that was given out.
+    credit: AtomicU64,
+    connections: Arc<Semaphore>,
+    grpc: AtomicU64,
+    local: AtomicU64,
+    local_socket: OnceLock<String>,
+    stopping: watch::Sender<bool>,
+    busy: watch::Sender<usize>,
+}
+
+impl Shared {
+    /// For one server; nothing listens yet.
+    pub fn new(tables: Arc<Tables>, options: &Options) -> Arc<Self> {
+        Arc::new(Self {
+            tables,
+            limits: options.limits,
+            checkpoint: options.checkpoint.clone(),
+            token: options.token.as_deref().map(Token::new),
+            pool: Pool::new(options.limits.total_batch_bytes),
+            // Never 0, which is what a field says that is absent.
+            incarnation: RandomState::new().hash_one("incarnation") | 1,
+            started: Instant::now(),
+            sessions: Mutex::default(),
+            credit: AtomicU64::new(0),
+            connections: Arc::new(Semaphore::new(options.limits.max_connections)),
+            grpc: AtomicU64::new(0),
+            local: AtomicU64::new(0),
+            local_socket: OnceLock::new(),
+            stopping: watch::Sender::new(false),
+            busy: watch::Sender::new(0),
+        })
+    }
+
+    /// Says where the Unix socket is, for descriptions. Once, before anybody connects.
+    pub fn set_local_socket(&self, path: String) {
+        let _ = self.local_socket.set(path);
+    }
+
+    /// The Unix socket's path.
+    pub fn local_socket(&self) -> Option<&str> {
+        self.local_socket.get().map(String::as_str)
+    }
+
+    /// True where no token is asked for, or this is the one.
+    pub fn admits(&self, shown: Option<&[u8]>) -> bool {
+        self.token.as_ref().is_none_or(|token| shown.is_some_and(|shown| token.admits(shown)))
+    }
+
+    /// Random for each start.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Room for one more connection, held while it lasts; `None` where there are too many.
+    pub fn connection(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.connections).try_acquire_owned().ok()
+    }
+
+    /// Resolves when the server stops.
+    pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut stopping = self.stopping.subscribe();
+        async move {
+            // The sender lives in here: where it is gone, all is.
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+        }
+    }
+
+    /// Ends what waits at the tables, tells the sessions, and waits for what they still have to send.
+    pub async fn stop(&self, grace: std::time::Duration) {
+        self.stopping.send_replace(true);
+        self.tables.close();
+        let mut busy = self.busy.subscribe();
+        let _ = tokio::time::timeout(grace, busy.wait_for(|busy| *busy == 0)).await;
+    }
+
+    /// What this server is.
+    pub fn describe(&self) -> proto::Description {
+        proto::Description {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            incarnation: self.incarnation,
+            tables: self
+                .tables
+                .iter()
+                .map(|table| crate::convert::table::encode_options(&table.info().options))
+                .collect(),
+            local_socket: self.local_socket.get().cloned().unwrap_or_default(),
+            max_message_bytes: proto::MAX_MESSAGE_BYTES as u64,
+        }
+    }
+
+    pub(super) fn info(&self) -> proto::ServerInfo {
+        let (meter, max_bytes) = self.tables.bytes();
+        proto::ServerInfo {
+            tables: self.tables.iter().map(|table| crate::convert::table::encode_info(&table.info())).collect(),
+            live_bytes: meter.live_bytes(),
+            max_bytes,
+            grpc_connections: self.grpc.load(Ordering::Relaxed),
+            local_connections: self.local.load(Ordering::Relaxed),
+            uptime: self.started.elapsed().as_secs_f64(),
+        }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings a connection to its session, which is made where there is none. `Unavailable`: too many sessions, or
+    /// the server stops.
+    pub(super) fn attach(self: &Arc<Self>, id: SessionId, way: Box<dyn Way>) -> Result<(), (Error, Box<dyn Way>)> {
+        let mut sessions = self.sessions();
+        let mut way = way;
+        if let Some(known) = sessions.get(&id) {
+            match known.try_send(way) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(back)) => {
+                    return Err((Error::Unavailable("the session has too many new connections".to_owned()), back));
+                }
+                // It ended just now.
+                Err(TrySendError::Closed(back)) => way = back,
+            }
+        }
+        if *self.stopping.borrow() {
+            return Err((Error::Unavailable("the server stops".to_owned()), way));
+        }
+        // As many again may be remembered as may be connected.
+        let most = self.limits.max_connections.saturating_mul(2);
+        if sessions.len() >= most {
+            return Err((Error::Unavailable(format!("the server has {most} sessions, and takes no more")), way));
+        }
+        let (sender, arrivals) = mpsc::channel(4);
+        sessions.insert(id, sender);
+        drop(sessions);
+        tokio::spawn(Session::new(self, Some((id, arrivals))).run(Some(way)));
+        Ok(())
+    }
+
+    /// A session that ends takes itself off, unless a connection has just come for it.
+    pub(super) fn leave(&self, id: SessionId, arrivals: &mut mpsc::Receiver<Box<dyn Way>>) -> Option<Box<dyn Way>> {
+        let mut sessions = self.sessions();
+        if let Ok(way) = arrivals.try_recv() {
+            return Some(way);
+        }
+        arrivals.close();
+        sessions.remove(&id);
+        None
+    }
+
+    /// A session is gone.
+    pub(super) fn forget(&self, id: SessionId) {
+        self.sessions().remove(&id);
+    }
+
+    pub(super) fn counter(&self, transport: &str) -> &AtomicU64 {
+        if transport == "grpc" { &self.grpc } else { &self.local }
+    }
+
+    pub(super) fn busy(self: &Arc<Self>) -> Busy {
+        self.busy.send_modify(|busy| *busy += 1);
+        Busy(Arc::clone(self))
+    }
+}
+
+/// A session that a stop waits for.
+pub(super) struct Busy(Arc<Shared>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.send_modify(|busy| *busy -= 1);
+    }
+}
+
+/// Bytes of inserts that a session may have in flight: more is given as it is used, while all sessions together stay
+/// under the bound of the server.
+pub(super) struct Credit {
+    shared: Arc<Shared>,
+    granted: u64,
+}
+
+/// What a session begins with, also where the server's bytes are all given out: none could go on without.
+const FIRST_CREDIT: u64 = 1 << 20;
+
+impl Credit {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        let granted = FIRST_CREDIT.min(shared.limits.session_insert_bytes);
+        shared.credit.fetch_add(granted, Ordering::Relaxed);
+        Self { shared: Arc::clone(shared), granted }
+    }
+
+    pub(super) fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// More, where so many bytes in flight say that it would be used and there is some.
+    pub(super) fn raise(&mut self, in_flight: u64) -> Option<u64> {
+        let Limits { session_insert_bytes, total_insert_bytes, .. } = self.shared.limits;
+        if in_flight < self.granted / 2 || self.granted >= session_insert_bytes {
+            return None;
+        }
+        let more = self.granted.min(session_insert_bytes - self.granted);
+        let taken = self.shared.credit.fetch_add(more, Ordering::Relaxed);
+        if taken + more > total_insert_bytes {
+            self.shared.credit.fetch_sub(more, Ordering::Relaxed);
+            return None;
+        }
+        self.granted += more;
+        Some(self.granted)
+    }
+}
+
+impl Drop for Credit {
+    fn drop(&mut self) {
+        self.shared.credit.fetch_sub(self.granted, Ordering::Relaxed);
+    }
+}
