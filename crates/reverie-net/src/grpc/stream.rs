@@ -5,11 +5,11 @@ use crate::proto::bulk::Place;
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage};
 use crate::server::Way;
+use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::task::AtomicWaker;
 use prost::Message;
 use reverie_core::{Error, Result};
-use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -131,28 +131,12 @@ impl Way for GrpcWay {
 
     fn bulk<'a>(&'a mut self, bulk: &'a Bulk) -> Result<Box<dyn BulkIn + 'a>> {
         match &bulk.place {
-            None => Ok(Box::new(Inline(&[]))),
-            Some(Place::Inline(bytes)) => Ok(Box::new(Inline(bytes))),
+            None => Ok(Box::new(Bytes::new())),
+            Some(Place::Inline(bytes)) => Ok(Box::new(bytes.clone())),
             Some(Place::Range(proto::SlotRange { slot, .. })) => {
                 Err(Error::Protocol(format!("bytes in slot {slot} over gRPC, where there are none")))
             }
         }
-    }
-}
-
-/// Bytes that came in the message.
-struct Inline<'a>(&'a [u8]);
-
-impl BulkIn for Inline<'_> {
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn copy_to(&self, offset: u64, to: &mut [MaybeUninit<u8>]) {
-        let from = &self.0[offset as usize..][..to.len()];
-        to.iter_mut().zip(from).for_each(|(to, from)| {
-            to.write(*from);
-        });
     }
 }
 

@@ -12,9 +12,6 @@ use reverie_core::{Error, Result};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Inserts that may wait at a time: those without bytes of their own are not held back by credit.
-const MOST_WAITING: usize = 1 << 18;
-
 /// What a session has of inserts.
 #[derive(Default)]
 pub(super) struct Inserts {
@@ -94,7 +91,7 @@ impl Session {
                     run.keys.push(keys);
                 }
                 Some(Err(error)) => self.refuse_insert(id, &error),
-                None => self.wait_for_insert(id, table, ticket, size_bytes)?,
+                None => self.wait_for_insert(id, table, ticket, size_bytes),
             },
         }
         Ok(())
@@ -106,10 +103,7 @@ impl Session {
         table: Arc<SharedTable>,
         ticket: reverie_core::table::Ticket<Keys>,
         size_bytes: u64,
-    ) -> Result<()> {
-        if self.inserts.waiting >= MOST_WAITING {
-            return Err(Error::Protocol(format!("more than {MOST_WAITING} inserts that wait")));
-        }
+    ) {
         self.inserts.waiting += 1;
         self.inserts.in_flight += size_bytes;
         let (sender, cancel) = oneshot::channel();
@@ -122,7 +116,6 @@ impl Session {
                 Err((keys, why)) => Finished::Insert { id, keys, late: Some(why), size_bytes },
             }
         }));
-        Ok(())
     }
 
     /// An insert that waited is done, or withdrawn.

@@ -17,6 +17,7 @@ mod requests;
 mod session;
 
 mod batches;
+mod delivery;
 mod pool;
 mod samples;
 

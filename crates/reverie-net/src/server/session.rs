@@ -3,7 +3,7 @@
 //! It outlives its connections: where one is lost, what waits goes on waiting, and what is done is remembered until
 //! the client comes back, or until it is forgotten.
 
-use super::batches::{Batches, Planned, Sent};
+use super::delivery::Link;
 use super::inserts::Inserts;
 use super::memory::{MOST_REMEMBERED, Memory, Outcome};
 use super::pool::Leave;
@@ -11,7 +11,7 @@ use super::samples::Answer;
 use super::shared::{Busy, Credit, SessionId, Shared};
 use super::way::Way;
 use crate::convert;
-use crate::items::{self, Decoder};
+use crate::items::{self, Decoder, Episodes};
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage, PROTOCOL, ServerMessage};
@@ -31,12 +31,8 @@ use tokio::time::Sleep;
 const TURN: u32 = 32;
 /// Bytes of small replies that a client may leave unread before the server stops reading from it.
 const REPLIES: u64 = 4 << 20;
-/// Bytes of one chunk at most.
-const MAX_CHUNK_BYTES: u64 = 1 << 30;
-/// Chunks, bodies and patterns that a connection may name at a time.
-const MAX_NAMED: usize = 1 << 20;
 
-type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(super) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What came of a request that waited.
 pub(super) enum Finished {
@@ -61,23 +57,13 @@ pub(super) struct Session {
     /// Draws that are to be gathered, in the order in which they were made.
     pub(super) ready: VecDeque<Answer>,
     pub(super) inserts: Inserts,
+    episodes: Arc<Episodes>,
     pub(super) credit: Credit,
     stop: Later<()>,
     stopping: bool,
     asked: bool,
     forget: Option<Pin<Box<Sleep>>>,
     _busy: Busy,
-}
-
-/// A connection of a session, and what is known to its ends.
-pub(super) struct Link {
-    pub(super) way: Box<dyn Way>,
-    pub(super) decoder: Decoder,
-    batches: Batches,
-    /// The first of the draws that are to be gathered, where it is decided what they become.
-    planned: Option<Planned>,
-    leave: Option<Leave>,
-    waits_for_leave: Option<Later<Leave>>,
 }
 
 enum Event {
@@ -108,6 +94,7 @@ impl Session {
             cancels: HashMap::new(),
             ready: VecDeque::new(),
             inserts: Inserts::default(),
+            episodes: Arc::default(),
             credit: Credit::new(shared),
             stop: Box::pin(shared.stopping()),
             stopping: false,
@@ -150,7 +137,7 @@ impl Session {
                 Event::Finished(finished) => self.finished(finished),
                 Event::Leave(leave) => {
                     if let Some(link) = &mut self.link {
-                        (link.leave, link.waits_for_leave) = (Some(leave), None);
+                        link.may_set_aside(leave);
                     }
                 }
                 Event::Deliver => self.deliver(),
@@ -190,8 +177,8 @@ impl Session {
             return if stopping || forgotten { Poll::Ready(Event::Forget) } else { Poll::Pending };
         };
         if !self.ready.is_empty() {
-            if let Poll::Ready(event) = link.poll_delivery(context, self.shared.limits.session_batch_bytes) {
-                return Poll::Ready(event);
+            if let Poll::Ready(leave) = link.poll_delivery(context, self.shared.limits.session_batch_bytes) {
+                return Poll::Ready(leave.map_or(Event::Deliver, Event::Leave));
             }
         } else if stopping && self.waiting.is_empty() {
             return Poll::Ready(Event::Stop);
@@ -225,20 +212,8 @@ impl Session {
             way.send(ServerMessage { body: Some(Body::Hello(hello)) });
         }
         self.shared.counter(way.transport()).fetch_add(1, Ordering::Relaxed);
-        let limits = items::Limits {
-            max_chunk_bytes: MAX_CHUNK_BYTES,
-            max_named: MAX_NAMED,
-            max_held_bytes: self.shared.limits.session_insert_bytes.saturating_add(MAX_CHUNK_BYTES),
-        };
         let meter = Arc::clone(self.shared.tables.bytes().0);
-        self.link = Some(Link {
-            way,
-            decoder: Decoder::new(meter, limits),
-            batches: Batches::default(),
-            planned: None,
-            leave: None,
-            waits_for_leave: None,
-        });
+        self.link = Some(Link::new(way, Decoder::new(meter, items::Limits::default(), Arc::clone(&self.episodes))));
     }
 
     /// The connection is gone: what waits goes on, what is to be sent waits to be asked for again.
@@ -315,7 +290,7 @@ impl Session {
         }
     }
 
-    fn keep(&mut self, answer: Answer) {
+    pub(super) fn keep(&mut self, answer: Answer) {
         if answer.consumed {
             self.memory.done(answer.id, Outcome::Draws(Box::new(answer.whole_again())));
         }
@@ -334,82 +309,6 @@ impl Session {
         if let Some(link) = &mut self.link {
             link.way.send(ServerMessage { body: Some(body) });
         }
-    }
-
-    /// Gathers and sends one batch of the first answer, or says what ended it.
-    fn deliver(&mut self) {
-        let (Some(link), Some(answer)) = (&mut self.link, self.ready.front_mut()) else { return };
-        if let Some(draws) = answer.groups.front() {
-            let last = answer.groups.len() == 1 && answer.error.is_none();
-            match link.deliver(&self.shared, answer, draws, last) {
-                Ok(Sent::Refused) => return,
-                Ok(Sent::Whole) => {
-                    let sent = answer.groups.pop_front();
-                    answer.sent.extend(sent.filter(|_| answer.consumed));
-                }
-                Err(error) => answer.split_first(error),
-            }
-            if !answer.groups.is_empty() || answer.error.is_some() && !last {
-                return;
-            }
-        }
-        let Some(answer) = self.ready.pop_front() else { return };
-        if let Some(error) = &answer.error {
-            let reply =
-                proto::Reply { id: answer.id, body: Some(proto::reply::Body::Error(convert::error::encode(error))) };
-            self.send(Body::Reply(reply));
-        }
-        self.keep(answer);
-    }
-}
-
-impl Link {
-    /// Ready when the next batch can be planned, or gathered.
-    fn poll_delivery(&mut self, context: &mut Context<'_>, most: u64) -> Poll<Event> {
-        if let Some(waits) = &mut self.waits_for_leave {
-            return waits.as_mut().poll(context).map(Event::Leave);
-        }
-        let size = self.planned.as_ref().map_or(0, |planned| planned.size_bytes() as u64);
-        // One batch may always go, else one that is larger than the bound never could.
-        let below = (most.saturating_sub(size)).max(1);
-        self.way.poll_queued(context, below).map(|()| Event::Deliver)
-    }
-
-    fn deliver(
-        &mut self,
-        shared: &Shared,
-        answer: &Answer,
-        draws: &reverie_core::sample::Draws,
-        last: bool,
-    ) -> Result<Sent> {
-        let planned = match self.planned.take() {
-            Some(planned) => planned,
-            None => {
-                let planned = self.batches.plan(&answer.reading, draws)?;
-                let (needed, budget) = (planned.size_bytes() as u64, shared.limits.session_batch_bytes);
-                if needed > budget {
-                    return Err(Error::ResourceExhausted {
-                        what: format!("a batch of {} draws", draws.len()),
-                        needed,
-                        budget,
-                        hint: "ask for fewer samples, or for fewer columns".to_owned(),
-                    });
-                }
-                if self.way.queued_bytes() + needed > budget {
-                    self.planned = Some(planned);
-                    return Ok(Sent::Refused);
-                }
-                planned
-            }
-        };
-        let size = planned.size_bytes();
-        let leave = self.leave.take().or_else(|| shared.pool.try_leave(size));
-        let sent = self.batches.send(&mut *self.way, &shared.pool, (answer.id, &planned, draws), leave, last)?;
-        if let Sent::Refused = sent {
-            self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
-            self.planned = Some(planned);
-        }
-        Ok(sent)
     }
 }
 
