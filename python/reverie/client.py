@@ -91,13 +91,13 @@ class Client(_native.Client):
             ValueError: for `num_samples` below 1, or timesteps of an item whose columns differ in length.
         """
         num_samples = _checks.count("num_samples", num_samples, 1)
-        return self._sample(table, num_samples, emit_timesteps, unpack_as_table_signature, timeout)
+        return self._sample(table, num_samples, emit_timesteps, unpack_as_table_signature, timeout, _SAMPLES_AT_ONCE)
 
     def _sample(
-        self, table: str, num_samples: int, timesteps: bool, unpack: bool, timeout: float | None
+        self, table: str, num_samples: int, timesteps: bool, unpack: bool, timeout: float | None, at_once: int
     ) -> Iterator[list[ReplaySample] | ReplaySample]:
         left = num_samples
-        at_once = 1 if self._consumes(table) else _SAMPLES_AT_ONCE
+        at_once = 1 if self._consumes(table) else at_once
         while left > 0:
             for batch, step in self._sample_some(table, min(left, at_once), timeout=timeout):
                 left -= len(batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ try:
 except ImportError as error:
     raise ImportError('PyTorch is missing: pip install "reverie[torch]"') from error
 
-__all__ = ["BatchDataset", "converter", "to_tensor", "to_torch"]
+__all__ = ["BatchDataset", "converter", "iterable_dataset", "to_tensor", "to_torch"]
 
 #: Dtypes of ml_dtypes and their like in PyTorch, by way of integers of the same width.
 _BY_BITS = {
@@ -91,3 +91,30 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         return self._batches()
+
+
+class ElementDataset(torch.utils.data.IterableDataset[Any]):
+    """The elements of a dataset with tensors in place of arrays; numbers of bytes and str stay NumPy."""
+
+    def __init__(self, elements: Iterable[Any]) -> None:
+        super().__init__()
+        self._elements = elements
+
+    def __iter__(self) -> Iterator[Any]:
+        for element in self._elements:
+            leaves, structure = _native.flatten(element)
+            yield structure.unflatten([_leaf(leaf) for leaf in leaves])
+
+
+def iterable_dataset(elements: Iterable[Any]) -> ElementDataset:
+    """The elements as a `torch.utils.data.IterableDataset`; for a `DataLoader(dataset, batch_size=None)`."""
+    return ElementDataset(elements)
+
+
+def _leaf(leaf: Any) -> Any:
+    array = np.asarray(leaf)
+    if array.dtype.kind in "SU":
+        return leaf
+    if array.dtype == np.uint64:
+        array = array.view(np.int64)  # keys have 63 bits, and PyTorch hardly knows the type
+    return to_tensor(np.ascontiguousarray(array) if array.ndim else np.array(array))

@@ -1,0 +1,231 @@
+"""Chains of transformations over elements, under the names that `tf.data` pipelines use. NumPy only."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from reverie import _checks, _native
+from reverie.specs import TensorSpec
+
+__all__ = ["Dataset"]
+
+#: What `prefetch(-1)`, TensorFlow's AUTOTUNE, stands for.
+_AUTOTUNED = 2
+
+
+class Dataset(Iterable[Any]):
+    """Elements, made anew for every iterator; each method gives another dataset and leaves this one as it is.
+
+    Elements are nests of arrays. As in `tf.data`, a plain tuple is given to functions as its parts, every other element
+    (a ReplaySample, a dict) as it is. Nothing runs before an iterator is asked, and only `prefetch` has a thread.
+
+    Args:
+        make: gives a new iterator over the elements.
+        element_spec: the nest of `TensorSpec`s that elements have, or None where it is not known.
+    """
+
+    def __init__(self, make: Callable[[], Iterator[Any]], element_spec: Any = None) -> None:
+        self._make = make
+        self._element_spec = element_spec
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._make()
+
+    @property
+    def element_spec(self) -> Any:
+        """The nest of specs that elements have; of mapped datasets that of the first element, which is made for it."""
+        if self._element_spec is None:
+            for element in self:
+                self._element_spec = _spec_of(element)
+                break
+            else:
+                raise ValueError("a dataset without elements has no element_spec")
+        return self._element_spec
+
+    def as_numpy_iterator(self) -> Iterator[Any]:
+        """An iterator; its elements are NumPy arrays, as always here."""
+        return iter(self)
+
+    def batch(self, batch_size: int, drop_remainder: bool = False, **_tuning: Any) -> Dataset:
+        """Elements of `batch_size` stacked along a new first axis; the last may be smaller unless it is dropped.
+
+        `num_parallel_calls` and `deterministic` are taken for `tf.data`'s sake: order is kept, on one thread.
+        """
+        batch_size = _checks.count("batch_size", batch_size, 1)
+
+        def make() -> Iterator[Any]:
+            elements = iter(self)
+            while group := list(itertools.islice(elements, batch_size)):
+                if len(group) < batch_size and drop_remainder:
+                    return
+                yield _stack(group)
+
+        return Dataset(make, _batched_spec(self._element_spec, batch_size if drop_remainder else None))
+
+    def unbatch(self) -> Dataset:
+        """Splits every element along its first axis."""
+
+        def make() -> Iterator[Any]:
+            for element in self:
+                leaves, structure = _native.flatten(element)
+                for row in range(len(leaves[0])):
+                    yield structure.unflatten([leaf[row] for leaf in leaves])
+
+        return Dataset(make)
+
+    def map(self, function: Callable[..., Any], **_tuning: Any) -> Dataset:
+        """`function(element)` for every element; see `batch` for the tuning arguments of `tf.data`."""
+        return Dataset(lambda: (_call(function, element) for element in self))
+
+    def filter(self, predicate: Callable[..., Any]) -> Dataset:
+        """The elements for which `predicate` is true."""
+        return Dataset(lambda: (element for element in self if _call(predicate, element)), self._element_spec)
+
+    def take(self, count: int) -> Dataset:
+        """The first `count` elements; -1 is all."""
+        return Dataset(lambda: itertools.islice(iter(self), None if count == -1 else count), self._element_spec)
+
+    def skip(self, count: int) -> Dataset:
+        """All but the first `count` elements."""
+        return Dataset(lambda: itertools.islice(iter(self), count, None), self._element_spec)
+
+    def repeat(self, count: int | None = None) -> Dataset:
+        """The elements `count` times over; None and -1 are without end."""
+
+        def make() -> Iterator[Any]:
+            rounds = itertools.count() if count in (None, -1) else range(count or 0)
+            for _ in rounds:
+                any_element = False
+                for element in self:
+                    any_element = True
+                    yield element
+                if not any_element:
+                    return
+
+        return Dataset(make, self._element_spec)
+
+    def enumerate(self, start: int = 0) -> Dataset:
+        """Pairs of a number and an element."""
+        return Dataset(lambda: iter(enumerate(self, start)))
+
+    def shuffle(self, buffer_size: int, seed: int | None = None, **_tuning: Any) -> Dataset:
+        """Gives elements in random order out of a buffer of `buffer_size` that is kept full."""
+        buffer_size = _checks.count("buffer_size", buffer_size, 1)
+
+        def make() -> Iterator[Any]:
+            rng = np.random.default_rng(seed)
+            elements = iter(self)
+            buffer = list(itertools.islice(elements, buffer_size))
+            for element in elements:
+                index = int(rng.integers(len(buffer)))
+                buffer[index], element = element, buffer[index]
+                yield element
+            rng.shuffle(buffer)  # type: ignore[arg-type]
+            yield from buffer
+
+        return Dataset(make, self._element_spec)
+
+    def prefetch(self, buffer_size: int) -> Dataset:
+        """Makes up to `buffer_size` elements ahead, on a thread of its own that ends with the iterator. -1: a few."""
+        size = _AUTOTUNED if buffer_size == -1 else _checks.count("buffer_size", buffer_size, 0)
+        if size == 0:
+            return self
+        return Dataset(lambda: _Ahead(self, size), self._element_spec)
+
+    def with_options(self, options: object) -> Dataset:
+        """This dataset: `tf.data`'s options tune what is not here."""
+        return self
+
+    def torch(self) -> Any:
+        """The same elements as a `torch.utils.data.IterableDataset`, arrays as tensors."""
+        from reverie.adapters.torch import iterable_dataset
+
+        return iterable_dataset(self)
+
+    def as_tf(self) -> Any:
+        """The same elements as a `tf.data.Dataset`, for pipelines that need TensorFlow itself (`interleave`).
+
+        Raises:
+            ImportError: TensorFlow is not installed; Reverie does not need it.
+        """
+        from reverie.adapters.tensorflow import as_tf
+
+        return as_tf(self)
+
+
+class _Ahead(Iterator[Any]):
+    """Elements made ahead by a thread; the queue is the bound."""
+
+    def __init__(self, dataset: Dataset, size: int) -> None:
+        self._ready: queue.Queue[tuple[bool, Any]] = queue.Queue(size)
+        self._stop = threading.Event()
+        self._ended: tuple[bool, Any] | None = None
+        thread = threading.Thread(
+            target=_make_ahead, args=(dataset, self._ready, self._stop), name="reverie-dataset", daemon=True
+        )
+        thread.start()
+
+    def __next__(self) -> Any:
+        if self._ended is None:
+            is_element, value = self._ready.get()
+            if is_element:
+                return value
+            self._ended = (is_element, value)
+        error, self._ended = self._ended[1], (False, None)
+        if error is not None:
+            raise error
+        raise StopIteration
+
+    def __del__(self) -> None:
+        self._stop.set()
+
+
+def _make_ahead(dataset: Dataset, ready: queue.Queue[tuple[bool, Any]], stop: threading.Event) -> None:
+    """Fills the queue until the end, an error or a stop; holds no reference to the reader, whose end stops it."""
+
+    def put(entry: tuple[bool, Any]) -> None:
+        while not stop.is_set():
+            try:
+                return ready.put(entry, timeout=0.1)
+            except queue.Full:
+                continue
+
+    try:
+        for element in dataset:
+            put((True, element))
+            if stop.is_set():
+                return
+    except BaseException as error:
+        put((False, error))
+    else:
+        put((False, None))
+
+
+def _call(function: Callable[..., Any], element: Any) -> Any:
+    return function(*element) if type(element) is tuple else function(element)
+
+
+def _stack(elements: list[Any]) -> Any:
+    """Elements of one structure, stacked leaf by leaf."""
+    flat = [_native.flatten(element) for element in elements]
+    structure = flat[0][1]
+    columns = zip(*(leaves for leaves, _ in flat), strict=True)
+    return structure.unflatten([np.stack([np.asarray(leaf) for leaf in column]) for column in columns])
+
+
+def _spec_of(element: Any) -> Any:
+    leaves, structure = _native.flatten(element)
+    return structure.unflatten([TensorSpec(np.shape(leaf), np.asarray(leaf).dtype) for leaf in leaves])
+
+
+def _batched_spec(spec: Any, batch_size: int | None) -> Any:
+    if spec is None:
+        return None
+    leaves, structure = _native.flatten(spec)
+    return structure.unflatten([TensorSpec((batch_size, *leaf.shape), leaf.dtype, leaf.name) for leaf in leaves])

@@ -1,0 +1,289 @@
+"""Datasets over a table, under dm-reverb's names: whole trajectories, or their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self, final
+
+import numpy as np
+
+from reverie import _checks, _native
+from reverie.client import Client
+from reverie.datasets.chain import Dataset
+from reverie.errors import DeadlineExceededError, SignatureError
+from reverie.specs import TensorSpec
+from reverie.types import Batch, ReplaySample, SampleInfo
+
+__all__ = ["TimestepDataset", "TrajectoryDataset"]
+
+_WITHOUT_END = 1 << 62
+_INFO_SPEC = SampleInfo(
+    TensorSpec((), np.uint64), TensorSpec((), np.float64), TensorSpec((), np.int64), TensorSpec((), np.float64),
+    TensorSpec((), np.int32),
+)  # fmt: skip
+
+
+class _TableDataset(Dataset):
+    """What both share: the arguments, and the structure that samples are given in."""
+
+    def __init__(
+        self,
+        server_address: str | Client,
+        table: str,
+        dtypes: Any,
+        shapes: Any,
+        max_in_flight_samples_per_worker: int,
+        num_workers_per_iterator: int = -1,
+        max_samples_per_stream: int = -1,
+        rate_limiter_timeout_ms: int = -1,
+        max_samples: int = -1,
+    ) -> None:
+        specs = _specs(dtypes, shapes)
+        count = _checks.count("max_in_flight_samples_per_worker", max_in_flight_samples_per_worker, 1)
+        workers = _count_or_auto("num_workers_per_iterator", num_workers_per_iterator)
+        per_stream = _count_or_auto("max_samples_per_stream", max_samples_per_stream)
+        self._max_samples = _count_or_auto("max_samples", max_samples)
+        if rate_limiter_timeout_ms < -1:
+            raise ValueError(f"rate_limiter_timeout_ms must be at least -1, got {rate_limiter_timeout_ms}")
+        self._timeout = None if rate_limiter_timeout_ms == -1 else rate_limiter_timeout_ms / 1e3
+        #: Draws asked for ahead of the reader, and of one request.
+        self._in_flight = count * (workers or 1)
+        self._at_once = min(self._in_flight, per_stream or self._in_flight)
+        self._client_or_address = server_address
+        self._table = table
+        self._leaves, self._structure = _native.flatten(specs)
+        super().__init__(self._samples, ReplaySample(_INFO_SPEC, specs))
+
+    @classmethod
+    def from_table_signature(
+        cls,
+        server_address: str | Client,
+        table: str,
+        max_in_flight_samples_per_worker: int,
+        num_workers_per_iterator: int = -1,
+        max_samples_per_stream: int = -1,
+        rate_limiter_timeout_ms: int = -1,
+        get_signature_timeout_secs: float | None = None,
+        max_samples: int = -1,
+    ) -> Self:
+        """The dataset with the dtypes and shapes of the table's signature.
+
+        Args:
+            get_signature_timeout_secs: seconds that the server may take to tell it; None waits.
+
+        Raises:
+            ValueError: the server has no such table, or the table no signature.
+            DeadlineExceededError: the server did not answer in time.
+        """
+        client = _client(server_address)
+        tables = client.server_info(get_signature_timeout_secs)
+        if table not in tables:
+            raise ValueError(f"the server has no table '{table}'; it has {', '.join(map(repr, sorted(tables)))}")
+        signature = tables[table].signature
+        if signature is None:
+            raise ValueError(f"table '{table}' has no signature; give dtypes and shapes, or make the table with one")
+        leaves, structure = _native.flatten(signature)
+        return cls(
+            server_address,
+            table,
+            structure.unflatten([leaf.dtype for leaf in leaves]),
+            structure.unflatten([_Shape(leaf.shape) for leaf in leaves]),
+            max_in_flight_samples_per_worker,
+            num_workers_per_iterator,
+            max_samples_per_stream,
+            rate_limiter_timeout_ms,
+            max_samples,
+        )
+
+    def _samples(self) -> Iterator[ReplaySample]:
+        raise NotImplementedError
+
+    def _drawn(self, *, timesteps: bool) -> Iterator[Any]:
+        """Samples with flat data, until the limiter's timeout or the last that was asked for."""
+        client = _client(self._client_or_address)
+        wanted = self._max_samples or _WITHOUT_END
+        try:
+            yield from client._sample(self._table, wanted, timesteps, False, self._timeout, self._at_once)
+        except DeadlineExceededError:
+            return
+
+    def _packed(self, sample: ReplaySample) -> ReplaySample:
+        info = sample.info
+        typed = SampleInfo(
+            np.uint64(info.key),
+            np.float64(info.probability),
+            np.int64(info.table_size),
+            np.float64(info.priority),
+            np.int32(info.times_sampled),
+        )
+        return ReplaySample(typed, self._in_structure(sample.data, 0))
+
+    def _in_structure(self, cells: list[Any], batch_axes: int) -> Any:
+        """The flat cells in the dataset's structure, checked against its specs."""
+        if len(cells) != len(self._leaves):
+            raise SignatureError(
+                f"table '{self._table}': items have {len(cells)} columns, dtypes and shapes name {len(self._leaves)}",
+                got=f"{len(cells)} columns",
+                want=f"{len(self._leaves)} columns",
+            )
+        for path, spec, cell in zip(self._structure.paths, self._leaves, cells, strict=True):
+            shape = cell.shape[batch_axes:]
+            fits = len(shape) == len(spec.shape) and all(
+                want in (None, got) for want, got in zip(spec.shape, shape, strict=True)
+            )
+            if cell.dtype != spec.dtype or not fits:
+                got, want = f"{cell.dtype} {list(shape)}", f"{spec.dtype} {list(spec.shape)}"
+                raise SignatureError(
+                    f"table '{self._table}', column '{path}': got {got}, want {want}", path=path, got=got, want=want
+                )
+        return self._structure.unflatten(cells)
+
+
+@final
+class TrajectoryDataset(_TableDataset):
+    """Items of a table, one `ReplaySample` each; see `Dataset` for the chain of transformations.
+
+    Fields of `info` are scalars; behind `.batch(n)` they have the shape `[n]`. `.batch(n)` as the first transformation
+    draws and gathers whole batches in the engine, several ahead: it is the fast way. Draws of tables that are consumed
+    (queues) are made one by one, in exact order, and none is lost when a loop ends early. Lists in `dtypes` come back
+    as tuples.
+
+    Args:
+        server_address: `"host:port"`, or a client.
+        table: the table.
+        dtypes: the nest of dtypes of the data.
+        shapes: the same nest of shapes (tuples; None accepts any size), time axis included.
+        max_in_flight_samples_per_worker: draws asked for ahead of the reader.
+        num_workers_per_iterator: multiplies it; -1 is one.
+        max_samples_per_stream: draws that one request may ask for; -1 has no bound.
+        rate_limiter_timeout_ms: when the table's limiter makes a draw wait for longer, the iterator ends; -1: never.
+        max_samples: the iterator ends after so many; -1: never.
+
+    Raises:
+        ValueError: for counts below 1 that are not -1, or `dtypes` and `shapes` of different structure.
+    """
+
+    def _samples(self) -> Iterator[ReplaySample]:
+        for sample in self._drawn(timesteps=False):
+            yield self._packed(sample)
+
+    def batch(self, batch_size: int, drop_remainder: bool = False, **_tuning: Any) -> Dataset:
+        """Batches of `batch_size` items, drawn and gathered by the engine."""
+        batch_size = _checks.count("batch_size", batch_size, 1)
+        spec = super().batch(batch_size, drop_remainder).element_spec
+        return Dataset(lambda: self._batches(batch_size, drop_remainder), spec)
+
+    def _batches(self, batch_size: int, drop_remainder: bool) -> Iterator[ReplaySample]:
+        client = _client(self._client_or_address)
+        ahead = None if self._in_flight <= batch_size else -(-self._in_flight // batch_size)
+        prefetch = 0 if client._consumes(self._table) else ahead
+        batches = client.batches(
+            self._table, batch_size, prefetch=prefetch, max_samples=self._max_samples, timeout=self._timeout
+        )
+        with batches:
+            while True:
+                try:
+                    batch = next(batches, None)
+                except DeadlineExceededError as error:
+                    if error.partial is not None and not drop_remainder:
+                        yield self._batched(error.partial)
+                    return
+                if batch is None or (len(batch) < batch_size and drop_remainder):
+                    return
+                yield self._batched(batch)
+
+    def _batched(self, batch: Batch) -> ReplaySample:
+        info = batch.info
+        typed = SampleInfo(
+            info.key.astype(np.uint64),
+            info.probability,
+            info.table_size,
+            info.priority,
+            info.times_sampled.astype(np.int32),
+        )
+        cells, _ = _native.flatten(batch.data)
+        if any(cell.ndim == len(spec.shape) for cell, spec in zip(cells, self._leaves, strict=False)):
+            # Steps inserted alone have no time axis of their own; trajectories of one step do.
+            cells = [
+                cell[:, np.newaxis] if cell.ndim == len(spec.shape) else cell
+                for cell, spec in zip(cells, self._leaves, strict=True)
+            ]
+        return ReplaySample(typed, self._in_structure(cells, 1))
+
+
+@final
+class TimestepDataset(_TableDataset):
+    """Single steps of items, one `ReplaySample` each: all steps of one item, then those of the next.
+
+    Arguments, chain and errors as `TrajectoryDataset`; shapes are those of one step.
+    """
+
+    def _samples(self) -> Iterator[ReplaySample]:
+        for steps in self._drawn(timesteps=True):
+            for sample in steps:
+                yield self._packed(sample)
+
+
+class _Shape:
+    """A shape as a leaf of a nest: a bare tuple would be taken for a part of it."""
+
+    def __init__(self, sizes: Any) -> None:
+        self.sizes = tuple(sizes)
+
+
+def _client(server_address: str | Client) -> Client:
+    return server_address if isinstance(server_address, Client) else Client(server_address)
+
+
+def _count_or_auto(name: str, value: int) -> int | None:
+    """A count of at least 1, or None for -1."""
+    if value == -1:
+        return None
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, or -1, got {value}")
+    return _checks.count(name, value, 1)
+
+
+def _specs(dtypes: Any, shapes: Any) -> Any:
+    """The nest of `TensorSpec`s of both; lists become tuples."""
+    leaves, structure = _native.flatten(_tuples(dtypes))
+    sizes = _shapes_below(_tuples(dtypes), shapes, "")
+    specs = [
+        TensorSpec(shape, getattr(dtype, "as_numpy_dtype", dtype)) for dtype, shape in zip(leaves, sizes, strict=True)
+    ]
+    return structure.unflatten(specs)
+
+
+def _tuples(nest: Any) -> Any:
+    if isinstance(nest, dict):
+        return {key: _tuples(child) for key, child in nest.items()}
+    if isinstance(nest, tuple) and hasattr(nest, "_fields"):
+        return type(nest)(*(_tuples(child) for child in nest))
+    if isinstance(nest, list | tuple):
+        return tuple(_tuples(child) for child in nest)
+    return nest
+
+
+def _shapes_below(dtypes: Any, shapes: Any, path: str) -> list[tuple[int | None, ...]]:
+    """The shapes in flattening order, walked along `dtypes`: only that nest tells a tuple of sizes from a tuple."""
+
+    def refuse(reason: str) -> ValueError:
+        return ValueError(f"dtypes and shapes differ at {path or 'the top'!r}: {reason}")
+
+    if isinstance(dtypes, dict):
+        if not isinstance(shapes, dict) or set(shapes) != set(dtypes):
+            raise refuse(f"keys {sorted(map(str, dtypes))}, got {shapes!r}")
+        return [size for key in sorted(dtypes) for size in _shapes_below(dtypes[key], shapes[key], f"{path}/{key}")]
+    if isinstance(dtypes, tuple):
+        if not isinstance(shapes, list | tuple) or len(shapes) != len(dtypes):
+            raise refuse(f"{len(dtypes)} parts, got {shapes!r}")
+        pairs = enumerate(zip(dtypes, shapes, strict=True))
+        return [size for index, (dtype, shape) in pairs for size in _shapes_below(dtype, shape, f"{path}/{index}")]
+    if isinstance(shapes, _Shape):
+        return [shapes.sizes]
+    as_list = getattr(shapes, "as_list", None)  # TensorFlow's TensorShape
+    try:
+        sizes = tuple(as_list() if as_list is not None else shapes)
+        return [tuple(None if size is None else int(size) for size in sizes)]
+    except (TypeError, ValueError):
+        raise refuse(f"a shape is a tuple of sizes, got {shapes!r}") from None
