@@ -21,7 +21,7 @@ values = (0...ROWS).map { |row| [row, row + 0.5, -row] }
 pattern = PatternDef.new(
   pattern: 1,
   timestep: true,
-  structure: Structure.new(dict: Fields.new(keys: [FieldKey.new(text: "x")], children: [Structure.new])),
+  structure: Structure.new(nodes: [Node.new(dict: Dict.new(keys: [FieldKey.new(text: "x")])), Node.new]), # {"x": leaf}
   columns: [
     PatternColumn.new(
       spec: ColumnSpec.new(path: "x", dtype: "float32", shape: [3]),
@@ -31,7 +31,7 @@ pattern = PatternDef.new(
   ]
 )
 chunk = ChunkCells.new(
-  chunk: 1, first: 0, cells: ROWS, offset: 0, seal: true,
+  chunk: 1, first: 0, cells: ROWS, offset: 0,
   layout: ChunkLayout.new(widths: [12], itemsizes: [4], capacity: ROWS)
 )
 items = Items.new(
