@@ -4,8 +4,9 @@
 //! relative to the *anchor* each column takes. Patterns are shared by all items of the same form, bodies by
 //! all items on the same chunks: an n-step transition, a frame stack or a sequence costs no allocation.
 
+mod check;
+
 use crate::chunk::Chunk;
-use crate::error::{Error, Result};
 use crate::spec::{ColumnSpec, Structure};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -199,7 +200,7 @@ impl Kept {
 
 impl Pattern {
     /// Bytes of memory, about.
-    fn size_bytes(&self) -> usize {
+    pub fn size_bytes(&self) -> usize {
         let column = |column: &PatternColumn| {
             let list = if let Cells::List(list) = &column.cells { size_of_val(&**list) } else { 0 };
             // The path stands in the structure, too.
@@ -302,26 +303,6 @@ impl Item {
             Body::Span(parts) => (None, parts),
         };
         one.into_iter().chain(many.iter().flat_map(|part| part.chunks.iter()))
-    }
-
-    /// Checks that every cell exists and holds a value, which a table takes for granted: for items that come from
-    /// outside, as a server checks them before it hands them to a table.
-    pub fn check(&self) -> Result<()> {
-        for column in &self.pattern.columns {
-            for relative in column.cells.iter() {
-                let found = self
-                    .locate(column.part, relative)
-                    .is_some_and(|(chunk, cell)| chunk.has(column.column as usize, cell));
-                if !found {
-                    return Err(Error::Signature {
-                        path: column.spec.path.clone(),
-                        got: "a cell that was never written".to_owned(),
-                        want: "cells that were appended before the item".to_owned(),
-                    });
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -20,4 +20,4 @@ pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 pub const PART_BYTES: usize = 1 << 20;
 
 /// No chunk of a writer may be larger, as it is before packing.
-pub const MAX_CHUNK_BYTES: u64 = 1 << 30;
+pub const MAX_CHUNK_BYTES: u64 = 1 << 28;

@@ -132,6 +132,14 @@ impl Packed {
         cell < section.cells as usize && !(section.holes && self.body(section)[cell / 8] & (1 << (cell % 8)) != 0)
     }
 
+    /// True where all these cells hold values.
+    pub(super) fn has_run(&self, column: usize, first: usize, n: usize) -> bool {
+        let section = &self.sections[column];
+        let end = first.checked_add(n).filter(|end| *end <= section.cells as usize);
+        let bits = || self.body(section);
+        end.is_some_and(|end| !section.holes || !(first..end).any(|cell| bits()[cell / 8] & (1 << (cell % 8)) != 0))
+    }
+
     fn body(&self, section: &Section) -> &[u8] {
         &self.bytes[HEAD + ENTRY * self.sections.len() + section.start..][..section.hole_bytes() + section.stored]
     }

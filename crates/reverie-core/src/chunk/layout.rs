@@ -1,5 +1,7 @@
 //! Where each column's cells lie inside a chunk's one allocation.
 
+use crate::error::{Error, Result};
+
 /// The place of one column: the cell `index` begins at `offset + index * stride`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -20,6 +22,7 @@ pub struct Layout {
     lengths_at: usize,
     holes_at: usize,
     size_bytes: usize,
+    interleaved: bool,
 }
 
 /// Columns begin this far apart at least, so that two of them share no cache line but at their ends.
@@ -36,49 +39,78 @@ impl Layout {
     /// `cells` has for each column the bytes of a cell and of one of its elements; `capacity` is the cells
     /// that each column can hold. Panics where the size overflows or `capacity` is zero or above `u32::MAX`.
     pub fn columnar(cells: &[(usize, usize)], capacity: usize) -> Self {
-        let mut end = 0_usize;
-        let places = cells
-            .iter()
-            .map(|&(width, itemsize)| {
-                let offset = end.next_multiple_of(LINE);
-                end =
-                    width.checked_mul(capacity).and_then(|bytes| bytes.checked_add(offset)).expect("a chunk too large");
-                Place { offset, stride: width, width, itemsize }
-            })
-            .collect();
-        Self::finish(places, capacity, end)
+        Self::columns(cells, capacity).unwrap_or_else(|| panic!("a chunk of {capacity} steps is too large"))
     }
 
     /// Row after row, the cells of a step together: a small transition is in one or two cache lines.
     /// Arguments and panics as [`Layout::columnar`].
     pub fn interleaved(cells: &[(usize, usize)], capacity: usize) -> Self {
+        Self::rows(cells, capacity).unwrap_or_else(|| panic!("a chunk of {capacity} steps is too large"))
+    }
+
+    /// A layout of numbers that may be anything. `InvalidArgument`: no columns, a capacity of zero or above `u32::MAX`,
+    /// cells that are not whole elements, a size that overflows.
+    pub fn checked(cells: &[(usize, usize)], capacity: usize, interleaved: bool) -> Result<Self> {
+        let whole = |(width, itemsize): &(usize, usize)| match itemsize {
+            0 => *width == 0,
+            itemsize => width % itemsize == 0,
+        };
+        let layout = match interleaved {
+            true => Self::rows(cells, capacity),
+            false => Self::columns(cells, capacity),
+        };
+        layout.filter(|_| !cells.is_empty() && cells.iter().all(whole)).ok_or_else(|| {
+            Error::InvalidArgument(format!("{capacity} steps of {} columns cannot be laid out", cells.len()))
+        })
+    }
+
+    fn columns(cells: &[(usize, usize)], capacity: usize) -> Option<Self> {
+        let mut end = 0_usize;
+        let place = |&(width, itemsize): &(usize, usize)| {
+            let offset = end.checked_next_multiple_of(LINE)?;
+            end = width.checked_mul(capacity)?.checked_add(offset)?;
+            Some(Place { offset, stride: width, width, itemsize })
+        };
+        let places = cells.iter().map(place).collect::<Option<_>>()?;
+        Self::finish(places, capacity, end, false)
+    }
+
+    fn rows(cells: &[(usize, usize)], capacity: usize) -> Option<Self> {
         let align_of = |itemsize: usize| match itemsize {
             0 => 1,
             size => (1 << size.trailing_zeros().min(3)) as usize,
         };
         let (mut row, mut align) = (0_usize, 1);
-        let mut places: Box<[Place]> = cells
-            .iter()
-            .map(|&(width, itemsize)| {
-                let offset = row.next_multiple_of(align_of(itemsize));
-                align = align.max(align_of(itemsize));
-                row = offset.checked_add(width).expect("a row too large");
-                Place { offset, stride: 0, width, itemsize }
-            })
-            .collect();
-        let stride = row.next_multiple_of(align);
+        let place = |&(width, itemsize): &(usize, usize)| {
+            let offset = row.checked_next_multiple_of(align_of(itemsize))?;
+            align = align.max(align_of(itemsize));
+            row = offset.checked_add(width)?;
+            Some(Place { offset, stride: 0, width, itemsize })
+        };
+        let mut places = cells.iter().map(place).collect::<Option<Box<[Place]>>>()?;
+        let stride = row.checked_next_multiple_of(align)?;
         places.iter_mut().for_each(|place| place.stride = stride);
-        let end = stride.checked_mul(capacity).expect("a chunk too large");
-        Self::finish(places, capacity, end)
+        Self::finish(places, capacity, stride.checked_mul(capacity)?, true)
     }
 
-    fn finish(places: Box<[Place]>, capacity: usize, end: usize) -> Self {
-        assert!(capacity > 0 && u32::try_from(capacity).is_ok(), "a chunk of {capacity} steps");
-        let lengths_at = end.next_multiple_of(size_of::<u32>());
-        let holes_at = lengths_at + size_of::<u32>() * places.len();
-        let size_bytes = holes_at + places.len() * capacity.div_ceil(8);
-        assert!(size_bytes < isize::MAX as usize - LINE, "a chunk of {size_bytes} bytes");
-        Self { places, capacity, lengths_at, holes_at, size_bytes }
+    fn finish(places: Box<[Place]>, capacity: usize, end: usize, interleaved: bool) -> Option<Self> {
+        u32::try_from(capacity).ok().filter(|capacity| *capacity > 0)?;
+        let lengths_at = end.checked_next_multiple_of(size_of::<u32>())?;
+        let holes_at = size_of::<u32>().checked_mul(places.len())?.checked_add(lengths_at)?;
+        let size_bytes = capacity.div_ceil(8).checked_mul(places.len())?.checked_add(holes_at)?;
+        (size_bytes < isize::MAX as usize - LINE).then_some(Self {
+            places,
+            capacity,
+            lengths_at,
+            holes_at,
+            size_bytes,
+            interleaved,
+        })
+    }
+
+    /// True where the cells of a step lie together.
+    pub fn is_interleaved(&self) -> bool {
+        self.interleaved
     }
 
     pub(super) fn places(&self) -> &[Place] {

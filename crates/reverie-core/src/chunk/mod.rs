@@ -7,6 +7,7 @@ mod account;
 mod chooser;
 mod codec;
 mod layout;
+mod raw;
 pub(crate) mod slab;
 mod writer;
 
@@ -14,7 +15,8 @@ pub use account::{Account, Meter};
 pub use chooser::{Chooser, Compression};
 pub use codec::Decoder;
 pub use layout::Layout;
-pub use slab::fill;
+pub use raw::{PackedBytes, Raw};
+pub use slab::{fill, filled};
 pub use writer::ChunkWriter;
 
 use crate::error::Result;
@@ -160,6 +162,20 @@ impl Chunk {
             Storage::Packable(packable) => match packable.form() {
                 Form::Raw(slab) => slab.has(column, cell),
                 Form::Packed(packed) => packed.has(column, cell),
+            },
+        }
+    }
+
+    /// True where all these cells were written and hold values; false for a column that there is not.
+    pub fn has_run(&self, column: usize, first: usize, n: usize) -> bool {
+        if column >= self.layout().num_columns() {
+            return false;
+        }
+        match &self.storage {
+            Storage::Plain(slab) => slab.has_run(column, first, n),
+            Storage::Packable(packable) => match packable.form() {
+                Form::Raw(slab) => slab.has_run(column, first, n),
+                Form::Packed(packed) => packed.has_run(column, first, n),
             },
         }
     }

@@ -111,6 +111,17 @@ impl Slab {
         index < self.len(column) && !(self.has_holes() && self.hole(column, index))
     }
 
+    /// True where all these cells are published and hold values.
+    pub(super) fn has_run(&self, column: usize, first: usize, n: usize) -> bool {
+        let end = first.checked_add(n).filter(|end| *end <= self.len(column));
+        end.is_some_and(|end| !self.has_holes() || !(first..end).any(|index| self.hole(column, index)))
+    }
+
+    /// Cells that every column has published.
+    pub(super) fn rows(&self) -> usize {
+        self.rows.load(Ordering::Acquire) as usize
+    }
+
     /// True where some published cell may hold no value.
     pub(super) fn has_holes(&self) -> bool {
         self.holes.load(Ordering::Acquire)
@@ -179,6 +190,30 @@ impl Slab {
                 unsafe { copy_small(cell.as_ptr(), self.at(place, first + index), place.width) };
             }
         }
+    }
+
+    /// As [`Slab::push`], the bytes coming from `fill(at, to)`: it fills all of `to` with what is `at` bytes behind the
+    /// first, and gives it back. Asked once, or for each cell where they do not lie together.
+    pub(super) fn push_with(
+        &self,
+        pen: &mut Pen,
+        column: usize,
+        n: usize,
+        mut fill: impl for<'a> FnMut(usize, &'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
+    ) {
+        let (first, place) = self.claim(pen, column, n);
+        let whole = place.stride == place.width || place.width == 0;
+        let (pieces, cells) = if whole { (1, n) } else { (n, 1) };
+        for piece in 0..pieces {
+            let (start, bytes) = (self.at(&place, first + piece), cells * place.width);
+            // SAFETY: `claim` saw that the cells are in bounds, unpublished, and the pen's alone to write, and the pen
+            // is borrowed as long as the slice lives: nothing else refers to these bytes.
+            let to = unsafe { slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), bytes) };
+            let filled = fill(piece * place.width, to);
+            // What is published is initialised: nobody else could have a slice of bytes in this place.
+            assert!(filled.as_ptr() == start && filled.len() == bytes, "a filler gives back what it was given");
+        }
+        self.publish(pen, column, first, n);
     }
 
     /// Publishes one cell without a value.
@@ -367,4 +402,14 @@ pub fn fill<'a>(to: &'a mut [MaybeUninit<u8>], from: &[u8]) -> &'a mut [u8] {
         copy_small(from.as_ptr(), to.as_mut_ptr().cast(), from.len());
         slice::from_raw_parts_mut(to.as_mut_ptr().cast(), to.len())
     }
+}
+
+/// `len` bytes from memory that can only be copied: `fill` fills all that it is given and gives it back.
+pub fn filled(len: usize, fill: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> &'a mut [u8]) -> Box<[u8]> {
+    let mut bytes = Box::<[u8]>::new_uninit_slice(len);
+    let start = bytes.as_ptr().cast::<u8>();
+    let filled = fill(&mut bytes);
+    assert!(filled.as_ptr() == start && filled.len() == len, "a filler gives back what it was given");
+    // SAFETY: a slice of bytes in this place can only be had by who filled all of it.
+    unsafe { bytes.assume_init() }
 }

@@ -1,8 +1,11 @@
 //! The one who can write a chunk.
 
 use super::chooser::{Chooser, Compression};
+use super::codec::Packed;
 use super::slab::{Pen, Slab};
 use super::{Chunk, Layout, Meter, Storage};
+use crate::error::{Error, Result};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// Writes one chunk, column by column; readers may have the chunk meanwhile.
@@ -51,6 +54,18 @@ impl ChunkWriter {
         Self::slab(&self.packable, &self.chunk).push_rows(&mut self.pen, columns, n);
     }
 
+    /// As [`ChunkWriter::push_cells`], the bytes coming from `fill(at, to)`, which fills all of `to` with the bytes from
+    /// the `at`th on and gives it back: from memory that can only be copied. Asked once where the cells lie one behind
+    /// another, else cell by cell. Panics where they do not fit, or where something else is given back.
+    pub fn push_cells_with(
+        &mut self,
+        column: usize,
+        n: usize,
+        fill: impl for<'a> FnMut(usize, &'a mut [MaybeUninit<u8>]) -> &'a mut [u8],
+    ) {
+        Self::slab(&self.packable, &self.chunk).push_with(&mut self.pen, column, n, fill);
+    }
+
     /// Counts a cell as written that holds no value. Panics where the column is full.
     pub fn skip(&mut self, column: usize) {
         Self::slab(&self.packable, &self.chunk).skip(&mut self.pen, column);
@@ -94,6 +109,22 @@ impl ChunkWriter {
             }
         }
         self.chunk
+    }
+
+    /// Nothing more will come, and the packed form was made elsewhere, of these cells and perhaps more: it takes the
+    /// place of the raw bytes. `Damaged` where the bytes cannot be that, or lack a cell that was written here: the chunk
+    /// then stays as it is. Panics where the chunk was made without compression.
+    pub fn seal_packed(self, bytes: Box<[u8]>) -> Result<Arc<Chunk>> {
+        let slab = self.packable.as_ref().expect("a chunk that may be packed");
+        let packed = Packed::parse(bytes, slab.layout())?;
+        for column in 0..slab.layout().num_columns() {
+            let lost = (0..slab.len(column)).find(|cell| slab.has(column, *cell) && !packed.has(column, *cell));
+            if packed.len(column) < slab.len(column) || lost.is_some() {
+                return Err(Error::Damaged(format!("column {column} lacks cells in its packed form")));
+            }
+        }
+        self.chunk.replace(packed);
+        Ok(self.chunk)
     }
 
     #[inline]

@@ -1,11 +1,23 @@
 //! The server's end.
 
+mod cells;
+mod episodes;
+mod names;
+
+use super::{ITEM_BYTES, MAX_LOOKS, looks};
 use crate::bulk::BulkIn;
+use crate::convert::item::decode_pattern;
 use crate::proto;
-use reverie_core::Result;
+use cells::Layouts;
+use names::{Known, Names};
 use reverie_core::chunk::Meter;
-use reverie_core::table::Inserts;
+use reverie_core::item::{Body, Form, Item};
+use reverie_core::table::{Inserts, Priority};
+use reverie_core::{Error, Result};
+use std::collections::HashMap;
 use std::sync::Arc;
+
+pub use episodes::Episodes;
 
 /// What a connection may make the server hold.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +26,8 @@ pub struct Limits {
     pub max_chunk_bytes: u64,
     /// Chunks and bodies that the connection may name at a time, and patterns.
     pub max_named: usize,
-    /// Bytes of chunks that the connection holds open or named and no table refers to.
+    /// Bytes of chunks that the connection holds open or named and no table refers to, and of what it named beside
+    /// them. Reckoned now and then: chunks that leave their tables meanwhile may come on top.
     pub max_held_bytes: u64,
 }
 
@@ -23,10 +36,6 @@ impl Default for Limits {
         Self { max_chunk_bytes: proto::MAX_CHUNK_BYTES, max_named: 1 << 20, max_held_bytes: 4 << 30 }
     }
 }
-
-/// The episodes of a session by the numbers that its client gives them: kept across its connections.
-#[derive(Default)]
-pub struct Episodes {}
 
 /// One request of an insert message.
 pub struct Arrived {
@@ -40,22 +49,173 @@ pub struct Arrived {
     pub size_bytes: u64,
 }
 
+struct Pattern {
+    form: Form,
+    looks: u64,
+    size_bytes: u64,
+}
+
 /// Turns messages back into items. Nothing in a message is trusted; what breaks a rule is `Protocol`, what wants more
 /// than the limits is `ResourceExhausted`, and after either the connection is to be ended.
 pub struct Decoder {
-    _meter: Arc<Meter>,
-    _limits: Limits,
-    _session_episodes: u32,
+    meter: Arc<Meter>,
+    limits: Limits,
+    episodes: Arc<Episodes>,
+    patterns: HashMap<u32, Pattern>,
+    names: Names,
+    layouts: Layouts,
+    /// Bulk bytes of messages without a request, which the next request counts for.
+    owed: u64,
+}
+
+fn broken(what: impl Into<String>) -> Error {
+    Error::Protocol(what.into())
 }
 
 impl Decoder {
     /// A decoder for a new connection of the session that these episodes belong to. Chunks are counted in `meter`.
-    pub fn new(meter: Arc<Meter>, limits: Limits, _episodes: Arc<Episodes>) -> Self {
-        Self { _meter: meter, _limits: limits, _session_episodes: 0 }
+    pub fn new(meter: Arc<Meter>, limits: Limits, episodes: Arc<Episodes>) -> Self {
+        let (patterns, names, layouts) = (HashMap::new(), Names::new(limits), Layouts::default());
+        Self { meter, limits, episodes, patterns, names, layouts, owed: 0 }
     }
 
     /// The requests of a message, in order; none where it only brings cells. The bulk bytes are copied on return.
-    pub fn insert(&mut self, _message: proto::Insert, _bulk: &dyn BulkIn) -> Result<Vec<Arrived>> {
-        todo!()
+    pub fn insert(&mut self, message: proto::Insert, bulk: &dyn BulkIn) -> Result<Vec<Arrived>> {
+        for definition in message.patterns {
+            self.define_pattern(definition)?;
+        }
+        for chunk in &message.chunks {
+            cells::take(&mut self.names, &mut self.layouts, &self.limits, &self.meter, chunk, bulk)?;
+        }
+        for definition in message.bodies {
+            self.names.define_body(definition)?;
+        }
+        self.owed += bulk.len();
+        let arrived = self.requests(message.first_id, &message.runs, message.items.unwrap_or_default())?;
+        for number in message.released {
+            self.names.release(number);
+        }
+        for number in message.released_patterns {
+            if let Some(pattern) = self.patterns.remove(&number) {
+                self.names.give_back(pattern.size_bytes);
+            }
+        }
+        Ok(arrived)
+    }
+
+    fn define_pattern(&mut self, definition: proto::PatternDef) -> Result<()> {
+        let (number, pattern) = decode_pattern(definition)?;
+        if self.patterns.len() >= self.limits.max_named {
+            return Err(too_many("forms of items", self.limits.max_named));
+        }
+        let (looks, size_bytes) = (looks(&pattern), pattern.size_bytes() as u64);
+        self.names.hold(size_bytes)?;
+        let known = Pattern { form: Form::new(pattern), looks, size_bytes };
+        match self.patterns.insert(number, known) {
+            None => Ok(()),
+            Some(_) => Err(broken(format!("the form {number} is defined twice"))),
+        }
+    }
+
+    fn requests(&mut self, first_id: u64, runs: &[proto::InsertRun], items: proto::Items) -> Result<Vec<Arrived>> {
+        let columns = [items.pattern.len(), items.body.len(), items.anchor.len(), items.episode.len()];
+        let count = items.priority.len();
+        if columns != [count; 4] {
+            return Err(broken(format!("items of unequal columns: {columns:?} and {count}")));
+        }
+        let told = runs.iter().try_fold((0_u64, 0_u64), |(requests, items), run| {
+            let more = u64::from(run.requests) * u64::from(run.items);
+            (run.items > 0).then_some((requests + u64::from(run.requests), items.checked_add(more)?))
+        });
+        let Some((requests, _)) = told.filter(|(_, items)| *items == count as u64) else {
+            return Err(broken(format!("requests of other items than the {count} that there are")));
+        };
+        let last = first_id.checked_add(requests);
+        if last.is_none() || (first_id == 0 && requests > 0) {
+            return Err(broken(format!("{requests} requests from the number {first_id} on")));
+        }
+        let mut reader = Reader { decoder: self, items, at: 0, looks: 0, pattern: None, body: None, episode: (0, 0) };
+        let mut arrived = Vec::with_capacity(requests as usize);
+        for run in runs {
+            for _ in 0..run.requests {
+                let items = (0..run.items).map(|_| reader.next()).collect::<Result<Inserts>>()?;
+                let owed = std::mem::take(&mut reader.decoder.owed);
+                let size_bytes = owed.saturating_add(u64::from(run.items) * ITEM_BYTES);
+                arrived.push(Arrived { id: first_id + arrived.len() as u64, table: run.table, items, size_bytes });
+            }
+        }
+        Ok(arrived)
+    }
+}
+
+fn too_many(what: &str, limit: usize) -> Error {
+    Error::ResourceExhausted {
+        what: format!("a connection that names more than {limit} {what}"),
+        needed: limit as u64 + 1,
+        budget: limit as u64,
+        hint: "confirm inserts, and write with fewer writers over one client".to_owned(),
+    }
+}
+
+/// Reads the items of a message, one behind the other. Most have the form, the body and the episode of the one before.
+struct Reader<'a> {
+    decoder: &'a mut Decoder,
+    items: proto::Items,
+    at: usize,
+    looks: u64,
+    pattern: Option<(u32, Form, u64)>,
+    body: Option<(u64, Body)>,
+    episode: (u32, u32),
+}
+
+impl Reader<'_> {
+    fn next(&mut self) -> Result<(Item, Priority)> {
+        let at = self.at;
+        self.at += 1;
+        let (number, name) = (self.items.pattern[at], self.items.body[at]);
+        let (pattern, looks) = self.pattern(number)?;
+        self.looks += looks;
+        if self.looks > MAX_LOOKS {
+            return Err(broken("a message whose items have more cells than a message may ask for"));
+        }
+        let body = self.body(name)?;
+        let episode = self.episode(self.items.episode[at]);
+        let item = Item { body, pattern, anchor: self.items.anchor[at], episode };
+        item.check().map_err(|error| broken(format!("an item that no table takes: {error}")))?;
+        let priority = match self.items.priority[at] {
+            max if max.is_nan() => Priority::Max,
+            value => Priority::Value(value),
+        };
+        Ok((item, priority))
+    }
+
+    fn pattern(&mut self, number: u32) -> Result<(Form, u64)> {
+        if let Some((_, form, looks)) = self.pattern.as_ref().filter(|(last, ..)| *last == number) {
+            return Ok((form.clone(), *looks));
+        }
+        let known = self.decoder.patterns.get(&number);
+        let Pattern { form, looks, .. } = known.ok_or_else(|| broken(format!("the form {number} is not defined")))?;
+        self.pattern = Some((number, form.clone(), *looks));
+        Ok((form.clone(), *looks))
+    }
+
+    fn body(&mut self, name: u64) -> Result<Body> {
+        if let Some((_, body)) = self.body.as_ref().filter(|(last, _)| *last == name) {
+            return Ok(body.clone());
+        }
+        let body = match self.decoder.names.get(name) {
+            Some(Known::Chunk { chunk, .. }) => Body::Chunk(Arc::clone(chunk)),
+            Some(Known::Body { parts, .. }) => Body::Span(Arc::clone(parts)),
+            None => return Err(broken(format!("the body {name} is not defined"))),
+        };
+        self.body = Some((name, body.clone()));
+        Ok(body)
+    }
+
+    fn episode(&mut self, episode: u32) -> u32 {
+        if self.episode.0 != episode {
+            self.episode = (episode, self.decoder.episodes.number(episode));
+        }
+        self.episode.1
     }
 }

@@ -1,16 +1,27 @@
 //! The client's end.
 
+mod bodies;
+mod chunks;
+mod forms;
+
+use super::{MAX_ITEMS, MAX_LOOKS};
 use crate::bulk::BulkOut;
 use crate::proto;
-use reverie_core::Result;
-use reverie_core::table::Inserts;
+use bodies::Bodies;
+use chunks::Chunks;
+use forms::Forms;
+use reverie_core::item::{Body, Item};
+use reverie_core::table::{Inserts, Priority};
+use reverie_core::{Error, Result};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// What became of a request that was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
     /// It is in the message.
     Whole,
-    /// The message has no room for all of its cells; those that it has room for are in it, no item is. Send what
+    /// The message has no room for all of it; the cells that it has room for are in it, no item is. Send what
     /// [`Encoder::take`] gives and push the request again, until it is whole.
     NoRoom {
         /// Bulk bytes that the next piece needs at least: an empty message must have room for them.
@@ -18,36 +29,204 @@ pub enum Pushed {
     },
 }
 
+/// Definitions of one message at most, in bytes.
+const MAX_DEFINED_BYTES: usize = 8 << 20;
+
+/// Things that are looked at for whether they are still used, whenever a message is begun, beside two for each that
+/// was named in the message before.
+const LOOKED_AT: usize = 8;
+
 /// Turns items into messages: names what the server does not know yet, and sends only the cells that it does not have.
 #[derive(Default)]
 pub struct Encoder {
-    // patterns by form, chunks by address with a weak reference and the cells sent, bodies by address
+    message: proto::Insert,
+    items: proto::Items,
+    /// Requests in the message.
+    requests: u64,
+    looks: u64,
+    /// Bytes of the message's definitions.
+    defined_bytes: usize,
+    /// The number that was given last to a chunk or body.
+    named: u64,
+    forms: Forms,
+    chunks: Chunks,
+    bodies: Bodies,
 }
 
 impl Encoder {
     /// The bytes that this request would add to the bulk, about: for grouping and credit.
-    pub fn bulk_bytes(&self, _items: &Inserts) -> u64 {
-        todo!()
+    pub fn bulk_bytes(&self, items: &Inserts) -> u64 {
+        let mut bytes = 0;
+        each_chunk(items, |chunk| {
+            bytes += self.chunks.unsent(chunk);
+            Ok(None)
+        })
+        .ok();
+        bytes
     }
 
     /// The bytes that [`Encoder::take`] will put into the bulk.
     pub fn planned_bytes(&self) -> u64 {
-        todo!()
+        self.chunks.planned()
     }
 
-    /// Puts one request into the message that is being made, whose bulk may have `room` bytes in all. Requests of one
-    /// message have consecutive numbers: otherwise take the message first. Cells are only noted, and copied by `take`.
+    /// Puts one request into the message that is being made, whose bulk may have `room` bytes in all. A request whose
+    /// number does not follow on the one before has no room in its message. Cells are only noted, and copied by `take`.
     ///
-    /// `ResourceExhausted`: a chunk that no server takes ([`proto::MAX_CHUNK_BYTES`]). `Damaged`, `Signature`: items
-    /// that no table takes.
-    pub fn push(&mut self, _id: u64, _table: u32, _items: &Inserts, _room: u64) -> Result<Pushed> {
-        todo!()
+    /// `InvalidArgument`: no items, more than [`MAX_ITEMS`], or items of more cells than a message may ask for; a
+    /// priority that is no number. `ResourceExhausted`: a chunk larger than [`proto::MAX_CHUNK_BYTES`].
+    pub fn push(&mut self, id: u64, table: u32, items: &Inserts, room: u64) -> Result<Pushed> {
+        check(items)?;
+        if self.requests == 0 {
+            self.tidy(room);
+        } else if id != self.message.first_id + self.requests || self.items.pattern.len() + items.len() > MAX_ITEMS {
+            return Ok(Pushed::NoRoom { needed: 0 });
+        }
+        if let Some(no_room) = self.note_cells(items, room)? {
+            return Ok(no_room);
+        }
+        if self.define(items)? {
+            return Ok(Pushed::NoRoom { needed: 0 });
+        }
+        for (item, priority) in items {
+            let pattern = self.forms.number(&item.pattern).expect("defined above");
+            let body = match &item.body {
+                Body::Chunk(chunk) => self.chunks.number(chunk),
+                Body::Span(parts) => self.bodies.number(parts),
+            };
+            self.items.pattern.push(pattern);
+            self.items.body.push(body.expect("named above"));
+            self.items.anchor.push(item.anchor);
+            self.items.episode.push(item.episode);
+            self.items.priority.push(match priority {
+                Priority::Value(priority) => *priority,
+                Priority::Max => f64::NAN,
+            });
+        }
+        self.add_request(id, table, items.len() as u32);
+        Ok(Pushed::Whole)
     }
 
-    /// The message, with its bulk bytes behind those in `bulk`, which must be empty; `insert.bulk` is left to the
-    /// caller. `None` where there is nothing to say. Also to be called now and then when nothing is pushed: chunks that
-    /// were packed meanwhile are sent so, and what nobody uses any more is released.
-    pub fn take(&mut self, _bulk: &mut dyn BulkOut) -> Option<proto::Insert> {
-        todo!()
+    /// Notes the cells that the request's items stand on; says where they have no room.
+    fn note_cells(&mut self, items: &Inserts, room: u64) -> Result<Option<Pushed>> {
+        let (chunks, named) = (&mut self.chunks, &mut self.named);
+        each_chunk(items, |chunk| chunks.note(chunk, room, named))
+    }
+
+    /// Defines the forms and bodies of the request; true where they have no room.
+    fn define(&mut self, items: &Inserts) -> Result<bool> {
+        let mut looks = 0;
+        for (item, _) in items {
+            if self.defined_bytes > MAX_DEFINED_BYTES {
+                return Ok(true);
+            }
+            looks += self.forms.define(&item.pattern, &mut self.message.patterns, &mut self.defined_bytes)?;
+            if let Body::Span(parts) = &item.body {
+                let define = self.bodies.define(parts, &self.chunks, &mut self.named);
+                if let Some(body) = define {
+                    self.defined_bytes += prost::Message::encoded_len(&body);
+                    self.message.bodies.push(body);
+                }
+            }
+        }
+        if looks > MAX_LOOKS {
+            let reason = "items of too many cells in one request: insert fewer at a time";
+            return Err(Error::InvalidArgument(reason.to_owned()));
+        }
+        let full = self.looks + looks > MAX_LOOKS;
+        self.looks += if full { 0 } else { looks };
+        Ok(full)
+    }
+
+    fn add_request(&mut self, id: u64, table: u32, items: u32) {
+        if self.requests == 0 {
+            self.message.first_id = id;
+        }
+        self.requests += 1;
+        match self.message.runs.last_mut() {
+            Some(run) if (run.table, run.items) == (table, items) => run.requests += 1,
+            _ => self.message.runs.push(proto::InsertRun { table, requests: 1, items }),
+        }
+    }
+
+    /// Looks at some of what was named: notes chunks that were packed meanwhile, as far as there is room, and releases
+    /// what nobody uses any more. `push` does it for every message; to be called now and then when nothing is pushed,
+    /// and the message then to be taken.
+    pub fn tidy(&mut self, room: u64) {
+        self.chunks.tidy(room, &mut self.message.released);
+        self.bodies.tidy(&mut self.message.released);
+        self.forms.tidy(&mut self.message.released_patterns);
+    }
+
+    /// The message, its bulk bytes put into `bulk`, which must be empty; `insert.bulk` is left to the caller. `None`
+    /// where there is nothing to say.
+    pub fn take(&mut self, bulk: &mut dyn BulkOut) -> Option<proto::Insert> {
+        self.chunks.take(bulk, &mut self.message.chunks);
+        let mut message = std::mem::take(&mut self.message);
+        if self.requests > 0 {
+            message.items = Some(std::mem::take(&mut self.items));
+        }
+        (self.requests, self.looks, self.defined_bytes) = (0, 0, 0);
+        (message != proto::Insert::default()).then_some(message)
+    }
+}
+
+fn check(items: &Inserts) -> Result<()> {
+    let refuse = |reason: String| Err(Error::InvalidArgument(reason));
+    if items.is_empty() || items.len() > MAX_ITEMS {
+        return refuse(format!("{} items in one request: insert 1 to {MAX_ITEMS} at a time", items.len()));
+    }
+    // On the wire it stands for the largest priority in the table.
+    match items.iter().any(|(_, priority)| matches!(priority, Priority::Value(value) if value.is_nan())) {
+        true => refuse("a priority must be a number, got NaN".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Calls `each` for the items' chunks, until it gives something: not again for a chunk that the item before had too.
+fn each_chunk(
+    items: &Inserts,
+    mut each: impl FnMut(&std::sync::Arc<reverie_core::chunk::Chunk>) -> Result<Option<Pushed>>,
+) -> Result<Option<Pushed>> {
+    let mut before: Option<&Item> = None;
+    for (item, _) in items {
+        if before.is_none_or(|before| !same_body(&before.body, &item.body)) {
+            for chunk in item.chunks() {
+                if let Some(found) = each(chunk)? {
+                    return Ok(Some(found));
+                }
+            }
+        }
+        before = Some(item);
+    }
+    Ok(None)
+}
+
+fn same_body(left: &Body, right: &Body) -> bool {
+    match (left, right) {
+        (Body::Chunk(left), Body::Chunk(right)) => std::sync::Arc::ptr_eq(left, right),
+        (Body::Span(left), Body::Span(right)) => std::sync::Arc::ptr_eq(left, right),
+        _ => false,
+    }
+}
+
+/// Things by their address.
+type ByAddress<T> = HashMap<usize, T, BuildHasherDefault<AddressHasher>>;
+
+/// Spreads addresses, which nobody chooses to collide.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        self.0 = (self.0 ^ address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
     }
 }

@@ -1,0 +1,117 @@
+//! What a chunk holds, for who sends it elsewhere.
+
+use super::codec::Packed;
+use super::slab::Slab;
+use super::{Chunk, Form, Layout, Storage};
+use std::sync::Arc;
+
+/// The cells of a chunk as they are while it is raw. They stay readable when the chunk is packed, and grow as long as
+/// it is written.
+#[derive(Clone, Debug)]
+pub struct Raw(Of);
+
+#[derive(Clone, Debug)]
+enum Of {
+    Plain(Arc<Chunk>),
+    Shared(Arc<Slab>),
+}
+
+/// The packed bytes of a chunk, as [`Chunk::from_packed`] takes them.
+#[derive(Clone, Debug)]
+pub struct PackedBytes(Arc<Packed>);
+
+impl Chunk {
+    /// The raw cells; `None` once the chunk is packed.
+    pub fn raw_cells(self: &Arc<Self>) -> Option<Raw> {
+        match &self.storage {
+            Storage::Plain(_) => Some(Raw(Of::Plain(Arc::clone(self)))),
+            Storage::Packable(packable) => match packable.form() {
+                Form::Raw(slab) => Some(Raw(Of::Shared(slab))),
+                Form::Packed(_) => None,
+            },
+        }
+    }
+
+    /// The packed bytes; `None` where the chunk is open or was left raw.
+    pub fn packed_bytes(&self) -> Option<PackedBytes> {
+        match &self.storage {
+            Storage::Plain(_) => None,
+            Storage::Packable(packable) => match packable.form() {
+                Form::Raw(_) => None,
+                Form::Packed(packed) => Some(PackedBytes(packed)),
+            },
+        }
+    }
+
+    /// True where the chunk is packed, or may be when it is sealed.
+    pub fn is_packable(&self) -> bool {
+        matches!(self.storage, Storage::Packable(_))
+    }
+}
+
+impl std::ops::Deref for PackedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+impl Raw {
+    fn slab(&self) -> &Slab {
+        match &self.0 {
+            Of::Shared(slab) => slab,
+            Of::Plain(chunk) => match &chunk.storage {
+                Storage::Plain(slab) => slab,
+                Storage::Packable(_) => unreachable!("made of a plain chunk"),
+            },
+        }
+    }
+
+    /// Where the columns lie.
+    pub fn layout(&self) -> &Arc<Layout> {
+        self.slab().layout()
+    }
+
+    /// Cells that every column has.
+    pub fn rows(&self) -> usize {
+        self.slab().rows()
+    }
+
+    /// Cells that the column has.
+    pub fn len(&self, column: usize) -> usize {
+        self.slab().len(column)
+    }
+
+    /// True where no column has a cell.
+    pub fn is_empty(&self) -> bool {
+        (0..self.layout().num_columns()).all(|column| self.len(column) == 0)
+    }
+
+    /// True where some cell may hold no value.
+    pub fn has_holes(&self) -> bool {
+        self.slab().has_holes()
+    }
+
+    /// One bit for each of these cells, the lowest first, set where the cell holds no value; empty where all do.
+    pub fn holes(&self, column: usize, first: usize, n: usize) -> Vec<u8> {
+        let slab = self.slab();
+        if slab.has_run(column, first, n) {
+            return Vec::new();
+        }
+        let mut bits = vec![0_u8; n.div_ceil(8)];
+        (0..n).filter(|cell| !slab.has(column, first + cell)).for_each(|cell| bits[cell / 8] |= 1 << (cell % 8));
+        bits
+    }
+
+    /// Gives the bytes of these cells to `put`, in order, in as few pieces as they lie in; zeros where a cell holds no
+    /// value. Panics where the column does not have them.
+    pub fn each_piece(&self, column: usize, first: usize, n: usize, mut put: impl FnMut(&[u8])) {
+        let slab = self.slab();
+        assert!(first + n <= slab.len(column), "cells {first} to {} of column {column}", first + n);
+        match slab.run(column, first, n) {
+            Some(run) => put(run),
+            None => (first..first + n).filter_map(|cell| slab.cell(column, cell)).for_each(put),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What a connection has named, and the bytes that it holds by it.
+
+use super::{Limits, broken, too_many};
+use crate::proto;
+use reverie_core::chunk::{Chunk, ChunkWriter};
+use reverie_core::item::Part;
+use reverie_core::{Error, Result};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Positions in a body at most: no sum of them overflows.
+const MAX_POSITION: i64 = 1 << 40;
+
+pub(super) enum Known {
+    Chunk {
+        chunk: Arc<Chunk>,
+        /// While cells may come.
+        writer: Option<ChunkWriter>,
+    },
+    Body {
+        parts: Arc<Vec<Part>>,
+        size_bytes: u64,
+    },
+}
+
+pub(super) struct Names {
+    known: HashMap<u64, Known>,
+    limits: Limits,
+    /// Bytes of bodies and forms.
+    beside: u64,
+    /// Bytes of chunks that no table referred to when that was last reckoned, and of all that were named since.
+    chunks: u64,
+}
+
+impl Names {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { known: HashMap::new(), limits, beside: 0, chunks: 0 }
+    }
+
+    pub(super) fn get(&self, name: u64) -> Option<&Known> {
+        self.known.get(&name)
+    }
+
+    pub(super) fn chunk_mut(&mut self, name: u64) -> Result<Option<(&Arc<Chunk>, &mut Option<ChunkWriter>)>> {
+        match self.known.get_mut(&name) {
+            None => Ok(None),
+            Some(Known::Chunk { chunk, writer }) => Ok(Some((chunk, writer))),
+            Some(Known::Body { .. }) => Err(broken(format!("{name} is a body, not a chunk"))),
+        }
+    }
+
+    /// Sees that so many bytes of a chunk can be held, before memory is set aside for them.
+    pub(super) fn admit(&mut self, bytes: u64) -> Result<()> {
+        if self.known.len() >= self.limits.max_named {
+            return Err(too_many("chunks", self.limits.max_named));
+        }
+        self.chunks += bytes;
+        self.check(bytes)
+    }
+
+    /// Refuses what is beyond the limit. That is reckoned anew when it seems so, and must then leave a quarter free, so
+    /// that it is not reckoned for every chunk; `coming` bytes are of a chunk that is not named yet.
+    fn check(&mut self, coming: u64) -> Result<()> {
+        let budget = self.limits.max_held_bytes;
+        if self.chunks.saturating_add(self.beside) <= budget {
+            return Ok(());
+        }
+        self.chunks = coming + self.known.values().map(held).sum::<u64>();
+        let needed = self.chunks.saturating_add(self.beside);
+        if needed <= budget - budget / 4 {
+            return Ok(());
+        }
+        Err(Error::ResourceExhausted {
+            what: "a connection whose chunks no table holds".to_owned(),
+            needed,
+            budget,
+            hint: "confirm inserts more often, or cut shorter chunks (max_chunk_length)".to_owned(),
+        })
+    }
+
+    pub(super) fn add_chunk(&mut self, name: u64, chunk: Arc<Chunk>, writer: Option<ChunkWriter>) {
+        self.known.insert(name, Known::Chunk { chunk, writer });
+    }
+
+    pub(super) fn define_body(&mut self, definition: proto::BodyDef) -> Result<()> {
+        let name = definition.body;
+        if self.known.contains_key(&name) {
+            return Err(broken(format!("the body {name} is defined twice")));
+        }
+        if self.known.len() >= self.limits.max_named {
+            return Err(too_many("bodies", self.limits.max_named));
+        }
+        let size = |part: &proto::BodyPart| (size_of::<Part>() + 16 * part.starts.len()) as u64;
+        let size_bytes = definition.parts.iter().map(size).sum();
+        self.hold(size_bytes)?;
+        let parts = definition.parts.into_iter().map(|part| self.part(part)).collect::<Result<Vec<_>>>()?;
+        self.known.insert(name, Known::Body { parts: Arc::new(parts), size_bytes });
+        Ok(())
+    }
+
+    fn part(&self, part: proto::BodyPart) -> Result<Part> {
+        let in_order = part.starts.windows(2).all(|pair| pair[0] < pair[1])
+            && part.starts.iter().all(|start| (-MAX_POSITION..=MAX_POSITION).contains(start));
+        if part.chunks.is_empty() || part.starts.len() != part.chunks.len() + 1 || !in_order {
+            return Err(broken(format!("a body of {} chunks at {:?}", part.chunks.len(), part.starts)));
+        }
+        let chunk = |name: &u64| match self.known.get(name) {
+            Some(Known::Chunk { chunk, .. }) => Ok(Arc::clone(chunk)),
+            _ => Err(broken(format!("the chunk {name} of a body is not defined"))),
+        };
+        Ok(Part { chunks: part.chunks.iter().map(chunk).collect::<Result<_>>()?, starts: part.starts.into() })
+    }
+
+    /// Counts bytes beside those of chunks.
+    pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
+        self.beside = self.beside.saturating_add(bytes);
+        self.check(0)
+    }
+
+    pub(super) fn give_back(&mut self, bytes: u64) {
+        self.beside = self.beside.saturating_sub(bytes);
+    }
+
+    /// Lets go of a chunk or body; a number that is not known is ignored.
+    pub(super) fn release(&mut self, name: u64) {
+        if let Some(Known::Body { size_bytes, .. }) = self.known.remove(&name) {
+            self.give_back(size_bytes);
+        }
+    }
+}
+
+fn held(known: &Known) -> u64 {
+    match known {
+        Known::Chunk { chunk, .. } if !chunk.in_tables() => chunk.size_bytes(),
+        _ => 0,
+    }
+}

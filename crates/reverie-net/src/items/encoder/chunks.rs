@@ -1,0 +1,278 @@
+//! The chunks that the server knows, and the cells that it has of each.
+
+use super::{ByAddress, LOOKED_AT, Pushed};
+use crate::bulk::BulkOut;
+use crate::proto::{self, MAX_CHUNK_BYTES};
+use reverie_core::chunk::{Chunk, PackedBytes, Raw};
+use reverie_core::{Error, Result};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+/// Cells of each column.
+type Counts = SmallVec<[u32; 8]>;
+
+/// For each column the first cell and how many.
+type Columns = SmallVec<[(u32, u32); 8]>;
+
+struct Known {
+    number: u64,
+    /// Keeps the address from being given to another.
+    chunk: Weak<Chunk>,
+    /// A chunk that may still be packed is held until it is, or until nobody else holds it: its packed form is sent
+    /// even when its items are long in their tables.
+    held: Option<Arc<Chunk>>,
+    /// Its layout was sent or noted.
+    defined: bool,
+    /// Sent, or noted for the message.
+    sent: Counts,
+    /// The packed form was sent or noted: nothing more is to be said.
+    packed: bool,
+    /// Which note of the message is about its cells.
+    note: Option<u32>,
+}
+
+/// What the message will say of a chunk.
+struct Note {
+    address: usize,
+    number: u64,
+    layout: Option<proto::ChunkLayout>,
+    what: What,
+}
+
+enum What {
+    Cells(Raw, Columns),
+    Packed(PackedBytes),
+}
+
+/// The chunks by their address.
+#[derive(Default)]
+pub(super) struct Chunks {
+    known: ByAddress<Known>,
+    /// All addresses: those looked at longest ago first.
+    turns: VecDeque<usize>,
+    /// Named since the last look around.
+    fresh: usize,
+    notes: Vec<Note>,
+    planned: u64,
+}
+
+fn address(chunk: &Arc<Chunk>) -> usize {
+    Arc::as_ptr(chunk).addr()
+}
+
+impl Chunks {
+    /// Bulk bytes of what is noted.
+    pub(super) fn planned(&self) -> u64 {
+        self.planned
+    }
+
+    /// The number of a chunk that was noted.
+    pub(super) fn number(&self, chunk: &Arc<Chunk>) -> Option<u64> {
+        self.known.get(&address(chunk)).map(|known| known.number)
+    }
+
+    /// Bytes of what the server has not got of the chunk.
+    pub(super) fn unsent(&self, chunk: &Arc<Chunk>) -> u64 {
+        let known = self.known.get(&address(chunk));
+        if known.is_some_and(|known| known.packed) {
+            return 0;
+        }
+        let Some(raw) = chunk.raw_cells() else {
+            return chunk.packed_bytes().map_or(0, |bytes| bytes.len() as u64);
+        };
+        let sent = |column| known.map_or(0, |known| known.sent[column] as usize);
+        let unsent = |column| (raw.len(column).saturating_sub(sent(column)) * raw.layout().width(column)) as u64;
+        (0..raw.layout().num_columns()).map(unsent).sum()
+    }
+
+    /// Notes what the server has not got of the chunk, naming it where it is new; says where that has no room.
+    pub(super) fn note(&mut self, chunk: &Arc<Chunk>, room: u64, named: &mut u64) -> Result<Option<Pushed>> {
+        let at = address(chunk);
+        if !self.known.contains_key(&at) {
+            self.name(chunk, named)?;
+        }
+        let Some(known) = self.known.get_mut(&at) else { return Ok(None) };
+        if known.packed {
+            return Ok(None);
+        }
+        if let Some(bytes) = chunk.packed_bytes() {
+            return Ok(self.note_packed(chunk, bytes, room));
+        }
+        if let Some(Note { what: What::Cells(raw, columns), .. }) =
+            known.note.map(|note| &mut self.notes[note as usize])
+        {
+            return Ok(note_cells(raw, columns, &mut known.sent, &mut self.planned, room));
+        }
+        let Some(raw) = chunk.raw_cells() else {
+            // Packed since we asked.
+            let bytes = chunk.packed_bytes().expect("a chunk is raw or packed");
+            return Ok(self.note_packed(chunk, bytes, room));
+        };
+        let mut columns: Columns = known.sent.iter().map(|sent| (*sent, 0)).collect();
+        let no_room = note_cells(&raw, &mut columns, &mut known.sent, &mut self.planned, room);
+        if !known.defined || columns.iter().any(|(_, cells)| *cells > 0) {
+            known.note = Some(self.notes.len() as u32);
+            let layout = known.define(chunk);
+            self.notes.push(Note { address: at, number: known.number, layout, what: What::Cells(raw, columns) });
+        }
+        Ok(no_room)
+    }
+
+    fn name(&mut self, chunk: &Arc<Chunk>, named: &mut u64) -> Result<()> {
+        if chunk.raw_bytes() > MAX_CHUNK_BYTES {
+            return Err(Error::ResourceExhausted {
+                what: "a chunk of steps".to_owned(),
+                needed: chunk.raw_bytes(),
+                budget: MAX_CHUNK_BYTES,
+                hint: "cut the steps into shorter chunks (max_chunk_length)".to_owned(),
+            });
+        }
+        *named += 1;
+        let known = Known {
+            number: *named,
+            chunk: Arc::downgrade(chunk),
+            held: chunk.is_packable().then(|| Arc::clone(chunk)),
+            sent: SmallVec::from_elem(0, chunk.layout().num_columns()),
+            defined: false,
+            packed: false,
+            note: None,
+        };
+        self.known.insert(address(chunk), known);
+        self.turns.push_back(address(chunk));
+        self.fresh += 1;
+        Ok(())
+    }
+
+    fn note_packed(&mut self, chunk: &Arc<Chunk>, bytes: PackedBytes, room: u64) -> Option<Pushed> {
+        let at = address(chunk);
+        let (known, size) = (self.known.get_mut(&at)?, bytes.len() as u64);
+        if self.planned + size > room {
+            return Some(Pushed::NoRoom { needed: size });
+        }
+        self.planned += size;
+        known.packed = true;
+        known.held = None;
+        let layout = known.define(chunk);
+        self.notes.push(Note { address: at, number: known.number, layout, what: What::Packed(bytes) });
+        None
+    }
+
+    /// Looks at some of the chunks: notes the packed form of those that were packed, and releases those that are gone.
+    pub(super) fn tidy(&mut self, room: u64, released: &mut Vec<u64>) {
+        let looks = (LOOKED_AT + 2 * std::mem::take(&mut self.fresh)).min(self.turns.len());
+        for _ in 0..looks {
+            let Some(at) = self.turns.pop_front() else { return };
+            let Some(known) = self.known.get_mut(&at) else { continue };
+            if let Some(chunk) = known.held.clone() {
+                // Our two references: nobody can pack it any more.
+                let last = Arc::strong_count(&chunk) == 2;
+                match chunk.packed_bytes() {
+                    // Without room it keeps its turn.
+                    Some(bytes) => {
+                        self.note_packed(&chunk, bytes, room);
+                    }
+                    None if last => known.held = None,
+                    None => {}
+                }
+            }
+            let gone = self.known.get(&at).is_some_and(|known| known.note.is_none() && known.chunk.strong_count() == 0);
+            match gone.then(|| self.known.remove(&at)).flatten() {
+                Some(known) => released.push(known.number),
+                None => self.turns.push_back(at),
+            }
+        }
+    }
+
+    /// Puts what was noted into the message and its bulk.
+    pub(super) fn take(&mut self, bulk: &mut dyn BulkOut, chunks: &mut Vec<proto::ChunkCells>) {
+        self.planned = 0;
+        for note in self.notes.drain(..) {
+            let message = proto::ChunkCells { chunk: note.number, layout: note.layout, ..Default::default() };
+            chunks.push(match note.what {
+                What::Packed(bytes) => {
+                    let packed = proto::PackedRange { offset: bulk.len(), size_bytes: bytes.len() as u64 };
+                    bulk.put(&bytes);
+                    proto::ChunkCells { packed: Some(packed), ..message }
+                }
+                What::Cells(raw, columns) => {
+                    if let Some(known) = self.known.get_mut(&note.address) {
+                        known.note = None;
+                    }
+                    put_cells(&raw, &columns, bulk, message)
+                }
+            });
+        }
+    }
+}
+
+/// Notes the cells of all columns that were not sent; says where there is no room for one.
+fn note_cells(
+    raw: &Raw,
+    columns: &mut [(u32, u32)],
+    sent: &mut Counts,
+    planned: &mut u64,
+    room: u64,
+) -> Option<Pushed> {
+    let layout = raw.layout();
+    for (column, ((_, noted), sent)) in columns.iter_mut().zip(sent).enumerate() {
+        let (width, fresh) = (layout.width(column) as u64, raw.len(column) as u32 - *sent);
+        let fits = match width {
+            0 => fresh,
+            width => (room.saturating_sub(*planned) / width).min(u64::from(fresh)) as u32,
+        };
+        *noted += fits;
+        *sent += fits;
+        *planned += u64::from(fits) * width;
+        if fits < fresh {
+            return Some(Pushed::NoRoom { needed: width });
+        }
+    }
+    None
+}
+
+fn put_cells(
+    raw: &Raw,
+    columns: &[(u32, u32)],
+    bulk: &mut dyn BulkOut,
+    message: proto::ChunkCells,
+) -> proto::ChunkCells {
+    let (offset, cells) = (bulk.len(), columns.first().map_or(0, |(_, n)| *n));
+    let first = columns.iter().map(|(first, _)| *first).min().unwrap_or(0);
+    let mut said = Vec::new();
+    let together = !raw.has_holes() && columns.iter().all(|(_, n)| *n == cells);
+    for (column, (first, n)) in columns.iter().enumerate().filter(|(_, (_, n))| *n > 0) {
+        if !together {
+            let holes = raw.holes(column, *first as usize, *n as usize);
+            let (column, offset) = (column as u32, bulk.len());
+            said.push(proto::ColumnCells { column, first: *first, cells: *n, offset, holes });
+        }
+        raw.each_piece(column, *first as usize, *n as usize, |piece| bulk.put(piece));
+    }
+    if !together {
+        return proto::ChunkCells { columns: said, ..message };
+    }
+    let even = columns.iter().all(|(other, _)| *other == first);
+    let lead = if even { Vec::new() } else { columns.iter().map(|(other, _)| other - first).collect() };
+    proto::ChunkCells { first, cells, offset, lead, ..message }
+}
+
+impl Known {
+    /// The layout, where it was not sent.
+    fn define(&mut self, chunk: &Chunk) -> Option<proto::ChunkLayout> {
+        let first = !std::mem::replace(&mut self.defined, true);
+        first.then(|| encode_layout(chunk))
+    }
+}
+
+fn encode_layout(chunk: &Chunk) -> proto::ChunkLayout {
+    let layout = chunk.layout();
+    let columns = || 0..layout.num_columns();
+    proto::ChunkLayout {
+        widths: columns().map(|column| layout.width(column) as u32).collect(),
+        itemsizes: columns().map(|column| layout.itemsize(column) as u32).collect(),
+        capacity: layout.capacity() as u32,
+        interleaved: layout.is_interleaved(),
+        packable: chunk.is_packable(),
+    }
+}
