@@ -161,14 +161,13 @@ impl Inserts {
         let wrong =
             || Error::Protocol(format!("the server confirmed {requests} inserts from {first_id} that it was not sent"));
         let mut keys = keys.as_slice();
-        let mut at = self.find(first_id).ok_or_else(wrong)?;
-        for id in first_id..first_id.saturating_add(u64::from(requests)) {
+        let from = self.find(first_id).ok_or_else(wrong)?;
+        for (at, id) in (from..).zip(first_id..first_id.saturating_add(u64::from(requests))) {
             let insert = self.all.get_mut(at).filter(|insert| insert.id == id).ok_or_else(wrong)?;
             let (own, rest) = keys.split_at_checked(insert.count).ok_or_else(wrong)?;
             keys = rest;
             let in_flight = insert.finish(Ok(own.iter().copied().map(Key::from).collect()));
             self.count_done(in_flight);
-            at += 1;
         }
         self.settle();
         if keys.is_empty() { Ok(()) } else { Err(wrong()) }

@@ -1,0 +1,343 @@
+//! The remote client against a server that does what the test tells it. Time is the runtime's own and passes at once.
+
+mod fake;
+
+use fake::{ADDRESS, Fake, Talk};
+use reverie_core::Error;
+use reverie_core::batch::{Output, Ragged, Role};
+use reverie_core::spec::{DType, Structure};
+use reverie_core::table::Updated;
+use reverie_net::bulk::BatchLayout;
+use reverie_net::client::{Remote, SampleRequest, Sampled};
+use reverie_net::convert;
+use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::server_message::Body;
+use reverie_net::proto::{self, reply, request};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
+use tonic::Status;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn draws(n: usize) -> SampleRequest {
+    SampleRequest {
+        parts: vec![("replay".to_owned(), n)],
+        columns: None,
+        ragged: Ragged::Refuse,
+        without_replacement: false,
+        at_once: false,
+    }
+}
+
+/// Batches of `n` cells of 100 bytes each, in parts of `part` bytes: the byte at `i` is `i + shift`.
+async fn send_batch(talk: &Talk, id: u64, n: usize, part: usize, shift: u8, new_head: bool) {
+    let output =
+        Output { path: "x".to_owned(), dtype: DType::UInt8, itemsize: 1, shape: vec![n, 100], role: Role::Column };
+    let layout = BatchLayout::new(n, std::slice::from_ref(&output)).unwrap();
+    let head = convert::batch::encode_head(std::slice::from_ref(&output), &Structure::Leaf, 1, false);
+    talk.say(Body::Batch(proto::Batch {
+        id,
+        head: 5,
+        new_head: new_head.then_some(head),
+        num_draws: n as u32,
+        smallest_probability: Some(0.25),
+        bulk_bytes: layout.size_bytes as u64,
+        slot: None,
+        last: true,
+    }))
+    .await;
+    let bytes: Vec<u8> = (0..layout.size_bytes).map(|i| (i as u8).wrapping_add(shift)).collect();
+    for (index, piece) in bytes.chunks(part).enumerate() {
+        let data = piece.to_vec().into();
+        talk.say(Body::Part(proto::Part { id, offset: (index * part) as u64, data })).await;
+    }
+}
+
+/// What the test may see of a block: the seam reads it through its pointer, the test through a description of it.
+fn assert_batch(sampled: &Sampled, n: usize) {
+    assert_eq!(sampled.error, None);
+    let [batch] = &sampled.batches[..] else { panic!("{} batches", sampled.batches.len()) };
+    assert_eq!((batch.num_draws, batch.smallest_probability), (n, Some(0.25)));
+    assert_eq!((batch.head.num_columns, &batch.head.structure), (1, &Structure::Leaf));
+    assert_eq!(batch.layout, BatchLayout::new(n, &batch.head.outputs).unwrap());
+    assert_eq!(batch.block.len(), batch.layout.size_bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_connects_when_it_is_asked_something_and_tells_what_the_server_is() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    assert_eq!((client.link().transport, client.link().connected), (None, false));
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(fake.inside.attempts.load(Ordering::SeqCst), 0, "nobody has asked for anything");
+    let (described, _talk) = tokio::join!(client.describe(), fake.session());
+    let described = described.unwrap().unwrap();
+    assert_eq!((described.version.as_str(), described.tables[0].name.as_str()), ("1.2.3", "replay"));
+    let link = client.link();
+    assert_eq!((link.transport, link.connected, link.reconnects), (Some("grpc"), true, 0));
+    assert!(link.reason.contains("no Unix socket"), "{}", link.reason);
+    assert!(link.bytes_sent > 100 && link.bytes_received > 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_arrives_in_parts_and_its_head_is_known_afterwards() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let first = client.sample(draws(64), None);
+    let mut talk = fake.session().await;
+    let request = talk.request().await;
+    let Some(request::Body::Sample(sample)) = &request.body else { panic!("{request:?}") };
+    assert_eq!((sample.parts[0].table.as_str(), sample.parts[0].num_samples), ("replay", 64));
+    assert_eq!(request.timeout, None);
+    send_batch(&talk, request.id, 64, 1000, 0, true).await;
+    assert_batch(&first.await.unwrap(), 64);
+    let second = client.sample(draws(64), None);
+    let request = talk.request().await;
+    send_batch(&talk, request.id, 64, 999, 1, false).await;
+    assert_batch(&second.await.unwrap(), 64);
+    // The server was told that it need not keep the first.
+    assert_eq!(talk.received.last().map(|received| received.below), Some(request.id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_silent_is_named_soon_after_the_deadline() {
+    let fake = Fake::start();
+    let client = fake.client(10 * SECOND);
+    let start = Instant::now();
+    let sample = client.sample(draws(4), Some(2 * SECOND));
+    let mut talk = fake.session().await;
+    let asked = talk.request().await;
+    assert_eq!(asked.timeout, Some(2.0));
+    let sampled = sample.await.unwrap();
+    let Some(Error::Unavailable(text)) = sampled.error else { panic!("{:?}", sampled.error) };
+    assert!(text.contains(ADDRESS) && text.contains("sampling from 'replay'") && text.contains("2.0 s"), "{text}");
+    assert!((2 * SECOND..2 * SECOND + Duration::from_millis(100)).contains(&start.elapsed()), "{:?}", start.elapsed());
+    // The server need not go on; and what it says now does no harm.
+    assert!(matches!(talk.asked().await, Some(Asked::Cancel(cancel)) if cancel.id == asked.id));
+    send_batch(&talk, asked.id, 4, 100, 0, true).await;
+    let next = client.sample(draws(4), None);
+    let asked = talk.request().await;
+    send_batch(&talk, asked.id, 4, 100, 0, false).await;
+    assert_batch(&next.await.unwrap(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_drawn_comes_with_the_reason_why_it_was_not_more() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let sample = client.sample(draws(8), Some(SECOND));
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    let deadline = Error::Deadline("too few items".to_owned());
+    let head = convert::batch::encode_head(&[], &Structure::Tuple(vec![]), 0, false);
+    let batch = proto::Batch { id, head: 1, new_head: Some(head), num_draws: 3, bulk_bytes: 168, ..Default::default() };
+    talk.say(Body::Batch(batch)).await;
+    talk.say(Body::Part(proto::Part { id, offset: 0, data: vec![1; 168].into() })).await;
+    talk.reply(id, reply::Body::Error(convert::error::encode(&deadline))).await;
+    let sampled = sample.await.unwrap();
+    assert_eq!((sampled.batches[0].num_draws, sampled.error), (3, Some(deadline)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_answered_is_asked_again_on_the_next_connection_under_its_number() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let (sample, update) = (client.sample(draws(4), None), client.mutate("replay", (&[1], &[2.0]), None, &[]));
+    let mut talk = fake.session().await;
+    assert!(!talk.hello.resume);
+    let (first, second) = (talk.request().await, talk.request().await);
+    // Half a batch, and the connection is gone.
+    send_batch(&talk, first.id, 4, 100_000, 0, true).await;
+    let answered = sample.await.unwrap();
+    assert_batch(&answered, 4);
+    let session = talk.hello.session.clone();
+    drop(talk);
+    let mut talk = fake.session().await;
+    assert!(talk.hello.resume && talk.hello.session == session);
+    assert_eq!(talk.request().await, second, "the first was answered, the second was not");
+    assert_eq!(talk.received[0].below, second.id);
+    talk.reply(second.id, reply::Body::Mutated(proto::Mutated { applied: 1, ..Default::default() })).await;
+    assert_eq!(update.await.unwrap(), (Updated { applied: 1, stale: 0 }, Updated::default()));
+    let link = client.link();
+    assert_eq!((link.reconnects, link.server_restarts, link.connected), (1, 0, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_cut_off_by_a_lost_connection_arrives_whole_on_the_next() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let sample = client.sample(draws(64), None);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    let head = convert::batch::encode_head(&[], &Structure::Tuple(vec![]), 0, false);
+    let batch =
+        proto::Batch { id, head: 5, new_head: Some(head), num_draws: 64, bulk_bytes: 64 * 56, ..Default::default() };
+    talk.say(Body::Batch(batch)).await;
+    talk.say(Body::Part(proto::Part { id, offset: 0, data: vec![9; 100].into() })).await;
+    drop(talk);
+    let mut talk = fake.session().await;
+    assert_eq!(talk.request().await.id, id);
+    send_batch(&talk, id, 64, 1000, 0, true).await;
+    assert_batch(&sample.await.unwrap(), 64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_incarnation_is_counted() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let (_, talk) = tokio::join!(client.describe(), fake.session());
+    drop(talk);
+    fake.inside.incarnation.store(8, Ordering::SeqCst);
+    tokio::time::sleep(SECOND / 10).await;
+    let can = client.can("replay", 1, true);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    talk.reply(id, reply::Body::Can(true)).await;
+    assert!(can.await.unwrap());
+    assert_eq!((client.link().reconnects, client.link().server_restarts), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_fail_when_patience_ends_and_succeed_when_the_server_is_there() {
+    let fake = Fake::start();
+    fake.refuse();
+    let client = fake.client(3 * SECOND);
+    let start = Instant::now();
+    let Err(Error::Unavailable(text)) = client.info().await else { panic!("nobody is there") };
+    assert!((3 * SECOND..4 * SECOND).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(text.contains(ADDRESS) && text.contains("the server's figures") && text.contains("refused"), "{text}");
+    assert!(fake.inside.attempts.load(Ordering::SeqCst) > 5, "it was tried again and again");
+    // A deadline of the caller's own is kept also then.
+    let start = Instant::now();
+    assert!(matches!(client.sample(draws(1), Some(SECOND)).await.unwrap().error, Some(Error::Unavailable(_))));
+    assert!((SECOND..SECOND + Duration::from_millis(100)).contains(&start.elapsed()), "{:?}", start.elapsed());
+    let can = client.can("replay", 1, false);
+    tokio::time::sleep(SECOND).await;
+    fake.listen();
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    talk.reply(id, reply::Body::Can(false)).await;
+    assert!(!can.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_request_is_taken_back_at_the_server_and_its_draws_handed_out() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let sample = client.sample(draws(4), None);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    let withdrawn = tokio::task::spawn_blocking(move || sample.cancel());
+    assert!(matches!(talk.asked().await, Some(Asked::Cancel(cancel)) if cancel.id == id));
+    send_batch(&talk, id, 4, 100_000, 0, true).await;
+    assert_batch(&withdrawn.await.unwrap().unwrap(), 4);
+}
+
+// In real time: a thread that waits stops the other.
+#[tokio::test]
+async fn a_silent_server_does_not_keep_the_caller_who_withdraws() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let sample = client.sample(draws(4), None);
+    let mut talk = fake.session().await;
+    talk.request().await;
+    let withdrawn = tokio::task::spawn_blocking(move || sample.cancel());
+    let sampled = withdrawn.await.unwrap().unwrap();
+    assert!(sampled.batches.is_empty() && sampled.error.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_sample_is_withdrawn_and_a_dropped_change_is_made() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let sample = client.sample(draws(4), None);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    drop(client.mutate("replay", (&[3], &[1.0]), None, &[4]));
+    assert!(matches!(talk.request().await.body, Some(request::Body::Mutate(mutate)) if mutate.deletes == [4]));
+    drop(sample);
+    assert!(matches!(talk.asked().await, Some(Asked::Cancel(cancel)) if cancel.id == id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_client_still_makes_the_changes_that_were_asked_for_and_leaves_then() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    drop(client.mutate("replay", (&[3], &[1.0]), None, &[]));
+    drop(client);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    talk.reply(id, reply::Body::Mutated(proto::Mutated::default())).await;
+    assert!(talk.asked().await.is_none(), "the connection has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_ends_what_waits_and_what_comes() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let (sample, info) = (client.sample(draws(4), None), client.info());
+    let mut talk = fake.session().await;
+    talk.request().await;
+    client.close();
+    client.close();
+    assert!(matches!(sample.await.unwrap().error, Some(Error::Closed { .. })));
+    assert!(matches!(info.await, Err(Error::Closed { .. })));
+    assert!(matches!(client.why("replay").await, Err(Error::Closed { .. })));
+    assert!(!client.link().connected);
+    while talk.asked().await.is_some() {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_will_not_pass_is_told_at_once() {
+    let fake = Fake::start();
+    *fake.inside.refusal.lock().unwrap() = Some(Status::unauthenticated("a token is needed"));
+    let client: Arc<Remote> = fake.client(60 * SECOND);
+    let start = Instant::now();
+    let Err(Error::Unauthenticated(text)) = client.describe().await else { panic!("there was no token") };
+    assert!(text.contains("a token is needed"), "{text}");
+    *fake.inside.refusal.lock().unwrap() = None;
+    fake.inside.protocol.store(99, Ordering::SeqCst);
+    let Err(Error::Protocol(text)) = client.describe().await else { panic!("versions differ") };
+    assert!(text.contains("99") && text.contains("1.2.3"), "{text}");
+    assert!(start.elapsed() < SECOND);
+    assert_eq!(fake.inside.attempts.load(Ordering::SeqCst), 2, "once for each");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_breaks_the_rules_ends_what_waits() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let (sample, other) = (client.sample(draws(4), None), client.info());
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    talk.say(Body::Part(proto::Part { id, offset: 0, data: vec![0; 10].into() })).await;
+    assert!(matches!(sample.await.unwrap().error, Some(Error::Protocol(_))));
+    assert!(matches!(other.await, Err(Error::Protocol(_))));
+    // And the client can go on.
+    let info = client.info();
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    talk.reply(id, reply::Body::Info(proto::ServerInfo { live_bytes: 5, ..Default::default() })).await;
+    assert_eq!(info.await.unwrap().unwrap().raw.live_bytes, 5);
+}
+
+#[test]
+fn addresses_and_certificates_that_cannot_be_right_are_refused_where_they_are_given() {
+    use reverie_net::client::{Options, Tls, Transport};
+    let options =
+        Options { address: String::new(), transport: Transport::Auto, token: None, tls: None, patience: SECOND };
+    for address in ["", "host", "host:", ":8000", "host:0", "host:65536", "host:http", "a b:80"] {
+        let refused = Remote::new(Options { address: address.to_owned(), ..options.clone() });
+        let Err(Error::InvalidArgument(text)) = refused.map(drop) else { panic!("'{address}' was taken") };
+        assert!(text.contains(&format!("'{address}'")), "{text}");
+    }
+    let options = Options { address: "localhost:8000".to_owned(), ..options };
+    let refused = |options: Options| matches!(Remote::new(options), Err(Error::InvalidArgument(_)));
+    let tls = Some(Tls { ca: Some(b"no certificate".to_vec()), ..Tls::default() });
+    assert!(refused(Options { tls, ..options.clone() }));
+    assert!(refused(Options { token: Some("\n".to_owned()), ..options.clone() }));
+    assert!(refused(Options { patience: Duration::ZERO, ..options.clone() }));
+    assert!(!refused(options));
+}

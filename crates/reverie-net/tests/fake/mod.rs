@@ -1,0 +1,209 @@
+//! A server that does what a test tells it, reached through memory.
+
+#![allow(dead_code)]
+
+use reverie_core::chunk::Compression;
+use reverie_core::table::TableOptions;
+use reverie_core::table::limiter::Limiter;
+use reverie_core::table::selector::SelectorOptions;
+use reverie_net::client::{Options, Remote, Transport};
+use reverie_net::convert;
+use reverie_net::grpc::connector::{Connect, Connecting, Stream};
+use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::replay_server::{Replay, ReplayServer};
+use reverie_net::proto::server_message::Body;
+use reverie_net::proto::{self, ClientMessage, ServerMessage};
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
+use tonic::{Request, Response, Status, Streaming};
+
+pub const ADDRESS: &str = "replay.test:8000";
+
+/// The fake server, and the network to it.
+pub struct Fake {
+    pub inside: Arc<Inside>,
+    sessions: Mutex<mpsc::UnboundedReceiver<Talk>>,
+}
+
+/// What the fake's service shares with its network.
+pub struct Inside {
+    streams: Mutex<Option<mpsc::UnboundedSender<io::Result<DuplexStream>>>>,
+    opened: mpsc::UnboundedSender<Talk>,
+    pub incarnation: AtomicU64,
+    pub protocol: AtomicU64,
+    pub refusal: Mutex<Option<Status>>,
+    pub attempts: AtomicU64,
+}
+
+/// One connection's session, as the server sees it.
+pub struct Talk {
+    pub hello: proto::ClientHello,
+    asked: Streaming<ClientMessage>,
+    answers: mpsc::Sender<Result<ServerMessage, Status>>,
+    pub received: Vec<proto::Received>,
+}
+
+impl Fake {
+    pub fn start() -> Self {
+        let (opened, sessions) = mpsc::unbounded_channel();
+        let inside = Arc::new(Inside {
+            streams: Mutex::new(None),
+            opened,
+            incarnation: 7.into(),
+            protocol: u64::from(proto::PROTOCOL).into(),
+            refusal: Mutex::new(None),
+            attempts: 0.into(),
+        });
+        let fake = Self { inside, sessions: Mutex::new(sessions) };
+        fake.listen();
+        fake
+    }
+
+    /// Accepts connections from now on.
+    pub fn listen(&self) {
+        let (streams, incoming) = mpsc::unbounded_channel();
+        *self.inside.streams.lock().unwrap() = Some(streams);
+        let service = ReplayServer::new(Service(Arc::clone(&self.inside)));
+        tokio::spawn(
+            tonic::transport::Server::builder()
+                .add_service(service)
+                .serve_with_incoming(UnboundedReceiverStream::new(incoming)),
+        );
+    }
+
+    /// Refuses connections from now on.
+    pub fn refuse(&self) {
+        *self.inside.streams.lock().unwrap() = None;
+    }
+
+    /// The next session that a client opens, greeted.
+    pub async fn session(&self) -> Talk {
+        self.session_with(true).await
+    }
+
+    pub async fn session_with(&self, resumed: bool) -> Talk {
+        let talk = std::future::poll_fn(|context| self.sessions.lock().unwrap().poll_recv(context)).await.unwrap();
+        let hello = proto::ServerHello {
+            protocol: proto::PROTOCOL,
+            incarnation: self.inside.incarnation.load(Ordering::SeqCst),
+            resumed: resumed && talk.hello.resume,
+            insert_credit_bytes: 1 << 20,
+        };
+        talk.say(Body::Hello(hello)).await;
+        talk
+    }
+
+    pub fn client(&self, patience: Duration) -> Arc<Remote> {
+        let options =
+            Options { address: ADDRESS.to_owned(), transport: Transport::Auto, token: None, tls: None, patience };
+        let connect = Arc::new(Wire(Arc::clone(&self.inside)));
+        Remote::on(options, &tokio::runtime::Handle::current(), connect, [3; 16]).unwrap()
+    }
+}
+
+impl Talk {
+    pub async fn say(&self, body: Body) {
+        // A client that is gone hears nothing.
+        let _ = self.answers.send(Ok(ServerMessage { body: Some(body) })).await;
+    }
+
+    pub async fn reply(&self, id: u64, body: proto::reply::Body) {
+        self.say(Body::Reply(proto::Reply { id, body: Some(body) })).await;
+    }
+
+    /// The next thing that is asked for; `None` at the end of the connection.
+    pub async fn asked(&mut self) -> Option<Asked> {
+        loop {
+            let message = self.asked.message().await.ok()??;
+            self.received.extend(message.received);
+            if message.body.is_some() {
+                return message.body;
+            }
+        }
+    }
+
+    pub async fn request(&mut self) -> proto::Request {
+        match self.asked().await {
+            Some(Asked::Request(request)) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+struct Wire(Arc<Inside>);
+
+impl Connect for Wire {
+    fn connect(&self, _address: &str) -> Connecting {
+        let inside = Arc::clone(&self.0);
+        Box::pin(async move {
+            inside.attempts.fetch_add(1, Ordering::SeqCst);
+            let (ours, theirs) = tokio::io::duplex(1 << 16);
+            let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+            let streams = inside.streams.lock().unwrap();
+            streams.as_ref().ok_or_else(refused)?.send(Ok(theirs)).map_err(|_| refused())?;
+            Ok(Box::new(ours) as Box<dyn Stream>)
+        })
+    }
+}
+
+struct Service(Arc<Inside>);
+
+type Answers = Pin<Box<dyn tokio_stream::Stream<Item = Result<ServerMessage, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Replay for Service {
+    async fn describe(&self, _: Request<proto::DescribeRequest>) -> Result<Response<proto::Description>, Status> {
+        if let Some(status) = self.0.refusal.lock().unwrap().clone() {
+            return Err(status);
+        }
+        Ok(Response::new(proto::Description {
+            protocol: self.0.protocol.load(Ordering::SeqCst) as u32,
+            version: "1.2.3".to_owned(),
+            incarnation: self.0.incarnation.load(Ordering::SeqCst),
+            tables: vec![convert::table::encode_options(&table("replay"))],
+            ..Default::default()
+        }))
+    }
+
+    type SessionStream = Answers;
+
+    async fn session(&self, request: Request<Streaming<ClientMessage>>) -> Result<Response<Answers>, Status> {
+        let mut asked = request.into_inner();
+        let Some(ClientMessage { body: Some(Asked::Hello(hello)), .. }) = asked.message().await? else {
+            return Err(Status::invalid_argument("no hello"));
+        };
+        let (answers, stream) = mpsc::channel(64);
+        let talk = Talk { hello, asked, answers, received: Vec::new() };
+        self.0.opened.send(talk).map_err(|_| Status::unavailable("the test is over"))?;
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    type CallStream = Answers;
+
+    async fn call(&self, _: Request<ClientMessage>) -> Result<Response<Answers>, Status> {
+        Err(Status::unimplemented("only sessions"))
+    }
+}
+
+pub fn table(name: &str) -> TableOptions {
+    TableOptions {
+        name: name.to_owned(),
+        sampler: SelectorOptions::Uniform,
+        remover: SelectorOptions::Fifo,
+        max_size: 1000,
+        limiter: Limiter::min_size(1).unwrap(),
+        max_times_sampled: 0,
+        signature: None,
+        max_bytes: None,
+        compression: Compression::None,
+        shard: 0,
+        sampler_seed: 1,
+        remover_seed: 2,
+    }
+}
