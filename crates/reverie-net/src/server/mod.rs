@@ -99,6 +99,22 @@ impl Default for Limits {
     }
 }
 
+/// Serves the connections that come out of a stream, each with its peer's name, on the caller's runtime, until there are
+/// no more and those that there are have ended: for a network of the caller's own. What [`Options`] says of listening
+/// means nothing here.
+pub async fn serve<IO>(
+    tables: Arc<Tables>,
+    options: &Options,
+    incoming: impl futures_util::Stream<Item = std::io::Result<(IO, String)>>,
+) -> Result<()>
+where
+    IO: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let front = Front::new(Shared::new(tables, options), options.tls.as_ref())?;
+    front.serve(incoming).await;
+    Ok(())
+}
+
 /// A server that listens. Its threads end with it.
 pub struct Server {
     /// Guards the runtime, which is there until the stop, and the task that ends with the last connection.

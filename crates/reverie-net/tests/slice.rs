@@ -1,0 +1,143 @@
+//! The remote client and the server, over gRPC within one process.
+
+use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::batch::Ragged;
+use reverie_core::chunk::Compression;
+use reverie_core::clock::{Clock, SystemClock};
+use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
+use reverie_core::table::limiter::Limiter;
+use reverie_core::table::selector::SelectorOptions;
+use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
+use reverie_core::{Error, Result};
+use reverie_net::client::{Options, Remote, SampleRequest, Transport};
+use reverie_net::grpc::connector::{Connect, Connecting, Stream};
+use reverie_net::server;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+struct Wire(mpsc::UnboundedSender<io::Result<(DuplexStream, String)>>);
+
+impl Connect for Wire {
+    fn connect(&self, _address: &str) -> Connecting {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let sent = self.0.send(Ok((theirs, "memory".to_owned())));
+        Box::pin(async move {
+            sent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
+            Ok(Box::new(ours) as Box<dyn Stream>)
+        })
+    }
+}
+
+fn serve(tables: Vec<TableOptions>) -> (Arc<Tables>, Arc<Remote>) {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let tables = Arc::new(Tables::new(tables, None, &clock, 7).unwrap());
+    let (connections, incoming) = mpsc::unbounded_channel();
+    let served = Arc::clone(&tables);
+    tokio::spawn(async move {
+        let options = server::Options {
+            address: "127.0.0.1:0".parse().unwrap(),
+            token: None,
+            tls: None,
+            insecure: false,
+            local: false,
+            grace: Duration::from_secs(1),
+            limits: server::Limits::default(),
+            checkpoint: None,
+        };
+        server::serve(served, &options, UnboundedReceiverStream::new(incoming)).await
+    });
+    let options = Options {
+        address: "memory:1".to_owned(),
+        transport: Transport::Auto,
+        token: None,
+        tls: None,
+        patience: Duration::from_secs(5),
+    };
+    let client = Remote::on(options, &tokio::runtime::Handle::current(), Arc::new(Wire(connections)), [1; 16]).unwrap();
+    (tables, client)
+}
+
+fn table(name: &str, sampler: SelectorOptions) -> TableOptions {
+    TableOptions {
+        name: name.to_owned(),
+        sampler,
+        remover: SelectorOptions::Fifo,
+        max_size: 10_000,
+        limiter: Limiter::min_size(1).unwrap(),
+        max_times_sampled: 0,
+        signature: None,
+        max_bytes: None,
+        compression: Compression::None,
+        shard: 0,
+        sampler_seed: 1,
+        remover_seed: 2,
+    }
+}
+
+struct Rows {
+    writer: RowWriter,
+    schema: Arc<Schema>,
+}
+
+impl Rows {
+    fn new(client: &Arc<Remote>) -> Self {
+        let sink: Arc<dyn Sink> = client.clone();
+        let column = ColumnSpec { path: String::new(), dtype: DType::Float64, shape: vec![] };
+        let schema = Arc::new(Schema { columns: vec![column], structure: Structure::Leaf });
+        Self { writer: RowWriter::new(sink, Compression::None, false), schema }
+    }
+
+    fn inserts(&mut self, value: f64) -> Inserts {
+        let cells = Cells { itemsize: 8, bytes: &value.to_ne_bytes() };
+        let item = self.writer.append(&self.schema, &[cells], 1).unwrap().remove(0);
+        Inserts::from_iter([(item, Priority::Value(1.0))])
+    }
+}
+
+fn draws(table: &str, n: usize) -> SampleRequest {
+    SampleRequest {
+        parts: vec![(table.to_owned(), n)],
+        columns: None,
+        ragged: Ragged::Refuse,
+        without_replacement: false,
+        at_once: false,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_is_read_back() -> Result<()> {
+    let (tables, client) = serve(vec![table("replay", SelectorOptions::Fifo), table("other", SelectorOptions::Fifo)]);
+    let described = client.describe().await?.unwrap();
+    assert_eq!(described.tables.len(), 2);
+    let mut rows = Rows::new(&client);
+    let tickets: Vec<_> =
+        (0..1000).map(|value| client.insert("replay", rows.inserts(f64::from(value))).unwrap()).collect();
+    let mut keys = Vec::new();
+    for ticket in tickets {
+        keys.extend(ticket.await?.iter().map(|key| key.get()));
+    }
+    assert_eq!(tables.get("replay")?.info().size, 1000);
+    assert_eq!(tables.get("other")?.info().size, 0);
+    let sampled = client.sample(draws("replay", 64), None).await?;
+    assert_eq!(sampled.error, None);
+    assert_eq!(sampled.batches[0].num_draws, 64);
+    let read = client.get("replay", &keys[5..8], None, Ragged::Refuse).await?;
+    assert_eq!((read.error, read.batches[0].num_draws), (None, 3));
+    let (updated, deleted) = client.mutate("replay", (&keys[..2], &[2.0, 3.0]), None, &keys[10..13]).await?;
+    assert_eq!((updated.applied, deleted.applied), (2, 3));
+    assert!(client.can("replay", 1, true).await?);
+    let info = client.info().await?.unwrap();
+    assert_eq!((info.tables[0].size, info.raw.grpc_connections), (997, 1));
+    assert!(client.why("replay").await?.text.contains("table 'replay'"));
+    client.reset("replay").await?;
+    assert_eq!(tables.get("replay")?.info().size, 0);
+    assert!(matches!(client.reset("none").await, Err(Error::UnknownTable { .. })));
+    assert!(matches!(client.insert("none", rows.inserts(0.0)), Err(Error::UnknownTable { .. })));
+    let nan = rows.inserts(0.0).into_iter().map(|(item, _)| (item, Priority::Value(f64::NAN))).collect();
+    assert!(matches!(client.insert("replay", nan), Err(Error::InvalidArgument(_))));
+    Ok(())
+}
