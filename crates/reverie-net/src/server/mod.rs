@@ -38,6 +38,9 @@ use tokio::task::JoinHandle;
 /// Threads of a server at most: its work is copying, which more threads make no faster than memory is.
 const MAX_THREADS: usize = 4;
 
+/// For how long a stop waits for connections whose sessions have ended.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// Who may reach the tables, and how.
 pub struct Options {
     /// The address to listen on; port 0 takes a free one.
@@ -170,12 +173,9 @@ impl Server {
         let (sender, done) = std::sync::mpsc::channel();
         let (shared, grace) = (Arc::clone(&self.shared), self.grace);
         runtime.spawn(async move {
-            let sent = async {
-                shared.stop(grace).await;
-                // What the sessions left to be sent.
-                let _ = serving.await;
-            };
-            let _ = tokio::time::timeout(grace, sent).await;
+            shared.stop(grace).await;
+            // What the sessions left to be sent goes to clients that read, which takes no time, or to none.
+            let _ = tokio::time::timeout(FAREWELL.min(grace), serving).await;
             // Whoever waits is there until then.
             let _ = sender.send(());
         });

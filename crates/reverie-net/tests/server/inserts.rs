@@ -1,0 +1,81 @@
+use crate::support::*;
+use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::error_detail::Kind;
+use reverie_net::proto::{self, reply, request};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn inserts_of_a_message_are_confirmed_as_one_with_their_keys() {
+    let host = Host::new(vec![table("a"), table("b")]);
+    let mut session = host.session(1).await;
+    let first = session.insert(1, &[1.0, 2.0, 3.0]);
+    let keys = session.inserted(first, 3).await;
+    let get = proto::Get { table: "b".to_owned(), keys: vec![keys[2], keys[0]], reading: None };
+    let id = session.ask(request::Body::Get(get), None);
+    assert_eq!(session.whole(id).await.values(), [3.0, 1.0]);
+    assert_eq!((host.size("a"), host.size("b")), (0, 3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_insert_waits_for_its_table_and_no_other_request_waits_for_it() {
+    let host = Host::new(vec![queue("a", 2), table("b")]);
+    let mut session = host.session(1).await;
+    let first = session.insert(0, &[1.0, 2.0, 3.0]);
+    session.inserted(first, 2).await;
+    let other = session.insert(1, &[4.0]);
+    session.inserted(other, 1).await;
+    let id = session.ask(sample("a", 1), None);
+    // The draw makes room; which of both is told first is nobody's business.
+    let (mut keys, mut values) = (None, None);
+    for _ in 0..2 {
+        match session.next().await {
+            Some(proto::server_message::Body::Inserted(inserted)) => keys = Some((inserted.first_id, inserted.keys)),
+            Some(proto::server_message::Body::Batch(batch)) => {
+                assert_eq!(batch.id, id);
+                let Some(proto::server_message::Body::Part(part)) = session.next().await else { panic!("no part") };
+                values = Some(f64::from_le_bytes(part.data[64..72].try_into().unwrap()));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((keys.map(|(first, keys)| (first, keys.len())), values), (Some((first + 2, 1)), Some(1.0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_insert_that_is_withdrawn_says_which_items_are_in() {
+    let host = Host::new(vec![queue("a", 2)]);
+    let mut session = host.session(1).await;
+    let id = session.take_id(1);
+    // One request of three items.
+    let mut insert = insert(id, 0, &[1.0, 2.0, 3.0], 1);
+    insert.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 3 }];
+    session.send.send(message(Asked::Insert(insert))).unwrap();
+    session.send.send(message(Asked::Cancel(proto::Cancel { id }))).unwrap();
+    let Kind::Deadline(deadline) = session.refusal(id).await else { panic!("not a deadline") };
+    assert_eq!(deadline.keys.len(), 2);
+    assert!(deadline.why.contains("table 'a'"), "{}", deadline.why);
+    assert_eq!(host.size("a"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_insert_that_its_table_refuses_leaves_the_others_alone() {
+    let host = Host::new(vec![table("a")]);
+    let mut session = host.session(1).await;
+    let first = session.take_id(3);
+    let mut insert = insert(first, 0, &[1.0, 2.0, 3.0], 1);
+    insert.items.as_mut().unwrap().priority[1] = f64::INFINITY;
+    session.send.send(message(Asked::Insert(insert))).unwrap();
+    let (mut confirmed, mut refused) = (Vec::new(), Vec::new());
+    while confirmed.len() + refused.len() < 3 {
+        match session.next().await {
+            Some(proto::server_message::Body::Inserted(inserted)) => {
+                confirmed.extend((0..u64::from(inserted.requests)).map(|at| inserted.first_id + at));
+            }
+            Some(proto::server_message::Body::Reply(reply)) => {
+                assert!(matches!(reply.body, Some(reply::Body::Error(_))));
+                refused.push(reply.id);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((confirmed, refused), (vec![first, first + 2], vec![first + 1]));
+}

@@ -1,0 +1,11 @@
+//! The server, through a client that knows nothing but the proto.
+
+mod support;
+
+mod access;
+mod calls;
+mod hostile;
+mod inserts;
+mod limits;
+mod resume;
+mod samples;

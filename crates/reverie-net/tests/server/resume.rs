@@ -1,0 +1,151 @@
+use crate::support::*;
+use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::{self, reply, request};
+use reverie_net::server::{Limits, Options};
+use std::time::Duration;
+
+/// Comes back under the same name, as the same client or as a new one.
+async fn again(host: &Host, name: u8) -> (Session, bool) {
+    let (session, hello) = Session::open(host.client().await, [name; 16]).await;
+    (session, hello.resumed)
+}
+
+async fn until(what: impl Fn() -> bool) {
+    let waited = async {
+        while !what() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), waited).await.expect("it never comes about");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_insert_that_is_sent_again_is_done_once_and_confirmed_with_the_same_keys() {
+    let host = Host::new(vec![table("a")]);
+    let mut session = host.session(1).await;
+    let first = session.insert(0, &[1.0, 2.0]);
+    let keys = session.inserted(first, 2).await;
+    session.lose();
+    let (mut session, resumed) = again(&host, 1).await;
+    assert!(resumed);
+    session.insert_again(first, 0, &[1.0, 2.0]);
+    assert_eq!(session.inserted(first, 1).await, keys[..1]);
+    assert_eq!(session.inserted(first + 1, 1).await, keys[1..]);
+    assert_eq!(host.size("a"), 2);
+    // Another session knows nothing of it.
+    let (mut other, resumed) = again(&host, 2).await;
+    assert!(!resumed);
+    other.insert_again(first, 0, &[3.0]);
+    other.inserted(first, 1).await;
+    assert_eq!(host.size("a"), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_insert_that_waits_goes_on_without_its_connection() {
+    let host = Host::new(vec![queue("a", 1)]);
+    let mut session = host.session(1).await;
+    let first = session.insert(0, &[1.0, 2.0]);
+    session.inserted(first, 1).await;
+    session.lose();
+    until(|| host.tables.get("a").unwrap().info().pending_inserts == 1).await;
+    let (mut session, resumed) = again(&host, 1).await;
+    assert!(resumed);
+    session.insert_again(first + 1, 0, &[2.0]);
+    let id = session.take_id(3) + 2;
+    session.ask_again(id, sample("a", 1), None);
+    let mut seen = (false, false);
+    while seen != (true, true) {
+        match session.next().await.unwrap() {
+            proto::server_message::Body::Inserted(inserted) => {
+                assert_eq!((inserted.first_id, inserted.requests), (first + 1, 1));
+                seen.0 = true;
+            }
+            proto::server_message::Body::Part(part) => seen.1 |= part.id == id,
+            _ => {}
+        }
+    }
+    assert_eq!(host.tables.get("a").unwrap().info().counters.inserts, 2, "and not a third time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn draws_of_a_consuming_table_are_given_again_until_they_were_received() {
+    let host = Host::new(vec![queue("a", 10)]);
+    host.fill("a", [1.0, 2.0, 3.0]);
+    let mut session = host.session(1).await;
+    let id = session.ask(sample("a", 2), None);
+    let batch = session.whole(id).await;
+    session.lose();
+    let (mut session, resumed) = again(&host, 1).await;
+    assert!(resumed);
+    session.ask_again(id, sample("a", 2), None);
+    let same = session.whole(id).await;
+    assert_eq!((same.values(), same.keys()), (batch.values(), batch.keys()));
+    assert!(same.message.new_head.is_none() && same.message.head == 1, "heads begin anew with a connection");
+    session.received(id + 1, &[]);
+    session.lose();
+    let (_, resumed) = again(&host, 1).await;
+    assert!(!resumed, "what is received is not remembered");
+    assert_eq!(host.size("a"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn draws_that_were_made_while_nobody_was_connected_are_not_lost() {
+    let host = Host::new(vec![queue("a", 10)]);
+    let mut session = host.session(1).await;
+    let id = session.ask(sample("a", 2), None);
+    let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+    assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
+    session.lose();
+    host.fill("a", [1.0, 2.0]);
+    assert_eq!(host.size("a"), 0, "the request is still there");
+    let (mut session, resumed) = again(&host, 1).await;
+    assert!(resumed);
+    session.ask_again(id, sample("a", 2), None);
+    assert_eq!(session.whole(id).await.values(), [1.0, 2.0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_mutation_is_done_once() {
+    let host = Host::new(vec![table("a")]);
+    host.fill("a", [1.0]);
+    let mut session = host.session(1).await;
+    let reset = session.ask(request::Body::Reset("a".to_owned()), None);
+    session.reply(reset).await;
+    host.fill("a", [2.0]);
+    session.ask_again(reset, request::Body::Reset("a".to_owned()), None);
+    assert_eq!(session.reply(reset).await, reply::Body::Done(proto::Done {}));
+    assert_eq!(host.size("a"), 1, "what came after the reset is there");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_new_connection_takes_the_place_of_a_half_open_one() {
+    let host = Host::new(vec![queue("a", 10)]);
+    let mut old = host.session(1).await;
+    let id = old.ask(sample("a", 1), None);
+    let info = old.ask(request::Body::Info(proto::InfoRequest {}), None);
+    assert!(matches!(old.reply(info).await, reply::Body::Info(_)));
+    let (mut new, resumed) = again(&host, 1).await;
+    assert!(resumed);
+    assert!(old.next().await.is_none(), "the old connection is ended");
+    host.fill("a", [1.0]);
+    assert_eq!(new.whole(id).await.values(), [1.0], "what was asked before is answered on the new one");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_session_is_forgotten_after_a_while() {
+    let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
+    let host = Host::with(vec![queue("a", 10)], Options { limits, ..options() });
+    let mut session = host.session(1).await;
+    session.ask(sample("a", 1), None);
+    let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+    assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
+    assert_eq!(host.tables.get("a").unwrap().info().pending_samples, 1);
+    session.lose();
+    until(|| host.tables.get("a").unwrap().info().pending_samples == 0).await;
+    let (mut session, resumed) = again(&host, 1).await;
+    assert!(!resumed);
+    // A cancel of what is unknown says nothing.
+    session.send.send(message(Asked::Cancel(proto::Cancel { id: 77 }))).unwrap();
+    let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+    assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
+}
