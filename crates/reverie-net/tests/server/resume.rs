@@ -77,11 +77,14 @@ async fn draws_of_a_consuming_table_are_given_again_until_they_were_received() {
     session.lose();
     let (mut session, resumed) = again(&host, 1).await;
     assert!(resumed);
+    assert_eq!(session.take_id(1), id);
     session.ask_again(id, sample("a", 2), None);
     let same = session.whole(id).await;
     assert_eq!((same.values(), same.keys()), (batch.values(), batch.keys()));
     assert!(same.message.new_head.is_none() && same.message.head == 1, "heads begin anew with a connection");
     session.received(id + 1, &[]);
+    let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+    session.reply(info).await;
     session.lose();
     let (_, resumed) = again(&host, 1).await;
     assert!(!resumed, "what is received is not remembered");

@@ -135,7 +135,6 @@ pub struct Batch {
     pub message: proto::Batch,
     pub outputs: Vec<(String, Vec<u8>)>,
     pub info: Vec<Vec<u8>>,
-    pub timestep: bool,
 }
 
 impl Batch {
@@ -294,7 +293,6 @@ impl Session {
         Batch {
             outputs: outputs.map(|(output, range)| (output.path.clone(), bulk[range.clone()].to_vec())).collect(),
             info: layout.info.iter().map(|range| bulk[range.clone()].to_vec()).collect(),
-            timestep: head.timestep,
             message: batch,
         }
     }
