@@ -1,0 +1,258 @@
+//! The client's end: both halves of a connection over the Unix socket.
+
+use super::mapped::{Freed, Slots};
+use super::ring::{self, Placed};
+use super::socket::{Descriptors, Reader, Writer, split};
+use super::trusted;
+use crate::bulk::BulkOut;
+use crate::client::Block;
+use crate::client::way::{Arrived, Inlet, Outlet};
+use crate::proto::client_message::Body;
+use crate::proto::{Bulk, ClientMessage, Consumed, ServerMessage, SlotWanted, bulk::Place, server_message};
+use bytes::Bytes;
+use reverie_core::{Error, Result};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+/// Bulk bytes that are not worth a place in the slot, and the message that frees it.
+const SMALL: u64 = 1 << 10;
+/// The first insert slot: small enough to stay in the processor's cache.
+const FIRST_RING: u64 = 4 << 20;
+/// Messages are gathered into one call to the system up to so many bytes.
+const TOGETHER: usize = 16 << 10;
+
+/// What the receiving half learned of the insert slot, until the sending half takes it up.
+#[derive(Debug, Default)]
+struct News {
+    /// `Some(None)`: the server had no room for one.
+    ring: Option<Option<ring::Outlet>>,
+    consumed: Option<Consumed>,
+    waker: Option<Waker>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Held for a move only.
+    news: Mutex<News>,
+}
+
+impl Shared {
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, tell: impl FnOnce(&mut News)) {
+        let waker = {
+            let mut news = self.news();
+            tell(&mut news);
+            news.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Connects to the server's socket; its hello is still to come. `Unavailable` where nobody listens there, or somebody
+/// else's process does.
+pub async fn connect(path: &str) -> Result<(LocalOutlet, LocalInlet)> {
+    let unavailable = |why: String| Error::Unavailable(format!("the server's socket {path}: {why}"));
+    let stream = tokio::net::UnixStream::connect(path).await.map_err(|error| unavailable(error.to_string()))?;
+    trusted(&stream).map_err(unavailable)?;
+    let halves = stream.into_std().and_then(|stream| split(stream, Descriptors::Welcome));
+    let (reader, writer) = halves.map_err(|error| unavailable(error.to_string()))?;
+    let (shared, freed) = (Arc::<Shared>::default(), Arc::<Freed>::default());
+    let inlet = LocalInlet { reader, slots: Slots::new(Arc::clone(&freed)), shared: Arc::clone(&shared) };
+    Ok((
+        LocalOutlet {
+            writer,
+            shared,
+            freed,
+            ring: None,
+            asked: 0,
+            pending: false,
+            inline: Inline::default(),
+            lazy: false,
+        },
+        inlet,
+    ))
+}
+
+/// Bulk bytes within the message.
+#[derive(Debug, Default)]
+struct Inline(Vec<u8>);
+
+impl BulkOut for Inline {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub struct LocalOutlet {
+    writer: Writer,
+    shared: Arc<Shared>,
+    freed: Arc<Freed>,
+    /// The insert slot, and whether the next message's bytes go there.
+    ring: Option<(ring::Outlet, bool)>,
+    /// The largest slot that was asked for, and whether the answer is still to come.
+    asked: u64,
+    pending: bool,
+    inline: Inline,
+    /// Something was queued since [`Outlet::ready`] was last waited for: it may leave with what comes next.
+    lazy: bool,
+}
+
+impl LocalOutlet {
+    fn take_news(&mut self, context: Option<&mut Context<'_>>) -> Result<()> {
+        let mut news = self.shared.news();
+        let (ring, consumed) = (news.ring.take(), news.consumed.take());
+        news.waker = context.map(|context| context.waker().clone());
+        drop(news);
+        if let Some(given) = ring {
+            self.pending = false;
+            if let Some(ring) = given {
+                // The server lets the one before go when this one is used.
+                self.ring = Some((ring, false));
+            }
+        }
+        match (&mut self.ring, consumed) {
+            (Some((ring, _)), Some(Consumed { slot, end })) => ring.consumed(slot, end),
+            _ => Ok(()),
+        }
+    }
+
+    /// True when the bulk bytes of the next message, about so many, have a place.
+    fn place(&mut self, size: u64, context: &mut Context<'_>) -> Result<bool> {
+        self.take_news(Some(context))?;
+        if let Some((ring, begun)) = &mut self.ring {
+            *begun = size >= SMALL && ring.begin(size);
+            if *begun || size < SMALL {
+                return Ok(true);
+            }
+            if ring.size_bytes() >= size {
+                return Ok(false);
+            }
+        }
+        // The server makes a slot only after the one before was used.
+        let used = self.ring.as_ref().is_none_or(|(ring, _)| ring.is_used());
+        let size_bytes = FIRST_RING.max(size.saturating_mul(2));
+        if size >= SMALL && used && !self.pending && size_bytes > self.asked {
+            (self.asked, self.pending) = (size_bytes, true);
+            let body = Some(Body::SlotWanted(SlotWanted { size_bytes }));
+            self.writer.queue(&ClientMessage { body, ..ClientMessage::default() }, None)?;
+        }
+        // Until it is there, and where none is large enough: within the message.
+        Ok(true)
+    }
+
+    fn poll_ready(&mut self, size: u64, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let lazy = std::mem::take(&mut self.lazy);
+        if !lazy || self.writer.waiting() >= TOGETHER {
+            ready!(self.writer.poll_flush(context))?;
+        }
+        if self.place(size, context)? {
+            return Poll::Ready(Ok(()));
+        }
+        // The server can only consume what it was told of.
+        match self.writer.poll_flush(context) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// The bulk bytes that were put in, as the message names them.
+    fn bulk_place(&mut self) -> Option<Place> {
+        if let Some((ring, true)) = &mut self.ring {
+            let placed = if ring.is_empty() { None } else { Some(ring.end()) };
+            self.ring.as_mut().expect("it was there").1 = false;
+            return placed.map(|placed| match placed {
+                Placed::Slot(range) => Place::Range(range),
+                Placed::Spilled(bytes) => Place::Inline(bytes),
+            });
+        }
+        (!self.inline.is_empty()).then(|| Place::Inline(Bytes::from(std::mem::take(&mut self.inline.0))))
+    }
+}
+
+impl Outlet for LocalOutlet {
+    const TRANSPORT: &'static str = "shared-memory";
+
+    async fn ready(&mut self, bulk_bytes: u64) -> Result<()> {
+        poll_fn(|context| self.poll_ready(bulk_bytes, context)).await
+    }
+
+    fn bulk(&mut self) -> &mut dyn BulkOut {
+        match &mut self.ring {
+            Some((ring, true)) => ring,
+            _ => &mut self.inline,
+        }
+    }
+
+    fn send(&mut self, mut message: ClientMessage) -> Result<()> {
+        let place = self.bulk_place();
+        if let Some(Body::Insert(insert)) = &mut message.body {
+            insert.bulk = place.map(|place| Bulk { place: Some(place) });
+        }
+        message.freed_slots = self.freed.take();
+        self.lazy = true;
+        self.writer.queue(&message, None)
+    }
+
+    fn is_pressed(&self) -> bool {
+        self.writer.waiting() > 0
+    }
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub struct LocalInlet {
+    reader: Reader,
+    slots: Slots,
+    shared: Arc<Shared>,
+}
+
+impl LocalInlet {
+    /// Deals with what concerns slots; `None` where the message was about nothing else.
+    fn arrived(&mut self, message: ServerMessage) -> Result<Option<Arrived>> {
+        match &message.body {
+            Some(server_message::Body::InsertSlot(slot)) => {
+                let ring = match slot.size_bytes {
+                    0 => None,
+                    _ => Some(ring::Outlet::open(slot, &self.reader.descriptor()?)?),
+                };
+                self.shared.tell(|news| news.ring = Some(ring));
+                Ok(None)
+            }
+            Some(server_message::Body::Consumed(consumed)) => {
+                self.shared.tell(|news| news.consumed = Some(*consumed));
+                Ok(None)
+            }
+            Some(server_message::Body::Batch(batch)) => {
+                let block = match &batch.slot {
+                    Some(slot) => Some(self.slots.hold(slot, batch.bulk_bytes, || self.reader.descriptor())?),
+                    None => None,
+                };
+                Ok(Some(Arrived { message, block: block.map(Block::lent) }))
+            }
+            _ => Ok(Some(message.into())),
+        }
+    }
+}
+
+impl Inlet for LocalInlet {
+    async fn receive(&mut self) -> Result<Option<Arrived>> {
+        while let Some(message) = self.reader.next::<ServerMessage>().await? {
+            if let Some(arrived) = self.arrived(message)? {
+                return Ok(Some(arrived));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,187 @@
+//! Where the socket lies: a directory that only its user can enter.
+
+use reverie_core::{Error, Result};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::geteuid;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// Names that are tried: two servers may have the same port and process number in namespaces of their own.
+const NAMES: u32 = 16;
+
+/// A directory, and the socket in it. The socket's file is removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    directory: PathBuf,
+    socket: Option<String>,
+}
+
+impl Place {
+    /// `$XDG_RUNTIME_DIR/reverie-UID`, or `/tmp/reverie-UID`.
+    pub(super) fn choose() -> Result<Self> {
+        let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|base| base.is_dir());
+        Self::below(&base.unwrap_or_else(|| PathBuf::from("/tmp")))
+    }
+
+    pub(super) fn below(base: &Path) -> Result<Self> {
+        let directory = base.join(format!("reverie-{}", geteuid().as_raw()));
+        let failed = |error: io::Error| {
+            Error::InvalidArgument(format!("the directory {} cannot be made: {error}", directory.display()))
+        };
+        match DirBuilder::new().mode(0o700).create(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
+            _ => Ok(Self { directory, socket: None }),
+        }
+    }
+
+    /// The socket's path; empty before it is bound.
+    pub(super) fn path(&self) -> &str {
+        self.socket.as_deref().unwrap_or_default()
+    }
+
+    /// Binds a socket for `port`, after removing those that nobody listens on any more.
+    pub(super) fn bind(&mut self, port: u16) -> Result<UnixListener> {
+        let refused = |why: &dyn std::fmt::Display| {
+            Error::InvalidArgument(format!("the directory {} for the socket: {why}", self.directory.display()))
+        };
+        // Held until we listen: nobody takes a socket for a dead one that is about to live.
+        let _lock = lock(&self.directory).map_err(|error| refused(&error))?;
+        clean(&self.directory).map_err(|error| refused(&error))?;
+        let process = std::process::id();
+        for number in 0..NAMES {
+            let name = if number == 0 { format!("{port}-{process}") } else { format!("{port}-{process}-{number}") };
+            let path = self.directory.join(name).with_extension("sock");
+            let Some(text) = path.to_str().map(str::to_owned) else { return Err(refused(&"its name is not UTF-8")) };
+            match UnixListener::bind(&path) {
+                Ok(listener) => {
+                    self.socket = Some(text);
+                    fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(|error| refused(&error))?;
+                    return Ok(listener);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(refused(&error)),
+            }
+        }
+        Err(refused(&"all names are taken"))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(socket) = &self.socket {
+            // Fails only where somebody was faster.
+            let _ = fs::remove_file(socket);
+        }
+    }
+}
+
+/// Opens and locks the directory, where it is one, ours, and nobody else's.
+fn lock(directory: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = open(directory, flags, Mode::empty())?;
+    let stat = fstat(&opened)?;
+    let others = Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO);
+    if stat.st_uid != geteuid().as_raw() || others {
+        return Err(io::Error::other("others may use it; it must be this user's, with the mode 0700"));
+    }
+    flock(&opened, FlockOperation::LockExclusive)?;
+    Ok(opened)
+}
+
+/// Removes the sockets of servers that are gone.
+fn clean(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "sock") && is_dead(&path) {
+            tracing::debug!("{} was left behind by a server that is gone", path.display());
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// True where nobody listens. A socket whose server is only slow lives.
+fn is_dead(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let connected = SocketAddrUnix::new(path)
+        .and_then(|address| connect(&socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?, &address));
+    connected == Err(rustix::io::Errno::CONNREFUSED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Base;
+    use super::*;
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    use std::os::unix::net::UnixStream;
+
+    fn mode(path: impl AsRef<Path>) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn the_socket_is_its_users_alone_and_gone_with_its_server() {
+        let base = Base::new("alone");
+        let mut place = base.place();
+        let _listener = place.bind(8000).unwrap();
+        let path = place.path().to_owned();
+        assert!(path.ends_with(&format!("8000-{}.sock", std::process::id())));
+        assert!(fs::metadata(&path).unwrap().file_type().is_socket());
+        assert_eq!((mode(&path), mode(Path::new(&path).parent().unwrap())), (0o600, 0o700));
+        drop(place);
+        assert_eq!(base.sockets(), 0);
+    }
+
+    #[test]
+    fn sockets_that_nobody_listens_on_are_removed_at_the_next_start_and_living_ones_stay() {
+        let base = Base::new("stale");
+        let mut dead = base.place();
+        drop(dead.bind(1).unwrap());
+        dead.socket = None;
+        let mut living = base.place();
+        let _listener = living.bind(2).unwrap();
+        assert_eq!(base.sockets(), 1, "the dead one is gone, the living there");
+        let mut third = base.place();
+        let _third = third.bind(3).unwrap();
+        assert_eq!(base.sockets(), 2);
+        assert!(UnixStream::connect(living.path()).is_ok());
+    }
+
+    #[test]
+    fn two_servers_of_one_port_and_process_number_have_two_sockets() {
+        let base = Base::new("twins");
+        let (mut one, mut other) = (base.place(), base.place());
+        let _listeners = (one.bind(7).unwrap(), other.bind(7).unwrap());
+        assert_ne!(one.path(), other.path());
+        drop(other);
+        assert!(UnixStream::connect(one.path()).is_ok());
+    }
+
+    #[test]
+    fn a_directory_that_others_may_use_is_refused() {
+        let base = Base::new("open");
+        let mut place = base.place();
+        for mode in [0o770, 0o701, 0o777] {
+            fs::set_permissions(&place.directory, Permissions::from_mode(mode)).unwrap();
+            let refused = place.bind(8000).unwrap_err();
+            assert!(matches!(refused, Error::InvalidArgument(why) if why.contains("mode 0700")), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_directorys_place_is_refused() {
+        let base = Base::new("link");
+        let elsewhere = base.0.join("elsewhere");
+        DirBuilder::new().mode(0o700).create(&elsewhere).unwrap();
+        symlink(&elsewhere, base.0.join(format!("reverie-{}", geteuid().as_raw()))).unwrap();
+        assert!(matches!(base.place().bind(1), Err(Error::InvalidArgument(_))));
+    }
+}

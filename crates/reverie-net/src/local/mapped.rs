@@ -1,0 +1,194 @@
+//! The client's batch slots: mapped when they are first named, lent to whoever holds the batch.
+
+use super::mapping::Mapping;
+use crate::client::Lent;
+use crate::proto::Slot;
+use reverie_core::{Error, Result};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A server that names more slots than this is not one of ours.
+const MAX_SLOTS: usize = 4096;
+
+/// Numbers of slots that were let go of, until the server is told.
+#[derive(Debug, Default)]
+pub(crate) struct Freed(Mutex<Vec<u32>>);
+
+impl Freed {
+    /// The numbers, once.
+    pub(crate) fn take(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn push(&self, number: u32) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+    }
+}
+
+#[derive(Debug)]
+struct Mapped {
+    mapping: Mapping,
+    lent: AtomicBool,
+}
+
+/// The slots of one connection.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    known: Vec<Option<Arc<Mapped>>>,
+    freed: Arc<Freed>,
+}
+
+/// A batch's slot. Its memory is ours alone while this lives, also beyond the connection; then the server may use it
+/// again.
+#[derive(Debug)]
+struct Held {
+    mapped: Arc<Mapped>,
+    number: u32,
+    freed: Arc<Freed>,
+}
+
+impl Slots {
+    /// None yet.
+    pub(crate) fn new(freed: Arc<Freed>) -> Self {
+        Self { known: Vec::new(), freed }
+    }
+
+    /// The memory of a batch of `size` bytes in this slot; `descriptor` is asked for where it is a fresh one.
+    /// `Protocol`: a slot that is unknown, lent already, of another size than before, or not what a slot must be.
+    pub(crate) fn hold(
+        &mut self,
+        slot: &Slot,
+        size: u64,
+        descriptor: impl FnOnce() -> Result<OwnedFd>,
+    ) -> Result<Box<dyn Lent>> {
+        let wrong = |why: &str| Error::Protocol(format!("slot {} of {} bytes {why}", slot.slot, slot.size_bytes));
+        let index = slot.slot as usize;
+        if index >= MAX_SLOTS {
+            return Err(wrong("is one too many"));
+        }
+        if slot.fresh {
+            if self.lent(index) {
+                return Err(wrong("takes the place of one that is still lent"));
+            }
+            let len = usize::try_from(slot.size_bytes).map_err(|_| wrong("fits no memory"))?;
+            let mapping = Mapping::open(&descriptor()?, len)?;
+            self.known.resize_with(self.known.len().max(index + 1), || None);
+            self.known[index] = Some(Arc::new(Mapped { mapping, lent: AtomicBool::new(false) }));
+        }
+        let mapped = self.known.get(index).cloned().flatten().ok_or_else(|| wrong("was never given"))?;
+        if mapped.mapping.len() as u64 != slot.size_bytes || size > slot.size_bytes {
+            return Err(wrong("is not of the size that it was given with, or that its batch needs"));
+        }
+        if mapped.lent.swap(true, Ordering::Acquire) {
+            return Err(wrong("is still lent"));
+        }
+        Ok(Box::new(Held { mapped, number: slot.slot, freed: Arc::clone(&self.freed) }))
+    }
+
+    fn lent(&self, index: usize) -> bool {
+        self.known.get(index).and_then(Option::as_ref).is_some_and(|mapped| mapped.lent.load(Ordering::Acquire))
+    }
+}
+
+impl Lent for Held {
+    fn as_ptr(&self) -> *mut u8 {
+        self.mapped.mapping.as_ptr()
+    }
+
+    fn len(&self) -> usize {
+        self.mapped.mapping.len()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.mapped.lent.store(false, Ordering::Release);
+        self.freed.push(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 1 << 16;
+
+    fn slot(number: u32, size: usize, fresh: bool) -> Slot {
+        Slot { slot: number, size_bytes: size as u64, fresh }
+    }
+
+    fn no_descriptor() -> Result<OwnedFd> {
+        Err(Error::Protocol("a slot without a descriptor".to_owned()))
+    }
+
+    fn violates(outcome: Result<Box<dyn Lent>>, why: &str) {
+        match outcome {
+            Err(Error::Protocol(text)) => assert!(text.contains(why), "{text}"),
+            Err(other) => panic!("{other:?}"),
+            Ok(_) => panic!("a slot was taken that {why}"),
+        }
+    }
+
+    #[test]
+    fn a_batch_is_read_in_place_and_its_slot_freed_once_when_the_last_holder_lets_go() {
+        let freed = Arc::<Freed>::default();
+        let mut slots = Slots::new(Arc::clone(&freed));
+        let (server, fd) = Mapping::create(SIZE).unwrap();
+        server.copy_in(0, b"batch");
+        let held = Arc::new(slots.hold(&slot(3, SIZE, true), 5, || Ok(fd)).unwrap());
+        assert_eq!((held.len(), held.as_ptr() as usize % 64), (SIZE, 0));
+        let shared = Arc::clone(&held);
+        drop(held);
+        assert!(freed.take().is_empty(), "an array still shows it");
+        drop(shared);
+        assert_eq!(freed.take(), [3]);
+        assert!(freed.take().is_empty());
+        assert!(slots.hold(&slot(3, SIZE, false), 5, no_descriptor).is_ok(), "it is known now");
+    }
+
+    #[test]
+    fn what_a_holder_has_outlives_the_connection_and_the_server() {
+        let mut slots = Slots::new(Arc::default());
+        let (server, fd) = Mapping::create(SIZE).unwrap();
+        let theirs = Mapping::open(&fd, SIZE).unwrap();
+        let held = slots.hold(&slot(0, SIZE, true), 5, || Ok(fd)).unwrap();
+        drop((slots, server));
+        theirs.copy_in(7, b"x");
+        assert_eq!(held.len(), SIZE);
+        drop(held);
+    }
+
+    #[test]
+    fn a_server_that_lends_a_slot_twice_breaks_the_protocol() {
+        let mut slots = Slots::new(Arc::default());
+        let (_server, fd) = Mapping::create(SIZE).unwrap();
+        let (_other, other) = Mapping::create(SIZE).unwrap();
+        let _held = slots.hold(&slot(0, SIZE, true), 1, || Ok(fd)).unwrap();
+        violates(slots.hold(&slot(0, SIZE, false), 1, no_descriptor), "is still lent");
+        violates(slots.hold(&slot(0, SIZE, true), 1, || Ok(other)), "still lent");
+    }
+
+    #[test]
+    fn slots_that_were_never_given_or_have_another_size_break_the_protocol() {
+        let mut slots = Slots::new(Arc::default());
+        violates(slots.hold(&slot(0, SIZE, false), 1, no_descriptor), "was never given");
+        violates(slots.hold(&slot(u32::MAX, SIZE, true), 1, no_descriptor), "one too many");
+        violates(slots.hold(&slot(0, SIZE, true), 1, no_descriptor), "without a descriptor");
+        let (_server, fd) = Mapping::create(SIZE).unwrap();
+        let fd = || Ok(fd.try_clone().unwrap());
+        violates(slots.hold(&slot(0, 2 * SIZE, true), 1, fd), "whose descriptor has");
+        violates(slots.hold(&slot(0, SIZE, true), SIZE as u64 + 1, fd), "is not of the size");
+        violates(slots.hold(&slot(0, SIZE / 2, false), 1, no_descriptor), "is not of the size");
+        assert!(slots.hold(&slot(0, SIZE, false), SIZE as u64, no_descriptor).is_ok());
+    }
+
+    #[test]
+    fn a_fresh_slot_replaces_a_known_one_of_its_number() {
+        let mut slots = Slots::new(Arc::default());
+        for size in [SIZE, 2 * SIZE] {
+            let (_server, fd) = Mapping::create(size).unwrap();
+            assert_eq!(slots.hold(&slot(0, size, true), 1, || Ok(fd)).unwrap().len(), size);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The server's end: the listening socket, and the way of one connection.
+
+use super::directory::Place;
+use super::ring::Intake;
+use super::slots::{Budget, Lease, Slots};
+use super::socket::{Descriptors, Reader, Writer, split};
+use super::trusted;
+use crate::bulk::BulkIn;
+use crate::proto::server_message::Body;
+use crate::proto::{Bulk, ClientMessage, Consumed, ServerMessage, Slot, bulk};
+use crate::server::{Lent, Limits, Way};
+use bytes::Bytes;
+use reverie_core::{Error, Result};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::UnixListener;
+
+/// For how long a closing connection may take to send what is queued.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// For how long no connection is taken after the system refused one (descriptors run out, mostly).
+const BREATH: Duration = Duration::from_millis(20);
+
+/// The listening socket. Its file is gone when it is dropped.
+pub struct Listener {
+    socket: UnixListener,
+    place: Place,
+    limits: Limits,
+    budget: Arc<Budget>,
+}
+
+impl Listener {
+    /// Listens in this user's directory for a server on `port`; needs a tokio runtime. `InvalidArgument` where the
+    /// directory is not ours alone, or cannot be made or written.
+    pub fn bind(port: u16, limits: &Limits) -> Result<Self> {
+        Self::bind_at(Place::choose()?, port, limits)
+    }
+
+    pub(super) fn bind_at(mut place: Place, port: u16, limits: &Limits) -> Result<Self> {
+        let socket = place.bind(port)?;
+        let failed = |error| Error::InvalidArgument(format!("cannot listen on {}: {error}", place.path()));
+        socket.set_nonblocking(true).map_err(failed)?;
+        let socket = UnixListener::from_std(socket).map_err(failed)?;
+        Ok(Self { socket, place, limits: *limits, budget: Budget::new(limits.total_batch_bytes) })
+    }
+
+    /// The socket's path.
+    pub fn path(&self) -> &str {
+        self.place.path()
+    }
+
+    /// Bytes of shared memory that connections have.
+    pub fn shared_bytes(&self) -> u64 {
+        self.budget.taken()
+    }
+
+    /// The next connection of a process of our user, or of root's. Others are turned away. Cancel safe.
+    pub async fn accept(&self) -> Box<dyn Way> {
+        loop {
+            match self.socket.accept().await.map(|(stream, _)| self.way(stream)) {
+                Ok(Ok(way)) => return Box::new(way),
+                Ok(Err(why)) => tracing::warn!("a connection to {} was turned away: {why}", self.path()),
+                Err(error) => {
+                    tracing::warn!("no connection could be taken on {}: {error}", self.path());
+                    tokio::time::sleep(BREATH).await;
+                }
+            }
+        }
+    }
+
+    fn way(&self, stream: tokio::net::UnixStream) -> Result<LocalWay, String> {
+        let peer = trusted(&stream)?;
+        let halves = stream.into_std().and_then(|stream| split(stream, Descriptors::Refused));
+        let (reader, writer) = halves.map_err(|error| error.to_string())?;
+        Ok(LocalWay {
+            reader,
+            writer,
+            slots: Slots::new(self.limits.session_batch_bytes, Arc::clone(&self.budget)),
+            intake: Intake::new(self.limits.session_insert_bytes, Arc::clone(&self.budget)),
+            consumed: None,
+            lost: false,
+            peer: format!("process {peer}"),
+        })
+    }
+}
+
+/// One connection.
+struct LocalWay {
+    reader: Reader,
+    writer: Writer,
+    slots: Arc<Slots>,
+    intake: Intake,
+    /// What was copied since the client was last told.
+    consumed: Option<Consumed>,
+    lost: bool,
+    peer: String,
+}
+
+impl LocalWay {
+    fn tell_consumed(&mut self) {
+        if let Some(consumed) = self.consumed.take() {
+            self.queue(&ServerMessage { body: Some(Body::Consumed(consumed)) }, None);
+        }
+    }
+
+    fn queue(&mut self, message: &ServerMessage, descriptor: Option<std::os::fd::OwnedFd>) {
+        if let (false, Err(error)) = (self.lost, self.writer.queue(message, descriptor)) {
+            // Only a defect makes such a message; without it, the client would wait for ever.
+            tracing::error!("the connection of {} is ended: {error}", self.peer);
+            self.lost = true;
+            self.writer.close();
+        }
+    }
+}
+
+impl Way for LocalWay {
+    fn transport(&self) -> &'static str {
+        "shared-memory"
+    }
+
+    fn peer(&self) -> String {
+        self.peer.clone()
+    }
+
+    fn authenticated(&self) -> bool {
+        false
+    }
+
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ClientMessage>>> {
+        self.reader.poll_next(context).map(|next| match next {
+            Ok(message) => message.map(Ok),
+            Err(Error::Protocol(why)) => Some(Err(Error::Protocol(why))),
+            Err(_) => None,
+        })
+    }
+
+    fn send(&mut self, message: ServerMessage) {
+        let slot = match &message.body {
+            Some(Body::Batch(batch)) => batch.slot.filter(|slot| slot.fresh),
+            _ => None,
+        };
+        let descriptor = slot.and_then(|slot| self.slots.descriptor(slot.slot));
+        self.queue(&message, descriptor);
+    }
+
+    fn queued_bytes(&self) -> u64 {
+        self.writer.waiting() as u64
+    }
+
+    fn poll_queued(&mut self, context: &mut Context<'_>, below: u64) -> Poll<()> {
+        self.tell_consumed();
+        if self.lost {
+            return Poll::Ready(());
+        }
+        match self.writer.poll_flush(context) {
+            Poll::Ready(Err(_)) => {
+                self.lost = true;
+                Poll::Ready(())
+            }
+            Poll::Ready(Ok(())) => Poll::Ready(()),
+            Poll::Pending if self.queued_bytes() < below => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn close(mut self: Box<Self>) {
+        self.tell_consumed();
+        tokio::spawn(async move {
+            // A client that does not read loses its last messages.
+            let _ = tokio::time::timeout(LAST_WORDS, self.writer.flush()).await;
+            self.writer.close();
+        });
+    }
+
+    fn lend(&mut self, size_bytes: usize) -> Option<Box<dyn Lent>> {
+        self.slots.take(size_bytes).map(|lease| Box::new(lease) as Box<dyn Lent>)
+    }
+
+    fn freed(&mut self, slots: &[u32]) -> Result<()> {
+        slots.iter().try_for_each(|slot| self.slots.freed(*slot))
+    }
+
+    fn slot_wanted(&mut self, size_bytes: u64) -> Result<()> {
+        let (slot, descriptor) = self.intake.wanted(size_bytes)?;
+        self.queue(&ServerMessage { body: Some(Body::InsertSlot(slot)) }, descriptor);
+        Ok(())
+    }
+
+    fn bulk<'a>(&'a mut self, bulk: &'a Bulk) -> Result<Box<dyn BulkIn + 'a>> {
+        Ok(match &bulk.place {
+            Some(bulk::Place::Range(range)) => Box::new(self.intake.bytes(range)?),
+            Some(bulk::Place::Inline(bytes)) => Box::new(bytes.clone()),
+            None => Box::new(Bytes::new()),
+        })
+    }
+
+    fn consumed(&mut self, bulk: &Bulk) {
+        if let Some(bulk::Place::Range(range)) = &bulk.place {
+            self.intake.consumed(range);
+            self.consumed = Some(Consumed { slot: range.slot, end: range.start.saturating_add(range.size_bytes) });
+        }
+    }
+}
+
+impl Lent for Lease {
+    fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
+        Lease::bytes(self)
+    }
+
+    fn give(self: Box<Self>) -> Slot {
+        Lease::give(*self)
+    }
+}

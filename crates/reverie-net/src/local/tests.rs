@@ -1,0 +1,314 @@
+//! Both ends over a real socket, without what stands above them: what arrives, who is let go of, what is left behind.
+
+use super::directory::Place;
+use super::*;
+use crate::client::way::{Inlet, Outlet};
+use crate::proto::client_message::Body as Ask;
+use crate::proto::server_message::Body as Answer;
+use crate::proto::{
+    Batch, Bulk, ClientMessage, Insert, Part, Request, ServerMessage, Slot, SlotRange, SlotWanted, bulk,
+};
+use crate::server::{Limits, Way};
+use prost::Message;
+use reverie_core::{Error, Result};
+use std::fs;
+use std::future::poll_fn;
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::task::Poll;
+use std::time::Duration;
+
+/// A base directory of its own, gone at the end.
+pub(super) struct Base(pub(super) PathBuf);
+
+impl Base {
+    pub(super) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("reverie-test-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    pub(super) fn place(&self) -> Place {
+        Place::below(&self.0).unwrap()
+    }
+
+    pub(super) fn sockets(&self) -> usize {
+        self.place();
+        let directory = fs::read_dir(&self.0).unwrap().next().unwrap().unwrap().path();
+        fs::read_dir(directory).unwrap().count()
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const MIB: u64 = 1 << 20;
+
+fn limits() -> Limits {
+    Limits {
+        max_connections: 10,
+        session_insert_bytes: 8 * MIB,
+        total_insert_bytes: 64 * MIB,
+        max_pending_requests: 100,
+        session_batch_bytes: 4 * MIB,
+        total_batch_bytes: 64 * MIB,
+        linger: Duration::from_secs(1),
+    }
+}
+
+fn listen(name: &str) -> (Base, Listener) {
+    let base = Base::new(name);
+    let listener = Listener::bind_at(base.place(), 8000, &limits()).unwrap();
+    (base, listener)
+}
+
+async fn joined(listener: &Listener) -> (Box<dyn Way>, (LocalOutlet, LocalInlet)) {
+    let (way, client) = tokio::join!(listener.accept(), connect(listener.path()));
+    (way, client.unwrap())
+}
+
+/// The server's end, with a peer that may send anything.
+async fn hostile(listener: &Listener) -> (Box<dyn Way>, UnixStream) {
+    let peer = UnixStream::connect(listener.path()).unwrap();
+    (listener.accept().await, peer)
+}
+
+async fn receive(way: &mut dyn Way) -> Option<Result<ClientMessage>> {
+    poll_fn(|context| {
+        // As a session does: writing goes on while it waits.
+        let _ = way.poll_queued(context, 1);
+        way.poll_receive(context)
+    })
+    .await
+}
+
+async fn flush(way: &mut dyn Way) {
+    poll_fn(|context| way.poll_queued(context, 1)).await;
+}
+
+async fn send(outlet: &mut LocalOutlet, message: ClientMessage, bulk: &[u8]) {
+    outlet.ready(bulk.len() as u64).await.unwrap();
+    if !bulk.is_empty() {
+        outlet.bulk().put(bulk);
+    }
+    outlet.send(message).unwrap();
+    while outlet.is_pressed() {
+        outlet.ready(0).await.unwrap();
+    }
+}
+
+fn insert(first_id: u64) -> ClientMessage {
+    let insert = Insert { first_id, ..Insert::default() };
+    ClientMessage { body: Some(Ask::Insert(insert)), ..ClientMessage::default() }
+}
+
+fn request(id: u64) -> ClientMessage {
+    ClientMessage { body: Some(Ask::Request(Request { id, ..Request::default() })), ..ClientMessage::default() }
+}
+
+fn batch(id: u64, size: usize, slot: Option<Slot>) -> ServerMessage {
+    let batch = Batch { id, bulk_bytes: size as u64, slot, ..Batch::default() };
+    ServerMessage { body: Some(Answer::Batch(batch)) }
+}
+
+fn framed(message: &ClientMessage) -> Vec<u8> {
+    let mut bytes = (message.encoded_len() as u32).to_le_bytes().to_vec();
+    message.encode(&mut bytes).unwrap();
+    bytes
+}
+
+/// Takes an insert's bulk bytes as the session does.
+fn take(way: &mut dyn Way, message: &ClientMessage) -> Result<(Vec<u8>, bool)> {
+    let Some(Ask::Insert(Insert { bulk: Some(bulk), .. })) = &message.body else { panic!("no bulk bytes") };
+    let bytes = {
+        let received = way.bulk(bulk)?;
+        let mut bytes = vec![MaybeUninit::uninit(); received.len() as usize];
+        received.copy_to(0, &mut bytes).to_vec()
+    };
+    way.consumed(bulk);
+    Ok((bytes, matches!(bulk.place, Some(bulk::Place::Range(_)))))
+}
+
+#[tokio::test]
+async fn bulk_bytes_of_inserts_go_within_the_message_until_there_is_a_slot_and_then_through_it() {
+    let (_base, listener) = listen("inserts");
+    let (mut way, (mut outlet, mut inlet)) = joined(&listener).await;
+    let (mut through_slot, answered) = (Vec::new(), tokio::sync::Notify::new());
+    let sending = async {
+        for id in 1..=40 {
+            send(&mut outlet, insert(id), &vec![id as u8; 300_000]).await;
+            if id == 1 {
+                // The slot that it asked for comes before the answer.
+                send(&mut outlet, request(99), &[]).await;
+                answered.notified().await;
+            }
+        }
+    };
+    // Without the news that bytes were consumed, a client whose slot is full would wait for ever.
+    let reading = async {
+        while let Some(arrived) = inlet.receive().await.unwrap() {
+            match arrived.message.body {
+                Some(Answer::Part(_)) => answered.notify_one(),
+                _ => return,
+            }
+        }
+    };
+    let server = async {
+        let mut id = 0;
+        while id < 40 {
+            let message = receive(&mut *way).await.unwrap().unwrap();
+            match &message.body {
+                Some(Ask::Insert(_)) => {
+                    id += 1;
+                    let (bytes, slot) = take(&mut *way, &message).unwrap();
+                    assert!(bytes == vec![id as u8; 300_000], "insert {id}");
+                    through_slot.push(slot);
+                }
+                Some(Ask::SlotWanted(SlotWanted { size_bytes })) => way.slot_wanted(*size_bytes).unwrap(),
+                _ => way.send(ServerMessage { body: Some(Answer::Part(Part::default())) }),
+            }
+        }
+        way.send(ServerMessage { body: Some(Answer::Goodbye(Default::default())) });
+        flush(&mut *way).await;
+    };
+    let all = async { tokio::join!(sending, reading, server) };
+    tokio::time::timeout(Duration::from_secs(20), all).await.expect("nobody waits for ever");
+    assert!(!through_slot[0] && through_slot[1..].iter().all(|slot| *slot), "{through_slot:?}");
+}
+
+#[tokio::test]
+async fn a_batch_is_gathered_into_the_memory_that_the_client_reads() {
+    let (_base, listener) = listen("batches");
+    let (mut way, (mut outlet, mut inlet)) = joined(&listener).await;
+    let mut places = Vec::new();
+    for round in 0..5u8 {
+        send(&mut outlet, request(1), &[]).await;
+        let message = receive(&mut *way).await.unwrap().unwrap();
+        way.freed(&message.freed_slots).unwrap();
+        let mut lent = way.lend(100_000).unwrap();
+        lent.bytes().iter_mut().for_each(|byte| _ = byte.write(round));
+        way.send(batch(1, 100_000, Some(lent.give())));
+        flush(&mut *way).await;
+        let arrived = inlet.receive().await.unwrap().unwrap();
+        let block = arrived.block.unwrap();
+        let Some(Answer::Batch(batch)) = arrived.message.body else { panic!("a batch was sent") };
+        assert_eq!((block.len() >= 100_000, batch.slot.unwrap().fresh), (true, round == 0));
+        places.push(block.as_ptr());
+    }
+    places.dedup();
+    assert_eq!(places.len(), 1, "one slot served all, freed with the next request");
+    assert_eq!(listener.shared_bytes(), 128 << 10);
+}
+
+#[tokio::test]
+async fn a_batch_without_a_free_slot_is_left_to_parts() {
+    let (_base, listener) = listen("full");
+    let (mut way, (_outlet, mut inlet)) = joined(&listener).await;
+    let mut held = Vec::new();
+    for id in 0..4 {
+        let lent = way.lend(MIB as usize).unwrap();
+        way.send(batch(id, 10, Some(lent.give())));
+        flush(&mut *way).await;
+        held.push(inlet.receive().await.unwrap().unwrap().block.unwrap());
+    }
+    assert!(way.lend(1).is_none(), "the bound of the session");
+    way.send(batch(9, 10, None));
+    flush(&mut *way).await;
+    assert!(inlet.receive().await.unwrap().unwrap().block.is_none());
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_connection_that_ended_while_what_is_held_stays() {
+    let (base, listener) = listen("ends");
+    let (mut way, (outlet, mut inlet)) = joined(&listener).await;
+    way.slot_wanted(MIB).unwrap();
+    let mut lent = way.lend(10).unwrap();
+    lent.bytes()[9].write(7);
+    way.send(batch(1, 10, Some(lent.give())));
+    flush(&mut *way).await;
+    let block = inlet.receive().await.unwrap().unwrap().block.unwrap();
+    assert!(listener.shared_bytes() > MIB);
+    drop((outlet, inlet));
+    assert!(receive(&mut *way).await.is_none(), "the client is gone");
+    drop(way);
+    assert_eq!((listener.shared_bytes(), block.len()), (0, 64 << 10));
+    drop(listener);
+    assert_eq!(base.sockets(), 0);
+}
+
+#[tokio::test]
+async fn last_words_are_sent_before_the_connection_is_closed() {
+    let (_base, listener) = listen("last");
+    let (mut way, (_outlet, mut inlet)) = joined(&listener).await;
+    way.send(ServerMessage { body: Some(Answer::Goodbye(Default::default())) });
+    way.close();
+    assert!(matches!(inlet.receive().await.unwrap().unwrap().message.body, Some(Answer::Goodbye(_))));
+    assert!(inlet.receive().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn lies_about_slots_end_the_connection_that_told_them() {
+    let (_base, listener) = listen("lies");
+    let (mut honest, (mut outlet, _inlet)) = joined(&listener).await;
+    let range =
+        |slot, start, size_bytes| Bulk { place: Some(bulk::Place::Range(SlotRange { slot, start, size_bytes })) };
+    let lies = [range(0, 0, 1), range(1, 0, u64::MAX), range(1, u64::MAX, 2), range(1, 8, 1), range(2, 0, 1)];
+    for lie in lies {
+        let (mut way, mut peer) = hostile(&listener).await;
+        way.slot_wanted(MIB).unwrap();
+        let mut message = insert(1);
+        if let Some(Ask::Insert(insert)) = &mut message.body {
+            insert.bulk =
+                Some(Bulk { place: Some(bulk::Place::Range(SlotRange { slot: 1, start: 0, size_bytes: 9 })) });
+        }
+        peer.write_all(&framed(&message)).unwrap();
+        let first = receive(&mut *way).await.unwrap().unwrap();
+        assert_eq!(take(&mut *way, &first).unwrap().0, [0; 9]);
+        assert!(matches!(way.bulk(&lie).map(|_| ()), Err(Error::Protocol(_))), "{lie:?}");
+        assert!(matches!(way.freed(&[0]), Err(Error::Protocol(_))), "a slot that was not lent");
+    }
+    send(&mut outlet, request(5), &[]).await;
+    assert!(receive(&mut *honest).await.unwrap().is_ok(), "others are not concerned");
+}
+
+#[tokio::test]
+async fn random_bytes_and_lengths_that_lie_are_told_from_a_lost_connection() {
+    let (_base, listener) = listen("bytes");
+    let (mut way, mut peer) = hostile(&listener).await;
+    peer.write_all(&u32::MAX.to_le_bytes()).unwrap();
+    assert!(matches!(receive(&mut *way).await, Some(Err(Error::Protocol(_)))));
+    let (mut way, mut peer) = hostile(&listener).await;
+    peer.write_all(&framed(&request(1))[..5]).unwrap();
+    drop(peer);
+    assert!(receive(&mut *way).await.is_none(), "lost within a message");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_waited_for_without_more_being_queued() {
+    let (_base, listener) = listen("slow");
+    let (mut way, peer) = hostile(&listener).await;
+    let part = Part { data: vec![0; MIB as usize].into(), ..Part::default() };
+    way.send(ServerMessage { body: Some(Answer::Part(part)) });
+    let full = poll_fn(|context| Poll::Ready(way.poll_queued(context, 1000).is_pending())).await;
+    assert!(full && way.queued_bytes() > 1000);
+    drop(peer);
+    flush(&mut *way).await;
+    way.send(ServerMessage::default());
+}
+
+#[tokio::test]
+async fn nobody_listens_where_a_server_was() {
+    let base = Base::new("nobody");
+    let path = base.0.join("gone.sock");
+    drop(UnixStream::connect(&path));
+    for path in [path.as_path(), Path::new("/nowhere/at/all.sock")] {
+        let refused = connect(path.to_str().unwrap()).await.map(|_| ()).unwrap_err();
+        assert!(matches!(refused, Error::Unavailable(why) if why.contains(".sock")));
+    }
+}
