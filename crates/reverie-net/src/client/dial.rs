@@ -5,6 +5,8 @@ use super::way::{Inlet, Outlet};
 use super::{Options, Transport};
 use crate::grpc::client::{Dialer, Receiving, Sending};
 use crate::grpc::connector::{Connect, Traffic};
+use crate::local::{self, LocalInlet, LocalOutlet};
+use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, PROTOCOL};
 use reverie_core::{Error, Result};
@@ -22,11 +24,13 @@ pub(super) struct Dial {
     address: String,
     attempt: Duration,
     session: [u8; 16],
+    traffic: Arc<Traffic>,
 }
 
 /// The two halves of a connection, by the way that it travels.
 pub(super) enum Halves {
     Grpc(Sending, Receiving),
+    Local(LocalOutlet, LocalInlet),
 }
 
 /// A connection that was greeted.
@@ -46,7 +50,7 @@ impl Dial {
         traffic: Arc<Traffic>,
         session: [u8; 16],
     ) -> Result<Self> {
-        let dialer = Dialer::new(options, connect, traffic)?;
+        let dialer = Dialer::new(options, connect, Arc::clone(&traffic))?;
         if options.patience.is_zero() {
             return Err(Error::InvalidArgument("the patience with a server must be more than 0 s".to_owned()));
         }
@@ -57,6 +61,7 @@ impl Dial {
             address: options.address.clone(),
             attempt: options.patience.min(ATTEMPT),
             session,
+            traffic,
         })
     }
 
@@ -106,12 +111,21 @@ impl Dial {
     async fn local(
         &self,
         description: &proto::Description,
-        _resume: bool,
+        resume: bool,
     ) -> Result<(Halves, proto::ServerHello), String> {
         if description.local_socket.is_empty() {
             return Err("the server has no Unix socket".to_owned());
         }
-        Err("this client has no shared memory".to_owned())
+        let connected = local::connect(&description.local_socket, &self.traffic).await;
+        let (mut outlet, mut inlet) = connected.map_err(|error| error.to_string())?;
+        let hello = Some(Asked::Hello(self.hello(resume)));
+        let hello = Some(proto::ClientMessage { body: hello, ..Default::default() });
+        let greeted = greet(&mut outlet, &mut inlet, hello, &self.address).await;
+        let hello = greeted.map_err(|error| error.to_string())?;
+        if hello.incarnation != description.incarnation {
+            return Err("the Unix socket of that name on this host is another server's".to_owned());
+        }
+        Ok((Halves::Local(outlet, inlet), hello))
     }
 
     fn hello(&self, resume: bool) -> proto::ClientHello {

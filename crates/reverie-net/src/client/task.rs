@@ -7,6 +7,7 @@ use super::outbox::Mood;
 use super::way::Outlet;
 use crate::convert;
 use crate::grpc::client::Sending;
+use crate::local::LocalOutlet;
 use crate::proto;
 use reverie_core::{Error, Result};
 use std::future::Future;
@@ -106,6 +107,7 @@ impl Life {
         let (again, restarted) = (before.is_some(), before.is_some_and(|before| before != hello.incarnation));
         let transport = match &halves {
             Halves::Grpc(..) => Sending::TRANSPORT,
+            Halves::Local(..) => LocalOutlet::TRANSPORT,
         };
         let address = engine.outbox.address().to_owned();
         engine.outbox.show(|link| {
@@ -125,6 +127,7 @@ impl Life {
         }
         match halves {
             Halves::Grpc(mut sending, mut receiving) => talk(engine, &mut sending, &mut receiving).await,
+            Halves::Local(mut outlet, mut inlet) => talk(engine, &mut outlet, &mut inlet).await,
         }
     }
 }

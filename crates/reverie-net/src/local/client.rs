@@ -7,11 +7,13 @@ use super::trusted;
 use crate::bulk::BulkOut;
 use crate::client::Block;
 use crate::client::way::{Arrived, Inlet, Outlet};
+use crate::grpc::connector::Traffic;
 use crate::proto::client_message::Body;
 use crate::proto::{Bulk, ClientMessage, Consumed, ServerMessage, SlotWanted, bulk::Place, server_message};
 use bytes::Bytes;
 use reverie_core::{Error, Result};
 use std::future::poll_fn;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
@@ -56,27 +58,27 @@ impl Shared {
 
 /// Connects to the server's socket; its hello is still to come. `Unavailable` where nobody listens there, or somebody
 /// else's process does.
-pub async fn connect(path: &str) -> Result<(LocalOutlet, LocalInlet)> {
+pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet, LocalInlet)> {
     let unavailable = |why: String| Error::Unavailable(format!("the server's socket {path}: {why}"));
     let stream = tokio::net::UnixStream::connect(path).await.map_err(|error| unavailable(error.to_string()))?;
     trusted(&stream).map_err(unavailable)?;
     let halves = stream.into_std().and_then(|stream| split(stream, Descriptors::Welcome));
     let (reader, writer) = halves.map_err(|error| unavailable(error.to_string()))?;
     let (shared, freed) = (Arc::<Shared>::default(), Arc::<Freed>::default());
-    let inlet = LocalInlet { reader, slots: Slots::new(Arc::clone(&freed)), shared: Arc::clone(&shared) };
-    Ok((
-        LocalOutlet {
-            writer,
-            shared,
-            freed,
-            ring: None,
-            asked: 0,
-            pending: false,
-            inline: Inline::default(),
-            lazy: false,
-        },
-        inlet,
-    ))
+    let slots = Slots::new(Arc::clone(&freed));
+    let inlet = LocalInlet { reader, slots, shared: Arc::clone(&shared), counted: 0, traffic: Arc::clone(traffic) };
+    let outlet = LocalOutlet {
+        writer,
+        shared,
+        freed,
+        ring: None,
+        asked: 0,
+        pending: false,
+        inline: Inline::default(),
+        lazy: false,
+        traffic: Arc::clone(traffic),
+    };
+    Ok((outlet, inlet))
 }
 
 /// Bulk bytes within the message.
@@ -107,6 +109,7 @@ pub struct LocalOutlet {
     inline: Inline,
     /// Something was queued since [`Outlet::ready`] was last waited for: it may leave with what comes next.
     lazy: bool,
+    traffic: Arc<Traffic>,
 }
 
 impl LocalOutlet {
@@ -197,12 +200,20 @@ impl Outlet for LocalOutlet {
 
     fn send(&mut self, mut message: ClientMessage) -> Result<()> {
         let place = self.bulk_place();
+        let in_slot = match &place {
+            Some(Place::Range(range)) => range.size_bytes,
+            _ => 0,
+        };
         if let Some(Body::Insert(insert)) = &mut message.body {
             insert.bulk = place.map(|place| Bulk { place: Some(place) });
         }
         message.freed_slots = self.freed.take();
         self.lazy = true;
-        self.writer.queue(&message, None)
+        let before = self.writer.waiting();
+        self.writer.queue(&message, None)?;
+        let in_message = (self.writer.waiting() - before) as u64;
+        self.traffic.sent.fetch_add(in_slot + in_message, Ordering::Relaxed);
+        Ok(())
     }
 
     fn is_pressed(&self) -> bool {
@@ -216,9 +227,18 @@ pub struct LocalInlet {
     reader: Reader,
     slots: Slots,
     shared: Arc<Shared>,
+    /// Bytes of the socket that are counted.
+    counted: u64,
+    traffic: Arc<Traffic>,
 }
 
 impl LocalInlet {
+    fn count(&mut self, in_slot: u64) {
+        let received = self.reader.received();
+        self.traffic.received.fetch_add(in_slot + received - self.counted, Ordering::Relaxed);
+        self.counted = received;
+    }
+
     /// Deals with what concerns slots; `None` where the message was about nothing else.
     fn arrived(&mut self, message: ServerMessage) -> Result<Option<Arrived>> {
         match &message.body {
@@ -235,11 +255,10 @@ impl LocalInlet {
                 Ok(None)
             }
             Some(server_message::Body::Batch(batch)) => {
-                let block = match &batch.slot {
-                    Some(slot) => Some(self.slots.hold(slot, batch.bulk_bytes, || self.reader.descriptor())?),
-                    None => None,
-                };
-                Ok(Some(Arrived { message, block: block.map(Block::lent) }))
+                let Some(slot) = &batch.slot else { return Ok(Some(message.into())) };
+                let block = self.slots.hold(slot, batch.bulk_bytes, || self.reader.descriptor())?;
+                self.count(batch.bulk_bytes);
+                Ok(Some(Arrived { message, block: Some(Block::lent(block)) }))
             }
             _ => Ok(Some(message.into())),
         }
@@ -249,6 +268,7 @@ impl LocalInlet {
 impl Inlet for LocalInlet {
     async fn receive(&mut self) -> Result<Option<Arrived>> {
         while let Some(message) = self.reader.next::<ServerMessage>().await? {
+            self.count(0);
             if let Some(arrived) = self.arrived(message)? {
                 return Ok(Some(arrived));
             }

@@ -8,17 +8,21 @@ use super::trusted;
 use crate::bulk::BulkIn;
 use crate::proto::server_message::Body;
 use crate::proto::{Bulk, ClientMessage, Consumed, ServerMessage, Slot, bulk};
-use crate::server::{Lent, Limits, Way};
+use crate::server::{Lent, Limits, Shared, Way};
 use bytes::Bytes;
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::net::UnixListener;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// For how long a closing connection may take to send what is queued.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// What is queued waits for what comes behind it up to so many bytes, unless it is a batch of so many.
+const TOGETHER: u64 = 16 << 10;
+const LARGE_BATCH: u64 = 64 << 10;
 /// For how long no connection is taken after the system refused one (descriptors run out, mostly).
 const BREATH: Duration = Duration::from_millis(20);
 
@@ -56,10 +60,10 @@ impl Listener {
     }
 
     /// The next connection of a process of our user, or of root's. Others are turned away. Cancel safe.
-    pub async fn accept(&self) -> Box<dyn Way> {
+    pub async fn accept(&self) -> LocalWay {
         loop {
             match self.socket.accept().await.map(|(stream, _)| self.way(stream)) {
-                Ok(Ok(way)) => return Box::new(way),
+                Ok(Ok(way)) => return way,
                 Ok(Err(why)) => tracing::warn!("a connection to {} was turned away: {why}", self.path()),
                 Err(error) => {
                     tracing::warn!("no connection could be taken on {}: {error}", self.path());
@@ -80,13 +84,33 @@ impl Listener {
             intake: Intake::new(self.limits.session_insert_bytes, Arc::clone(&self.budget)),
             consumed: None,
             lost: false,
+            urgent: false,
+            permit: None,
             peer: format!("process {peer}"),
         })
     }
 }
 
+/// Takes connections until the server stops; then the socket is gone.
+pub async fn serve(listener: Listener, shared: Arc<Shared>) {
+    let stopping = shared.stopping();
+    tokio::pin!(stopping);
+    loop {
+        let mut way = tokio::select! {
+            way = listener.accept() => way,
+            () = &mut stopping => return,
+        };
+        way.permit = shared.connection();
+        if way.permit.is_none() {
+            shared.turn_away(Box::new(way));
+        } else {
+            tokio::spawn(Arc::clone(&shared).welcome(Box::new(way)));
+        }
+    }
+}
+
 /// One connection.
-struct LocalWay {
+pub struct LocalWay {
     reader: Reader,
     writer: Writer,
     slots: Arc<Slots>,
@@ -94,13 +118,22 @@ struct LocalWay {
     /// What was copied since the client was last told.
     consumed: Option<Consumed>,
     lost: bool,
+    /// Something was queued that should not wait for more.
+    urgent: bool,
     peer: String,
+    /// Counts against the server's connections.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl LocalWay {
-    fn tell_consumed(&mut self) {
+    /// Sends what the peer takes now, and wakes the task when it takes more.
+    fn flush(&mut self, context: &mut Context<'_>) {
         if let Some(consumed) = self.consumed.take() {
             self.queue(&ServerMessage { body: Some(Body::Consumed(consumed)) }, None);
+        }
+        self.urgent = false;
+        if !self.lost {
+            self.lost = matches!(self.writer.poll_flush(context), Poll::Ready(Err(_)));
         }
     }
 
@@ -128,11 +161,16 @@ impl Way for LocalWay {
     }
 
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ClientMessage>>> {
-        self.reader.poll_next(context).map(|next| match next {
-            Ok(message) => message.map(Ok),
-            Err(Error::Protocol(why)) => Some(Err(Error::Protocol(why))),
-            Err(_) => None,
-        })
+        match self.reader.poll_next(context) {
+            Poll::Ready(Ok(message)) => Poll::Ready(message.map(Ok)),
+            Poll::Ready(Err(Error::Protocol(why))) => Poll::Ready(Some(Err(Error::Protocol(why)))),
+            Poll::Ready(Err(_)) => Poll::Ready(None),
+            Poll::Pending => {
+                // Nothing more to answer: what was queued leaves together.
+                self.flush(context);
+                Poll::Pending
+            }
+        }
     }
 
     fn send(&mut self, message: ServerMessage) {
@@ -141,6 +179,7 @@ impl Way for LocalWay {
             _ => None,
         };
         let descriptor = slot.and_then(|slot| self.slots.descriptor(slot.slot));
+        self.urgent |= matches!(&message.body, Some(Body::Batch(batch)) if batch.bulk_bytes >= LARGE_BATCH);
         self.queue(&message, descriptor);
     }
 
@@ -149,23 +188,17 @@ impl Way for LocalWay {
     }
 
     fn poll_queued(&mut self, context: &mut Context<'_>, below: u64) -> Poll<()> {
-        self.tell_consumed();
-        if self.lost {
-            return Poll::Ready(());
+        if self.urgent || self.queued_bytes() >= below.min(TOGETHER) {
+            self.flush(context);
         }
-        match self.writer.poll_flush(context) {
-            Poll::Ready(Err(_)) => {
-                self.lost = true;
-                Poll::Ready(())
-            }
-            Poll::Ready(Ok(())) => Poll::Ready(()),
-            Poll::Pending if self.queued_bytes() < below => Poll::Ready(()),
-            Poll::Pending => Poll::Pending,
-        }
+        if self.lost || self.queued_bytes() < below { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn close(mut self: Box<Self>) {
-        self.tell_consumed();
+        self.flush(&mut Context::from_waker(Waker::noop()));
+        if self.lost || self.queued_bytes() == 0 {
+            return self.writer.close();
+        }
         tokio::spawn(async move {
             // A client that does not read loses its last messages.
             let _ = tokio::time::timeout(LAST_WORDS, self.writer.flush()).await;

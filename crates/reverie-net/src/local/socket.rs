@@ -228,11 +228,6 @@ impl Writer {
         self.out.len()
     }
 
-    /// Bytes sent so far.
-    pub(crate) fn sent(&self) -> u64 {
-        self.sent
-    }
-
     /// Sends all that waits; pending while the peer does not read. `Unavailable` where the connection is lost.
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         while !self.out.is_empty() {

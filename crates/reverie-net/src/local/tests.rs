@@ -17,6 +17,7 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -69,14 +70,15 @@ fn listen(name: &str) -> (Base, Listener) {
 }
 
 async fn joined(listener: &Listener) -> (Box<dyn Way>, (LocalOutlet, LocalInlet)) {
-    let (way, client) = tokio::join!(listener.accept(), connect(listener.path()));
-    (way, client.unwrap())
+    let traffic = Arc::default();
+    let (way, client) = tokio::join!(listener.accept(), connect(listener.path(), &traffic));
+    (Box::new(way), client.unwrap())
 }
 
 /// The server's end, with a peer that may send anything.
 async fn hostile(listener: &Listener) -> (Box<dyn Way>, UnixStream) {
     let peer = UnixStream::connect(listener.path()).unwrap();
-    (listener.accept().await, peer)
+    (Box::new(listener.accept().await), peer)
 }
 
 async fn receive(way: &mut dyn Way) -> Option<Result<ClientMessage>> {
@@ -308,7 +310,7 @@ async fn nobody_listens_where_a_server_was() {
     let path = base.0.join("gone.sock");
     drop(UnixStream::connect(&path));
     for path in [path.as_path(), Path::new("/nowhere/at/all.sock")] {
-        let refused = connect(path.to_str().unwrap()).await.map(|_| ()).unwrap_err();
+        let refused = connect(path.to_str().unwrap(), &Arc::default()).await.map(|_| ()).unwrap_err();
         assert!(matches!(refused, Error::Unavailable(why) if why.contains(".sock")));
     }
 }

@@ -26,6 +26,7 @@ pub(crate) use token::wrong as wrong_token;
 pub use way::{Lent, Way};
 
 use crate::grpc::server::Front;
+use crate::local::Listener;
 use reverie_core::table::Tables;
 use reverie_core::{Error, Result};
 use std::net::SocketAddr;
@@ -150,6 +151,15 @@ impl Server {
         let address = listener.local_addr().map_err(|error| refuse("cannot listen there", &error))?;
         let shared = Shared::new(tables, &options);
         let front = Front::new(Arc::clone(&shared), options.tls.as_ref())?;
+        if options.local {
+            match Listener::bind(address.port(), &options.limits) {
+                Ok(local) => {
+                    shared.set_local_socket(local.path().to_owned());
+                    runtime.spawn(crate::local::serve(local, Arc::clone(&shared)));
+                }
+                Err(error) => tracing::warn!("clients of this host go over gRPC, too: {error}"),
+            }
+        }
         let serving = runtime.spawn(front.serve(incoming(listener)));
         drop(entered);
         Ok(Self { running: Mutex::new(Some((runtime, serving))), shared, address, grace: options.grace })

@@ -42,6 +42,12 @@ impl Shared {
         refuse(way, refused);
     }
 
+    /// Ends a connection that is one too many.
+    pub fn turn_away(&self, way: Box<dyn Way>) {
+        let most = self.limits.max_connections;
+        refuse(way, Error::Unavailable(format!("the server has {most} connections, and takes no more")).into());
+    }
+
     /// Serves a connection of one message, without a hello and without a name.
     pub fn call(self: &Arc<Self>, way: Box<dyn Way>) {
         tokio::spawn(Session::new(self, None).run(Some(way)));

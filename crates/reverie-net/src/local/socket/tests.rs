@@ -55,7 +55,7 @@ async fn messages_of_all_lengths_arrive_in_order() {
     };
     let (flushed, ()) = tokio::join!(writer.flush(), receive);
     flushed.unwrap();
-    assert_eq!((writer.waiting(), writer.sent(), reader.received()), (0, all, all));
+    assert_eq!((writer.waiting(), writer.sent, reader.received()), (0, all, all));
     writer.close();
     assert_eq!(reader.next::<ServerMessage>().await.unwrap(), None);
 }
