@@ -7,6 +7,7 @@ mod account;
 mod chooser;
 mod codec;
 mod layout;
+mod saved;
 pub(crate) mod slab;
 mod writer;
 
@@ -14,6 +15,7 @@ pub use account::{Account, Meter};
 pub use chooser::{Chooser, Compression};
 pub use codec::Decoder;
 pub use layout::Layout;
+pub use saved::Restorer;
 pub use writer::ChunkWriter;
 
 use crate::error::Result;

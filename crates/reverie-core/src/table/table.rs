@@ -1,6 +1,9 @@
 //! The state machine of one table: it decides, and has no lock, no clock and no waiting.
 
 mod draw;
+mod restore;
+
+pub use restore::{Restoring, Row, TableCut};
 
 use super::info::Stats;
 use super::largest::Largest;
@@ -349,10 +352,5 @@ impl Table {
         self.options = options;
         self.evict();
         Ok(())
-    }
-
-    /// A consistent cut of all items, at the cost of one reference per page.
-    pub fn cut(&mut self) -> Cut {
-        self.slots.cut()
     }
 }
