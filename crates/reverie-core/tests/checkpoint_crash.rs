@@ -71,6 +71,9 @@ fn a_machine_that_stops_anywhere_in_a_checkpoint_leaves_the_old_one_or_the_new_o
             assert!(got == old || got == new, "{stopped} {names:?} {tail:?}: neither the old nor the new");
             assert!(outcome.is_err() || got == new, "{stopped} {names:?} {tail:?}: the old after the new was promised");
             seen[usize::from(got == new)] += 1;
+            for (path, _) in list(&left, Path::new(ROOT)).unwrap() {
+                verify(&left, &path).unwrap();
+            }
             // And the next checkpoint is a good one, with nothing left over.
             let next = tight(&left).save(&restored, NOW).unwrap();
             verify(&left, &next.path).unwrap();
@@ -182,20 +185,23 @@ fn any_flipped_bit_and_any_missing_or_added_byte_is_found_and_named() {
     assert!(files.len() > 3, "several segments");
     let (tables, _) = tables(all);
     let check = |file: &PathBuf, at: usize, what: &str| {
-        let error = load(&disk, &newest, tables.bytes().0).expect_err(what);
+        let error = verify(&disk, &newest).expect_err(what);
         assert_named(&error, file, at, what);
-        assert_eq!(verify(&disk, &newest).expect_err(what), error);
-        assert_eq!(tables.bytes().0.live_bytes(), 0);
+        // What is found without a look into the items is found in the same way by both.
+        if at % 16 == 0 {
+            assert_eq!(load(&disk, &newest, tables.bytes().0).expect_err(what), error);
+            assert_eq!(tables.bytes().0.live_bytes(), 0);
+        }
     };
     for (file, bytes) in &files {
         for at in 0..bytes.len() {
             for bit in 0..8 {
                 disk.edit(file, |bytes| bytes[at] ^= 1 << bit);
-                check(file, at, &format!("{} byte {at} bit {bit}", file.display()));
+                check(file, at, &format!("byte {at} bit {bit}"));
                 disk.edit(file, |bytes| bytes[at] ^= 1 << bit);
             }
             disk.edit(file, |bytes| bytes.truncate(at));
-            check(file, at, &format!("{} cut at {at}", file.display()));
+            check(file, at, &format!("cut at {at}"));
             disk.edit(file, |now| *now = bytes.clone());
         }
         disk.delete(file);

@@ -32,7 +32,11 @@ pub struct FakeDisk(Arc<Mutex<State>>);
 #[derive(Clone, Copy, Debug)]
 pub enum Names {
     Synced,
+    /// Those that were synced, and of the others the checkpoints alone: a disk keeps no order between names.
+    SyncedAndCheckpoints,
     All,
+    /// All, and the checkpoints that were removed and are back.
+    AllAndOldCheckpoints,
 }
 
 /// How much of what was written and not synced a crash leaves.
@@ -43,7 +47,9 @@ pub enum Tail {
     All,
 }
 
-pub const CRASHES: [(Names, Tail); 6] = [
+pub const CRASHES: [(Names, Tail); 8] = [
+    (Names::AllAndOldCheckpoints, Tail::All),
+    (Names::SyncedAndCheckpoints, Tail::All),
     (Names::Synced, Tail::None),
     (Names::Synced, Tail::Half),
     (Names::Synced, Tail::All),
@@ -80,10 +86,15 @@ impl FakeDisk {
     /// What a crash now may leave.
     pub fn after_crash(&self, names: Names, tail: Tail) -> Self {
         let state = self.state();
-        let left = match names {
-            Names::Synced => &state.synced,
-            Names::All => &state.names,
+        let (mut left, more) = match names {
+            Names::Synced => (state.synced.clone(), None),
+            Names::SyncedAndCheckpoints => (state.synced.clone(), Some(&state.names)),
+            Names::All => (state.names.clone(), None),
+            Names::AllAndOldCheckpoints => (state.names.clone(), Some(&state.synced)),
         };
+        let is_checkpoint = |path: &Path| path.extension().is_some_and(|it| it == "checkpoint");
+        let more = more.into_iter().flatten().filter(|(path, _)| is_checkpoint(path));
+        left.extend(more.map(|(path, data)| (path.clone(), data.clone())));
         let cut = |data: &Shared| {
             let Data { bytes, synced } = data.lock().unwrap().clone();
             let kept = match tail {
