@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from reverie.cli.demo import EPILOG, demo
+from reverie.cli.common import EPILOG
+from reverie.cli.demo import demo
+from reverie.cli.eval import evaluate
+from reverie.cli.plot import plot
+from reverie.cli.train import train
 
 app = typer.Typer(
     name="reverie",
@@ -14,6 +18,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(epilog=EPILOG)(demo)
+app.command(epilog=EPILOG)(train)
+app.command("eval")(evaluate)
+app.command()(plot)
 
 
 @app.callback()
