@@ -132,6 +132,44 @@ fn a_checkpoint_that_stays_and_cannot_be_read_keeps_its_segments() {
 }
 
 #[test]
+fn a_second_server_in_the_same_folder_is_noticed_by_the_first() {
+    let (tables, _) = busy();
+    let disk = FakeDisk::default();
+    let (first, second) = (store(&disk, KEEP), store(&disk, KEEP));
+    save(&first, &tables);
+    save(&first, &tables);
+    let theirs = save(&second, &tables);
+    let error = first.save(&tables, NOW).unwrap_err();
+    assert!(error.to_string().contains("another server"), "{error}");
+    verify(&disk, &theirs.path).unwrap();
+    save(&second, &tables);
+}
+
+#[test]
+fn a_server_that_restored_a_checkpoint_goes_on_from_its_files() {
+    let (tables, all) = busy();
+    let disk = FakeDisk::default();
+    let first = save(&store(&disk, KEEP), &tables);
+    let (again, _) = support::tables(all.clone());
+    let store = store(&disk, KEEP);
+    let checkpoint = load(&disk, &first.path, again.bytes().0).unwrap();
+    store.adopt(&checkpoint);
+    checkpoint.restore(&again, NOW).unwrap();
+    assert_eq!(save(&store, &again).new_chunks, 0);
+    insert(&again, "empty", [(Rows::new(&again).item(1.0), 1.0)]);
+    let last = save(&store, &again);
+    assert_eq!(last.new_chunks, 1);
+    let (restored, _) = restore(&disk, all);
+    for name in ["per", "packed", "empty"] {
+        assert_eq!(contents(&restored, name), contents(&again, name));
+    }
+    // A checkpoint of another folder is none of its own.
+    let elsewhere = Store::new(Arc::new(disk.clone()), PathBuf::from("/elsewhere"), KEEP).unwrap();
+    elsewhere.adopt(&load(&disk, &last.path, again.bytes().0).unwrap());
+    assert_eq!(save(&elsewhere, &tables).new_chunks, first.new_chunks);
+}
+
+#[test]
 fn a_summary_tells_what_a_checkpoint_holds_without_its_items() {
     let (tables, _) = busy();
     let disk = FakeDisk::default();

@@ -2,7 +2,7 @@
 
 mod support;
 
-use reverie_core::checkpoint::{Store, list, load, verify};
+use reverie_core::checkpoint::{Store, latest, list, load, verify};
 use reverie_core::chunk::{Compression, Meter, Restorer};
 use reverie_core::error::Error;
 use reverie_core::table::{TableOptions, Tables};
@@ -35,7 +35,7 @@ fn all_contents(tables: &Tables) -> String {
 /// What a server that starts on this disk has, and its tables; an error where the newest checkpoint is refused.
 fn start(disk: &FakeDisk, all: &[TableOptions]) -> Result<(Arc<Tables>, bool), Error> {
     let (tables, _) = tables(all.to_vec());
-    let Some(path) = store(disk, KEEP).latest()? else { return Ok((tables, false)) };
+    let Some(path) = latest(disk, Path::new(ROOT))? else { return Ok((tables, false)) };
     load(disk, &path, tables.bytes().0)?.restore(&tables, NOW)?;
     Ok((tables, true))
 }
@@ -120,11 +120,17 @@ fn a_store_whose_checkpoint_failed_anywhere_takes_the_next_one_as_if_it_had_not_
     fill(&tables, 0);
     let first = FakeDisk::default();
     tight(&first).save(&tables, NOW).unwrap();
+    for segment_bytes in [150, 1 << 20] {
+        fails_anywhere(&first, &all, segment_bytes);
+    }
+}
+
+fn fails_anywhere(first: &FakeDisk, all: &[TableOptions], segment_bytes: u64) {
     let mut stopped = 0;
     loop {
         let disk = FakeDisk::default();
-        let store = tight(&disk);
-        let (tables, _) = start(&first, &all).unwrap();
+        let store = store(&disk, KEEP).with_segment_bytes(segment_bytes);
+        let (tables, _) = start(first, all).unwrap();
         store.save(&tables, NOW).unwrap();
         fill(&tables, 8);
         // A disk that is full, and then is not.
@@ -133,13 +139,13 @@ fn a_store_whose_checkpoint_failed_anywhere_takes_the_next_one_as_if_it_had_not_
         disk.stop_after(1 << 40);
         let saved = save(&store, &tables);
         verify(&disk, &saved.path).unwrap();
-        assert_eq!(all_contents(&start(&disk, &all).unwrap().0), all_contents(&tables), "{stopped}");
+        assert_eq!(all_contents(&start(&disk, all).unwrap().0), all_contents(&tables), "{stopped}");
         if failed.is_ok_and(|saved| saved.left_behind.is_none()) {
             break;
         }
         stopped += 1;
     }
-    assert!(stopped > 15, "{stopped}");
+    assert!(stopped > 8, "{stopped}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a client does: every method parses, enters the engine through the gate, and wraps what comes back.
 
 use crate::array::{column, numbers};
+use crate::checkpoint;
 use crate::count::Count;
 use crate::enter::{Deadline, Late, copying, detached, finish, late, quick};
 use crate::rows::{Priorities, Rows, priority};
@@ -38,6 +39,11 @@ impl Client {
     #[getter]
     fn timeout(&self) -> Option<f64> {
         self.timeout
+    }
+
+    /// Takes a checkpoint of all tables; where it is.
+    fn checkpoint(&self, py: Python<'_>) -> PyResult<String> {
+        checkpoint::save(py, self.server.get())
     }
 
     /// Inserts one step into one or more tables; its bytes are stored once.

@@ -6,12 +6,12 @@ use super::rows::{SavedBody, SavedItem};
 use super::segment::{Place, SegmentReader};
 use crate::append::next_episode;
 use crate::chunk::{Chunk, Meter, Restorer};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::item::{Body, Form, Item, Part};
 use crate::table::{Restoring, Row};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A checkpoint in memory, whole and checked.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub struct Checkpoint {
     pub summary: Summary,
     /// For each table what goes into it; times are those of the clock that the checkpoint was taken by.
     pub(super) tables: Vec<Restoring>,
+    /// Every chunk and where it was read.
+    pub(super) chunks: Vec<(Weak<Chunk>, Place)>,
 }
 
 /// What [`verify`] looked at.
@@ -70,7 +72,8 @@ pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoi
         let rows = saved.iter().map(|saved| row(saved, item(saved), &mut episodes, &manifest));
         tables.push(restoring(&manifest, number, rows.collect::<Result<_>>()?));
     }
-    Ok(Checkpoint { summary: manifest.summary, tables })
+    let chunks = chunks.iter().flatten().map(Arc::downgrade).zip(manifest.chunks).collect();
+    Ok(Checkpoint { summary: manifest.summary, tables, chunks })
 }
 
 /// Checks every byte of the checkpoint at `path`, holding one chunk at a time.
@@ -144,16 +147,4 @@ impl Checkpoint {
     pub fn num_items(&self) -> u64 {
         self.tables.iter().map(|table| table.rows.len() as u64).sum()
     }
-}
-
-/// The latest checkpoint of a folder; `None` where there is none.
-pub(super) fn latest(disk: &dyn Disk, root: &Path) -> Result<Option<std::path::PathBuf>, Error> {
-    let newest = super::disk::names(disk, root)?
-        .iter()
-        .filter_map(|name| match super::names::kind(name) {
-            Some(super::names::Kind::Manifest(number)) => Some(number),
-            _ => None,
-        })
-        .max();
-    Ok(newest.map(|number| super::names::manifest(root, number)))
 }

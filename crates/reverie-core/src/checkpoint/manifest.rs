@@ -195,19 +195,29 @@ pub fn describe(disk: &dyn Disk, path: &Path) -> Result<Summary> {
     summary(&mut SectionReader::open(disk, path)?, path)
 }
 
-/// The checkpoints of a folder, oldest first; each with what [`describe`] gives.
-pub fn list(disk: &dyn Disk, root: &Path) -> Result<Vec<(PathBuf, Result<Summary>)>> {
+/// The newest checkpoint of a folder; `None` where there is none.
+pub fn latest(disk: &dyn Disk, root: &Path) -> Result<Option<PathBuf>> {
+    Ok(numbers(disk, root)?.last().map(|number| names::manifest(root, *number)))
+}
+
+/// The numbers of a folder's checkpoints, ascending.
+fn numbers(disk: &dyn Disk, root: &Path) -> Result<Vec<u64>> {
     let mut numbers: Vec<u64> = names_in(disk, root)?
         .iter()
         .filter_map(|name| if let Some(Kind::Manifest(number)) = names::kind(name) { Some(number) } else { None })
         .collect();
     numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The checkpoints of a folder, oldest first; each with what [`describe`] gives.
+pub fn list(disk: &dyn Disk, root: &Path) -> Result<Vec<(PathBuf, Result<Summary>)>> {
     let described = |number| {
         let path = names::manifest(root, number);
         let summary = describe(disk, &path);
         (path, summary)
     };
-    Ok(numbers.into_iter().map(described).collect())
+    Ok(numbers(disk, root)?.into_iter().map(described).collect())
 }
 
 /// The part of a manifest that a section adds.

@@ -18,13 +18,15 @@ mod plan;
 mod restore;
 mod retain;
 mod rows;
+mod saver;
 mod section;
 mod segment;
 mod store;
 
 pub use disk::{Disk, Folder, Input, Output};
 pub use load::{Checkpoint, Verified, load, verify};
-pub use manifest::{Summary, TableSummary, describe, list};
+pub use manifest::{Summary, TableSummary, describe, latest, list};
 pub use periodic::Periodic;
 pub use restore::{Difference, Restored};
+pub use saver::Saver;
 pub use store::{Keep, Saved, Store};

@@ -1,7 +1,7 @@
 //! Taking checkpoints.
 
-use super::disk::{Disk, storage};
-use super::load::latest;
+use super::disk::{Disk, folder_of, storage};
+use super::load::Checkpoint;
 use super::manifest;
 use super::names;
 use super::plan::Plan;
@@ -65,6 +65,8 @@ pub struct Store {
 
 #[derive(Default)]
 struct Written {
+    /// The checkpoint taken last.
+    newest: Option<u64>,
     segment: Option<SegmentWriter>,
     /// Where the chunks of the newest checkpoint are, by their addresses, ascending. The weak references keep the
     /// addresses from being used again.
@@ -104,9 +106,20 @@ impl Store {
         &self.root
     }
 
-    /// The newest checkpoint; `None` where there is none.
-    pub fn latest(&self) -> Result<Option<PathBuf>> {
-        latest(&*self.disk, &self.root)
+    /// Goes on from a checkpoint of this folder, which was just loaded and is about to be restored: what it has on the
+    /// disk is not written again. Nothing for a checkpoint of another folder.
+    pub fn adopt(&self, checkpoint: &Checkpoint) {
+        if folder_of(&checkpoint.summary.path) != self.root {
+            return;
+        }
+        let on_disk = |(chunk, place): &(Weak<Chunk>, Place)| {
+            let cells = chunk.upgrade()?.published();
+            Some(OnDisk { chunk: chunk.clone(), cells, place: *place })
+        };
+        let mut chunks: Vec<OnDisk> = checkpoint.chunks.iter().filter_map(on_disk).collect();
+        chunks.sort_unstable_by_key(OnDisk::address);
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        *written = Written { newest: Some(checkpoint.summary.number), segment: None, chunks };
     }
 
     /// Takes a checkpoint of all tables, which stand still only while references to them are taken. Blocks until it is
@@ -117,6 +130,7 @@ impl Store {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         self.disk.make_folder(&self.root).map_err(storage("make the folder", &self.root))?;
         let before = scan(&*self.disk, &self.root)?;
+        self.refuse_another_writer(&written, &before)?;
         // Files may have been deleted by someone else.
         written.segment.take_if(|segment| !before.segments.contains(&segment.number));
         let cuts = tables.cut();
@@ -128,6 +142,16 @@ impl Store {
         let (mut saved, newest) = saved?;
         saved.left_behind = retain(&*self.disk, &self.root, &self.keep, &before, newest, now).err();
         Ok(saved)
+    }
+
+    /// Two servers in one folder would remove each other's files.
+    fn refuse_another_writer(&self, written: &Written, before: &Found) -> Result<()> {
+        let (ours, theirs) = (written.newest, before.manifests.last().copied());
+        if ours.is_none() || theirs <= ours {
+            return Ok(());
+        }
+        let reason = "another server took a checkpoint there since; give each server a folder of its own".to_owned();
+        Err(Error::Storage { path: self.root.display().to_string(), action: "save to", reason })
     }
 
     fn write(&self, written: &mut Written, before: &Found, cuts: &Cuts, now: Duration) -> Result<(Saved, Newest)> {
@@ -170,6 +194,8 @@ impl Store {
         let out = SectionWriter::create(&*self.disk, unfinished.clone())?;
         let places: Vec<Place> = chunks.iter().map(|chunk| chunk.place).collect();
         saved.written += manifest::write(out, number, now, cuts, &plan, &places)?;
+        // Ours from here on, also where it is not known whether the disk has it.
+        written.newest = Some(number);
         self.disk.rename(&unfinished, &path).map_err(storage("rename", &unfinished))?;
         sync_folder()?;
         let segments = manifest::segments(&places);

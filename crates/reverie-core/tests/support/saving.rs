@@ -3,14 +3,14 @@
 use super::disk::FakeDisk;
 use super::{Rows, cell, f64_of, options, queue, spec, tables};
 use reverie_core::append::{Cells, ItemColumn, Sink, StepWriter, WriterOptions};
-use reverie_core::checkpoint::{Difference, Keep, Saved, Store, load};
+use reverie_core::checkpoint::{Difference, Keep, Saved, Store, latest, load};
 use reverie_core::chunk::Compression;
 use reverie_core::item::{self, Item};
 use reverie_core::sample::SampleRequest;
 use reverie_core::spec::{DType, Schema, Structure};
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub fn save(store: &Store, tables: &Tables) -> Saved {
 /// Restores the newest checkpoint into tables of these options.
 pub fn restore(disk: &FakeDisk, into: Vec<TableOptions>) -> (Arc<Tables>, Vec<Difference>) {
     let (tables, _) = tables(into);
-    let path = store(disk, KEEP).latest().unwrap().expect("a checkpoint");
+    let path = latest(disk, Path::new(ROOT)).unwrap().expect("a checkpoint");
     let checkpoint = load(disk, &path, tables.bytes().0).unwrap();
     let restored = checkpoint.restore(&tables, NOW).unwrap();
     (tables, restored.differences)
