@@ -78,15 +78,17 @@ impl Client {
             }
         }
         let mut waiting: SmallVec<[_; 2]> = SmallVec::new();
-        for (table, priority) in &targets {
-            let inserts: Inserts = [(item.clone(), *priority)].into_iter().collect();
+        let mut item = Some(item);
+        for (index, (table, priority)) in targets.iter().enumerate() {
+            let last = index + 1 == targets.len();
+            let item = if last { item.take() } else { item.clone() };
+            let inserts: Inserts = item.map(|item| (item, *priority)).into_iter().collect();
             let mut ticket = quick(py, || table.insert(inserts))?;
             match ticket.poll() {
                 Some(done) => quick(py, || done.map(drop))?,
                 None => waiting.push((*table, ticket)),
             }
         }
-        drop(item);
         if waiting.is_empty() {
             return Ok(());
         }

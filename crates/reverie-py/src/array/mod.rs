@@ -41,7 +41,7 @@ enum Data {
 }
 
 /// One number, aligned as any number is.
-#[repr(align(16))]
+#[repr(align(8))]
 #[derive(Clone, Copy)]
 struct Aligned([u8; 16]);
 
