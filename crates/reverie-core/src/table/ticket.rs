@@ -156,10 +156,10 @@ impl<T: Awaited> Ticket<T> {
 
 impl<T: Awaited> Drop for Ticket<T> {
     fn drop(&mut self) {
-        if let State::Waiting(waiting) = &self.state {
-            if waiting.withdraw_on_drop {
-                T::withdraw(&waiting.table, waiting.id);
-            }
+        if let State::Waiting(waiting) = &self.state
+            && waiting.withdraw_on_drop
+        {
+            T::withdraw(&waiting.table, waiting.id);
         }
     }
 }
