@@ -35,7 +35,7 @@ native() {
     [ -e .venv/.stamp-native ] && [ -e python/reverie/_native.abi3.so ] || rm -f .venv/.stamp-native
     stale .venv/.stamp-native crates Cargo.toml Cargo.lock pyproject.toml || return 0
     if ! command -v cargo >/dev/null 2>&1; then
-        say "cargo is neither in PATH nor in ~/.cargo/bin: install a Rust toolchain (1.85 or newer) and run this again"
+        say "cargo is neither in PATH nor in ~/.cargo/bin: install a Rust toolchain (1.89 or newer) and run this again"
         exit 1
     fi
     local uv

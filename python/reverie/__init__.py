@@ -3,7 +3,7 @@
 Experience flows in one direction: append -> chunk -> item -> table -> sample -> batch.
 """
 
-from reverie import errors, rate_limiters, selectors, specs, types
+from reverie import checkpointers, errors, rate_limiters, selectors, specs, types
 from reverie.client import Client
 from reverie.errors import (
     ClosedError,
@@ -16,6 +16,7 @@ from reverie.errors import (
     ResourceExhaustedError,
     ReverbError,
     SignatureError,
+    StorageError,
     UnknownKeyError,
     UnknownTableError,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "SampleInfo",
     "Server",
     "SignatureError",
+    "StorageError",
     "Table",
     "TableInfo",
     "TensorSpec",
@@ -53,6 +55,7 @@ __all__ = [
     "UnknownKeyError",
     "UnknownTableError",
     "UpdateResult",
+    "checkpointers",
     "errors",
     "rate_limiters",
     "selectors",

@@ -11,6 +11,7 @@ from reverie.tables import Table
 from reverie.types import Batch, UpdateResult
 
 __all__ = [
+    "Checkpoints",
     "Client",
     "DrawInfo",
     "HistoryColumn",
@@ -22,7 +23,11 @@ __all__ = [
     "TransitionWriter",
     "_panic",
     "describe",
+    "describe_checkpoint",
     "flatten",
+    "latest_checkpoint",
+    "list_checkpoints",
+    "verify_checkpoint",
 ]
 
 @final
@@ -55,6 +60,32 @@ class Server:
     def __new__(cls, tables: list[Table], *, max_bytes: int | None, seed: int) -> Self: ...
     def close(self) -> None: ...
 
+@final
+class Checkpoints:
+    """Saves the tables of one server in a folder."""
+
+    def __new__(cls, server: Server, path: str, *, keep: int, max_age: float | None) -> Self: ...
+    def restore(self, path: str) -> dict[str, Any]:
+        """Puts a checkpoint's items into the server's tables, which must be unused."""
+
+    def start(self, period: float) -> None:
+        """Takes a checkpoint every `period` seconds, in a thread of its own, until `stop`."""
+
+    def stop(self) -> None:
+        """Ends the thread, and waits for the checkpoint that it takes. Idempotent."""
+
+def latest_checkpoint(root: str) -> str | None:
+    """The newest checkpoint in a folder; None where there is none."""
+
+def list_checkpoints(root: str) -> list[Any]:
+    """The checkpoints in a folder, oldest first: each as a dict, or the error for one that cannot be read."""
+
+def describe_checkpoint(path: str) -> dict[str, Any]:
+    """What a checkpoint holds, without its items."""
+
+def verify_checkpoint(path: str) -> tuple[int, int, int]:
+    """Checks every byte of a checkpoint; its items, chunks and bytes."""
+
 @disjoint_base
 class Client:
     """What `reverie.Client` inherits: the calls that are made often."""
@@ -63,6 +94,19 @@ class Client:
     @property
     def timeout(self) -> float | None:
         """The default of `timeout=`, in seconds; None waits."""
+
+    def checkpoint(self) -> str:
+        """Takes a checkpoint of all tables of the server, which goes on meanwhile.
+
+        Blocks until it is on the disk, and while another is being taken. The tables stand still together only while
+        their page lists are copied; chunks that are on the disk already are not written again.
+
+        Returns:
+            the checkpoint's path; its folder can be given to a `DefaultCheckpointer`.
+
+        Raises:
+            StorageError: the file system refused; the checkpoints that were there are as they were.
+        """
 
     def insert(self, data: Any, priorities: dict[str, float | Literal["max"]], *, timeout: float | None = None) -> None:
         """Inserts one step into one or more tables; its bytes are stored once.

@@ -19,6 +19,7 @@ __all__ = [
     "ResourceExhaustedError",
     "ReverbError",
     "SignatureError",
+    "StorageError",
     "UnknownKeyError",
     "UnknownTableError",
 ]
@@ -151,7 +152,35 @@ class ForkedError(ReplayError, RuntimeError):
 
 
 class DamagedError(ReplayError):
-    """Stored bytes are not what was written."""
+    """Stored bytes are not what was written. Nothing of them was used.
+
+    Attributes:
+        path: the file; empty for a chunk in memory.
+        what: what is wrong.
+        offset: the byte at which the part that is wrong begins.
+    """
+
+    def __init__(self, message: str, *, path: str = "", what: str = "", offset: int = 0) -> None:
+        super().__init__(message)
+        self.path = path
+        self.what = what
+        self.offset = offset
+
+
+class StorageError(ReplayError, OSError):
+    """The file system refused.
+
+    Attributes:
+        path: the file or folder.
+        action: what was tried.
+        reason: what the file system says.
+    """
+
+    def __init__(self, message: str, *, path: str = "", action: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+        self.action = action
+        self.reason = reason
 
 
 class InternalError(ReplayError):

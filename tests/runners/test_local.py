@@ -107,14 +107,14 @@ def test_training_goes_on_when_the_second_evaluation_does_not_agree(monkeypatch)
 
 
 def test_one_good_evaluation_at_the_very_end_is_not_called_confirmed(monkeypatch):
-    monkeypatch.setattr(local, "Evaluator", Scripted(screening=[9, 9, 9, 500], confirmation=[400]))
+    monkeypatch.setattr(local, "Evaluator", Scripted(screening=[9, 9, 500], confirmation=[400]))
     result = short_run()
     assert not result.confirmed
     assert result.evaluation.mean_return == 400
 
 
 def test_a_run_that_never_reached_reports_its_last_weights_on_the_confirmation_seeds(monkeypatch):
-    monkeypatch.setattr(local, "Evaluator", Scripted(screening=[470, 9, 9, 9], confirmation=[11]))
+    monkeypatch.setattr(local, "Evaluator", Scripted(screening=[470, 9, 9], confirmation=[11]))
     result = short_run()
     assert not result.confirmed
     assert result.evaluation.mean_return == 11

@@ -97,6 +97,28 @@ pub enum Error {
     /// Bytes that are not what was written.
     #[error("damaged chunk: {0}")]
     Damaged(String),
+
+    /// A file that is not what was written. Nothing of it was used.
+    #[error("{path} is damaged at byte {offset}: {what}; restore another checkpoint, or delete this one to do without")]
+    DamagedFile {
+        /// The file.
+        path: String,
+        /// What is wrong there.
+        what: String,
+        /// Where the part that is wrong begins.
+        offset: u64,
+    },
+
+    /// The file system refused.
+    #[error("cannot {action} {path}: {reason}")]
+    Storage {
+        /// The file or folder.
+        path: String,
+        /// What was tried.
+        action: &'static str,
+        /// What the file system says.
+        reason: String,
+    },
 }
 
 fn column(path: &str) -> String {

@@ -26,4 +26,7 @@ pub mod table;
 pub mod sample;
 pub mod batch;
 
+// What outlives the process.
+pub mod checkpoint;
+
 pub use error::{Error, Result};

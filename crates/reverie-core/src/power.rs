@@ -3,7 +3,7 @@
 //! In plain arithmetic, so that a loop over them runs several lanes at a time, and so that every processor and every C
 //! library gives the same numbers. The relative error is below `(2 + |exponent * log2(number)|) * 2^-51`.
 
-use crate::wide::{Wide, wide};
+use crate::wide::{Lanes, Wide, wide};
 
 /// The smallest power of a positive number: what would underflow to 0 does not.
 pub(crate) const SMALLEST: f64 = f64::MIN_POSITIVE;
@@ -57,7 +57,7 @@ impl Wide for Each<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run(self, _: impl Lanes) {
         let Self(power, numbers) = self;
         // Told apart out here: a loop with a `match` inside goes number by number.
         match power {

@@ -165,6 +165,19 @@ pub struct Signature {
     pub structure: Structure,
 }
 
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (index, column) in self.columns.iter().enumerate() {
+            let sizes: Vec<String> =
+                column.shape.iter().map(|size| size.map_or("any".into(), |n| n.to_string())).collect();
+            let comma = if index > 0 { ", " } else { "" };
+            write!(f, "{comma}{}: {} [{}]", column.path, column.dtype, sizes.join(", "))?;
+        }
+        f.write_str("}")
+    }
+}
+
 /// What a writer is given at each step, or a group of rows: columns in flattening order, and their structure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Schema {

@@ -9,38 +9,194 @@ pub(crate) trait Wide {
     type Output;
 
     /// The loop.
-    fn run(self) -> Self::Output;
+    fn run(self, lanes: impl Lanes) -> Self::Output;
+}
+
+/// What a compiler does not find by itself.
+pub(crate) trait Lanes: Copy {
+    /// Of eight numbers that do not fall, none of them negative: how many are at most `bound`, and the last of these,
+    /// 0 where there is none.
+    fn last_at_most(self, rising: &[f64; 8], bound: f64) -> (usize, f64);
+
+    /// How many of eight numbers that lie in registers are at most `bound`.
+    fn at_most(self, numbers: [f64; 8], bound: f64) -> usize;
 }
 
 /// Runs the loop. Finding out which version to take costs a load and a branch.
 #[inline]
 pub(crate) fn wide<W: Wide>(work: W) -> W::Output {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if std::arch::is_x86_feature_detected!("avx512f")
-        && std::arch::is_x86_feature_detected!("avx512dq")
-        && std::arch::is_x86_feature_detected!("avx512vl")
     {
-        // SAFETY: the processor has the instructions.
-        return unsafe { with_avx512(work) };
-    } else if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has the instructions.
-        return unsafe { with_avx2(work) };
+        use std::arch::is_x86_feature_detected as has;
+        if has!("avx512f") && has!("avx512dq") && has!("avx512vl") && has!("popcnt") {
+            // SAFETY: the processor has the instructions.
+            return unsafe { x86::with_avx512(work) };
+        }
+        if has!("avx2") && has!("popcnt") {
+            // SAFETY: the processor has the instructions.
+            return unsafe { x86::with_avx2(work) };
+        }
     }
-    work.run()
+    work.run(Plain)
 }
 
-/// # Safety
-/// Only where the processor has the instructions.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[target_feature(enable = "avx512f,avx512dq,avx512vl")]
-unsafe fn with_avx512<W: Wide>(work: W) -> W::Output {
-    work.run()
+/// What every processor has.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain;
+
+impl Lanes for Plain {
+    #[inline(always)]
+    fn last_at_most(self, rising: &[f64; 8], bound: f64) -> (usize, f64) {
+        // The last is the largest of them. In floating point throughout, so that it goes two lanes at a time on any
+        // processor.
+        let last = fold(rising.map(|sum| if sum <= bound { sum } else { 0.0 }), |a, b| if a > b { a } else { b });
+        (self.at_most(*rising, bound), last)
+    }
+
+    #[inline(always)]
+    fn at_most(self, numbers: [f64; 8], bound: f64) -> usize {
+        // In floating point, too; 2^52 shifts a small whole number to the lowest bits.
+        let count = fold(numbers.map(|number| if number <= bound { 1.0 } else { 0.0 }), |a, b| a + b);
+        (count + (1_u64 << 52) as f64).to_bits() as usize % 16
+    }
 }
 
-/// # Safety
-/// Only where the processor has the instructions.
+#[inline(always)]
+fn fold(a: [f64; 8], f: impl Fn(f64, f64) -> f64) -> f64 {
+    f(f(f(a[0], a[4]), f(a[2], a[6])), f(f(a[1], a[5]), f(a[3], a[7])))
+}
+
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[target_feature(enable = "avx2")]
-unsafe fn with_avx2<W: Wide>(work: W) -> W::Output {
-    work.run()
+mod x86 {
+    use super::{Lanes, Wide};
+    use std::arch::x86_64::*;
+
+    /// # Safety
+    /// Only where the processor has the instructions.
+    #[target_feature(enable = "avx512f,avx512dq,avx512vl,popcnt")]
+    pub(super) unsafe fn with_avx512<W: Wide>(work: W) -> W::Output {
+        work.run(Avx512(()))
+    }
+
+    /// # Safety
+    /// Only where the processor has the instructions.
+    #[target_feature(enable = "avx2,popcnt")]
+    pub(super) unsafe fn with_avx2<W: Wide>(work: W) -> W::Output {
+        work.run(Avx2(()))
+    }
+
+    /// There only where the processor has the instructions.
+    #[derive(Clone, Copy)]
+    struct Avx512(());
+
+    /// There only where the processor has the instructions.
+    #[derive(Clone, Copy)]
+    struct Avx2(());
+
+    #[inline(always)]
+    fn last(rising: &[f64; 8], count: usize) -> (usize, f64) {
+        let last = rising[count.wrapping_sub(1) % 8];
+        (count, if count == 0 { 0.0 } else { last })
+    }
+
+    impl Lanes for Avx512 {
+        #[inline(always)]
+        fn last_at_most(self, rising: &[f64; 8], bound: f64) -> (usize, f64) {
+            // SAFETY: as the type says; eight numbers are read.
+            let mask =
+                unsafe { _mm512_cmp_pd_mask::<_CMP_LE_OQ>(_mm512_loadu_pd(rising.as_ptr()), _mm512_set1_pd(bound)) };
+            last(rising, mask.count_ones() as usize)
+        }
+
+        #[inline(always)]
+        fn at_most(self, [a, b, c, d, e, f, g, h]: [f64; 8], bound: f64) -> usize {
+            // SAFETY: as the type says.
+            let mask = unsafe {
+                _mm512_cmp_pd_mask::<_CMP_LE_OQ>(_mm512_set_pd(h, g, f, e, d, c, b, a), _mm512_set1_pd(bound))
+            };
+            mask.count_ones() as usize
+        }
+    }
+
+    impl Lanes for Avx2 {
+        #[inline(always)]
+        fn last_at_most(self, rising: &[f64; 8], bound: f64) -> (usize, f64) {
+            // SAFETY: as the type says; eight numbers are read.
+            let count = unsafe {
+                let (low, high) = (_mm256_loadu_pd(rising.as_ptr()), _mm256_loadu_pd(rising.as_ptr().add(4)));
+                self.count(low, high, bound)
+            };
+            last(rising, count)
+        }
+
+        #[inline(always)]
+        fn at_most(self, [a, b, c, d, e, f, g, h]: [f64; 8], bound: f64) -> usize {
+            // SAFETY: as the type says.
+            unsafe { self.count(_mm256_set_pd(d, c, b, a), _mm256_set_pd(h, g, f, e), bound) }
+        }
+    }
+
+    impl Avx2 {
+        #[inline(always)]
+        fn count(self, low: __m256d, high: __m256d, bound: f64) -> usize {
+            // SAFETY: as the type says.
+            let (low, high) = unsafe {
+                let bound = _mm256_set1_pd(bound);
+                let at_most = |lanes| _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_LE_OQ>(lanes, bound)) as u32;
+                (at_most(low), at_most(high))
+            };
+            (low | high << 4).count_ones() as usize
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What the lanes say of numbers that do not fall.
+    struct Ask([f64; 8], f64);
+
+    impl Wide for Ask {
+        type Output = (usize, f64, usize);
+
+        #[inline(always)]
+        fn run(self, lanes: impl Lanes) -> Self::Output {
+            let (count, last) = lanes.last_at_most(&self.0, self.1);
+            (count, last, lanes.at_most(self.0, self.1))
+        }
+    }
+
+    fn check(rising: [f64; 8], bound: f64) -> Result<(), TestCaseError> {
+        let count = rising.iter().filter(|number| **number <= bound).count();
+        let wanted = (count, if count == 0 { 0.0 } else { rising[count - 1] }, count);
+        prop_assert_eq!(Ask(rising, bound).run(Plain), wanted);
+        prop_assert_eq!(wide(Ask(rising, bound)), wanted);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt") {
+            // SAFETY: the processor has the instructions.
+            prop_assert_eq!(unsafe { x86::with_avx2(Ask(rising, bound)) }, wanted);
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_width_counts_alike(steps in prop::array::uniform8(0_u8..3), bound in -1_i32..18) {
+            let mut sum = 0.0;
+            let rising = steps.map(|step| { sum += f64::from(step); sum });
+            check(rising, f64::from(bound))?;
+        }
+    }
+
+    #[test]
+    fn none_and_all_of_them_are_counted_too() {
+        check([1.0; 8], 0.5).unwrap();
+        check([1.0; 8], 1.0).unwrap();
+        check([0.0; 8], 0.0).unwrap();
+        check([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, f64::INFINITY], f64::MAX).unwrap();
+    }
 }

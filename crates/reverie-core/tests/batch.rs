@@ -310,7 +310,8 @@ fn itemsize(dtype: DType, step: usize) -> usize {
 
 /// The bytes of a column's cell, `None` where it holds no value.
 fn cell(column: usize, step: usize, bytes: usize) -> Option<Vec<u8>> {
-    ((column * 7 + step * 3) % 11 != 0).then(|| (0..bytes).map(|at| (column * 50 + step * 13 + at * 3) as u8).collect())
+    (!(column * 7 + step * 3).is_multiple_of(11))
+        .then(|| (0..bytes).map(|at| (column * 50 + step * 13 + at * 3) as u8).collect())
 }
 
 /// A cell: the width of its elements, and its bytes.

@@ -293,7 +293,7 @@ impl Pair {
             prop_assert_eq!(found.priorities[index], entry.priority);
         }
         // Not every time: what the sampler puts off until it is asked must come out right later, too.
-        if self.now % 3 > 0 {
+        if !self.now.is_multiple_of(3) {
             return Ok(());
         }
         let largest = entries.iter().map(|entry| entry.priority).fold(f64::NEG_INFINITY, f64::max);

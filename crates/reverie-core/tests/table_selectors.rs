@@ -237,7 +237,7 @@ proptest! {
         for step in &steps {
             apply(step, &mut selector, &mut model)?;
             // Not every time: what a selector puts off until it is asked must come out right later, too.
-            if model.items.len() % 3 == 0 {
+            if model.items.len().is_multiple_of(3) {
                 check_state(&mut selector, &model)?;
             }
         }

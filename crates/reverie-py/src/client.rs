@@ -1,6 +1,7 @@
 //! What a client does: every method parses, enters the engine through the gate, and wraps what comes back.
 
 use crate::array::{column, numbers};
+use crate::checkpoint;
 use crate::count::Count;
 use crate::enter::{Deadline, Late, copying, detached, finish, late, quick};
 use crate::rows::{Priorities, Rows, priority};
@@ -40,6 +41,11 @@ impl Client {
         self.timeout
     }
 
+    /// Takes a checkpoint of all tables; where it is.
+    fn checkpoint(&self, py: Python<'_>) -> PyResult<String> {
+        checkpoint::save(py, self.server.get())
+    }
+
     /// Inserts one step into one or more tables; its bytes are stored once.
     #[pyo3(signature = (data, priorities, *, timeout=None))]
     fn insert(
@@ -72,15 +78,17 @@ impl Client {
             }
         }
         let mut waiting: SmallVec<[_; 2]> = SmallVec::new();
-        for (table, priority) in &targets {
-            let inserts: Inserts = [(item.clone(), *priority)].into_iter().collect();
+        let mut item = Some(item);
+        for (index, (table, priority)) in targets.iter().enumerate() {
+            let last = index + 1 == targets.len();
+            let item = if last { item.take() } else { item.clone() };
+            let inserts: Inserts = item.map(|item| (item, *priority)).into_iter().collect();
             let mut ticket = quick(py, || table.insert(inserts))?;
             match ticket.poll() {
                 Some(done) => quick(py, || done.map(drop))?,
                 None => waiting.push((*table, ticket)),
             }
         }
-        drop(item);
         if waiting.is_empty() {
             return Ok(());
         }

@@ -152,10 +152,10 @@ pub fn locked<S: Send, T: Send>(
     bytes: usize,
     work: impl FnOnce(&mut S) -> Result<T> + Send,
 ) -> PyResult<T> {
-    if bytes <= QUICK_BYTES {
-        if let Ok(mut state) = state.try_lock() {
-            return quick(py, || work(&mut state));
-        }
+    if bytes <= QUICK_BYTES
+        && let Ok(mut state) = state.try_lock()
+    {
+        return quick(py, || work(&mut state));
     }
     detached(py, || work(&mut state.lock().unwrap_or_else(PoisonError::into_inner)))
 }

@@ -50,6 +50,16 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
             with.set_item("table", table)?;
             with.set_item("key", key.get())
         }),
+        Error::DamagedFile { path, what, offset } => exception(py, "DamagedError", &text, |with| {
+            with.set_item("path", path)?;
+            with.set_item("what", what)?;
+            with.set_item("offset", offset)
+        }),
+        Error::Storage { path, action, reason } => exception(py, "StorageError", &text, |with| {
+            with.set_item("path", path)?;
+            with.set_item("action", action)?;
+            with.set_item("reason", reason)
+        }),
         Error::Damaged(_) => exception(py, "DamagedError", &text, |_| Ok(())),
         _ => exception(py, "ReplayError", &text, |_| Ok(())),
     }

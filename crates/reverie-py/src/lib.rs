@@ -2,6 +2,7 @@
 
 mod array;
 mod batches;
+mod checkpoint;
 mod client;
 mod column;
 mod count;
@@ -28,6 +29,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(nest::flatten, module)?)?;
     module.add_function(wrap_pyfunction!(array::describe, module)?)?;
     module.add_class::<server::Server>()?;
+    module.add_class::<checkpoint::Checkpoints>()?;
+    module.add_function(wrap_pyfunction!(checkpoint::latest_checkpoint, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::list_checkpoints, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::describe_checkpoint, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::verify_checkpoint, module)?)?;
     module.add_class::<client::Client>()?;
     module.add_class::<info::DrawInfo>()?;
     module.add_class::<batches::Prefetch>()?;

@@ -9,18 +9,22 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use reverie_core::checkpoint::Saver;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, InsertReason, SampleReason, TableInfo, TableOptions, Tables, Waiting};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The tables of a server that lives in this process.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Server {
     tables: Live<Arc<Tables>>,
+    clock: Arc<SystemClock>,
+    /// Where the tables are saved; there once `_native.Checkpoints` was made for them.
+    pub saver: OnceLock<Arc<Saver>>,
 }
 
 #[pymethods]
@@ -30,9 +34,10 @@ impl Server {
     #[pyo3(signature = (tables, *, max_bytes, seed))]
     fn new(py: Python<'_>, tables: Vec<Bound<'_, PyAny>>, max_bytes: Option<u64>, seed: u64) -> PyResult<Self> {
         let options = tables.iter().map(table_options).collect::<PyResult<Vec<_>>>()?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let tables = quick(py, || Tables::new(options, max_bytes, &clock, seed))?;
-        Ok(Self { tables: Live::new(Arc::new(tables), "server") })
+        let clock = Arc::new(SystemClock::new());
+        let as_clock: Arc<dyn Clock> = clock.clone();
+        let tables = quick(py, || Tables::new(options, max_bytes, &as_clock, seed))?;
+        Ok(Self { tables: Live::new(Arc::new(tables), "server"), clock, saver: OnceLock::new() })
     }
 
     /// Ends every wait, refuses what comes after. Idempotent.
@@ -49,6 +54,11 @@ impl Server {
     /// The tables.
     pub fn tables(&self, py: Python<'_>) -> PyResult<&Arc<Tables>> {
         self.tables.get(py)
+    }
+
+    /// The tables' clock.
+    pub fn clock(&self) -> &Arc<SystemClock> {
+        &self.clock
     }
 }
 

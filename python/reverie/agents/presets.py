@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -56,6 +57,24 @@ def find(folder: Path, env_id: str) -> Path:
         known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
         raise PresetError(path, f"does not exist; there are presets for {known}: copy one, edit it, and name the file")
     return path
+
+
+def dump(preset: Preset) -> str:
+    """The text of a preset file with these settings: `load` gives them back."""
+    tables = {"agent": preset.config, "run": preset.run}
+    return "\n".join(
+        f"[{table}]\n"
+        + "".join(f"{field.name} = {_toml(getattr(settings, field.name))}\n" for field in dataclasses.fields(settings))
+        for table, settings in tables.items()
+    )
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, bool | str):
+        return json.dumps(value)
+    return repr(value)
 
 
 def override(preset: Preset, settings: Sequence[str]) -> Preset:

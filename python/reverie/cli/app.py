@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from reverie.cli import demo, info, serve, top
+from reverie.cli import info, serve, top
+from reverie.cli.common import EPILOG
+from reverie.cli.demo import demo
+from reverie.cli.eval import evaluate
+from reverie.cli.plot import plot
+from reverie.cli.train import train
 
 app = typer.Typer(
     name="reverie",
@@ -13,7 +18,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command(epilog=demo.EPILOG)(demo.demo)
+app.command(epilog=EPILOG)(demo)
+app.command(epilog=EPILOG)(train)
+app.command("eval")(evaluate)
+app.command()(plot)
 app.command(epilog=serve.EPILOG)(serve.serve)
 app.command(epilog=info.EPILOG)(info.info)
 app.command(epilog=top.EPILOG)(top.top)

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, refuse, require_agents
+
 if TYPE_CHECKING:
     from reverie.runners import Result
-
-EXIT_REACHED = 0
-EXIT_NOT_REACHED = 1
-EXIT_REFUSED = 2
-EXIT_INTERRUPTED = 130
-
-EPILOG = (
-    "Exit codes: 0 the target was reached and confirmed; 1 training ended without; 2 the arguments or this machine do"
-    " not allow the run; 130 interrupted."
-)
 
 
 def demo(
@@ -40,9 +31,7 @@ def demo(
     Shows progress while it learns, and at the end the evaluation on 20 episodes that it never saw, the learning curve,
     the replay's own figures, and where the time went.
     """
-    missing = [name for name in ("torch", "gymnasium") if importlib.util.find_spec(name) is None]
-    if missing:
-        _refuse(f'{", ".join(missing)} not installed: pip install "reverie[demo]"')
+    require_agents()
     from reverie.agents import apex_dqn
     from reverie.agents.learning import DivergedError
     from reverie.cli import curve, report
@@ -53,7 +42,7 @@ def demo(
         curve.check_writable(path)
         plan(apex_dqn, env, seed=seed, preset=preset)
     except (ValueError, OSError, MemoryError) as error:
-        _refuse(str(error))
+        refuse(error)
     try:
         with report.Progress(to_stderr=as_json) as progress:
             result = train(apex_dqn, env, seed=seed, preset=preset, on_event=progress)
@@ -80,8 +69,3 @@ def as_object(result: Result) -> dict[str, object]:
         "num_episodes": result.evaluation.num_episodes,
         "seed": result.topology.seed,
     }
-
-
-def _refuse(reason: str) -> NoReturn:
-    print(f"reverie: {reason}", file=sys.stderr)
-    raise typer.Exit(EXIT_REFUSED)

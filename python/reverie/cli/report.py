@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reverie.runners import CurvePoint, Evaluated, Event, Finished, Result, Started
+from reverie.runners import CurvePoint, Evaluated, Event, Finished, NotSaved, Result, Saved, Started
 from reverie.runners import Progress as ProgressEvent
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -41,7 +41,9 @@ class Progress:
         """Show one event of a run."""
         match event:
             case Started():
-                self._started = event
+                self._started, self._curve = event, list(event.curve)
+                if event.env_steps:
+                    self._console.print(f"going on after {event.env_steps:,} environment steps", soft_wrap=True)
                 self._console.print(event.topology.describe(), soft_wrap=True)
             case ProgressEvent():
                 self._event = event
@@ -49,7 +51,10 @@ class Progress:
                 self._curve.append(event.point)
                 if event.confirmation is not None or not self._console.is_terminal:
                     self._console.print(_evaluated(event), soft_wrap=True)
-            case Finished():
+            case NotSaved():
+                text = f"no checkpoint at {event.env_steps:,} steps: {event.reason} ({event.path}); going on without"
+                self._console.print(text, style="bold red", soft_wrap=True)
+            case Saved() | Finished():
                 return
         if self._console.is_terminal and self._event is not None and self._started is not None:
             self._live.update(self._view(self._event, self._started))
@@ -69,14 +74,19 @@ class Progress:
                 f" {event.env_steps:,} of at most {run.max_env_steps:,}, {event.env_steps / seconds:,.0f}/s",
             ),
         )
-        grid.add_row("updates", f"{event.updates:,}, {event.updates / seconds:,.0f}/s")
+        updates = f"{event.updates:,}, {event.updates / seconds:,.0f}/s"
+        if "age_in_updates" in event.learner:
+            updates += f"; what it learns from is {event.learner['age_in_updates']:,.0f} updates old"
+        grid.add_row("updates", updates)
+        grid.add_row("samples per insert", f"{event.samples_per_insert:.2f}")
         training = "none ended yet" if event.training_return is None else f"{event.training_return:.1f}, exploring"
         grid.add_row("training episodes", training)
         greedy = [point.mean_return for point in self._curve]
         if greedy:
             grid.add_row("greedy evaluation", f"{greedy[-1]:.1f} of {run.target_return:g}")
             grid.add_row("", Text(sparkline(greedy[-60:]), style="green"))
-        grid.add_row("time", f"{event.seconds:.1f} s")
+        left = (run.max_env_steps - event.env_steps) * seconds / max(1, event.env_steps)
+        grid.add_row("time", f"{event.seconds:.1f} s, at most {left:,.0f} s to go")
         return grid
 
 

@@ -1,15 +1,18 @@
-"""Runners: how a run is laid out (`topology`), how it runs (`local`), and who judges it (`evaluator`).
+"""Runners: how a run is laid out (`topology`), how it runs (`local`), what it tells (`events`), and who judges it.
 
 A runner receives an agent's module and knows no algorithm by name.
 """
 
 from __future__ import annotations
 
+from reverie.runners.checkpoints import CheckpointError
 from reverie.runners.evaluator import Evaluation, Evaluator
-from reverie.runners.local import CurvePoint, Evaluated, Event, Finished, Progress, Result, StalledError, Started, train
+from reverie.runners.events import CurvePoint, Evaluated, Event, Finished, NotSaved, Progress, Result, Saved, Started
+from reverie.runners.local import StalledError, StoppedError, train
 from reverie.runners.topology import DoesNotFitError, Topology, plan
 
 __all__ = [
+    "CheckpointError",
     "CurvePoint",
     "DoesNotFitError",
     "Evaluated",
@@ -17,10 +20,13 @@ __all__ = [
     "Evaluator",
     "Event",
     "Finished",
+    "NotSaved",
     "Progress",
     "Result",
+    "Saved",
     "StalledError",
     "Started",
+    "StoppedError",
     "Topology",
     "plan",
     "train",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from reverie.agents.core import Actor, Agent, Learner, RunSettings, Stopwatch, Weights, seed_of
+from reverie.agents import presets
+from reverie.agents.core import Actor, Agent, Learner, Preset, RunSettings, Stopwatch, Weights, seed_of
+from reverie.runners import checkpoints
 from reverie.runners.evaluator import Evaluation, Evaluator, confirmation_seeds, screening_seeds
+from reverie.runners.events import CurvePoint, Evaluated, Event, Finished, NotSaved, Progress, Result, Saved, Started
 from reverie.runners.topology import Topology, plan
 from reverie.server import Server
 
@@ -31,70 +34,13 @@ class StalledError(RuntimeError):
         super().__init__(f"table {table!r} lets neither the learner draw nor an actor insert: {why}")
 
 
-@dataclass(frozen=True)
-class Started:
-    """The run is laid out and begins."""
+class StoppedError(RuntimeError):
+    """`should_stop` ended it. `.env_steps`, `.checkpoint` (None where the run keeps none, or could not write it)."""
 
-    topology: Topology
-
-
-@dataclass(frozen=True)
-class Progress:
-    """A few times a second."""
-
-    env_steps: int
-    updates: int
-    seconds: float
-    training_return: float | None
-    """Mean of the last 20 training episodes, exploration included; None before the first ended. Not a result."""
-    learner: Mapping[str, float]
-    """The learner's own metrics."""
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """One greedy evaluation on the learning curve."""
-
-    env_steps: int
-    seconds: float
-    mean_return: float
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """A greedy evaluation ended; `confirmation` is there where the first one reached the target."""
-
-    point: CurvePoint
-    confirmation: Evaluation | None
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run gives. The weights are the last ones, and `evaluation` is of them, on the confirmation seeds."""
-
-    topology: Topology
-    env_steps: int
-    seconds: float
-    confirmed: bool
-    """Whether the last weights reached the target twice: on the screening seeds and on the confirmation seeds."""
-    evaluation: Evaluation
-    curve: tuple[CurvePoint, ...]
-    replay: Mapping[str, float]
-    """The table's own figures: inserts, samples, size, bytes, priorities_updated, updates_stale."""
-    learner: Mapping[str, float]
-    activities: Mapping[str, float]
-    """Seconds by activity; what is left of `seconds` is the loop itself."""
-    weights: Weights
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The run ended."""
-
-    result: Result
-
-
-Event = Started | Progress | Evaluated | Finished
+    def __init__(self, env_steps: int, checkpoint: Path | None) -> None:
+        self.env_steps, self.checkpoint = env_steps, checkpoint
+        saved = "nothing was saved" if checkpoint is None else f"saved as {checkpoint}"
+        super().__init__(f"stopped after {env_steps:,} environment steps; {saved}")
 
 
 def train(
@@ -107,26 +53,57 @@ def train(
     run: RunSettings | None = None,
     stop_when_confirmed: bool = True,
     on_event: Callable[[Event], None] | None = None,
+    checkpoint_folder: Path | None = None,
+    resume: Path | None = None,
+    should_stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Train in this thread until the target is confirmed or `run.max_env_steps` are done.
 
     `agent` is an agent's module, e.g. `reverie.agents.apex_dqn`. The same seed gives the same run, times apart.
-    Raises what `plan` raises, `StalledError` where the table's limits contradict each other, and whatever `on_event`
-    raises: everything is closed on the way out. With `stop_when_confirmed=False` training goes on to its last step, and
-    `confirmed` says whether the last weights hold the target.
+    With `stop_when_confirmed=False` training goes on to its last step, and `confirmed` says whether the last weights
+    hold the target.
+
+    With a `checkpoint_folder`, a checkpoint goes there every `run.checkpoint_every` environment steps and at the end.
+    `resume` is a checkpoint of the same agent, environment, seed and configuration: counters and curve go on, learner
+    and random states are as they were; episodes begin anew, and the table fills again before learning goes on.
+    `should_stop` is asked between two turns; where it says yes the run saves and raises `StoppedError`.
+
+    Raises what `plan` raises, `checkpoints.CheckpointError`, `StalledError` where the table's limits contradict each
+    other, what the learner raises, and whatever `on_event` raises: everything is closed on the way out.
     """
     topology = plan(agent, env_id, seed=seed, preset=preset, config=config, run=run)
+    state = None if resume is None else _read_state(resume, topology)
     threads = torch.get_num_threads()
     torch.set_num_threads(topology.run.threads)
     try:
         with Server(agent.make_tables(topology.env, topology.config, seed=seed_of(seed, 0)), listen=False) as server:
-            loop = _Loop(agent, topology, server.client(), on_event or (lambda event: None))
+            loop = _Loop(agent, topology, server.client(), on_event or (lambda event: None), checkpoint_folder)
             try:
-                return loop.run(stop_when_confirmed)
+                if state is not None:
+                    loop.load_state_dict(state)
+                return loop.run(stop_when_confirmed, should_stop or (lambda: False))
             finally:
                 loop.close()
     finally:
         torch.set_num_threads(threads)
+
+
+def _read_state(resume: Path, topology: Topology) -> dict[str, Any]:
+    state = checkpoints.load(resume)
+    here = _identity(topology)
+    for name, value in here.items():
+        if state["identity"].get(name) != value:
+            there = state["identity"].get(name)
+            raise checkpoints.CheckpointError(resume, f"has {name} {there!r}, and this run {value!r}: resume its own")
+    if state["env_steps"] >= topology.run.max_env_steps:
+        done = f"is of a run that ended after {state['env_steps']:,} environment steps"
+        raise checkpoints.CheckpointError(resume, f"{done}; raise max_env_steps ({topology.run.max_env_steps:,})")
+    return state
+
+
+def _identity(topology: Topology) -> dict[str, Any]:
+    identity = {"agent": topology.agent, "environment": topology.env.env_id, "seed": topology.seed}
+    return {**identity, **vars(topology.config)}
 
 
 @dataclass
@@ -135,8 +112,14 @@ class _Loop:
     topology: Topology
     client: Any
     emit: Callable[[Event], None]
+    checkpoint_folder: Path | None
     env_steps: int = 0
     updates: int = 0
+    turn: int = 0
+    seconds_before: float = 0.0
+    """Of the run before it was resumed."""
+    confirmation: Evaluation | None = None
+    """On the confirming seeds, where the last evaluation reached the target."""
     curve: list[CurvePoint] = field(default_factory=list)
     training_returns: deque[float] = field(default_factory=lambda: deque(maxlen=20))
 
@@ -156,31 +139,34 @@ class _Loop:
         self.screening = screening_seeds(run.screening_episodes)
         self.confirming = confirmation_seeds(run.confirmation_episodes)
         self.evaluator = Evaluator(env.env_id, max(len(self.screening), len(self.confirming)))
+        self.next_evaluation, self.next_checkpoint = run.evaluate_every, run.checkpoint_every
         self.began = time.perf_counter()
 
-    def run(self, stop_when_confirmed: bool) -> Result:
+    def run(self, stop_when_confirmed: bool, should_stop: Callable[[], bool]) -> Result:
         run = self.topology.run
-        self.emit(Started(self.topology))
+        self.emit(Started(self.topology, self.env_steps, tuple(self.curve)))
         self.began = time.perf_counter()
-        next_evaluation, next_progress = run.evaluate_every, 0.0
-        turn = 0
+        next_progress = self._seconds()
         while self.env_steps < run.max_env_steps:
-            if self._advance(turn):
-                turn = (turn + 1) % len(self.actors)
-                if self.env_steps >= next_evaluation:
-                    next_evaluation += run.evaluate_every
-                    confirmation = self._evaluate()
-                    if confirmation and stop_when_confirmed and confirmation.mean_return >= run.target_return:
-                        return self._finish(confirmation, confirmed=True)
+            if should_stop():
+                raise StoppedError(self.env_steps, self._save())
+            if self._advance():
+                if self.env_steps >= self.next_evaluation:
+                    self.next_evaluation += run.evaluate_every
+                    self._evaluate()
+                    if self.confirmed and stop_when_confirmed:
+                        break
+                if self.env_steps >= self.next_checkpoint:
+                    self.next_checkpoint += run.checkpoint_every
+                    self._save()
             if self._seconds() >= next_progress:
                 next_progress = self._seconds() + PROGRESS_SECONDS
                 self.emit(self._progress())
-        confirmation = self._evaluate()
-        if confirmation is None:
-            return self._finish(self._timed_evaluation(self.confirming), confirmed=False)
-        return self._finish(confirmation, confirmed=confirmation.mean_return >= run.target_return)
+        if not self.curve or self.curve[-1].env_steps < self.env_steps:
+            self._evaluate()
+        return self._finish()
 
-    def _advance(self, turn: int) -> bool:
+    def _advance(self) -> bool:
         """Learn if the table allows it, else let one actor act; whether an actor did."""
         needs = self.topology.needs
         if self.client.can_sample(needs.name, needs.batch_size):
@@ -189,60 +175,112 @@ class _Loop:
             return False
         if not self.client.can_insert(needs.name, needs.inserts_per_act):
             raise StalledError(needs.name, self.client.why(needs.name))
-        actor = self.actors[turn]
+        actor = self.actors[self.turn]
+        self.turn = (self.turn + 1) % len(self.actors)
         self.env_steps += actor.act()
         self.training_returns.extend(actor.drain_returns())
         return True
 
-    def _evaluate(self) -> Evaluation | None:
+    @property
+    def confirmed(self) -> bool:
+        """Whether the last evaluation reached the target twice: on the screening seeds and on those that confirm."""
+        last = self.confirmation
+        return last is not None and last.mean_return >= self.topology.run.target_return
+
+    def _evaluate(self) -> None:
         """A point of the curve for the last weights; where it reaches the target, the confirmation on other seeds."""
-        weights = self.learner.latest(newer_than=-1)
-        assert weights is not None
-        self.policy.load(weights)
+        self.policy.load(self._weights())
         screening = self._timed_evaluation(self.screening)
         reached = screening.mean_return >= self.topology.run.target_return
-        confirmation = self._timed_evaluation(self.confirming) if reached else None
+        self.confirmation = self._timed_evaluation(self.confirming) if reached else None
         point = CurvePoint(self.env_steps, self._seconds(), screening.mean_return)
         self.curve.append(point)
-        self.emit(Evaluated(point, confirmation))
-        return confirmation
+        self.emit(Evaluated(point, self.confirmation))
 
     def _timed_evaluation(self, seeds: tuple[int, ...]) -> Evaluation:
         with self.watch("evaluate"):
             return self.evaluator.evaluate(self.policy, seeds)
 
+    def _weights(self) -> Weights:
+        weights = self.learner.latest(newer_than=-1)
+        assert weights is not None
+        return weights
+
     def _progress(self) -> Progress:
         returns = self.training_returns
+        figures = replay_figures(self.client, self.topology.needs.name)
         return Progress(
             env_steps=self.env_steps,
             updates=self.updates,
             seconds=self._seconds(),
             training_return=float(np.mean(returns)) if returns else None,
             learner=self.learner.metrics(),
+            samples_per_insert=figures["samples"] / max(1.0, figures["inserts"]),
         )
 
-    def _finish(self, evaluation: Evaluation, *, confirmed: bool) -> Result:
+    def _save(self) -> Path | None:
+        if self.checkpoint_folder is None:
+            return None
+        preset = presets.dump(Preset(self.topology.config, self.topology.run, self.topology.preset))
+        try:
+            with self.watch("checkpoint"):
+                path = checkpoints.save(self.checkpoint_folder, self.env_steps, self.state_dict(), preset)
+        except OSError as error:
+            self.emit(NotSaved(self.env_steps, self.checkpoint_folder, error.strerror or str(error)))
+            return None
+        self.emit(Saved(self.env_steps, path))
+        return path
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "identity": _identity(self.topology),
+            "env_steps": self.env_steps,
+            "updates": self.updates,
+            "turn": self.turn,
+            "seconds": self._seconds(),
+            "next_evaluation": self.next_evaluation,
+            "next_checkpoint": self.next_checkpoint,
+            "curve": [(point.env_steps, point.seconds, point.mean_return) for point in self.curve],
+            "training_returns": list(self.training_returns),
+            "activities": dict(self.watch.seconds),
+            "weights": tuple(self._weights()),
+            "learner": self.learner.state_dict(),
+            "actors": [actor.state_dict() for actor in self.actors],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.env_steps, self.updates, self.turn = state["env_steps"], state["updates"], state["turn"]
+        self.seconds_before = state["seconds"]
+        self.next_evaluation, self.next_checkpoint = state["next_evaluation"], state["next_checkpoint"]
+        self.curve = [CurvePoint(*point) for point in state["curve"]]
+        self.training_returns.extend(state["training_returns"])
+        self.watch.seconds.update(state["activities"])
+        self.learner.load_state_dict(state["learner"])
+        for actor, one in zip(self.actors, state["actors"], strict=True):
+            actor.load_state_dict(one)
+
+    def _finish(self) -> Result:
+        evaluation = self.confirmation or self._timed_evaluation(self.confirming)
+        self._save()
         seconds = self._seconds()
-        weights = self.learner.latest(newer_than=-1)
-        assert weights is not None
         self.emit(self._progress())
         result = Result(
             topology=self.topology,
             env_steps=self.env_steps,
             seconds=seconds,
-            confirmed=confirmed,
+            confirmed=self.confirmed,
             evaluation=evaluation,
             curve=tuple(self.curve),
             replay=replay_figures(self.client, self.topology.needs.name),
             learner=self.learner.metrics(),
             activities=dict(self.watch.seconds),
-            weights=weights,
+            weights=self._weights(),
         )
         self.emit(Finished(result))
         return result
 
     def _seconds(self) -> float:
-        return time.perf_counter() - self.began
+        return self.seconds_before + time.perf_counter() - self.began
 
     def close(self) -> None:
         for actor in self.actors:

@@ -50,9 +50,10 @@ class Topology:
 
     def describe(self) -> str:
         """Two lines for a person."""
+        actors = f"{_many(self.num_actors, 'actor')} of {_many(self.envs_per_actor, 'environment')}"
         return (
-            f"{self.agent} on {self.env.env_id}, seed {self.seed}: {self.num_actors} actors of {self.envs_per_actor}"
-            f" environments, one learner, one greedy evaluator, table {self.needs.name!r} in this process\n"
+            f"{self.agent} on {self.env.env_id}, seed {self.seed}: {actors}, one learner, one greedy evaluator,"
+            f" table {self.needs.name!r} in this process\n"
             f"until {self.run.target_return:g} is reached and confirmed, at most {self.run.max_env_steps:,} environment"
             f" steps; about {_gib(self.memory_bytes)} of memory; preset {self.preset}"
         )
@@ -121,6 +122,10 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _gib(size_bytes: int) -> str:

@@ -2,7 +2,7 @@
 
 use super::run::{layout, packing};
 use super::sink::{Cells, Sink};
-use crate::chunk::{Chooser, ChunkWriter, Compression};
+use crate::chunk::{Chooser, ChunkWriter, Compression, Layout};
 use crate::error::{Error, Result};
 use crate::item::{self, Body, Item, Pattern, PatternColumn};
 use crate::spec::Schema;
@@ -27,6 +27,8 @@ pub struct RowWriter {
 struct RowForm {
     schema: Arc<Schema>,
     pattern: item::Form,
+    /// One for all chunks: readers that see the same layout again need not compare.
+    layout: Arc<Layout>,
     itemsizes: SmallVec<[usize; 8]>,
     widths: SmallVec<[usize; 8]>,
 }
@@ -48,12 +50,8 @@ impl RowWriter {
             let writer = match &mut self.open {
                 Some(writer) => writer,
                 None => {
-                    let row_bytes: usize = form.widths.iter().sum();
-                    let capacity = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, MAX_ROWS);
-                    let cells: Vec<_> = form.widths.iter().copied().zip(form.itemsizes.iter().copied()).collect();
-                    let layout = layout(&cells, capacity);
-                    let compression = packing(self.chooser.next(), &layout);
-                    self.open.insert(ChunkWriter::new(layout, compression, self.sink.meter()))
+                    let compression = packing(self.chooser.next(), &form.layout);
+                    self.open.insert(ChunkWriter::new(Arc::clone(&form.layout), compression, self.sink.meter()))
                 }
             };
             let first = writer.len(0);
@@ -87,18 +85,14 @@ impl RowWriter {
                 && form.itemsizes.iter().zip(columns).all(|(itemsize, cells)| *itemsize == cells.itemsize)
         });
         if !same {
-            let itemsizes = columns.iter().map(|cells| cells.itemsize).collect();
-            let widths = schema.columns.iter().zip(columns).map(|(c, cells)| c.elements() * cells.itemsize).collect();
-            let pattern = item::Form::new(self.pattern(schema));
             // The form is only replaced once the columns are known to fit it.
-            let form = RowForm { schema: Arc::clone(schema), pattern, itemsizes, widths };
-            form.check(columns, rows)?;
+            let form = RowForm::new(schema, columns, rows, item::Form::new(self.pattern(schema)))?;
             self.close();
             self.chooser = Chooser::new(self.compression);
             self.form = Some(form);
             return Ok(());
         }
-        self.form.as_ref().map_or(Ok(()), |form| form.check(columns, rows))
+        self.form.as_ref().map_or(Ok(()), |form| check(&form.schema, &form.widths, columns, rows))
     }
 
     fn pattern(&self, schema: &Schema) -> Pattern {
@@ -115,24 +109,35 @@ impl RowWriter {
 }
 
 impl RowForm {
-    fn check(&self, columns: &[Cells<'_>], rows: usize) -> Result<()> {
-        if columns.is_empty() {
-            return Err(Error::InvalidArgument("a step needs at least one array".to_owned()));
-        }
-        let fits = columns.len() == self.widths.len();
-        let wrong = columns.iter().zip(&self.widths).position(|(cells, width)| cells.bytes.len() != width * rows);
-        match (fits, wrong) {
-            (true, None) => Ok(()),
-            (true, Some(column)) => Err(Error::Signature {
-                path: self.schema.columns[column].path.clone(),
-                got: format!("{} bytes", columns[column].bytes.len()),
-                want: format!("{rows} rows of {} bytes", self.widths[column]),
-            }),
-            (false, _) => Err(Error::InvalidArgument(format!(
-                "the schema has {} columns, {} were given",
-                self.widths.len(),
-                columns.len()
-            ))),
-        }
+    fn new(schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize, pattern: item::Form) -> Result<Self> {
+        let itemsizes: SmallVec<[usize; 8]> = columns.iter().map(|cells| cells.itemsize).collect();
+        let elements = schema.columns.iter().map(|column| column.elements());
+        let widths: SmallVec<[usize; 8]> = elements.zip(&itemsizes).map(|(count, size)| count * size).collect();
+        check(schema, &widths, columns, rows)?;
+        let row_bytes: usize = widths.iter().sum();
+        let capacity = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, MAX_ROWS);
+        let cells: Vec<_> = widths.iter().copied().zip(itemsizes.iter().copied()).collect();
+        Ok(Self { schema: Arc::clone(schema), pattern, layout: layout(&cells, capacity), itemsizes, widths })
+    }
+}
+
+fn check(schema: &Schema, widths: &[usize], columns: &[Cells<'_>], rows: usize) -> Result<()> {
+    if columns.is_empty() {
+        return Err(Error::InvalidArgument("a step needs at least one array".to_owned()));
+    }
+    let fits = columns.len() == widths.len();
+    let wrong = columns.iter().zip(widths).position(|(cells, width)| cells.bytes.len() != width * rows);
+    match (fits, wrong) {
+        (true, None) => Ok(()),
+        (true, Some(column)) => Err(Error::Signature {
+            path: schema.columns[column].path.clone(),
+            got: format!("{} bytes", columns[column].bytes.len()),
+            want: format!("{rows} rows of {} bytes", widths[column]),
+        }),
+        (false, _) => Err(Error::InvalidArgument(format!(
+            "the schema has {} columns, {} were given",
+            widths.len(),
+            columns.len()
+        ))),
     }
 }

@@ -133,14 +133,14 @@ impl StepWriter {
                     spec.path
                 )));
             }
-            if let Some(known) = self.by_path.get(&spec.path).map(|column| &self.columns[*column].spec) {
-                if known != spec {
-                    return Err(Error::Signature {
-                        path: spec.path.clone(),
-                        got: format!("{} {:?}", spec.dtype, spec.shape),
-                        want: format!("{} {:?}, as in the steps before", known.dtype, known.shape),
-                    });
-                }
+            if let Some(known) = self.by_path.get(&spec.path).map(|column| &self.columns[*column].spec)
+                && known != spec
+            {
+                return Err(Error::Signature {
+                    path: spec.path.clone(),
+                    got: format!("{} {:?}", spec.dtype, spec.shape),
+                    want: format!("{} {:?}, as in the steps before", known.dtype, known.shape),
+                });
             }
         }
         let mut made: Vec<(WriterOptions, usize)> = Vec::new();
@@ -364,17 +364,17 @@ impl StepWriter {
                 (*group, groups[*group].run.get(first as usize).start, groups[*group].run.get(last as usize).start)
             })
             .collect();
-        if let [(group, first, last)] = key[..] {
-            if first == last {
-                let run = &groups[group].run;
-                let link = run.get(run.link(first).expect("the step's chunk is kept"));
-                return (Body::Chunk(Arc::clone(&link.chunk)), link.start);
-            }
+        if let [(group, first, last)] = key[..]
+            && first == last
+        {
+            let run = &groups[group].run;
+            let link = run.get(run.link(first).expect("the step's chunk is kept"));
+            return (Body::Chunk(Arc::clone(&link.chunk)), link.start);
         }
-        if let Some((known, parts, origin)) = &self.span {
-            if *known == key {
-                return (Body::Span(Arc::clone(parts)), *origin);
-            }
+        if let Some((known, parts, origin)) = &self.span
+            && *known == key
+        {
+            return (Body::Span(Arc::clone(parts)), *origin);
         }
         let origin = key.iter().map(|(_, first, _)| *first).min().expect("an item has a part");
         let parts = key.iter().map(|(group, first, last)| {

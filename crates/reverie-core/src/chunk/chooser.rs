@@ -208,7 +208,8 @@ impl Chooser {
     }
 }
 
-fn hole_bits(slab: &Slab, column: usize, cells: usize) -> Vec<u8> {
+/// One bit per cell, set where it holds no value; nothing where all do.
+pub(super) fn hole_bits(slab: &Slab, column: usize, cells: usize) -> Vec<u8> {
     if !slab.has_holes() || (0..cells).all(|cell| slab.has(column, cell)) {
         return Vec::new();
     }

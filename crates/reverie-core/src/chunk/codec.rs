@@ -140,6 +140,17 @@ impl Packed {
         end.is_some_and(|end| !section.holes || !(first..end).any(|cell| bits()[cell / 8] & (1 << (cell % 8)) != 0))
     }
 
+    /// Cells of all columns together.
+    pub(super) fn cells(&self) -> u64 {
+        self.sections.iter().map(|section| u64::from(section.cells)).sum()
+    }
+
+    /// The bytes of a column's cells, one behind another; `None` where they are packed.
+    pub(super) fn raw(&self, column: usize) -> Option<&[u8]> {
+        let section = &self.sections[column];
+        (section.coding == RAW).then(|| &self.body(section)[section.hole_bytes()..])
+    }
+
     fn body(&self, section: &Section) -> &[u8] {
         &self.bytes[HEAD + ENTRY * self.sections.len() + section.start..][..section.hole_bytes() + section.stored]
     }

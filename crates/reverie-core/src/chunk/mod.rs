@@ -8,6 +8,7 @@ mod chooser;
 mod codec;
 mod layout;
 mod raw;
+mod saved;
 pub(crate) mod slab;
 mod writer;
 
@@ -16,6 +17,7 @@ pub use chooser::{Chooser, Compression};
 pub use codec::Decoder;
 pub use layout::Layout;
 pub use raw::{PackedBytes, Raw};
+pub use saved::Restorer;
 pub use slab::{fill, filled};
 pub use writer::ChunkWriter;
 

@@ -291,6 +291,8 @@ unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
 #[derive(Debug)]
 pub(crate) struct Rows<'a> {
     layout: &'a Arc<Layout>,
+    /// The layout that was seen last to be the same.
+    alike: &'a Arc<Layout>,
     /// The cells, relative to each row's anchor, that are known to be published.
     cells: Range<i64>,
     rows: Vec<Row<'a>>,
@@ -310,20 +312,22 @@ struct Row<'a> {
 impl<'a> Rows<'a> {
     /// No rows yet. Of each that will be added, `cells` relative to its anchor can be gathered.
     pub(crate) fn new(layout: &'a Arc<Layout>, cells: Range<i64>, capacity: usize) -> Self {
-        Self { layout, cells, rows: Vec::with_capacity(capacity), places: 0 }
+        Self { layout, alike: layout, cells, rows: Vec::with_capacity(capacity), places: 0 }
     }
 
     /// Adds the position `anchor` of the slab, for the place `place`; false where the slab is laid out otherwise or
     /// has not published the cells in all columns.
     #[inline]
     pub(crate) fn push(&mut self, slab: &'a Slab, anchor: u32, place: u32) -> bool {
-        let alike = Arc::ptr_eq(self.layout, &slab.layout) || self.layout.places() == slab.layout.places();
+        let known = Arc::ptr_eq(self.layout, &slab.layout) || Arc::ptr_eq(self.alike, &slab.layout);
+        let alike = known || self.layout.places() == slab.layout.places();
         let published = i64::from(slab.rows.load(Ordering::Acquire));
         let at = i64::from(anchor);
         let fits = alike
             && at.checked_add(self.cells.start).is_some_and(|first| first >= 0)
             && at.checked_add(self.cells.end).is_some_and(|end| end <= published);
         if fits {
+            self.alike = &slab.layout;
             self.places = self.places.max(place as usize + 1);
             self.rows.push(Row { base: slab.base.as_ptr(), anchor, place, slab: PhantomData });
         }

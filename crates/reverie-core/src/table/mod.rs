@@ -6,6 +6,7 @@ mod largest;
 pub mod limiter;
 mod options;
 mod queues;
+mod saving;
 pub mod selector;
 mod shared;
 mod slots;
@@ -19,6 +20,6 @@ pub use info::{AGE_BUCKETS, InsertReason, SampleReason, Stats, TableInfo, Times,
 pub use options::{Change, TableOptions, check_pattern};
 pub use shared::{Inserts, Priority, SharedTable};
 pub use slots::{Age, Cut, Slot};
-pub use table::{Dropped, Emptied, Table, Updated};
-pub use tables::Tables;
+pub use table::{Dropped, Emptied, Restoring, Row, Table, TableCut, Updated};
+pub use tables::{Cuts, Tables};
 pub use ticket::{Desk, Keys, Promise, Ticket};

@@ -120,7 +120,7 @@ impl State {
 
     pub(super) fn measured(&mut self) -> bool {
         self.operations = self.operations.wrapping_add(1);
-        self.operations % MEASURED_EVERY == 0
+        self.operations.is_multiple_of(MEASURED_EVERY)
     }
 
     pub(super) fn take_id(&mut self) -> u64 {

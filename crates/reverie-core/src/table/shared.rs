@@ -6,7 +6,6 @@
 use super::info::{InsertReason, SampleReason, TableInfo, Times, Waiting, Why};
 use super::options::{Change, TableOptions};
 use super::queues::{After, MEASURED_EVERY, PendingInsert, PendingSample, State};
-use super::slots::Cut;
 use super::table::{Table, Updated};
 use super::tables::{Budget, Starved};
 use super::ticket::{Cell, Keys, Ticket};
@@ -42,7 +41,7 @@ pub struct SharedTable {
     budget: Option<Arc<Budget>>,
     /// Guards the table and both queues. Under it: decisions. Never under it: copying or decoding bytes,
     /// waiting, waking, dropping items, taking any other lock.
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
 impl SharedTable {
@@ -82,7 +81,7 @@ impl SharedTable {
     }
 
     /// Takes the lock for one decision, serves whoever can go on after it, and finishes outside.
-    fn decide<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> R {
+    pub(super) fn decide<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> R {
         let (result, freed, starves) = self.decide_alone(decision);
         if let Some(budget) = self.budget.as_ref().filter(|budget| freed || starves || budget.is_starving()) {
             budget.settle();
@@ -279,11 +278,6 @@ impl SharedTable {
     pub fn can_insert(&self, n: u64) -> bool {
         let state = lock(&self.state);
         state.inserts.is_empty() && state.table.limiter().can_insert(state.table.counters(), n)
-    }
-
-    /// A consistent cut of the items; the table goes on at once.
-    pub fn cut(&self) -> Cut {
-        lock(&self.state).table.cut()
     }
 
     /// The figures.

@@ -1,6 +1,7 @@
 //! Where items lie: fixed pages behind reference counts, so that a consistent cut is a copy of the page
 //! list; a page that a cut still holds is copied at its first change.
 
+use super::table::Row;
 use crate::item::{Item, Key};
 use crate::prefetch::prefetch;
 use std::collections::VecDeque;
@@ -128,6 +129,8 @@ pub struct Slots {
     len: usize,
     allocated: u32,
     first_generation: u32,
+    /// One bit per slot, set while it holds an item of a checkpoint. Empty in a table that was not restored.
+    restored: Vec<u64>,
     shard: u8,
 }
 
@@ -143,8 +146,49 @@ impl Slots {
             len: 0,
             allocated: 0,
             first_generation,
+            restored: Vec::new(),
             shard,
         }
+    }
+
+    /// Fills the slots, which must be empty, with a checkpoint's items, each in the slot that it had. The other slots,
+    /// and those of the items when they are gone, start at `first_generation`.
+    pub fn restore(&mut self, first_generation: u32, rows: Vec<Row>) {
+        debug_assert!(self.allocated == 0, "slots are restored before any is given out");
+        *self = Self::new(self.shard, first_generation);
+        let allocated = rows.iter().map(|row| row.slot + 1).max().unwrap_or(0);
+        (0..allocated).for_each(|_| _ = self.allocate());
+        self.restored = vec![0; (allocated as usize).div_ceil(64)];
+        self.len = rows.len();
+        for row in rows {
+            let (page, within) = ((row.slot >> PAGE_BITS) as usize, row.slot as usize & (PAGE - 1));
+            let page = Arc::get_mut(&mut self.pages[page]).expect("no cut holds a page that was just made");
+            page.slots[within] = Slot {
+                item: Some(row.item),
+                inserted_at: row.inserted_at,
+                generation: row.generation & GENERATION_MASK,
+                priority: row.priority.to_bits().into(),
+                version: row.version.into(),
+                times_sampled: row.times_sampled.into(),
+            };
+            page.ages[within] = Age { inserted: row.inserted, updated: row.updated.into() };
+            self.restored[row.slot as usize / 64] |= 1 << (row.slot % 64);
+        }
+        let taken = |slot: u32| self.restored[slot as usize / 64] & (1 << (slot % 64)) != 0;
+        self.free = (0..allocated).filter(|slot| !taken(*slot)).collect();
+    }
+
+    /// The generation of the slot's next tenant. After an item of a checkpoint not the next number: that one may have
+    /// been given out since the checkpoint, by the process that is gone.
+    fn generation_after(&mut self, index: u32, generation: u32) -> u32 {
+        let (word, bit) = (index as usize / 64, 1 << (index % 64));
+        if self.restored.get(word).is_some_and(|bits| bits & bit != 0) {
+            self.restored[word] &= !bit;
+            if self.first_generation != generation {
+                return self.first_generation;
+            }
+        }
+        (generation + 1) & GENERATION_MASK
     }
 
     /// Number of items.
@@ -263,9 +307,10 @@ impl Slots {
 
     /// Takes the item out; its key is stale from now on.
     pub fn remove(&mut self, index: u32) -> Item {
+        let next = self.generation_after(index, self.slot(index).generation);
         let slot = &mut self.page_mut(index).slots[index as usize & (PAGE - 1)];
         let item = slot.item.take().expect("the slot holds an item");
-        slot.generation = (slot.generation + 1) & GENERATION_MASK;
+        slot.generation = next;
         self.free.push_back(index);
         self.len -= 1;
         item

@@ -15,6 +15,7 @@ mod extremes;
 mod marks;
 
 use crate::prefetch::prefetch_at;
+use crate::wide::{Lanes, Plain, Wide, wide};
 use extremes::Extremes;
 use marks::Marks;
 
@@ -71,18 +72,33 @@ impl Node {
     /// lane's own total is positive: a point at or past the end, where rounding can put it, is taken as the
     /// largest number before the end, and a lane is only found where the running sum grows.
     #[inline(always)]
-    fn descend(&self, point: f64) -> (usize, f64) {
+    fn descend(&self, point: f64, lanes: impl Lanes) -> (usize, f64) {
         let end = self.0[LANES - 1];
         debug_assert!(end > 0.0, "a descent into a node without weight");
-        let point = if point < end { point } else { f64::from_bits(end.to_bits().wrapping_sub(1)) };
-        // The sums do not fall, so those up to the point are the first ones: their number is the lane, and the
-        // largest of them is where the lane begins. In floating point throughout, so that it goes two lanes
-        // at a time on any processor; 2^52 shifts a small whole number to the lowest bits.
-        let passed = Self(self.0.map(|sum| if sum <= point { 1.0 } else { 0.0 })).total();
-        let lane = (passed + (1_u64 << 52) as f64).to_bits() as usize % LANES;
-        let before = Self(self.0.map(|sum| if sum <= point { sum } else { 0.0 })).largest();
-        (lane, point - before)
+        // The sums up to the point are those of the lanes before.
+        let point = before_end(point, end);
+        let (lane, before) = lanes.last_at_most(&self.0, point);
+        (lane % LANES, point - before)
     }
+
+    /// Of weights: the lane that `point` falls on when they lie end to end, with the same words about its total.
+    #[inline(always)]
+    fn lane_at(&self, point: f64, lanes: impl Lanes) -> usize {
+        let [a, b, c, d, e, f, g, h] = self.0;
+        let b = a + b;
+        let c = b + c;
+        let d = c + d;
+        let e = d + e;
+        let f = e + f;
+        let g = f + g;
+        let h = g + h;
+        lanes.at_most([a, b, c, d, e, f, g, h], before_end(point, h)) % LANES
+    }
+}
+
+#[inline(always)]
+fn before_end(point: f64, end: f64) -> f64 {
+    if point < end { point } else { f64::from_bits(end.to_bits().wrapping_sub(1)) }
 }
 
 /// A level above the leaves: lane `i` of node `n` speaks of node `8 n + i` of the level below.
@@ -288,7 +304,7 @@ impl SumTree {
         let mut node = 0;
         let mut rest = point;
         for inner in self.inner.iter().rev() {
-            let (lane, left) = inner.prefixes[node].descend(rest);
+            let (lane, left) = inner.prefixes[node].descend(rest, Plain);
             (node, rest) = (node * LANES + lane, left);
         }
         self.find_in_leaf(node, rest)
@@ -297,7 +313,7 @@ impl SumTree {
     #[inline(always)]
     fn find_in_leaf(&self, node: usize, point: f64) -> (u32, f64) {
         let leaf = &self.leaves[node];
-        let (lane, _) = leaf.prefixes().descend(point);
+        let lane = leaf.lane_at(point, Plain);
         ((node * LANES + lane) as u32, leaf.0[lane])
     }
 
@@ -308,21 +324,43 @@ impl SumTree {
         let mut nodes = [0_u32; BLOCK];
         for points in points.chunks_mut(BLOCK) {
             let nodes = &mut nodes[..points.len()];
-            nodes.fill(0);
-            for level in (0..self.inner.len()).rev() {
-                let here = &self.inner[level].prefixes;
-                let below = if level == 0 { &self.leaves } else { &self.inner[level - 1].prefixes };
-                for (node, point) in nodes.iter_mut().zip(points.iter_mut()) {
-                    let (lane, rest) = here[*node as usize].descend(*point);
-                    *node = *node * LANES as u32 + lane as u32;
-                    *point = rest;
-                    prefetch_at(below, *node as usize);
-                }
+            wide(Descents { tree: self, nodes, points });
+            for (slot, weight) in nodes.iter().zip(points.iter()) {
+                found(*slot, *weight);
             }
-            for (node, point) in nodes.iter().zip(points.iter()) {
-                let (slot, weight) = self.find_in_leaf(*node as usize, *point);
-                found(slot, weight);
+        }
+    }
+}
+
+/// A block of points on their way down: which node each has come to, and what is left of it there. In the end the slots
+/// are in `nodes`, and their weights in `points`.
+struct Descents<'a> {
+    tree: &'a SumTree,
+    nodes: &'a mut [u32],
+    points: &'a mut [f64],
+}
+
+impl Wide for Descents<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, lanes: impl Lanes) {
+        let Self { tree: SumTree { inner, leaves, .. }, nodes, points } = self;
+        nodes.fill(0);
+        for level in (0..inner.len()).rev() {
+            let here = &inner[level].prefixes;
+            let below = if level == 0 { leaves } else { &inner[level - 1].prefixes };
+            for (node, point) in nodes.iter_mut().zip(points.iter_mut()) {
+                let (lane, rest) = here[*node as usize].descend(*point, lanes);
+                *node = *node * LANES as u32 + lane as u32;
+                *point = rest;
+                prefetch_at(below, *node as usize);
             }
+        }
+        for (node, point) in nodes.iter_mut().zip(points) {
+            let leaf = &leaves[*node as usize];
+            let lane = leaf.lane_at(*point, lanes);
+            (*node, *point) = (*node * LANES as u32 + lane as u32, leaf.0[lane]);
         }
     }
 }

@@ -1,6 +1,9 @@
 //! The state machine of one table: it decides, and has no lock, no clock and no waiting.
 
 mod draw;
+mod restore;
+
+pub use restore::{Restoring, Row, TableCut};
 
 use super::info::Stats;
 use super::largest::Largest;
@@ -150,11 +153,11 @@ impl Table {
     /// Refuses an item that this table can never take: its priority, its form, its size.
     pub fn check(&mut self, item: &Item, priority: f64) -> Result<()> {
         self.check_priority(priority)?;
-        if let Some(signature) = &self.options.signature {
-            if !self.accepted.as_ref().is_some_and(|accepted| accepted.same(&item.pattern)) {
-                check_pattern(signature, &item.pattern)?;
-                self.accepted = Some(item.pattern.clone());
-            }
+        if let Some(signature) = &self.options.signature
+            && !self.accepted.as_ref().is_some_and(|accepted| accepted.same(&item.pattern))
+        {
+            check_pattern(signature, &item.pattern)?;
+            self.accepted = Some(item.pattern.clone());
         }
         if let Some(budget) = self.options.max_bytes {
             let needed = item.chunks().map(|chunk| chunk.size_bytes()).sum();
@@ -349,10 +352,5 @@ impl Table {
         self.options = options;
         self.evict();
         Ok(())
-    }
-
-    /// A consistent cut of all items, at the cost of one reference per page.
-    pub fn cut(&mut self) -> Cut {
-        self.slots.cut()
     }
 }

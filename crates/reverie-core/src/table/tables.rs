@@ -2,7 +2,7 @@
 
 use super::options::TableOptions;
 use super::shared::{Inserts, Priority, SharedTable};
-use super::table::Table;
+use super::table::{Table, TableCut};
 use super::ticket::{Keys, Ticket};
 use crate::append::Sink;
 use crate::chunk::{Chunk, Compression, Meter};
@@ -11,11 +11,13 @@ use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::sample::{Draws, SampleRequest, Source};
 use crate::spec::Signature;
+use crate::sync::lock;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 /// The bytes that the chunks of a server's tables may take, and who waits for them.
 ///
@@ -124,9 +126,21 @@ fn new_bytes<'a>(items: impl Iterator<Item = &'a Item>) -> (u64, u64) {
     (bytes(true), bytes(false))
 }
 
+/// All tables of a server as they were at one moment.
+#[derive(Debug)]
+pub struct Cuts {
+    /// In the order of the tables.
+    pub tables: Vec<TableCut>,
+    /// The reading of the tables' clock.
+    pub now: Duration,
+    /// For how long the tables stood still.
+    pub pause: Duration,
+}
+
 /// All tables of one server.
 pub struct Tables {
     tables: Vec<Arc<SharedTable>>,
+    clock: Arc<dyn Clock>,
     meter: Arc<Meter>,
     max_bytes: Option<u64>,
 }
@@ -161,7 +175,7 @@ impl Tables {
             // Only just made, so it cannot have been set.
             let _ = budget.tables.set(tables.iter().map(Arc::downgrade).collect());
         }
-        Ok(Self { tables, meter, max_bytes })
+        Ok(Self { tables, clock: Arc::clone(clock), meter, max_bytes })
     }
 
     /// The table of that name.
@@ -180,6 +194,27 @@ impl Tables {
     /// The bytes that all chunks hold, and their bound.
     pub fn bytes(&self) -> (&Arc<Meter>, Option<u64>) {
         (&self.meter, self.max_bytes)
+    }
+
+    /// A consistent cut of all tables: they stand still together while references to their pages are taken, and go on.
+    /// The one place that holds several tables' locks, always taken in the tables' order.
+    pub fn cut(&self) -> Cuts {
+        let mut states = Vec::with_capacity(self.tables.len());
+        let mut started = None;
+        for table in &self.tables {
+            states.push(lock(&table.state));
+            started.get_or_insert_with(|| self.clock.now());
+        }
+        let tables = states.iter_mut().map(|state| state.table.snapshot()).collect();
+        let now = self.clock.now();
+        drop(states);
+        let started = started.unwrap_or(now);
+        Cuts { tables, now, pause: now.saturating_sub(started) }
+    }
+
+    /// The reading of the tables' clock.
+    pub fn now(&self) -> Duration {
+        self.clock.now()
     }
 
     /// Closes every table; idempotent.

@@ -187,10 +187,10 @@ impl<T> Ticket<T> {
 
 impl<T> Drop for Ticket<T> {
     fn drop(&mut self) {
-        if let State::Waiting(waiting) = &self.state {
-            if waiting.withdraw_on_drop {
-                waiting.desk.withdraw(waiting.id);
-            }
+        if let State::Waiting(waiting) = &self.state
+            && waiting.withdraw_on_drop
+        {
+            waiting.desk.withdraw(waiting.id);
         }
     }
 }

@@ -1,6 +1,9 @@
 //! What the tests of several stations share.
 #![allow(dead_code)]
 
+pub mod disk;
+pub mod saving;
+
 use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, ManualClock};

@@ -41,7 +41,7 @@ enum Data {
 }
 
 /// One number, aligned as any number is.
-#[repr(align(16))]
+#[repr(align(8))]
 #[derive(Clone, Copy)]
 struct Aligned([u8; 16]);
 
@@ -83,10 +83,11 @@ impl<'py> Cell<'py> {
         rows: Option<&mut Option<usize>>,
     ) -> Option<Self> {
         let (itemsize, leaf) = (spec.dtype.size()?, slot.as_ref()?);
-        if spec.shape.is_empty() && rows.is_none() {
-            if let Some(data) = exact_scalar(leaf, spec.dtype, itemsize) {
-                return Some(Self { itemsize, data, _holder: None });
-            }
+        if spec.shape.is_empty()
+            && rows.is_none()
+            && let Some(data) = exact_scalar(leaf, spec.dtype, itemsize)
+        {
+            return Some(Self { itemsize, data, _holder: None });
         }
         if !is_array(leaf) {
             let fits = rows.is_none() && spec.shape.is_empty();

@@ -1,0 +1,142 @@
+//! What a checkpoint asks of a file system, and the machine's own.
+
+use crate::error::{Error, Result};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+
+/// A file system. What was written is on the disk once it was synced, and a name (created, renamed, removed) once its
+/// folder was; before that, a crash may leave any part of it.
+pub trait Disk: Send + Sync {
+    /// A new file; refuses a name that exists.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Output>>;
+    /// A file to read.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Input>>;
+    /// Gives a file another name, whose present file goes.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// The names in a folder, in no order; `NotFound` where there is no folder.
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
+    /// Makes a folder and those above it, for this user alone; nothing where it exists.
+    fn make_folder(&self, folder: &Path) -> io::Result<()>;
+    /// Waits until the folder's names are on the disk.
+    fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+}
+
+/// A file that is written from front to back.
+pub trait Output: Send {
+    /// Appends all the bytes.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Waits until what was written is on the disk.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// A file that is read anywhere.
+pub trait Input: Send {
+    /// Its length in bytes.
+    fn size(&self) -> u64;
+    /// Fills `into` from `offset` on; `UnexpectedEof` where the file ends before.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+}
+
+/// The machine's file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Folder;
+
+struct Read {
+    file: File,
+    size: u64,
+}
+
+impl Disk for Folder {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
+        Ok(Box::new(OpenOptions::new().write(true).create_new(true).open(path)?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Input>> {
+        let file = File::open(path)?;
+        let size = file.metadata()?.len();
+        Ok(Box::new(Read { file, size }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(folder)?.map(|found| Ok(found?.file_name().into_string().ok()));
+        // A name that is no text is none of ours.
+        names.filter_map(io::Result::transpose).collect()
+    }
+
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        folder.parent().map_or(Ok(()), |above| self.sync_folder(above))
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        let here = Path::new(".");
+        File::open(if folder.as_os_str().is_empty() { here } else { folder })?.sync_all()
+    }
+}
+
+impl Output for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+impl Input for Read {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, offset)
+    }
+}
+
+/// A file system's refusal as an error.
+pub(super) fn storage<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
+    move |error| Error::Storage { path: path.display().to_string(), action, reason: error.to_string() }
+}
+
+/// As [`storage`], for reads: a file that is missing or too short is damaged.
+pub(super) fn reading<'a>(path: &'a Path, offset: u64) -> impl FnOnce(io::Error) -> Error + 'a {
+    move |error| match error.kind() {
+        ErrorKind::NotFound => damaged(path, "the file is missing", 0),
+        ErrorKind::UnexpectedEof => damaged(path, "the file ends too early", offset),
+        _ => storage("read", path)(error),
+    }
+}
+
+/// The error for a file that is not what was written.
+pub(super) fn damaged(path: &Path, what: impl Into<String>, offset: u64) -> Error {
+    Error::DamagedFile { path: path.display().to_string(), what: what.into(), offset }
+}
+
+/// The names in a folder; none where there is no folder.
+pub(super) fn names(disk: &dyn Disk, folder: &Path) -> Result<Vec<String>> {
+    match disk.list(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        other => other.map_err(storage("list", folder)),
+    }
+}
+
+/// The folder that a file is in.
+pub(super) fn folder_of(path: &Path) -> PathBuf {
+    path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
+}

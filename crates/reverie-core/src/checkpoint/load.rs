@@ -1,0 +1,150 @@
+//! Reading a checkpoint back: all of it is read and checked before any table sees an item.
+
+use super::disk::{Disk, folder_of};
+use super::manifest::{Manifest, Summary};
+use super::rows::{SavedBody, SavedItem};
+use super::segment::{Place, SegmentReader};
+use crate::append::next_episode;
+use crate::chunk::{Chunk, Meter, Restorer};
+use crate::error::Result;
+use crate::item::{Body, Form, Item, Part};
+use crate::table::{Restoring, Row};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+/// A checkpoint in memory, whole and checked.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// What it holds.
+    pub summary: Summary,
+    /// For each table what goes into it; times are those of the clock that the checkpoint was taken by.
+    pub(super) tables: Vec<Restoring>,
+    /// Every chunk and where it was read.
+    pub(super) chunks: Vec<(Weak<Chunk>, Place)>,
+}
+
+/// What [`verify`] looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Items.
+    pub items: u64,
+    /// Chunks.
+    pub chunks: u64,
+    /// Bytes of manifest and chunks.
+    pub bytes: u64,
+}
+
+/// Reads the checkpoint at `path`; its chunks count in `meter` for as long as they live. Takes as much memory as the
+/// items. `DamagedFile` names what is not as it was written.
+pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoint> {
+    let mut manifest = Manifest::read(disk, path)?;
+    let mut chunks: Vec<Option<Arc<Chunk>>> = vec![None; manifest.chunks.len()];
+    let mut restorer = Restorer::new(meter);
+    read_chunks(disk, &folder_of(path), &manifest.chunks, |number, bytes| {
+        chunks[number] = Some(restorer.chunk(bytes)?);
+        Ok(())
+    })?;
+    let chunk = |number: u32| Arc::clone(chunks[number as usize].as_ref().expect("every chunk was read"));
+    let spans: Vec<Arc<Vec<Part>>> = std::mem::take(&mut manifest.spans)
+        .into_iter()
+        .map(|span| {
+            let part = |part: super::rows::SavedPart| Part {
+                chunks: part.chunks.into_iter().map(chunk).collect(),
+                starts: part.starts.into(),
+            };
+            Arc::new(span.into_iter().map(part).collect())
+        })
+        .collect();
+    let forms: Vec<Form> = std::mem::take(&mut manifest.patterns).into_iter().map(Form::new).collect();
+    let mut episodes = HashMap::new();
+    let mut tables = Vec::with_capacity(manifest.items.len());
+    for (number, saved) in std::mem::take(&mut manifest.items).into_iter().enumerate() {
+        let item = |saved: &SavedItem| Item {
+            body: match saved.body {
+                SavedBody::Chunk(number) => Body::Chunk(chunk(number)),
+                SavedBody::Span(number) => Body::Span(Arc::clone(&spans[number as usize])),
+            },
+            pattern: forms[saved.pattern as usize].clone(),
+            anchor: saved.anchor,
+            episode: 0,
+        };
+        let rows = saved.iter().map(|saved| row(saved, item(saved), &mut episodes, &manifest));
+        tables.push(restoring(&manifest, number, rows.collect::<Result<_>>()?));
+    }
+    let chunks = chunks.iter().flatten().map(Arc::downgrade).zip(manifest.chunks).collect();
+    Ok(Checkpoint { summary: manifest.summary, tables, chunks })
+}
+
+/// Checks every byte of the checkpoint at `path`, holding one chunk at a time.
+pub fn verify(disk: &dyn Disk, path: &Path) -> Result<Verified> {
+    let manifest = Manifest::read(disk, path)?;
+    let mut restorer = Restorer::new(&Arc::new(Meter::new()));
+    read_chunks(disk, &folder_of(path), &manifest.chunks, |_, bytes| restorer.chunk(bytes)?.read().map(|_| ()))?;
+    let Summary { manifest_bytes, chunk_bytes, num_chunks, .. } = manifest.summary;
+    let items = manifest.items.iter().map(|items| items.len() as u64).sum();
+    Ok(Verified { items, chunks: num_chunks, bytes: manifest_bytes + chunk_bytes })
+}
+
+/// Hands out every chunk with its number, in the order in which they are on the disk.
+fn read_chunks(
+    disk: &dyn Disk,
+    root: &Path,
+    places: &[Place],
+    mut each: impl FnMut(usize, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    order.sort_unstable_by_key(|number| (places[*number].segment, places[*number].offset));
+    let mut open: Option<(u64, SegmentReader)> = None;
+    for number in order {
+        let place = &places[number];
+        let segment = match &mut open {
+            Some((segment, reader)) if *segment == place.segment => reader,
+            other => &mut other.insert((place.segment, SegmentReader::open(disk, root, place.segment)?)).1,
+        };
+        let taken = each(number, segment.read(place)?);
+        taken.map_err(|error| segment.named(place, error))?;
+    }
+    Ok(())
+}
+
+/// The item with what the table knows of it, in an episode that no writer of this process will begin.
+fn row(saved: &SavedItem, mut item: Item, episodes: &mut HashMap<u32, u32>, manifest: &Manifest) -> Result<Row> {
+    item.check().map_err(|error| manifest.damaged(format!("an item refers to cells that are not there: {error}")))?;
+    item.episode = match saved.episode {
+        0 => 0,
+        episode => *episodes.entry(episode).or_insert_with(next_episode),
+    };
+    if !saved.priority.is_finite() {
+        return Err(manifest.damaged(format!("an item with the priority {}", saved.priority)));
+    }
+    Ok(Row {
+        item,
+        slot: saved.slot,
+        generation: saved.generation,
+        priority: saved.priority,
+        version: saved.version,
+        times_sampled: saved.times_sampled,
+        inserted_at: saved.inserted_at,
+        inserted: saved.inserted,
+        updated: saved.updated,
+    })
+}
+
+fn restoring(manifest: &Manifest, number: usize, rows: Vec<Row>) -> Restoring {
+    let table = &manifest.summary.tables[number];
+    Restoring {
+        counters: table.counters,
+        stats: table.stats.clone(),
+        order: table.order,
+        shard: table.options.shard,
+        rows,
+    }
+}
+
+impl Checkpoint {
+    /// Number of items of all tables.
+    pub fn num_items(&self) -> u64 {
+        self.tables.iter().map(|table| table.rows.len() as u64).sum()
+    }
+}

@@ -1,0 +1,312 @@
+//! **Manifests**: one checkpoint each.
+//!
+//! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span` and `item`, and
+//! `end.`. What users ask for most is in the first three.
+
+use super::bytes::{Bytes, Decoded, Reader};
+use super::disk::{Disk, names as names_in};
+use super::forms;
+use super::names::{self, Kind};
+use super::plan::Plan;
+use super::rows::{self, ITEMS_AT_ONCE, SavedItem, SavedPart};
+use super::section::{SectionReader, SectionWriter, Tag};
+use super::segment::Place;
+use crate::error::{Error, Result};
+use crate::item::Pattern;
+use crate::table::limiter::Counters;
+use crate::table::{Cuts, Stats, TableCut, TableOptions};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Chunks and spans of a section.
+const AT_ONCE: usize = 8192;
+
+/// What a checkpoint holds, without its items.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The file.
+    pub path: PathBuf,
+    /// Later checkpoints of a folder have larger numbers.
+    pub number: u64,
+    /// Since the Unix epoch.
+    pub created: Duration,
+    /// The reading of the tables' clock.
+    pub clock: Duration,
+    /// Different chunks of all items.
+    pub num_chunks: u64,
+    /// Bytes of these chunks on the disk.
+    pub chunk_bytes: u64,
+    /// Bytes of the manifest.
+    pub manifest_bytes: u64,
+    /// Numbers of the segments that the chunks are in.
+    pub segments: Vec<u64>,
+    /// The tables, in their server's order.
+    pub tables: Vec<TableSummary>,
+}
+
+/// A table of a checkpoint, without its items.
+#[derive(Clone, Debug)]
+pub struct TableSummary {
+    /// The configuration; without seeds, which are not saved.
+    pub options: TableOptions,
+    /// The limiter's counters.
+    pub counters: Counters,
+    /// The other counts; those of present items are 0.
+    pub stats: Stats,
+    /// Number of items.
+    pub size: u64,
+    pub(super) order: u64,
+    pub(super) allocated: u32,
+}
+
+/// A whole manifest: what its items refer to is given by number, and is not read yet.
+#[derive(Debug)]
+pub(super) struct Manifest {
+    pub(super) summary: Summary,
+    pub(super) patterns: Vec<Pattern>,
+    pub(super) chunks: Vec<Place>,
+    pub(super) spans: Vec<Vec<SavedPart>>,
+    /// For each table.
+    pub(super) items: Vec<Vec<SavedItem>>,
+}
+
+/// The segments that chunks are in, ascending.
+pub(super) fn segments(places: &[Place]) -> Vec<u64> {
+    let mut segments: Vec<u64> = places.iter().map(|place| place.segment).collect();
+    segments.sort_unstable();
+    segments.dedup();
+    segments
+}
+
+/// Writes the manifest of a cut, whose chunks are at `places`; gives its bytes.
+pub(super) fn write(
+    mut out: SectionWriter,
+    number: u64,
+    created: Duration,
+    cuts: &Cuts,
+    plan: &Plan<'_>,
+    places: &[Place],
+) -> Result<u64> {
+    let segments = segments(places);
+    let index = |segment: u64| segments.partition_point(|known| *known < segment) as u32;
+    out.section(Tag::Head, |out| {
+        out.u64(number);
+        out.u64(created.as_nanos() as u64);
+        out.u64(cuts.now.as_nanos() as u64);
+        out.u64(places.len() as u64);
+        out.u64(places.iter().map(Place::size).sum());
+        out.u32(cuts.tables.len() as u32);
+    })?;
+    out.section(Tag::Segments, |out| out.all(&segments, |out, segment| out.u64(*segment)))?;
+    for table in &cuts.tables {
+        out.section(Tag::Table, |out| put_table(out, table))?;
+    }
+    for patterns in plan.patterns.chunks(AT_ONCE) {
+        out.section(Tag::Patterns, |out| out.all(patterns, |out, pattern| forms::put_pattern(out, pattern)))?;
+    }
+    for places in places.chunks(AT_ONCE) {
+        out.section(Tag::Chunks, |out| {
+            out.all(places, |out, place| {
+                out.u32(index(place.segment));
+                out.u64(place.offset);
+                out.u64(place.length);
+                out.u32(place.crc);
+            });
+        })?;
+    }
+    for spans in plan.spans.chunks(AT_ONCE) {
+        out.section(Tag::Spans, |out| {
+            out.all(spans, |out, span| rows::put_span(out, span, |chunk| plan.chunk(chunk)));
+        })?;
+    }
+    for (number, table) in cuts.tables.iter().enumerate() {
+        put_items(&mut out, number as u32, table, plan)?;
+    }
+    out.section(Tag::End, |_| ())?;
+    out.finish()
+}
+
+fn put_table(out: &mut Bytes, table: &TableCut) {
+    forms::put_options(out, &table.options);
+    forms::put_counts(out, &table.counters, &table.stats);
+    out.u64(table.order);
+    out.u32(table.allocated);
+    out.u64(table.size);
+}
+
+fn table(from: &mut Reader<'_>) -> Decoded<TableSummary> {
+    let (options, (counters, stats)) = (forms::options(from)?, forms::counts(from)?);
+    let (order, allocated, size) = (from.u64()?, from.u32()?, from.u64()?);
+    Ok(TableSummary { options, counters, stats, size, order, allocated })
+}
+
+fn put_items(out: &mut SectionWriter, number: u32, table: &TableCut, plan: &Plan<'_>) -> Result<()> {
+    let mut items = table.items.iter();
+    let mut left = table.size as usize;
+    while left > 0 {
+        let count = left.min(ITEMS_AT_ONCE);
+        out.section(Tag::Items, |out| {
+            out.u32(number);
+            out.u32(count as u32);
+            for (index, slot, age) in items.by_ref().take(count) {
+                let item = slot.item.as_ref().expect("a cut gives slots that are occupied");
+                let (pattern, body) = plan.item(item);
+                rows::put_item(out, index, (slot, age), pattern, body);
+            }
+        })?;
+        left -= count;
+    }
+    Ok(())
+}
+
+fn wanted<T>(got: Tag, want: Tag, decode: impl FnOnce() -> Decoded<T>) -> Decoded<T> {
+    if got == want { decode() } else { Err(format!("a section {got:?} where {want:?} must be")) }
+}
+
+fn summary(from: &mut SectionReader, path: &Path) -> Result<Summary> {
+    let (mut summary, tables) = from.section(|tag, from| {
+        wanted(tag, Tag::Head, || {
+            let (number, created, clock) = (from.u64()?, from.u64()?, from.u64()?);
+            let (num_chunks, chunk_bytes, tables) = (from.u64()?, from.u64()?, from.u32()?);
+            let summary = Summary {
+                path: path.to_owned(),
+                number,
+                created: Duration::from_nanos(created),
+                clock: Duration::from_nanos(clock),
+                num_chunks,
+                chunk_bytes,
+                manifest_bytes: 0,
+                segments: Vec::new(),
+                tables: Vec::new(),
+            };
+            Ok((summary, tables))
+        })
+    })?;
+    summary.manifest_bytes = from.size();
+    summary.segments = from.section(|tag, from| wanted(tag, Tag::Segments, || from.all(Reader::u64)))?;
+    for _ in 0..tables {
+        summary.tables.push(from.section(|tag, from| wanted(tag, Tag::Table, || table(from)))?);
+    }
+    Ok(summary)
+}
+
+/// Reads what a checkpoint holds, without its items, of which nothing is checked.
+pub fn describe(disk: &dyn Disk, path: &Path) -> Result<Summary> {
+    summary(&mut SectionReader::open(disk, path)?, path)
+}
+
+/// The newest checkpoint of a folder; `None` where there is none.
+pub fn latest(disk: &dyn Disk, root: &Path) -> Result<Option<PathBuf>> {
+    Ok(numbers(disk, root)?.last().map(|number| names::manifest(root, *number)))
+}
+
+/// The numbers of a folder's checkpoints, ascending.
+fn numbers(disk: &dyn Disk, root: &Path) -> Result<Vec<u64>> {
+    let mut numbers: Vec<u64> = names_in(disk, root)?
+        .iter()
+        .filter_map(|name| if let Some(Kind::Manifest(number)) = names::kind(name) { Some(number) } else { None })
+        .collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The checkpoints of a folder, oldest first; each with what [`describe`] gives.
+pub fn list(disk: &dyn Disk, root: &Path) -> Result<Vec<(PathBuf, Result<Summary>)>> {
+    let described = |number| {
+        let path = names::manifest(root, number);
+        let summary = describe(disk, &path);
+        (path, summary)
+    };
+    Ok(numbers(disk, root)?.into_iter().map(described).collect())
+}
+
+/// The part of a manifest that a section adds.
+enum Part {
+    Patterns(Vec<Pattern>),
+    Chunks(Vec<Place>),
+    Spans(Vec<Vec<SavedPart>>),
+    Items(usize, Vec<SavedItem>),
+    End,
+}
+
+fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
+    Ok(match tag {
+        Tag::Patterns => Part::Patterns(from.all(forms::pattern)?),
+        Tag::Chunks => Part::Chunks(from.all(|from| {
+            let segment =
+                *summary.segments.get(from.u32()? as usize).ok_or("a chunk of a segment that there is not")?;
+            Ok(Place { segment, offset: from.u64()?, length: from.u64()?, crc: from.u32()? })
+        })?),
+        Tag::Spans => Part::Spans(from.all(rows::span)?),
+        Tag::Items => {
+            let table = from.u32()? as usize;
+            if table >= summary.tables.len() {
+                return Err(format!("items of the table number {table} of {}", summary.tables.len()));
+            }
+            Part::Items(table, from.all(rows::item)?)
+        }
+        Tag::End => Part::End,
+        Tag::Head | Tag::Segments | Tag::Table => return Err(format!("a second section {tag:?}")),
+    })
+}
+
+impl Manifest {
+    /// Reads and checks a whole manifest.
+    pub(super) fn read(disk: &dyn Disk, path: &Path) -> Result<Self> {
+        let mut from = SectionReader::open(disk, path)?;
+        let summary = summary(&mut from, path)?;
+        let items = summary.tables.iter().map(|_| Vec::new()).collect();
+        let mut all = Self { summary, patterns: Vec::new(), chunks: Vec::new(), spans: Vec::new(), items };
+        loop {
+            match from.section(|tag, from| part(tag, from, &all.summary))? {
+                Part::Patterns(patterns) => all.patterns.extend(patterns),
+                Part::Chunks(chunks) => all.chunks.extend(chunks),
+                Part::Spans(spans) => all.spans.extend(spans),
+                Part::Items(table, items) => all.items[table].extend(items),
+                Part::End => break,
+            }
+        }
+        all.check().map_err(|what| from.damaged(&what))?;
+        from.end()?;
+        Ok(all)
+    }
+
+    /// Holds the numbers of everything against what there is of it.
+    fn check(&self) -> Decoded<()> {
+        let (chunks, spans, patterns) = (self.chunks.len(), self.spans.len(), self.patterns.len());
+        if chunks as u64 != self.summary.num_chunks {
+            return Err(format!("{chunks} chunks, {} are promised", self.summary.num_chunks));
+        }
+        let parts = || self.spans.iter().flatten();
+        if parts().flat_map(|part| &part.chunks).any(|chunk| *chunk as usize >= chunks) {
+            return Err("a run with a chunk that there is not".to_owned());
+        }
+        for (items, table) in self.items.iter().zip(&self.summary.tables) {
+            let name = &table.options.name;
+            if items.len() as u64 != table.size {
+                return Err(format!("{} items of table '{name}', {} are promised", items.len(), table.size));
+            }
+            let mut last = None;
+            for item in items {
+                let body = match item.body {
+                    rows::SavedBody::Chunk(chunk) => (chunk as usize) < chunks,
+                    rows::SavedBody::Span(span) => (span as usize) < spans,
+                };
+                if !body || item.pattern as usize >= patterns {
+                    return Err(format!("an item of table '{name}' that refers to nothing"));
+                }
+                // Slots come in their order, each once.
+                if item.slot >= table.allocated || last.is_some_and(|last| last >= item.slot) {
+                    return Err(format!("an item of table '{name}' in the slot {} out of turn", item.slot));
+                }
+                last = Some(item.slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// The error for an item that cannot be; `self` was read from the file that it names.
+    pub(super) fn damaged(&self, what: String) -> Error {
+        super::disk::damaged(&self.summary.path, what, 0)
+    }
+}

@@ -1,0 +1,32 @@
+//! **Checkpoint**: the tables of a server as files that outlive it.
+//!
+//! A folder holds *segments*, append-only files of chunks, each chunk written once, and *manifests*, one per
+//! checkpoint: the tables' options, counters and items, and where in which segments the chunks are. A manifest is
+//! renamed into place when everything that it names is on the disk, so that a crash at any byte leaves the
+//! checkpoints that were there. `docs/guides/checkpoints.md` describes the files.
+//!
+//! Everything here goes through [`Disk`]; wall time is an argument.
+
+mod bytes;
+mod disk;
+mod forms;
+mod load;
+mod manifest;
+mod names;
+mod periodic;
+mod plan;
+mod restore;
+mod retain;
+mod rows;
+mod saver;
+mod section;
+mod segment;
+mod store;
+
+pub use disk::{Disk, Folder, Input, Output};
+pub use load::{Checkpoint, Verified, load, verify};
+pub use manifest::{Summary, TableSummary, describe, latest, list};
+pub use periodic::Periodic;
+pub use restore::{Difference, Restored};
+pub use saver::Saver;
+pub use store::{Keep, Saved, Store};

@@ -1,0 +1,51 @@
+//! What the files are called.
+
+use std::path::{Path, PathBuf};
+
+const MANIFEST: &str = "checkpoint";
+const SEGMENT: &str = "segment";
+const UNFINISHED: &str = "unfinished";
+/// Digits of a number, so that names sort as numbers do.
+const DIGITS: usize = 10;
+
+/// What a file of a checkpoint's folder is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A checkpoint.
+    Manifest(u64),
+    /// Chunks.
+    Segment(u64),
+    /// A manifest that was not renamed into place.
+    Unfinished(u64),
+}
+
+/// What the name says; `None` for a file that is none of ours.
+pub(super) fn kind(name: &str) -> Option<Kind> {
+    let (number, suffix) = name.split_once('.')?;
+    if number.len() < DIGITS || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number = number.parse().ok()?;
+    match suffix {
+        MANIFEST => Some(Kind::Manifest(number)),
+        SEGMENT => Some(Kind::Segment(number)),
+        UNFINISHED => Some(Kind::Unfinished(number)),
+        _ => None,
+    }
+}
+
+pub(super) fn manifest(root: &Path, number: u64) -> PathBuf {
+    path(root, number, MANIFEST)
+}
+
+pub(super) fn segment(root: &Path, number: u64) -> PathBuf {
+    path(root, number, SEGMENT)
+}
+
+pub(super) fn unfinished(root: &Path, number: u64) -> PathBuf {
+    path(root, number, UNFINISHED)
+}
+
+fn path(root: &Path, number: u64, suffix: &str) -> PathBuf {
+    root.join(format!("{number:0DIGITS$}.{suffix}"))
+}

@@ -1,0 +1,150 @@
+//! Putting a checkpoint into the tables of a server that starts.
+
+use super::load::Checkpoint;
+use crate::error::Result;
+use crate::table::{Restoring, Row, SharedTable, TableOptions, Tables};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where the tables differ from the checkpoint: the tables' own configuration holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Difference {
+    /// An option is another one now.
+    Option {
+        /// The table.
+        table: String,
+        /// The option, as users know it.
+        option: &'static str,
+        /// What the checkpoint has.
+        was: String,
+        /// What holds now.
+        now: String,
+    },
+    /// A table of the checkpoint that the server does not have; its items were left out.
+    NoTable {
+        /// The table.
+        table: String,
+        /// Items left out.
+        items: u64,
+    },
+    /// A table of the server that the checkpoint does not have; it starts empty.
+    NotSaved {
+        /// The table.
+        table: String,
+    },
+    /// Items that are beyond the table's limits now; its remover chose them.
+    Evicted {
+        /// The table.
+        table: String,
+        /// How many.
+        items: u64,
+    },
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Option { table, option, was, now } => {
+                write!(f, "table '{table}': {option} is {now}, the checkpoint's was {was}")
+            }
+            Self::NoTable { table, items } => {
+                write!(f, "table '{table}': its {items} items were left out, as the server has no such table")
+            }
+            Self::NotSaved { table } => write!(f, "table '{table}': empty, as the checkpoint has no such table"),
+            Self::Evicted { table, items } => {
+                write!(f, "table '{table}': {items} items beyond its limits were removed by its remover")
+            }
+        }
+    }
+}
+
+/// What became of a checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Restored {
+    /// The tables that got items back, and how many are in them.
+    pub tables: Vec<(String, u64)>,
+    /// Where the tables differ from the checkpoint.
+    pub differences: Vec<Difference>,
+}
+
+impl Checkpoint {
+    /// Puts the items into the tables of the same names, which must be empty and unused, each under its key. Either
+    /// all tables take theirs in or, with an error, none does. The tables' configuration holds; where it differs from
+    /// the checkpoint's is told.
+    ///
+    /// `now` is the time since the Unix epoch. Items are as old as the tables' clock allows: it should be ahead by
+    /// [`Checkpoint::clock_at`].
+    pub fn restore(mut self, tables: &Tables, now: Duration) -> Result<Restored> {
+        let mut restored = Restored { tables: Vec::new(), differences: Vec::new() };
+        let (theirs, ours) = (self.clock_at(now), tables.now());
+        let saved = self.summary.tables.iter().map(|table| table.options.clone()).zip(std::mem::take(&mut self.tables));
+        let mut by_name: HashMap<String, (TableOptions, Restoring)> =
+            saved.map(|(options, items)| (options.name.clone(), (options, items))).collect();
+        let mut ready: Vec<(&Arc<SharedTable>, Restoring)> = Vec::new();
+        for table in tables.iter() {
+            let Some((options, mut items)) = by_name.remove(table.name()) else {
+                restored.differences.push(Difference::NotSaved { table: table.name().to_owned() });
+                continue;
+            };
+            differences(&options, &table.info().options, &mut restored.differences);
+            items.rows.iter_mut().for_each(|row| shift(row, theirs, ours));
+            table.check_restoring(&items)?;
+            ready.push((table, items));
+        }
+        for table in self.summary.tables.iter().filter(|table| by_name.contains_key(&table.options.name)) {
+            let (table, items) = (table.options.name.clone(), table.size);
+            restored.differences.push(Difference::NoTable { table, items });
+        }
+        for (table, items) in ready {
+            let (before, name) = (items.rows.len() as u64, table.name().to_owned());
+            table.restore(items)?;
+            let size = table.info().size;
+            if size < before {
+                restored.differences.push(Difference::Evicted { table: name.clone(), items: before - size });
+            }
+            restored.tables.push((name, size));
+        }
+        Ok(restored)
+    }
+
+    /// What the clock of the checkpoint's tables would read now, had their process gone on.
+    pub fn clock_at(&self, now: Duration) -> Duration {
+        self.summary.clock + now.saturating_sub(self.summary.created)
+    }
+}
+
+/// Keeps the item's age where the clock reaches back so far.
+fn shift(row: &mut Row, theirs: Duration, ours: Duration) {
+    let age = (theirs.as_nanos() as u64).saturating_sub(row.inserted_at);
+    row.inserted_at = (ours.as_nanos() as u64).saturating_sub(age);
+}
+
+fn differences(was: &TableOptions, now: &TableOptions, into: &mut Vec<Difference>) {
+    type Tell = fn(&TableOptions) -> String;
+    let told: [(&'static str, Tell); 8] = [
+        ("sampler", |options| options.sampler.to_string()),
+        ("remover", |options| options.remover.to_string()),
+        ("max_size", |options| options.max_size.to_string()),
+        ("rate_limiter", |options| {
+            let limiter = &options.limiter;
+            let (ratio, least) = (limiter.samples_per_insert(), limiter.min_size_to_sample());
+            let (min, max) = (limiter.min_diff(), limiter.max_diff());
+            format!("RateLimiter({ratio}, {least}, {min}, {max})")
+        }),
+        ("max_times_sampled", |options| options.max_times_sampled.to_string()),
+        ("signature", |options| match &options.signature {
+            None => "None".to_owned(),
+            Some(signature) => signature.to_string(),
+        }),
+        ("max_bytes", |options| options.max_bytes.map_or("None".to_owned(), |bytes| bytes.to_string())),
+        ("compression", |options| format!("{:?}", options.compression).to_lowercase()),
+    ];
+    for (option, tell) in told {
+        let (was, now_is) = (tell(was), tell(now));
+        if was != now_is {
+            into.push(Difference::Option { table: now.name.clone(), option, was, now: now_is });
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What of a folder stays, and what goes.
+
+use super::disk::{Disk, names as names_in, storage};
+use super::manifest::describe;
+use super::names::{self, Kind};
+use super::store::Keep;
+use crate::error::Result;
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Duration;
+
+/// What a folder holds.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) manifests: Vec<u64>,
+    pub(super) segments: HashSet<u64>,
+    /// Left by a process that ended while it wrote them.
+    pub(super) unfinished: Vec<u64>,
+}
+
+/// The checkpoint that was just taken.
+pub(super) struct Newest {
+    pub(super) number: u64,
+    pub(super) segments: Vec<u64>,
+    /// The segment that is still written.
+    pub(super) open: Option<u64>,
+}
+
+impl Found {
+    pub(super) fn next_manifest(&self) -> u64 {
+        self.manifests.iter().chain(&self.unfinished).max().map_or(1, |number| number + 1)
+    }
+
+    pub(super) fn next_segment(&self) -> u64 {
+        self.segments.iter().max().map_or(1, |number| number + 1)
+    }
+}
+
+pub(super) fn scan(disk: &dyn Disk, root: &Path) -> Result<Found> {
+    let mut found = Found::default();
+    for name in names_in(disk, root)? {
+        match names::kind(&name) {
+            Some(Kind::Manifest(number)) => found.manifests.push(number),
+            Some(Kind::Segment(number)) => _ = found.segments.insert(number),
+            Some(Kind::Unfinished(number)) => found.unfinished.push(number),
+            None => {}
+        }
+    }
+    found.manifests.sort_unstable();
+    Ok(found)
+}
+
+/// Removes the checkpoints that need not stay, and then the segments that none of the others refers to. A checkpoint
+/// that stays and cannot be read is an error, and then all segments stay: some may be its.
+pub(super) fn retain(
+    disk: &dyn Disk,
+    root: &Path,
+    keep: &Keep,
+    before: &Found,
+    newest: Newest,
+    now: Duration,
+) -> Result<()> {
+    let mut used: HashSet<u64> = newest.segments.into_iter().chain(newest.open).collect();
+    let mut gone = false;
+    let mut unread = Ok(());
+    let earlier = before.manifests.iter().rev().filter(|number| **number != newest.number);
+    for (index, number) in earlier.enumerate() {
+        let path = names::manifest(root, *number);
+        // The newest is one of those that stay.
+        let mut stays = index + 1 < keep.count;
+        if stays {
+            match describe(disk, &path) {
+                Ok(summary) => {
+                    let age = now.saturating_sub(summary.created);
+                    stays = keep.max_age.is_none_or(|most| age <= most);
+                    if stays {
+                        used.extend(summary.segments);
+                    }
+                }
+                Err(error) => unread = Err(error),
+            }
+        }
+        if !stays {
+            disk.remove(&path).map_err(storage("remove", &path))?;
+            gone = true;
+        }
+    }
+    unread?;
+    if gone {
+        // A checkpoint must not come back without its segments.
+        disk.sync_folder(root).map_err(storage("sync", root))?;
+    }
+    for segment in before.segments.difference(&used) {
+        let path = names::segment(root, *segment);
+        disk.remove(&path).map_err(storage("remove", &path))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Items, and the runs of chunks that they share, as bytes with numbers in the place of references.
+
+use super::bytes::{Bytes, Decoded, Reader};
+use crate::item::Part;
+use crate::table::{Age, Slot};
+
+/// Items of a section.
+pub(super) const ITEMS_AT_ONCE: usize = 4096;
+
+/// One item: what it refers to by number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SavedItem {
+    pub(super) slot: u32,
+    pub(super) generation: u32,
+    pub(super) priority: f64,
+    pub(super) version: u32,
+    pub(super) times_sampled: u32,
+    pub(super) inserted_at: u64,
+    pub(super) inserted: u64,
+    pub(super) updated: u64,
+    pub(super) episode: u32,
+    pub(super) anchor: u32,
+    pub(super) pattern: u32,
+    pub(super) body: SavedBody,
+}
+
+/// What keeps the item's chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SavedBody {
+    Chunk(u32),
+    Span(u32),
+}
+
+/// One part of a span.
+#[derive(Debug)]
+pub(super) struct SavedPart {
+    pub(super) chunks: Vec<u32>,
+    pub(super) starts: Vec<i64>,
+}
+
+/// Writes the item in an occupied slot.
+pub(super) fn put_item(out: &mut Bytes, index: u32, (slot, age): (&Slot, &Age), pattern: u32, body: SavedBody) {
+    let Some(item) = &slot.item else { return };
+    out.u32(index);
+    out.u32(slot.generation);
+    out.f64(slot.priority());
+    out.u32(slot.version());
+    out.u32(slot.times_sampled());
+    out.u64(slot.inserted_at);
+    out.u64(age.inserted);
+    out.u64(age.updated());
+    out.u32(item.episode);
+    out.u32(item.anchor);
+    out.u32(pattern);
+    let (kind, number) = match body {
+        SavedBody::Chunk(number) => (0, number),
+        SavedBody::Span(number) => (1, number),
+    };
+    out.u8(kind);
+    out.u32(number);
+}
+
+pub(super) fn item(from: &mut Reader<'_>) -> Decoded<SavedItem> {
+    Ok(SavedItem {
+        slot: from.u32()?,
+        generation: from.u32()?,
+        priority: from.f64()?,
+        version: from.u32()?,
+        times_sampled: from.u32()?,
+        inserted_at: from.u64()?,
+        inserted: from.u64()?,
+        updated: from.u64()?,
+        episode: from.u32()?,
+        anchor: from.u32()?,
+        pattern: from.u32()?,
+        body: match (from.u8()?, from.u32()?) {
+            (0, number) => SavedBody::Chunk(number),
+            (1, number) => SavedBody::Span(number),
+            (other, _) => return Err(format!("an item with a body of kind {other}")),
+        },
+    })
+}
+
+/// Writes a span, each chunk as `number` gives it.
+pub(super) fn put_span(out: &mut Bytes, parts: &[Part], number: impl Fn(&std::sync::Arc<crate::chunk::Chunk>) -> u32) {
+    out.all(parts, |out, part| {
+        out.all(&part.chunks, |out, chunk| out.u32(number(chunk)));
+        out.all(&part.starts, |out, start| out.u64(*start as u64));
+    });
+}
+
+pub(super) fn span(from: &mut Reader<'_>) -> Decoded<Vec<SavedPart>> {
+    from.all(|from| {
+        let chunks = from.all(Reader::u32)?;
+        let starts = from.all(|from| Ok(from.u64()? as i64))?;
+        if starts.len() != chunks.len() + 1 || starts.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return Err("a run of chunks that do not follow one another".to_owned());
+        }
+        Ok(SavedPart { chunks, starts })
+    })
+}

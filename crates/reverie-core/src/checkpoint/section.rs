@@ -1,0 +1,169 @@
+//! A manifest's frame: `"REVCKPT\x01"`, then sections: `tag 4 bytes | length u64 | payload | crc u32`, the CRC (CRC-32,
+//! IEEE) over all that is before it in the section, the number of the section included: sections cannot change places.
+
+use super::bytes::{Bytes, Decoded, Reader};
+use super::disk::{Disk, Input, Output, damaged, reading, storage};
+use crate::error::Result;
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"REVCKPT\x01";
+const HEAD: usize = 12;
+const CRC: usize = 4;
+/// Bytes that are collected before they are written.
+const AT_ONCE: usize = 1 << 20;
+
+/// What a section holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tag {
+    Head,
+    Segments,
+    Table,
+    Patterns,
+    Chunks,
+    Spans,
+    Items,
+    End,
+}
+
+impl Tag {
+    const ALL: [(Tag, &'static [u8; 4]); 8] = [
+        (Tag::Head, b"head"),
+        (Tag::Segments, b"segm"),
+        (Tag::Table, b"tabl"),
+        (Tag::Patterns, b"patt"),
+        (Tag::Chunks, b"chun"),
+        (Tag::Spans, b"span"),
+        (Tag::Items, b"item"),
+        (Tag::End, b"end."),
+    ];
+
+    fn bytes(self) -> &'static [u8; 4] {
+        Self::ALL.iter().find(|(tag, _)| *tag == self).expect("every tag is listed").1
+    }
+
+    fn of(bytes: &[u8]) -> Option<Self> {
+        Self::ALL.iter().find(|(_, name)| *name == bytes).map(|(tag, _)| *tag)
+    }
+}
+
+fn crc(number: u64, section: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&number.to_le_bytes());
+    crc.update(section);
+    crc.finalize()
+}
+
+/// A manifest on its way out.
+pub(super) struct SectionWriter {
+    path: PathBuf,
+    output: Box<dyn Output>,
+    waiting: Bytes,
+    sections: u64,
+    written: u64,
+}
+
+impl SectionWriter {
+    pub(super) fn create(disk: &dyn Disk, path: PathBuf) -> Result<Self> {
+        let output = disk.create(&path).map_err(storage("create", &path))?;
+        Ok(Self { path, output, waiting: Bytes(MAGIC.to_vec()), sections: 0, written: 0 })
+    }
+
+    /// Appends a section, whose payload `fill` appends.
+    pub(super) fn section(&mut self, tag: Tag, fill: impl FnOnce(&mut Bytes)) -> Result<()> {
+        let start = self.waiting.0.len();
+        self.waiting.0.extend_from_slice(tag.bytes());
+        self.waiting.u64(0);
+        fill(&mut self.waiting);
+        let length = (self.waiting.0.len() - start - HEAD) as u64;
+        self.waiting.0[start + 4..start + HEAD].copy_from_slice(&length.to_le_bytes());
+        let crc = crc(self.sections, &self.waiting.0[start..]);
+        self.waiting.u32(crc);
+        self.sections += 1;
+        if self.waiting.0.len() >= AT_ONCE { self.write() } else { Ok(()) }
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.output.write(&self.waiting.0).map_err(storage("write", &self.path))?;
+        self.written += self.waiting.0.len() as u64;
+        self.waiting.0.clear();
+        Ok(())
+    }
+
+    /// Waits until everything is on the disk; gives the file's bytes.
+    pub(super) fn finish(mut self) -> Result<u64> {
+        self.write()?;
+        self.output.sync().map_err(storage("sync", &self.path))?;
+        Ok(self.written)
+    }
+}
+
+/// A manifest that is read.
+pub(super) struct SectionReader {
+    path: PathBuf,
+    input: Box<dyn Input>,
+    /// Where the next section begins.
+    at: u64,
+    /// Where the present one does.
+    start: u64,
+    sections: u64,
+    payload: Vec<u8>,
+}
+
+impl SectionReader {
+    pub(super) fn open(disk: &dyn Disk, path: &Path) -> Result<Self> {
+        let input = disk.open(path).map_err(reading(path, 0))?;
+        let mut magic = [0; 8];
+        input.read_at(0, &mut magic).map_err(reading(path, 0))?;
+        if &magic != MAGIC {
+            return Err(damaged(path, "this is not the head of a checkpoint of this version", 0));
+        }
+        let at = magic.len() as u64;
+        Ok(Self { path: path.to_owned(), input, at, start: at, sections: 0, payload: Vec::new() })
+    }
+
+    /// Reads the next section, which must be whole, with what `decode` makes of it.
+    pub(super) fn section<T>(&mut self, decode: impl FnOnce(Tag, &mut Reader<'_>) -> Decoded<T>) -> Result<T> {
+        self.start = self.at;
+        let size = self.input.size();
+        let mut head = [0; HEAD];
+        self.input.read_at(self.at, &mut head).map_err(reading(&self.path, self.at))?;
+        let length = u64::from_le_bytes(head[4..].try_into().expect("eight bytes"));
+        let end = self.at.checked_add((HEAD + CRC) as u64).and_then(|end| end.checked_add(length));
+        let Some(end) = end.filter(|end| *end <= size) else {
+            return Err(self.damaged("the file ends within a section"));
+        };
+        self.payload.clear();
+        self.payload.resize(HEAD + length as usize + CRC, 0);
+        self.input.read_at(self.at, &mut self.payload).map_err(reading(&self.path, self.at))?;
+        let (section, written) = self.payload.split_at(HEAD + length as usize);
+        if crc(self.sections, section).to_le_bytes() != written {
+            return Err(self.damaged("a section is not what was written"));
+        }
+        let Some(tag) = Tag::of(&section[..4]) else {
+            return Err(self.damaged("a section of a kind that this version does not know"));
+        };
+        let mut reader = Reader::new(&section[HEAD..]);
+        let decoded = decode(tag, &mut reader).and_then(|decoded| reader.end().map(|()| decoded));
+        self.at = end;
+        self.sections += 1;
+        decoded.map_err(|what| self.damaged(&what))
+    }
+
+    /// Refuses bytes behind the last section.
+    pub(super) fn end(&self) -> Result<()> {
+        match self.input.size() - self.at {
+            0 => Ok(()),
+            more => Err(damaged(&self.path, format!("{more} bytes behind its end"), self.at)),
+        }
+    }
+
+    /// The manifest's bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.input.size()
+    }
+
+    /// The error for something that is wrong in the section read last.
+    pub(super) fn damaged(&self, what: &str) -> crate::error::Error {
+        damaged(&self.path, what, self.start)
+    }
+}

@@ -1,0 +1,251 @@
+//! Taking checkpoints.
+
+use super::disk::{Disk, folder_of, storage};
+use super::load::Checkpoint;
+use super::manifest;
+use super::names;
+use super::plan::Plan;
+use super::retain::{Found, Newest, retain, scan};
+use super::section::SectionWriter;
+use super::segment::{Place, SegmentWriter};
+use crate::chunk::Chunk;
+use crate::error::{Error, Result};
+use crate::table::{Cuts, Tables};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+/// Bytes after which a new segment is begun.
+const SEGMENT_BYTES: u64 = 256 << 20;
+/// A segment less than this part of which is still in use is given up: what is in use is written again, so that the
+/// disk holds at most about so many times the live bytes, and not a segment for each chunk that stays.
+const SPARSE: u64 = 4;
+
+/// Which checkpoints of a folder stay. The newest always does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// So many of the newest, at least 1.
+    pub count: usize,
+    /// Of these, those that are at most so old; `None` for any age.
+    pub max_age: Option<Duration>,
+}
+
+/// What taking a checkpoint came to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Saved {
+    /// The checkpoint: its manifest.
+    pub path: PathBuf,
+    /// Its number.
+    pub number: u64,
+    /// Items of all tables.
+    pub items: u64,
+    /// Chunks of all items.
+    pub chunks: u64,
+    /// Chunks that were not on the disk yet.
+    pub new_chunks: u64,
+    /// Bytes written, manifest included.
+    pub written: u64,
+    /// For how long the tables stood still.
+    pub pause: Duration,
+    /// Why checkpoints or segments that are not needed any more are still there; `None` where they are gone.
+    pub left_behind: Option<Error>,
+}
+
+/// A folder of checkpoints, one server's to write.
+pub struct Store {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    keep: Keep,
+    segment_bytes: u64,
+    /// Guards what is on the disk, as far as this store wrote it: held while a checkpoint is taken, so that there is one
+    /// at a time. No table waits for it.
+    written: Mutex<Written>,
+}
+
+#[derive(Default)]
+struct Written {
+    /// The checkpoint taken last.
+    newest: Option<u64>,
+    segment: Option<SegmentWriter>,
+    /// Where the chunks of the newest checkpoint are, by their addresses, ascending. The weak references keep the
+    /// addresses from being used again.
+    chunks: Vec<OnDisk>,
+}
+
+#[derive(Clone)]
+struct OnDisk {
+    chunk: Weak<Chunk>,
+    /// What was published of it, see [`Chunk::published`].
+    cells: u64,
+    place: Place,
+}
+
+impl OnDisk {
+    fn address(&self) -> usize {
+        self.chunk.as_ptr() as usize
+    }
+}
+
+impl Store {
+    /// Checkpoints in `root`, which need not exist: the first checkpoint makes it.
+    pub fn new(disk: Arc<dyn Disk>, root: PathBuf, keep: Keep) -> Result<Self> {
+        if keep.count == 0 {
+            return Err(Error::InvalidArgument("keep must be at least 1: the newest checkpoint stays".to_owned()));
+        }
+        Ok(Self { disk, root, keep, segment_bytes: SEGMENT_BYTES, written: Mutex::default() })
+    }
+
+    /// The same with smaller segments, for tests.
+    pub fn with_segment_bytes(self, segment_bytes: u64) -> Self {
+        Self { segment_bytes, ..self }
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Goes on from a checkpoint of this folder, which was just loaded and is about to be restored: what it has on the
+    /// disk is not written again. Nothing for a checkpoint of another folder.
+    pub fn adopt(&self, checkpoint: &Checkpoint) {
+        if folder_of(&checkpoint.summary.path) != self.root {
+            return;
+        }
+        let on_disk = |(chunk, place): &(Weak<Chunk>, Place)| {
+            let cells = chunk.upgrade()?.published();
+            Some(OnDisk { chunk: chunk.clone(), cells, place: *place })
+        };
+        let mut chunks: Vec<OnDisk> = checkpoint.chunks.iter().filter_map(on_disk).collect();
+        chunks.sort_unstable_by_key(OnDisk::address);
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        *written = Written { newest: Some(checkpoint.summary.number), segment: None, chunks };
+    }
+
+    /// Takes a checkpoint of all tables, which stand still only while references to them are taken. Blocks until it is
+    /// on the disk, and while another is being taken. `now` is the time since the Unix epoch.
+    ///
+    /// With an error the checkpoints that were there are as they were.
+    pub fn save(&self, tables: &Tables, now: Duration) -> Result<Saved> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        self.disk.make_folder(&self.root).map_err(storage("make the folder", &self.root))?;
+        let before = scan(&*self.disk, &self.root)?;
+        self.refuse_another_writer(&written, &before)?;
+        // Files may have been deleted by someone else.
+        written.segment.take_if(|segment| !before.segments.contains(&segment.number));
+        let cuts = tables.cut();
+        let saved = self.write(&mut written, &before, &cuts, now);
+        if saved.is_err() {
+            // What is behind its last sync is not known: the next checkpoint begins another.
+            written.segment = None;
+        }
+        let (mut saved, newest) = saved?;
+        saved.left_behind = retain(&*self.disk, &self.root, &self.keep, &before, newest, now).err();
+        Ok(saved)
+    }
+
+    /// Two servers in one folder would remove each other's files.
+    fn refuse_another_writer(&self, written: &Written, before: &Found) -> Result<()> {
+        let (ours, theirs) = (written.newest, before.manifests.last().copied());
+        if ours.is_none() || theirs <= ours {
+            return Ok(());
+        }
+        let reason = "another server took a checkpoint there since; give each server a folder of its own".to_owned();
+        Err(Error::Storage { path: self.root.display().to_string(), action: "save to", reason })
+    }
+
+    fn write(&self, written: &mut Written, before: &Found, cuts: &Cuts, now: Duration) -> Result<(Saved, Newest)> {
+        let plan = Plan::of(&cuts.tables);
+        let number = before.next_manifest();
+        let path = names::manifest(&self.root, number);
+        for unfinished in &before.unfinished {
+            let path = names::unfinished(&self.root, *unfinished);
+            self.disk.remove(&path).map_err(storage("remove", &path))?;
+        }
+        let mut saved = Saved {
+            path: path.clone(),
+            number,
+            items: cuts.tables.iter().map(|table| table.size).sum(),
+            chunks: plan.chunks.len() as u64,
+            new_chunks: 0,
+            written: 0,
+            pause: cuts.pause,
+            left_behind: None,
+        };
+        let mut chunks = Vec::with_capacity(plan.chunks.len());
+        for (chunk, known) in plan.chunks.iter().zip(known(written, before, &plan)) {
+            let (place, cells) = match known {
+                Some(known) => known,
+                None => {
+                    let (place, cells) = self.append(&mut written.segment, before, chunk)?;
+                    saved.new_chunks += 1;
+                    saved.written += place.size();
+                    (place, cells)
+                }
+            };
+            chunks.push(OnDisk { chunk: Arc::downgrade(chunk), cells, place });
+        }
+        if let Some(segment) = &mut written.segment {
+            segment.sync()?;
+        }
+        let sync_folder = || self.disk.sync_folder(&self.root).map_err(storage("sync", &self.root));
+        sync_folder()?;
+        let unfinished = names::unfinished(&self.root, number);
+        let out = SectionWriter::create(&*self.disk, unfinished.clone())?;
+        let places: Vec<Place> = chunks.iter().map(|chunk| chunk.place).collect();
+        saved.written += manifest::write(out, number, now, cuts, &plan, &places)?;
+        // Ours from here on, also where it is not known whether the disk has it.
+        written.newest = Some(number);
+        self.disk.rename(&unfinished, &path).map_err(storage("rename", &unfinished))?;
+        sync_folder()?;
+        let segments = manifest::segments(&places);
+        // From now on this is what is known to be on the disk; chunks that are gone from the tables are forgotten.
+        chunks.sort_unstable_by_key(OnDisk::address);
+        written.chunks = chunks;
+        let open = written.segment.as_ref().map(|segment| segment.number);
+        Ok((saved, Newest { number, segments, open }))
+    }
+
+    /// Writes a chunk; gives where it is, and what was published of it.
+    fn append(&self, segment: &mut Option<SegmentWriter>, before: &Found, chunk: &Chunk) -> Result<(Place, u64)> {
+        let next = match segment {
+            Some(segment) if segment.end >= self.segment_bytes => {
+                segment.sync()?;
+                Some(segment.number + 1)
+            }
+            Some(_) => None,
+            None => Some(before.next_segment()),
+        };
+        if let Some(number) = next {
+            *segment = Some(SegmentWriter::create(&*self.disk, &self.root, number)?);
+        }
+        let segment = segment.as_mut().expect("a segment was begun");
+        let mut cells = 0;
+        let place = segment.append(|out| cells = chunk.save(out))?;
+        Ok((place, cells))
+    }
+}
+
+/// For every chunk of the plan where it is on the disk, and what is published of it; `None` where it must be written.
+fn known(written: &Written, before: &Found, plan: &Plan<'_>) -> Vec<Option<(Place, u64)>> {
+    let find = |chunk: &&Arc<Chunk>| {
+        let address = Arc::as_ptr(chunk) as usize;
+        let at = written.chunks.binary_search_by_key(&address, OnDisk::address).ok()?;
+        let OnDisk { cells, place, .. } = written.chunks[at];
+        (chunk.published() == cells && before.segments.contains(&place.segment)).then_some((place, cells))
+    };
+    let mut known: Vec<Option<(Place, u64)>> = plan.chunks.iter().map(find).collect();
+    // For each segment: bytes that are still in use, and bytes in all.
+    let mut bytes: HashMap<u64, (u64, u64)> = HashMap::new();
+    for OnDisk { place, .. } in &written.chunks {
+        let (_, end) = bytes.entry(place.segment).or_default();
+        *end = (*end).max(place.offset + place.size());
+    }
+    for (place, _) in known.iter().flatten() {
+        bytes.entry(place.segment).or_default().0 += place.size();
+    }
+    let open = written.segment.as_ref().map(|segment| segment.number);
+    bytes.retain(|segment, (live, end)| Some(*segment) != open && *live * SPARSE < *end);
+    known.iter_mut().for_each(|found| _ = found.take_if(|(place, _)| bytes.contains_key(&place.segment)));
+    known
+}

@@ -1,0 +1,161 @@
+//! A chunk as bytes that outlive the process.
+//!
+//! Little-endian: `order u8 (0 column after column, 1 row after row) | plain u8 (1 where the chunk was not packed) |
+//! columns u32 | capacity u32 | columns x (width u64, itemsize u64) | the packed form` (see `codec`), whose columns are
+//! all raw where the chunk was plain. Of a chunk that is still open, the cells that are published.
+
+use super::chooser::hole_bits;
+use super::codec::{Packed, RAW, Section};
+use super::slab::Slab;
+use super::{Chunk, ChunkWriter, Compression, Form, Layout, Meter, Storage};
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const HEAD: usize = 10;
+const ENTRY: usize = 16;
+/// A plain chunk is set up anew as one where that takes at most so many times the bytes that were saved of it, and this
+/// much more: a few cells of one column must not bring back the room that all columns once had.
+const ROOM: usize = 2;
+const ROOM_MORE: usize = 4096;
+
+impl Chunk {
+    /// Cells published, of all columns together: it only grows, so that two equal numbers mean the same bytes.
+    pub fn published(&self) -> u64 {
+        (0..self.layout().num_columns()).map(|column| self.len(column) as u64).sum()
+    }
+
+    /// Appends the chunk as bytes to `out`; gives [`Chunk::published`] of what was appended.
+    pub fn save(&self, out: &mut Vec<u8>) -> u64 {
+        let layout = self.layout();
+        let cells: Vec<_> = layout.places().iter().map(|place| (place.width, place.itemsize)).collect();
+        let by_column = Layout::columnar(&cells, layout.capacity()) == **layout;
+        let mut head = |plain: bool| {
+            out.extend([u8::from(!by_column), u8::from(plain)]);
+            out.extend((cells.len() as u32).to_le_bytes());
+            out.extend((layout.capacity() as u32).to_le_bytes());
+            for (width, itemsize) in &cells {
+                out.extend((*width as u64).to_le_bytes());
+                out.extend((*itemsize as u64).to_le_bytes());
+            }
+        };
+        let form = match &self.storage {
+            Storage::Plain(slab) => Ok(raw_form(slab)),
+            Storage::Packable(packable) => match packable.form() {
+                Form::Raw(slab) => Ok(raw_form(&slab)),
+                Form::Packed(packed) => Err(packed),
+            },
+        };
+        head(form.is_ok());
+        let packed = match &form {
+            Ok(packed) => packed,
+            Err(packed) => &**packed,
+        };
+        out.extend_from_slice(packed.bytes());
+        packed.cells()
+    }
+}
+
+/// The published cells, not packed.
+fn raw_form(slab: &Slab) -> Packed {
+    let mut bodies = Vec::with_capacity(slab.layout().size_bytes());
+    let mut sections = Vec::with_capacity(slab.layout().num_columns());
+    for column in 0..slab.layout().num_columns() {
+        let (cells, start) = (slab.len(column), bodies.len());
+        let holes = hole_bits(slab, column, cells);
+        bodies.extend_from_slice(&holes);
+        let before = bodies.len();
+        match slab.run(column, 0, cells) {
+            Some(run) => bodies.extend_from_slice(run),
+            None => (0..cells).filter_map(|cell| slab.cell(column, cell)).for_each(|cell| bodies.extend(cell)),
+        }
+        let stored = bodies.len() - before;
+        sections.push(Section { cells: cells as u32, coding: RAW, holes: !holes.is_empty(), start, stored });
+    }
+    Packed::new(sections, &bodies)
+}
+
+/// Brings chunks back, those that lie alike with one layout.
+#[derive(Debug)]
+pub struct Restorer {
+    meter: Arc<Meter>,
+    layouts: HashMap<(Vec<u8>, usize), Arc<Layout>>,
+}
+
+impl Restorer {
+    /// The chunks will be counted in `meter`.
+    pub fn new(meter: &Arc<Meter>) -> Self {
+        Self { meter: Arc::clone(meter), layouts: HashMap::new() }
+    }
+
+    /// The chunk that [`Chunk::save`] made the bytes of; sealed. `Damaged` where no chunk could have been.
+    pub fn chunk(&mut self, bytes: &[u8]) -> Result<Arc<Chunk>> {
+        let damaged = |what: &str| Error::Damaged(what.to_owned());
+        let head = bytes.get(..HEAD).ok_or_else(|| damaged("it ends within its head"))?;
+        let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes")) as usize;
+        let (columns, capacity) = (number(2), number(6));
+        if head[0] > 1 || head[1] > 1 || capacity == 0 {
+            return Err(damaged("its head is that of no chunk"));
+        }
+        let end = columns.checked_mul(ENTRY).and_then(|entries| entries.checked_add(HEAD));
+        let entries = end.and_then(|end| bytes.get(HEAD..end)).ok_or_else(|| damaged("it ends within its columns"))?;
+        let form = &bytes[HEAD + entries.len()..];
+        let layout = self.layout(head[0] == 0, entries, capacity)?;
+        if head[1] == 0 {
+            return Chunk::from_packed(layout, form, &self.meter);
+        }
+        let packed = Packed::parse(form.into(), &layout)?;
+        let longest = (0..columns).map(|column| packed.len(column)).max().unwrap_or(0).max(1);
+        let layout = self.layout(head[0] == 0, entries, longest)?;
+        if layout.size_bytes() > ROOM * form.len() + ROOM_MORE {
+            return Chunk::from_packed(layout, form, &self.meter);
+        }
+        plain(layout, &packed, &self.meter)
+    }
+
+    fn layout(&mut self, by_column: bool, entries: &[u8], capacity: usize) -> Result<Arc<Layout>> {
+        let mut key = entries.to_vec();
+        key.push(u8::from(by_column));
+        if let Some(known) = self.layouts.get(&(key.clone(), capacity)) {
+            return Ok(Arc::clone(known));
+        }
+        let number = |bytes: &[u8]| usize::try_from(u64::from_le_bytes(bytes.try_into().expect("eight bytes"))).ok();
+        let cells: Option<Vec<(usize, usize)>> =
+            entries.chunks_exact(ENTRY).map(|entry| Some((number(&entry[..8])?, number(&entry[8..])?))).collect();
+        // Far below what would overflow, however the columns are aligned.
+        let most = isize::MAX as usize / 8;
+        let size = |cells: &[(usize, usize)]| {
+            let row = cells.iter().try_fold(0_usize, |sum, (width, _)| sum.checked_add(width.checked_add(64)?))?;
+            row.checked_mul(capacity)?.checked_add(128 * cells.len()).filter(|size| *size < most)
+        };
+        let Some(cells) = cells.filter(|cells| size(cells).is_some()) else {
+            return Err(Error::Damaged("its columns are larger than any memory".to_owned()));
+        };
+        let layout = if by_column { Layout::columnar(&cells, capacity) } else { Layout::interleaved(&cells, capacity) };
+        let layout = Arc::new(layout);
+        self.layouts.insert((key, capacity), Arc::clone(&layout));
+        Ok(layout)
+    }
+}
+
+/// A chunk that is read without unpacking.
+fn plain(layout: Arc<Layout>, packed: &Packed, meter: &Arc<Meter>) -> Result<Arc<Chunk>> {
+    let mut writer = ChunkWriter::new(Arc::clone(&layout), Compression::None, meter);
+    for column in 0..layout.num_columns() {
+        let Some(cells) = packed.raw(column) else {
+            return Err(Error::Damaged(format!("column {column} of a plain chunk is packed")));
+        };
+        let (n, width) = (packed.len(column), layout.width(column));
+        if (0..n).all(|cell| packed.has(column, cell)) {
+            writer.push_cells(column, cells, n);
+            continue;
+        }
+        for cell in 0..n {
+            match packed.has(column, cell) {
+                true => writer.push(column, &cells[cell * width..][..width]),
+                false => writer.skip(column),
+            }
+        }
+    }
+    Ok(Arc::clone(writer.chunk()))
+}

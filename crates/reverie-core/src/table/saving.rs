@@ -1,0 +1,34 @@
+//! A shared table's part in checkpoints.
+
+use super::shared::SharedTable;
+use super::slots::Cut;
+use super::table::Restoring;
+use crate::error::Result;
+use crate::sync::lock;
+use rand_core::RngCore;
+
+impl SharedTable {
+    /// A consistent cut of the items; the table goes on at once.
+    pub fn cut(&self) -> Cut {
+        lock(&self.state).table.snapshot().items
+    }
+
+    /// Refuses what [`SharedTable::restore`] would refuse.
+    pub fn check_restoring(&self, from: &Restoring) -> Result<()> {
+        lock(&self.state).table.check_restoring(from)
+    }
+
+    /// Puts a checkpoint's items into the table, which must be empty and unused; see [`super::Table::restore`].
+    pub fn restore(&self, from: Restoring) -> Result<()> {
+        // What is refused is dropped after the decision.
+        let mut from = from;
+        self.decide(|state, now| {
+            state.open(self.name())?;
+            state.table.check_restoring(&from)?;
+            let incarnation = state.incarnations.next_u64();
+            state.table.restore(std::mem::take(&mut from), incarnation);
+            state.created = now;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! How a table is cut for a checkpoint, and set up again from one.
+
+use super::{Stats, Table};
+use crate::error::{Error, Result};
+use crate::item::{Item, Key};
+use crate::table::limiter::Counters;
+use crate::table::options::{TableOptions, check_pattern};
+use crate::table::selector::{AnySelector, Selector};
+use crate::table::slots::Cut;
+
+/// A table as it was at one moment, whatever it does afterwards.
+#[derive(Clone, Debug)]
+pub struct TableCut {
+    /// The configuration.
+    pub options: TableOptions,
+    /// The limiter's counters.
+    pub counters: Counters,
+    /// The other counts.
+    pub stats: Stats,
+    /// Insertions and updates so far: the largest position in their order.
+    pub order: u64,
+    /// Slots ever given out.
+    pub allocated: u32,
+    /// Number of items.
+    pub size: u64,
+    /// The items.
+    pub items: Cut,
+}
+
+/// One item as a checkpoint had it.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The references.
+    pub item: Item,
+    /// The slot and the generation of its key.
+    pub slot: u32,
+    /// See `slot`.
+    pub generation: u32,
+    /// As it was given.
+    pub priority: f64,
+    /// Updates of the priority.
+    pub version: u32,
+    /// Draws.
+    pub times_sampled: u32,
+    /// Nanoseconds of the clock of the table that it goes into.
+    pub inserted_at: u64,
+    /// Position in the order of insertions.
+    pub inserted: u64,
+    /// Position in the order of insertions and updates.
+    pub updated: u64,
+}
+
+/// A table's items and counts, to be put into a table that is empty. The table's own options stay.
+#[derive(Clone, Debug, Default)]
+pub struct Restoring {
+    /// The limiter's counters.
+    pub counters: Counters,
+    /// The other counts; those of present items are counted anew.
+    pub stats: Stats,
+    /// See [`TableCut::order`].
+    pub order: u64,
+    /// The shard of the keys.
+    pub shard: u8,
+    /// The items, each in a slot of its own.
+    pub rows: Vec<Row>,
+}
+
+impl Table {
+    /// The table as it is, at the cost of one reference per page.
+    pub fn snapshot(&mut self) -> TableCut {
+        TableCut {
+            options: self.options.clone(),
+            counters: self.counters,
+            stats: self.stats.clone(),
+            order: self.order,
+            allocated: self.slots.allocated(),
+            size: self.slots.len() as u64,
+            items: self.slots.cut(),
+        }
+    }
+
+    /// Refuses what [`Table::restore`] could not take in: a table that is in use, items that its signature or its
+    /// selectors do not allow, keys of another shard.
+    pub fn check_restoring(&self, from: &Restoring) -> Result<()> {
+        let name = &self.options.name;
+        let refuse = |reason: String| Err(Error::InvalidArgument(format!("table '{name}': {reason}")));
+        if self.slots.allocated() > 0 || self.counters != Counters::default() {
+            return refuse("a checkpoint is restored into a table that nothing was inserted into yet".to_owned());
+        }
+        if from.shard != self.options.shard && !from.rows.is_empty() {
+            let (theirs, ours) = (from.shard, self.options.shard);
+            return refuse(format!("the checkpoint's keys are of shard {theirs}, the table is shard {ours}"));
+        }
+        let (size, rows) = (from.counters.inserts.checked_sub(from.counters.deletes), from.rows.len() as u64);
+        if size != Some(rows) || from.rows.iter().any(|row| row.slot as usize >= Key::MAX_SLOTS) {
+            return refuse(format!("the checkpoint has {rows} items, and counters or slots that say otherwise"));
+        }
+        let mut accepted = None;
+        for row in &from.rows {
+            self.check_priority(row.priority)?;
+            let Some(signature) = &self.options.signature else { continue };
+            if !accepted.as_ref().is_some_and(|form: &crate::item::Form| form.same(&row.item.pattern)) {
+                check_pattern(signature, &row.item.pattern)?;
+                accepted = Some(row.item.pattern.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the items in under the keys that they had, in the order that they had, then removes until the table is
+    /// within its bounds. [`Table::check_restoring`] must have accepted it. Slots that are filled later start at
+    /// generations from `incarnation`, which is random: keys that were given out after the checkpoint and lost with
+    /// the process are stale.
+    pub fn restore(&mut self, from: Restoring, incarnation: u64) {
+        let Restoring { counters, stats, order, rows, .. } = from;
+        let mut ages: Vec<(u64, u64, u32, f64)> =
+            rows.iter().map(|row| (row.inserted, row.updated, row.slot, row.priority)).collect();
+        (self.counters, self.order) = (counters, order);
+        self.stats = Stats { sampled_present: 0, single_steps: 0, ..stats };
+        for row in &rows {
+            self.hold(&row.item);
+            self.stats.sampled_present += u64::from(row.times_sampled > 0);
+        }
+        self.slots.restore(incarnation as u32, rows);
+        ages.sort_unstable_by_key(|(inserted, ..)| *inserted);
+        // A heap's ties go by the order of updates, everything else by that of insertions.
+        let mut heaps = Vec::new();
+        for selector in [&mut self.sampler, &mut self.remover] {
+            match selector {
+                AnySelector::Heap(heap) => heaps.push(heap),
+                other => ages.iter().for_each(|(_, _, slot, priority)| other.insert(*slot, *priority)),
+            }
+        }
+        ages.sort_unstable_by_key(|(_, updated, ..)| *updated);
+        for heap in heaps {
+            ages.iter().for_each(|(_, _, slot, priority)| heap.insert(*slot, *priority));
+        }
+        self.evict();
+    }
+}

@@ -1,0 +1,230 @@
+//! A file system that stops where it is told to, and what may be left of it then.
+
+use reverie_core::checkpoint::{Disk, Input, Output};
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+#[derive(Clone, Debug, Default)]
+struct Data {
+    bytes: Vec<u8>,
+    /// So many of them are on the disk whatever happens.
+    synced: usize,
+}
+
+type Shared = Arc<Mutex<Data>>;
+
+#[derive(Default)]
+struct State {
+    names: BTreeMap<PathBuf, Shared>,
+    /// The names as they were when their folder was synced last.
+    synced: BTreeMap<PathBuf, Shared>,
+    operations: u64,
+    stop_at: Option<u64>,
+}
+
+/// Clones are the same disk.
+#[derive(Clone, Default)]
+pub struct FakeDisk(Arc<Mutex<State>>);
+
+/// Which names a crash leaves.
+#[derive(Clone, Copy, Debug)]
+pub enum Names {
+    Synced,
+    /// Those that were synced, and of the others the checkpoints alone: a disk keeps no order between names.
+    SyncedAndCheckpoints,
+    All,
+    /// All, and the checkpoints that were removed and are back.
+    AllAndOldCheckpoints,
+}
+
+/// How much of what was written and not synced a crash leaves.
+#[derive(Clone, Copy, Debug)]
+pub enum Tail {
+    None,
+    Half,
+    All,
+}
+
+pub const CRASHES: [(Names, Tail); 8] = [
+    (Names::AllAndOldCheckpoints, Tail::All),
+    (Names::SyncedAndCheckpoints, Tail::All),
+    (Names::Synced, Tail::None),
+    (Names::Synced, Tail::Half),
+    (Names::Synced, Tail::All),
+    (Names::All, Tail::None),
+    (Names::All, Tail::Half),
+    (Names::All, Tail::All),
+];
+
+impl FakeDisk {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// Counts an operation; from the one that was told on, none works.
+    fn operation(&self) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.state();
+        state.operations += 1;
+        match state.stop_at {
+            Some(stop) if state.operations > stop => Err(io::Error::other("the machine stopped")),
+            _ => Ok(state),
+        }
+    }
+
+    /// After so many more operations none works.
+    pub fn stop_after(&self, operations: u64) {
+        let mut state = self.state();
+        state.stop_at = Some(state.operations + operations);
+    }
+
+    pub fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// What a crash now may leave.
+    pub fn after_crash(&self, names: Names, tail: Tail) -> Self {
+        let state = self.state();
+        let (mut left, more) = match names {
+            Names::Synced => (state.synced.clone(), None),
+            Names::SyncedAndCheckpoints => (state.synced.clone(), Some(&state.names)),
+            Names::All => (state.names.clone(), None),
+            Names::AllAndOldCheckpoints => (state.names.clone(), Some(&state.synced)),
+        };
+        let is_checkpoint = |path: &Path| path.extension().is_some_and(|it| it == "checkpoint");
+        let more = more.into_iter().flatten().filter(|(path, _)| is_checkpoint(path));
+        left.extend(more.map(|(path, data)| (path.clone(), data.clone())));
+        let cut = |data: &Shared| {
+            let Data { bytes, synced } = data.lock().unwrap().clone();
+            let kept = match tail {
+                Tail::None => synced,
+                Tail::Half => synced + (bytes.len() - synced) / 2,
+                Tail::All => bytes.len(),
+            };
+            Arc::new(Mutex::new(Data { bytes: bytes[..kept].to_vec(), synced: kept }))
+        };
+        let names: BTreeMap<_, _> = left.iter().map(|(path, data)| (path.clone(), cut(data))).collect();
+        Self(Arc::new(Mutex::new(State { synced: names.clone(), names, ..State::default() })))
+    }
+
+    /// A disk with the same files.
+    pub fn copy(&self) -> Self {
+        self.after_crash(Names::All, Tail::All)
+    }
+
+    pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        self.state().names.iter().map(|(path, data)| (path.clone(), data.lock().unwrap().bytes.clone())).collect()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.state().names.keys().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+    }
+
+    /// Changes a file's bytes.
+    pub fn edit(&self, path: &Path, edit: impl FnOnce(&mut Vec<u8>)) {
+        edit(&mut self.state().names[path].lock().unwrap().bytes);
+    }
+
+    pub fn delete(&self, path: &Path) {
+        let mut state = self.state();
+        state.names.remove(path);
+        state.synced.remove(path);
+    }
+
+    pub fn restore(&self, path: &Path, bytes: Vec<u8>) {
+        let data = Arc::new(Mutex::new(Data { synced: bytes.len(), bytes }));
+        self.state().names.insert(path.to_owned(), data);
+    }
+
+    fn file(&self, path: &Path) -> io::Result<(MutexGuard<'_, State>, Shared)> {
+        let state = self.operation()?;
+        let data = state.names.get(path).cloned().ok_or(ErrorKind::NotFound)?;
+        Ok((state, data))
+    }
+}
+
+struct Open {
+    disk: FakeDisk,
+    data: Shared,
+}
+
+impl Disk for FakeDisk {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
+        let mut state = self.operation()?;
+        if state.names.contains_key(path) {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        let data = Shared::default();
+        state.names.insert(path.to_owned(), Arc::clone(&data));
+        Ok(Box::new(Open { disk: self.clone(), data }))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn Input>> {
+        let data = self.file(path)?.1;
+        Ok(Box::new(Open { disk: self.clone(), data }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (mut state, data) = self.file(from)?;
+        state.names.remove(from);
+        state.names.insert(to.to_owned(), data);
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let (mut state, _) = self.file(path)?;
+        state.names.remove(path);
+        Ok(())
+    }
+
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let state = self.operation()?;
+        let inside = state.names.keys().filter(|path| path.parent() == Some(folder));
+        Ok(inside.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect())
+    }
+
+    fn make_folder(&self, _folder: &Path) -> io::Result<()> {
+        self.operation().map(|_| ())
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        let mut state = self.operation()?;
+        let inside = |path: &PathBuf| path.parent() == Some(folder);
+        let State { names, synced, .. } = &mut *state;
+        synced.retain(|path, _| !inside(path));
+        synced.extend(names.iter().filter(|(path, _)| inside(path)).map(|(path, data)| (path.clone(), data.clone())));
+        Ok(())
+    }
+}
+
+impl Output for Open {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let allowed = self.disk.operation().map(|_| ());
+        // A machine that stops in a write has written a part of it.
+        let written = if allowed.is_ok() { bytes.len() } else { bytes.len() / 2 };
+        self.data.lock().unwrap().bytes.extend_from_slice(&bytes[..written]);
+        allowed
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        drop(self.disk.operation()?);
+        let mut data = self.data.lock().unwrap();
+        data.synced = data.bytes.len();
+        Ok(())
+    }
+}
+
+impl Input for Open {
+    fn size(&self) -> u64 {
+        self.data.lock().unwrap().bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        drop(self.disk.operation()?);
+        let data = self.data.lock().unwrap();
+        let from = data.bytes.get(offset as usize..).ok_or(ErrorKind::UnexpectedEof)?;
+        into.copy_from_slice(from.get(..into.len()).ok_or(ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}

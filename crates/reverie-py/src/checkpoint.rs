@@ -1,0 +1,222 @@
+//! Checkpoints of a server's tables, and what the files of others hold.
+
+use crate::array::descr;
+use crate::count::Count;
+use crate::enter::{Live, detached, quick};
+use crate::errors::raise;
+use crate::nest::PyStructure;
+use crate::server::Server;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use reverie_core::checkpoint::{
+    Difference, Folder, Keep, Periodic, Restored, Saved, Saver, Store, Summary, TableSummary, describe, latest, list,
+    verify,
+};
+use reverie_core::clock::SystemClock;
+use reverie_core::spec::{DType, Signature};
+use reverie_core::table::selector::SelectorOptions;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Saves the tables of one server in a folder, when it is told to or again and again.
+#[pyclass(frozen, module = "reverie._native")]
+pub struct Checkpoints {
+    parts: Live<(Arc<Saver>, Arc<SystemClock>)>,
+    periodic: Live<OnceLock<Periodic>>,
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn seconds(name: &str, value: f64) -> PyResult<Duration> {
+    let known = Duration::try_from_secs_f64(value).ok().filter(|value| !value.is_zero());
+    known.ok_or_else(|| PyValueError::new_err(format!("{name} must be a number of seconds above 0, got {value}")))
+}
+
+#[pymethods]
+impl Checkpoints {
+    /// The server's checkpoints are in the folder `path` from now on; the first makes it.
+    #[new]
+    #[pyo3(signature = (server, path, *, keep, max_age))]
+    fn new(py: Python<'_>, server: &Server, path: PathBuf, keep: Count, max_age: Option<f64>) -> PyResult<Self> {
+        let max_age = max_age.map(|age| seconds("max_age", age)).transpose()?;
+        let keep = Keep { count: keep.at_least("keep", 1)?, max_age };
+        let disk = Arc::new(Folder);
+        let store = quick(py, || Store::new(disk.clone(), path, keep))?;
+        let saver = Arc::new(Saver::new(Arc::clone(server.tables(py)?), disk, store, now));
+        if server.saver.set(Arc::clone(&saver)).is_err() {
+            return Err(PyRuntimeError::new_err("a server's checkpoints are in one folder"));
+        }
+        let parts = (saver, Arc::clone(server.clock()));
+        Ok(Self { parts: Live::new(parts, "server"), periodic: Live::new(OnceLock::new(), "server") })
+    }
+
+    /// Puts a checkpoint's items into the server's tables, which must be unused.
+    fn restore<'py>(&self, py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
+        let (saver, clock) = self.parts.get(py)?;
+        let (summary, restored) = detached(py, || saver.restore(&path, |by| clock.forward(by)))?;
+        restored_dict(py, &summary, &restored)
+    }
+
+    /// Takes a checkpoint every `period` seconds, in a thread of its own, until `stop`. Failures are logged.
+    fn start(&self, py: Python<'_>, period: f64) -> PyResult<()> {
+        let (saver, _) = self.parts.get(py)?;
+        let saver = Arc::clone(saver);
+        let period = seconds("period", period)?;
+        let periodic = quick(py, || Periodic::start(period, move || act(&saver)))?;
+        // Only just made, and started once.
+        let _ = self.periodic.get(py)?.set(periodic);
+        Ok(())
+    }
+
+    /// Ends the thread, and waits for the checkpoint that it takes. Idempotent.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        match self.periodic.get(py)?.get() {
+            Some(periodic) => detached(py, || {
+                periodic.stop();
+                Ok(())
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One checkpoint of the periodic thread. The interpreter is entered only to say what went wrong.
+fn act(saver: &Saver) {
+    let trouble = match catch_unwind(AssertUnwindSafe(|| saver.save())) {
+        Ok(Ok(Saved { left_behind, .. })) => left_behind.map(|error| error.to_string()),
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some("a defect in reverie's engine, please report it".to_owned()),
+    };
+    let Some(trouble) = trouble else { return };
+    Python::try_attach(|py| {
+        let text = format!("the periodic checkpoint: {trouble}");
+        // A logger that fails has nobody left to tell.
+        let _ = warn(py, &text);
+    });
+}
+
+fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
+    let logger = PyModule::import(py, "logging")?.call_method1("getLogger", ("reverie",))?;
+    logger.call_method1("warning", ("%s", text)).map(drop)
+}
+
+/// Takes a checkpoint of the server's tables; where it is.
+pub fn save(py: Python<'_>, server: &Server) -> PyResult<String> {
+    server.tables(py)?;
+    let Some(saver) = server.saver.get() else {
+        return Err(PyRuntimeError::new_err("this server has no checkpointer"));
+    };
+    let saved = detached(py, || saver.save())?;
+    if let Some(error) = saved.left_behind {
+        warn(py, &format!("checkpoint {}: what is not needed any more is still there: {error}", saved.path.display()))?;
+    }
+    Ok(saved.path.display().to_string())
+}
+
+fn restored_dict<'py>(py: Python<'py>, summary: &Summary, restored: &Restored) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("path", summary.path.display().to_string())?;
+    dict.set_item("created", summary.created.as_secs_f64())?;
+    dict.set_item("tables", PyList::new(py, &restored.tables)?)?;
+    dict.set_item("differences", restored.differences.iter().map(Difference::to_string).collect::<Vec<_>>())?;
+    Ok(dict)
+}
+
+/// The newest checkpoint in a folder; None where there is none.
+#[pyfunction]
+pub fn latest_checkpoint(py: Python<'_>, root: PathBuf) -> PyResult<Option<String>> {
+    Ok(detached(py, || latest(&Folder, &root))?.map(|path| path.display().to_string()))
+}
+
+/// The checkpoints in a folder, oldest first: each as a dict, or the error for one that cannot be read.
+#[pyfunction]
+pub fn list_checkpoints<'py>(py: Python<'py>, root: PathBuf) -> PyResult<Bound<'py, PyList>> {
+    let found = detached(py, || list(&Folder, &root))?;
+    let all = found.into_iter().map(|(_, summary)| match summary {
+        Ok(summary) => Ok(summary_dict(py, &summary)?.into_any()),
+        Err(error) => Ok(raise(py, error).into_value(py).into_bound(py).into_any()),
+    });
+    PyList::new(py, all.collect::<PyResult<Vec<_>>>()?)
+}
+
+/// What a checkpoint holds, without its items.
+#[pyfunction]
+pub fn describe_checkpoint<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
+    summary_dict(py, &detached(py, || describe(&Folder, &path))?)
+}
+
+/// Checks every byte of a checkpoint; how many items, chunks and bytes it has.
+#[pyfunction]
+pub fn verify_checkpoint(py: Python<'_>, path: PathBuf) -> PyResult<(u64, u64, u64)> {
+    let verified = detached(py, || verify(&Folder, &path))?;
+    Ok((verified.items, verified.chunks, verified.bytes))
+}
+
+fn summary_dict<'py>(py: Python<'py>, summary: &Summary) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("path", summary.path.display().to_string())?;
+    dict.set_item("number", summary.number)?;
+    dict.set_item("created", summary.created.as_secs_f64())?;
+    dict.set_item("num_chunks", summary.num_chunks)?;
+    dict.set_item("chunk_bytes", summary.chunk_bytes)?;
+    dict.set_item("manifest_bytes", summary.manifest_bytes)?;
+    dict.set_item("segments", &summary.segments)?;
+    let tables = summary.tables.iter().map(|table| table_dict(py, table)).collect::<PyResult<Vec<_>>>()?;
+    dict.set_item("tables", tables)?;
+    Ok(dict)
+}
+
+fn table_dict<'py>(py: Python<'py>, table: &TableSummary) -> PyResult<Bound<'py, PyDict>> {
+    let (dict, options) = (PyDict::new(py), &table.options);
+    dict.set_item("name", &options.name)?;
+    dict.set_item("size", table.size)?;
+    dict.set_item("num_inserts", table.counters.inserts)?;
+    dict.set_item("num_samples", table.counters.samples)?;
+    dict.set_item("num_deletes", table.counters.deletes)?;
+    dict.set_item("sampler", selector(&options.sampler))?;
+    dict.set_item("remover", selector(&options.remover))?;
+    dict.set_item("max_size", options.max_size)?;
+    let limiter = &options.limiter;
+    let (ratio, least) = (limiter.samples_per_insert(), limiter.min_size_to_sample());
+    dict.set_item("rate_limiter", (ratio, least, limiter.min_diff(), limiter.max_diff()))?;
+    dict.set_item("max_times_sampled", options.max_times_sampled)?;
+    dict.set_item("max_bytes", options.max_bytes)?;
+    dict.set_item("compression", format!("{:?}", options.compression).to_lowercase())?;
+    let signature = options.signature.as_ref().map(|signature| signature_parts(py, signature)).transpose()?;
+    dict.set_item("signature", signature)?;
+    Ok(dict)
+}
+
+/// The name of a class of `reverie.selectors`, and its arguments by name.
+fn selector(options: &SelectorOptions) -> (&'static str, Vec<(&'static str, f64)>) {
+    match options {
+        SelectorOptions::Fifo => ("Fifo", vec![]),
+        SelectorOptions::Lifo => ("Lifo", vec![]),
+        SelectorOptions::Uniform => ("Uniform", vec![]),
+        SelectorOptions::MaxHeap => ("MaxHeap", vec![]),
+        SelectorOptions::MinHeap => ("MinHeap", vec![]),
+        SelectorOptions::Prioritized { exponent } => ("Prioritized", vec![("priority_exponent", *exponent)]),
+        SelectorOptions::Stratified { exponent } => {
+            ("Prioritized", vec![("priority_exponent", *exponent), ("stratified", 1.0)])
+        }
+    }
+}
+
+/// The structure, and for each column its path, dtype and shape.
+fn signature_parts<'py>(py: Python<'py>, signature: &Signature) -> PyResult<Bound<'py, PyTuple>> {
+    let columns = signature.columns.iter().map(|column| {
+        let dtype = match column.dtype {
+            // Of any width.
+            DType::Bytes | DType::Str => column.dtype.name().into_pyobject(py)?.into_any(),
+            dtype => descr(py, dtype, 0)?,
+        };
+        Ok((&column.path, dtype, PyTuple::new(py, &column.shape)?))
+    });
+    let structure = PyStructure(Arc::new(signature.structure.clone()));
+    (structure, columns.collect::<PyResult<Vec<_>>>()?).into_pyobject(py)
+}

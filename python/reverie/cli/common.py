@@ -1,0 +1,32 @@
+"""What commands share: exit codes, and refusals in one line."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import NoReturn
+
+import typer
+
+EXIT_REACHED = 0
+EXIT_NOT_REACHED = 1
+EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
+
+EPILOG = (
+    "Exit codes: 0 the target was reached and confirmed; 1 training ended without; 2 the arguments or this machine do"
+    " not allow the run; 130 interrupted."
+)
+
+
+def refuse(reason: object) -> NoReturn:
+    """Say why in one line, and end the command."""
+    print(f"reverie: {reason}", file=sys.stderr)
+    raise typer.Exit(EXIT_REFUSED)
+
+
+def require_agents() -> None:
+    """End the command where what agents are made of is not installed."""
+    missing = [name for name in ("torch", "gymnasium") if importlib.util.find_spec(name) is None]
+    if missing:
+        refuse(f'{", ".join(missing)} not installed: pip install "reverie[demo]"')

@@ -1,0 +1,230 @@
+"""`reverie train`: train an agent on an environment, in this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, refuse, require_agents
+
+if TYPE_CHECKING:
+    from reverie.agents.core import Agent, Preset
+    from reverie.runners import Event, Result, Topology
+
+
+def train(
+    agent: Annotated[str, typer.Argument(help="An agent's name, such as apex-dqn, dqn, ddpg, td3 or sac.")],
+    env: Annotated[str, typer.Option(help="Gymnasium environment.")],
+    seed: Annotated[int, typer.Option(help="Any integer; the same seed gives the same run, times apart.")] = 0,
+    config: Annotated[
+        Path | None, typer.Option(help="A preset file in place of the one that comes with the agent for ENV.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="One setting of the preset changed; may be given often."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder (by default runs/AGENT-ENV-seed-N).", metavar="FOLDER")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint in the run's folder.")
+    ] = False,
+    to_the_end: Annotated[
+        bool, typer.Option("--to-the-end", help="Train on to max_env_steps when the target is reached and confirmed.")
+    ] = False,
+    tensorboard: Annotated[
+        bool | None,
+        typer.Option(help="Write TensorBoard's files too (by default where tensorboard is installed)."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run and what memory it needs, and end.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object as the last line of stdout; all else goes to stderr.")
+    ] = False,
+) -> None:
+    """Train AGENT on ENV with an embedded replay until a greedy evaluation, confirmed on other episodes, says so.
+
+    The run's folder gets preset.toml (the settings as they were used), log.jsonl, curve.png, checkpoints/ (the newest
+    two) and TensorBoard's files. Ctrl-C saves a checkpoint and ends; the same command with --resume goes on from it.
+    """
+    require_agents()
+    request = _request(agent, env, seed, config, settings or [], out, resume, dry_run)
+    if dry_run:
+        _show_plan(request.topology, as_json=as_json)
+        return
+    board = importlib.util.find_spec("tensorboard") is not None if tensorboard is None else tensorboard
+    result = _run(request, stop_when_confirmed=not to_the_end, board=board, to_stderr=as_json)
+    if as_json:
+        print(json.dumps(as_object(result, request.folder)), flush=True)
+    raise typer.Exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
+
+
+@dataclass(frozen=True)
+class _Request:
+    agent: Agent
+    topology: Topology
+    preset: Preset
+    folder: Path
+    checkpoint: Path | None
+
+
+def _request(
+    name: str,
+    env: str,
+    seed: int,
+    config: Path | None,
+    settings: list[str],
+    out: Path | None,
+    resume: bool,
+    dry_run: bool,
+) -> _Request:
+    """Everything that can be refused is refused here, before anything starts."""
+    from reverie import agents
+    from reverie.agents import presets
+    from reverie.agents.environments import describe
+    from reverie.runners import checkpoints, logs, plan
+
+    try:
+        agent = agents.find(name)
+        agent.check(describe(env))
+        folder = out or Path("runs") / f"{agent.NAME}-{env.replace('/', '_')}-seed-{seed}"
+        checkpoint = checkpoints.find(folder) if resume else None
+        saved = None if checkpoint is None else checkpoint / checkpoints.PRESET
+        preset = presets.override(agent.load_preset(env, config or saved), settings)
+        topology = plan(agent, env, seed=seed, preset=preset.path, config=preset.config, run=preset.run)
+        if not resume and (folder / logs.LOG).exists():
+            raise ValueError(f"{folder} holds a run: go on with --resume, or name another folder with --out")
+        if not dry_run:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / checkpoints.PRESET).write_text(presets.dump(preset), encoding="utf-8")
+    except (ValueError, OSError, MemoryError) as error:
+        refuse(error)
+    return _Request(agent, topology, preset, folder, checkpoint)
+
+
+def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr: bool) -> Result:
+    from reverie.agents.learning import DivergedError
+    from reverie.cli import curve, report
+    from reverie.runners import CheckpointError, StalledError, StoppedError, logs
+    from reverie.runners import train as run_in_process
+
+    folder, preset = request.folder, request.preset
+    with ExitStack() as stack:
+        writers: list[logs.Log] = [logs.JsonLines(folder / logs.LOG)]
+        stack.callback(writers[0].close)
+        if board:
+            try:
+                writers.append(logs.TensorBoard(folder / "tensorboard", purge_after=_steps_of(request.checkpoint)))
+            except ImportError as error:
+                refuse(error)
+            stack.callback(writers[-1].close)
+        progress = stack.enter_context(report.Progress(to_stderr=to_stderr))
+
+        def on_event(event: Event) -> None:
+            for writer in writers:
+                writer(event)
+            progress(event)
+
+        try:
+            with _asked_to_stop() as should_stop:
+                result = run_in_process(
+                    request.agent,
+                    request.topology.env.env_id,
+                    seed=request.topology.seed,
+                    preset=preset.path,
+                    config=preset.config,
+                    run=preset.run,
+                    stop_when_confirmed=stop_when_confirmed,
+                    on_event=on_event,
+                    checkpoint_folder=folder / "checkpoints",
+                    resume=request.checkpoint,
+                    should_stop=should_stop,
+                )
+        except StoppedError as error:
+            print(f"reverie: {error}; the same command with --resume goes on from there", file=sys.stderr)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except KeyboardInterrupt:
+            print("reverie: interrupted; checkpoints written before are whole", file=sys.stderr)
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except CheckpointError as error:
+            refuse(error)
+        except (StalledError, DivergedError) as error:
+            print(f"reverie: {error}", file=sys.stderr)
+            raise typer.Exit(EXIT_NOT_REACHED) from None
+    curve.save(result, folder / "curve.png")
+    report.show(result, folder / "curve.png", to_stderr=to_stderr)
+    return result
+
+
+def _steps_of(checkpoint: Path | None) -> int | None:
+    return None if checkpoint is None else int(checkpoint.name)
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[Any]:
+    """Ctrl-C asks the run to save and end at the next turn; a second one interrupts at once."""
+    asked = False
+
+    def ask(number: int, frame: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def as_object(result: Result, folder: Path) -> dict[str, object]:
+    """What `--json` prints."""
+    return {
+        "agent": result.topology.agent,
+        "env_id": result.topology.env.env_id,
+        "seed": result.topology.seed,
+        "env_steps": result.env_steps,
+        "updates": result.learner["updates"],
+        "seconds": round(result.seconds, 3),
+        "confirmed": result.confirmed,
+        "target_return": result.topology.run.target_return,
+        "mean_return": result.evaluation.mean_return,
+        "num_episodes": result.evaluation.num_episodes,
+        "folder": str(folder),
+    }
+
+
+def _show_plan(topology: Topology, *, as_json: bool) -> None:
+    settings = {"agent": vars(topology.config), "run": vars(topology.run)}
+    if as_json:
+        plan = {
+            "agent": topology.agent,
+            "env_id": topology.env.env_id,
+            "seed": topology.seed,
+            "num_actors": topology.num_actors,
+            "envs_per_actor": topology.envs_per_actor,
+            "processes": 1,
+            "memory_bytes": dict(topology.memory),
+            "settings": settings,
+        }
+        print(json.dumps(plan), flush=True)
+        return
+    print(topology.describe())
+    print("one process, one thread; it would need:")
+    for part, size in topology.memory.items():
+        print(f"  {size / 2**20:>10,.1f} MiB  {part}")
+    for table, values in settings.items():
+        print(f"[{table}]")
+        for name, value in values.items():
+            print(f"  {name} = {value}")

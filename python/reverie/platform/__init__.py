@@ -1,0 +1,1 @@
+"""Import paths that ported code uses."""

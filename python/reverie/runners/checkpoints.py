@@ -1,0 +1,162 @@
+"""Checkpoints of a run: learner, counters, curve and random states, in a folder that is there whole or not at all.
+
+It is named by the environment steps and has three files: `preset.toml` (the settings, as a person would write them),
+`arrays.npz` (every array and tensor, by number) and `state.json` (two lines: checksums of all the rest, and the state,
+in which arrays are named by their numbers). Nothing is pickled. The folder is written under another name, flushed to
+the disk, and renamed last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+FORMAT = 1
+KEPT = 2
+"""Checkpoints of a run that stay; older ones are removed once a newer one is whole."""
+
+STATE, ARRAYS, PRESET = "state.json", "arrays.npz", "preset.toml"
+
+
+class CheckpointError(ValueError):
+    """There is no checkpoint, or it is damaged, or it is of another run. `.path` (the file or folder)"""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        super().__init__(f"checkpoint {path} {reason}")
+
+
+def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Path:
+    """Write a checkpoint into `folder`, then remove all but the newest. At an OSError none of them was touched."""
+    final = folder / f"{env_steps:012d}"
+    draft, aside = (folder / f".{word}-{env_steps:012d}" for word in ("draft", "aside"))
+    arrays: list[np.ndarray[Any, Any]] = []
+    text = json.dumps(_encode(state, arrays)).encode()
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **{str(i): array for i, array in enumerate(arrays)})
+    files = {ARRAYS: packed.getvalue(), PRESET: preset.encode()}
+    header = {"format": FORMAT, STATE: _sum(text), **{name: _sum(data) for name, data in files.items()}}
+    files[STATE] = json.dumps(header).encode() + b"\n" + text + b"\n"
+    try:
+        draft.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            _write(draft / name, data)
+        if final.exists():  # the same step of the same run, from before a resume
+            final.rename(aside)
+        draft.rename(final)
+        _flush_folder(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
+    for old in _all(folder)[:-KEPT]:
+        shutil.rmtree(old)
+    return final
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The state of a checkpoint. Raises `CheckpointError` that names the file."""
+    header, text = _state_file(path / STATE)
+    for name in (ARRAYS, PRESET):
+        if _sum(_read(path / name)) != header.get(name):
+            raise CheckpointError(path / name, "is damaged: its checksum is another; resume from the one before it")
+    with np.load(io.BytesIO(_read(path / ARRAYS)), allow_pickle=False) as packed:
+        arrays = [packed[str(i)] for i in range(len(packed.files))]
+    state: dict[str, Any] = _decode(json.loads(text), arrays)
+    return state
+
+
+def find(path: Path) -> Path:
+    """The checkpoint at `path`, or the newest of the run whose folder it is. Raises `CheckpointError`."""
+    if (path / STATE).is_file():
+        return path
+    for folder in (path / "checkpoints", path):
+        found = _all(folder)
+        if found:
+            return found[-1]
+    raise CheckpointError(path, "is not there: name a run's folder, or one of the folders in its checkpoints/")
+
+
+def _all(folder: Path) -> list[Path]:
+    return sorted(one for one in folder.glob("[0-9]*") if (one / STATE).is_file())
+
+
+def _state_file(path: Path) -> tuple[dict[str, Any], bytes]:
+    first, _, rest = _read(path).partition(b"\n")
+    try:
+        header = json.loads(first)
+    except ValueError:
+        header = None
+    if not isinstance(header, dict):
+        raise CheckpointError(path, "is damaged: its first line is not a JSON object; resume from the one before it")
+    if header.get("format") != FORMAT:
+        raise CheckpointError(path, f"has format {header.get('format')!r}, and this version reads {FORMAT}")
+    text = rest.removesuffix(b"\n")
+    if _sum(text) != header.get(STATE):
+        raise CheckpointError(path, "is damaged: its checksum is another; resume from the one before it")
+    return header, text
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(path, f"cannot be read: {error.strerror}") from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _encode(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case np.generic():
+            return value.item()
+        case np.ndarray() | torch.Tensor():
+            arrays.append(value if isinstance(value, np.ndarray) else value.detach().cpu().numpy())
+            return {"array" if isinstance(value, np.ndarray) else "tensor": len(arrays) - 1}
+        case list() | tuple():
+            kind = "list" if isinstance(value, list) else "tuple"
+            return {kind: [_encode(one, arrays) for one in value]}
+        case dict():
+            return {"dict": [[_encode(key, arrays), _encode(one, arrays)] for key, one in value.items()]}
+    raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
+
+
+def _decode(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, inner),) = value.items()
+    builders: dict[str, Callable[[], Any]] = {
+        "array": lambda: arrays[inner],
+        "tensor": lambda: torch.from_numpy(arrays[inner].copy()),
+        "list": lambda: [_decode(one, arrays) for one in inner],
+        "tuple": lambda: tuple(_decode(one, arrays) for one in inner),
+        "dict": lambda: {_decode(key, arrays): _decode(one, arrays) for key, one in inner},
+    }
+    return builders[kind]()

@@ -1,0 +1,100 @@
+"""What a run tells while it goes on, and what it gives at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reverie.agents.core import Weights
+from reverie.runners.evaluator import Evaluation
+from reverie.runners.topology import Topology
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One greedy evaluation on the learning curve."""
+
+    env_steps: int
+    seconds: float
+    mean_return: float
+
+
+@dataclass(frozen=True)
+class Started:
+    """The run is laid out and begins."""
+
+    topology: Topology
+    env_steps: int = 0
+    """Above 0 where it goes on from a checkpoint."""
+    curve: tuple[CurvePoint, ...] = ()
+    """What that checkpoint had of it."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A few times a second."""
+
+    env_steps: int
+    updates: int
+    seconds: float
+    training_return: float | None
+    """Mean of the last 20 training episodes, exploration included; None before the first ended. Not a result."""
+    learner: Mapping[str, float]
+    """The learner's own metrics."""
+    samples_per_insert: float
+    """Of the table so far: draws by inserts."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A greedy evaluation ended; `confirmation` is there where the first one reached the target."""
+
+    point: CurvePoint
+    confirmation: Evaluation | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run gives. The weights are the last ones, and `evaluation` is of them, on the confirmation seeds."""
+
+    topology: Topology
+    env_steps: int
+    seconds: float
+    confirmed: bool
+    """Whether the last weights reached the target twice: on the screening seeds and on the confirmation seeds."""
+    evaluation: Evaluation
+    curve: tuple[CurvePoint, ...]
+    replay: Mapping[str, float]
+    """The table's own figures: inserts, samples, size, bytes, priorities_updated, updates_stale."""
+    learner: Mapping[str, float]
+    activities: Mapping[str, float]
+    """Seconds by activity; what is left of `seconds` is the loop itself."""
+    weights: Weights
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint was written."""
+
+    env_steps: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class NotSaved:
+    """A checkpoint could not be written; those before it are as they were, and training goes on."""
+
+    env_steps: int
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The run ended."""
+
+    result: Result
+
+
+Event = Started | Progress | Evaluated | Saved | NotSaved | Finished

@@ -1,0 +1,199 @@
+"""What a run leaves behind for later: JSON lines, and TensorBoard's files. Each is a callback for `train`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from reverie.runners.events import Evaluated, Event, Finished, NotSaved, Progress, Saved, Started
+
+LOG = "log.jsonl"
+SECONDS_BETWEEN_PROGRESS = 1.0
+
+
+class Log(Protocol):
+    """Takes events until it is closed."""
+
+    def __call__(self, event: Event) -> None:
+        """Take one event of a run."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class JsonLines:
+    """One JSON object a line: `event`, `env_steps`, `seconds` where there are any, and what the event tells.
+
+    A run that goes on from a checkpoint goes on in the same file: lines of steps that the checkpoint had not seen yet
+    are dropped, since they are about to be lived through again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last_progress = float("-inf")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8")
+
+    def __call__(self, event: Event) -> None:
+        """Write one event, whole: what is on the disk after a crash can be read."""
+        if isinstance(event, Started):
+            self._rewind(event.env_steps)
+        if isinstance(event, Progress):
+            if event.seconds - self._last_progress < SECONDS_BETWEEN_PROGRESS:
+                return
+            self._last_progress = event.seconds
+        self._file.write(json.dumps(as_line(event)) + "\n")
+        self._file.flush()
+
+    def _rewind(self, env_steps: int) -> None:
+        self._file.close()
+        kept = [
+            line for line in _lines(self._path) if 0 < env_steps >= line["env_steps"] and line["event"] != "finished"
+        ]
+        self._path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        self._file = self._path.open("a", encoding="utf-8")
+
+    def close(self) -> None:
+        """Close the file; idempotent."""
+        self._file.close()
+
+
+class TensorBoard:
+    """Scalars by environment steps. Raises ImportError, naming the extra, where tensorboard is not installed."""
+
+    def __init__(self, folder: Path, *, purge_after: int | None = None) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError('tensorboard is not installed: pip install "reverie[tensorboard]"') from error
+        purge = None if purge_after is None else purge_after + 1
+        self._writer = SummaryWriter(str(folder), purge_step=purge)
+
+    def __call__(self, event: Event) -> None:
+        """Add the scalars of one event."""
+        scalars: dict[str, float] = {}
+        match event:
+            case Progress():
+                scalars = {f"learner/{name}": value for name, value in event.learner.items()}
+                scalars["replay/samples_per_insert"] = event.samples_per_insert
+                if event.training_return is not None:
+                    scalars["return/training"] = event.training_return
+                steps = event.env_steps
+            case Evaluated():
+                scalars = {"return/greedy": event.point.mean_return}
+                if event.confirmation is not None:
+                    scalars["return/confirmation"] = event.confirmation.mean_return
+                steps = event.point.env_steps
+            case _:
+                return
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, steps)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.close()
+
+
+def as_line(event: Event) -> dict[str, Any]:
+    """An event as a JSON object."""
+    match event:
+        case Started():
+            topology = event.topology
+            return {
+                "event": "started",
+                "env_steps": event.env_steps,
+                "agent": topology.agent,
+                "env_id": topology.env.env_id,
+                "seed": topology.seed,
+                "target_return": topology.run.target_return,
+                "config": vars(topology.config),
+                "run": vars(topology.run),
+            }
+        case Progress():
+            return {"event": "progress", **vars(event), "learner": dict(event.learner)}
+        case Evaluated():
+            confirmation = event.confirmation
+            return {
+                "event": "evaluated",
+                **vars(event.point),
+                "confirmation": None if confirmation is None else confirmation.mean_return,
+            }
+        case Saved():
+            return {"event": "saved", "env_steps": event.env_steps, "path": str(event.path)}
+        case NotSaved():
+            return {"event": "not saved", **vars(event), "path": str(event.path)}
+        case Finished():
+            result = event.result
+            return {
+                "event": "finished",
+                "env_steps": result.env_steps,
+                "seconds": result.seconds,
+                "confirmed": result.confirmed,
+                "mean_return": result.evaluation.mean_return,
+                "num_episodes": result.evaluation.num_episodes,
+                "activities": dict(result.activities),
+                "replay": dict(result.replay),
+            }
+
+
+class LogError(ValueError):
+    """There is no log at `.path`, or it is not one of a run."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        super().__init__(f"log {path} {reason}")
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """A run's log, read."""
+
+    path: Path
+    agent: str
+    env_id: str
+    seed: int
+    target_return: float
+    env_steps: tuple[int, ...]
+    """Where the points of the curve are."""
+    returns: tuple[float, ...]
+    finished: dict[str, Any] | None
+    """The last line's object; None where the run has not ended."""
+
+
+def read(path: Path) -> RunLog:
+    """The log of a run, from its folder or its file. Raises `LogError`."""
+    file = path / LOG if path.is_dir() else path
+    if not file.is_file():
+        raise LogError(file, "does not exist: name a run's folder, or a log.jsonl")
+    lines = list(_lines(file))
+    started = [line for line in lines if line.get("event") == "started"]
+    if not started:
+        raise LogError(file, "tells of no run: it has no line with the event 'started'")
+    points = [line for line in lines if line.get("event") == "evaluated"]
+    first = started[0]
+    return RunLog(
+        path=file,
+        agent=first["agent"],
+        env_id=first["env_id"],
+        seed=first["seed"],
+        target_return=first["target_return"],
+        env_steps=tuple(point["env_steps"] for point in points),
+        returns=tuple(point["mean_return"] for point in points),
+        finished=next((line for line in lines if line.get("event") == "finished"), None),
+    )
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), start=1):
+        if not text.endswith("\n"):  # torn by a crash: only ever the last one
+            return
+        try:
+            line = json.loads(text)
+        except ValueError as error:
+            raise LogError(path, f"is not JSON in line {number}: {error}") from error
+        if not isinstance(line, dict):
+            raise LogError(path, f"has no object in line {number}")
+        yield line

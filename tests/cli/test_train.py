@@ -1,0 +1,200 @@
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+testing = pytest.importorskip("typer.testing")
+
+from reverie import runners  # noqa: E402
+from reverie.cli.app import app  # noqa: E402
+from reverie.cli.plot import band, summary  # noqa: E402
+from reverie.runners import checkpoints, logs  # noqa: E402
+
+SHORT = ["--set", "max_env_steps=1300", "--set", "evaluate_every=500", "--set", "checkpoint_every=600"]
+
+
+@pytest.fixture
+def reverie(tmp_path, monkeypatch):
+    """Runs `reverie` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: testing.CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+def test_train_leaves_a_log_a_curve_checkpoints_and_its_settings_and_json_is_the_last_line(reverie, tmp_path):
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--seed", 3, *SHORT, "--tensorboard", "--json")
+    assert result.exit_code == 1, result.stderr
+    (line,) = result.stdout.splitlines()
+    printed = json.loads(line)
+    assert list(printed)[:4] == ["agent", "env_id", "seed", "env_steps"]
+    assert (printed["agent"], printed["seed"], printed["confirmed"]) == ("dqn", 3, False)
+    folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-3"
+    assert printed["folder"] == str(folder.relative_to(tmp_path))
+    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "max_env_steps = 1300" in (folder / "preset.toml").read_text()
+    assert len(list((folder / "checkpoints").iterdir())) == 2
+    assert list((folder / "tensorboard").iterdir())
+    assert logs.read(folder).finished["mean_return"] == printed["mean_return"]
+
+
+def test_a_run_resumed_by_the_same_command_goes_on_and_a_second_one_without_it_is_refused(reverie):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT]
+    assert reverie(*command).exit_code == 1
+    again = reverie(*command)
+    assert again.exit_code == 2
+    assert "here holds a run: go on with --resume, or name another folder with --out" in again.stderr
+    longer = reverie(*command[:-6], "--resume", "--set", "max_env_steps=1800")
+    assert longer.exit_code == 1, longer.stderr
+    assert "going on after 1,30" in longer.stdout
+    read = logs.read(Path("here"))
+    assert [round(step, -2) for step in read.env_steps] == [500, 1_000, 1_300, 1_500, 1_800]
+    assert "max_env_steps = 1800" in Path("here/preset.toml").read_text()
+
+
+def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refused(reverie):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", *SHORT]
+    assert reverie(*command, "--set", "learning_rate=0.5").exit_code == 1
+    resumed = reverie(
+        "train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--resume", "--set", "max_env_steps=1500"
+    )
+    assert resumed.exit_code == 1, resumed.stderr
+    other = reverie(*command, "--resume", "--set", "max_env_steps=1900", "--set", "learning_rate=0.1")
+    assert other.exit_code == 2
+    assert "has learning_rate 0.5, and this run 0.1" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["dqm", "--env", "CartPole-v1"], ["no agent 'dqm'", "did you mean dqn"]),
+        (["dqn", "--env", "CartPoel-v1"], ["no environment 'CartPoel-v1'", "did you mean CartPole-v1"]),
+        (["dqn", "--env", "Pendulum-v1"], ["continuous actions need", "sac", "CartPole-v1"]),
+        (["sac", "--env", "CartPole-v1"], ["discrete actions need", "dqn", "Pendulum-v1"]),
+        (["dqn", "--env", "MountainCar-v0"], ["does not exist; there are presets for CartPole-v1"]),
+        (["dqn", "--env", "CartPole-v1", "--set", "batchsize=3"], ["no setting 'batchsize'; did you mean batch_size?"]),
+        (["dqn", "--env", "CartPole-v1", "--config", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
+        (["dqn", "--env", "CartPole-v1", "--set", "capacity=10_000_000_000"], ["needs about", "lower the capacity"]),
+        (["dqn", "--env", "CartPole-v1", "--resume"], ["is not there"]),
+    ],
+)
+def test_what_cannot_run_is_refused_at_once_in_one_line(reverie, arguments, words, monkeypatch, tmp_path):
+    monkeypatch.setattr(runners, "train", lambda *args, **kwargs: pytest.fail("training began"))
+    result = reverie("train", *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("reverie: ")
+    for word in words:
+        assert word in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_tells_processes_memory_and_settings_and_leaves_nothing(reverie, tmp_path):
+    text = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--set", "n_step=5")
+    assert text.exit_code == 0, text.stderr
+    for word in ("2 actors of 4 environments", "MiB  replay of 50,000 items", "n_step = 5", "max_env_steps = 100000"):
+        assert word in text.stdout
+    printed = json.loads(reverie("train", "sac", "--env", "Pendulum-v1", "--dry-run", "--json").stdout)
+    assert printed["processes"] == 1
+    assert printed["settings"]["agent"]["batch_size"] == 128
+    assert sum(printed["memory_bytes"].values()) > 2**20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensorboard_that_is_asked_for_and_missing_is_refused(reverie, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--tensorboard", *SHORT)
+    assert result.exit_code == 2
+    assert 'tensorboard is not installed: pip install "reverie[tensorboard]"' in result.stderr
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tensorboard" else find(name))
+    assert reverie("train", "dqn", "--env", "CartPole-v1", "--out", "other", *SHORT).exit_code == 1
+
+
+def test_ctrl_c_saves_ends_with_130_and_the_run_can_be_resumed(tmp_path):
+    """In a process of its own, interrupted as soon as its log says that it trains."""
+    command = [sys.executable, "-c", "from reverie.cli import main; main()", "train", "dqn", "--env", "CartPole-v1"]
+    folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
+    options = ["--no-tensorboard", "--set", "evaluate_every=200", "--set", "target_return=10000", "--json"]
+    process = subprocess.Popen([*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if "greedy return" in line:
+            os.kill(process.pid, signal.SIGINT)
+            break
+    rest = process.stderr.read()
+    assert process.wait(timeout=60) == 130
+    assert "the same command with --resume goes on from there" in rest
+    assert "Traceback" not in rest
+    saved = checkpoints.load(checkpoints.find(folder))
+    assert saved["env_steps"] >= 200
+
+
+def test_eval_plays_the_weights_of_a_checkpoint_as_the_runs_own_evaluator_does(reverie):
+    trained = json.loads(reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", *SHORT, "--json").stdout)
+    # On the seeds that confirmed the run, the return is the run's own.
+    same = json.loads(reverie("eval", trained["folder"], "--first-seed", 20_000, "--json").stdout)
+    assert same["mean_return"] == trained["mean_return"]
+    assert same["env_steps"] == trained["env_steps"]
+    text = reverie("eval", checkpoints.find(Path(trained["folder"])), "--episodes", 3)
+    assert text.exit_code == 0
+    assert "dqn on CartPole-v1 after 1,30" in text.stdout
+    assert "over 3 greedy episodes" in text.stdout
+
+
+def test_eval_of_a_damaged_checkpoint_names_the_file(reverie, tmp_path):
+    reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT)
+    path = checkpoints.find(tmp_path / "here") / "arrays.npz"
+    path.write_bytes(path.read_bytes()[:-1])
+    for command in (
+        ["eval", "here"],
+        ["train", "dqn", "--env", "CartPole-v1", "--out", "here", "--resume", "--set", "max_env_steps=9999"],
+    ):
+        result = reverie(*command)
+        assert result.exit_code == 2
+        assert "arrays.npz is damaged: its checksum is another; resume from the one before it" in result.stderr
+    assert "is not there" in reverie("eval", "nowhere").stderr
+
+
+def test_plot_draws_several_runs_and_says_how_each_ended(reverie, tmp_path):
+    for seed in range(2):
+        reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--seed", seed, *SHORT)
+    result = reverie("plot", *sorted((tmp_path / "runs").iterdir()), "--out", "pictures/both.png")
+    assert result.exit_code == 0, result.stderr
+    assert (tmp_path / "pictures/both.png").read_bytes().startswith(b"\x89PNG")
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("dqn on CartPole-v1, seed 0: never at 475; not reached: ")
+    assert lines[1].startswith("dqn on CartPole-v1, seed 1: ")
+    assert lines[2] == "learning curves: pictures/both.png"
+    assert "does not exist: name a run's folder" in reverie("plot", "nowhere").stderr
+
+
+def curve_of(steps, returns, **options):
+    fields = {"path": None, "agent": "dqn", "env_id": "E-v0", "seed": 0, "target_return": 5.0, "finished": None}
+    return logs.RunLog(**{**fields, **options}, env_steps=tuple(steps), returns=tuple(returns))
+
+
+def test_the_band_is_over_the_steps_that_every_run_got_to():
+    steps, quartiles = band([curve_of([0, 10, 20], [0, 10, 20]), curve_of([5, 15], [1, 1]), curve_of([0, 20], [8, 8])])
+    assert steps.tolist() == [5, 10, 15]
+    assert quartiles[1].tolist() == [5, 8, 8]
+    assert quartiles[0].tolist() == [3, 4.5, 4.5]
+
+
+def test_a_summary_tells_the_first_step_at_the_target_and_the_end():
+    assert summary(curve_of([10, 20], [1, 6])) == (
+        "dqn on E-v0, seed 0: first at 5 after 20 steps; not finished; last greedy return 6.0 after 20 steps"
+    )
+    ended = {"confirmed": True, "mean_return": 5.5, "env_steps": 20}
+    assert summary(curve_of([10], [1], finished=ended)).endswith("never at 5; confirmed: 5.5 after 20 steps")
+
+
+@pytest.mark.parametrize("command", ["train", "eval", "plot"])
+def test_help_teaches_the_options_and_the_exit_codes(reverie, command):
+    result = reverie(command, "--help")
+    assert result.exit_code == 0
+    assert "Exit codes" in result.stdout

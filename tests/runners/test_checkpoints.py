@@ -1,0 +1,226 @@
+import dataclasses
+import errno
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reverie import agents  # noqa: E402
+from reverie.agents import presets  # noqa: E402
+from reverie.agents.core import RunSettings  # noqa: E402
+from reverie.runners import CheckpointError, Evaluated, NotSaved, Saved, Started, StoppedError, checkpoints, train  # noqa: E402
+
+NEST = {
+    "none": None,
+    "numbers": [1, -2.5, True, 2**100, float("inf")],
+    "pair": (1, "two"),
+    3: {"array": np.arange(6, dtype=np.int16).reshape(2, 3), "scalar": np.float32(0.1)},
+    "tensor": torch.arange(5, dtype=torch.float64),
+    "empty": np.zeros((0, 4), np.float32),
+}
+
+
+def same(a, b):
+    if isinstance(a, np.ndarray | torch.Tensor):
+        return type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def test_what_is_saved_is_what_is_loaded(tmp_path):
+    path = checkpoints.save(tmp_path, 7, NEST, "[agent]\n")
+    loaded = checkpoints.load(path)
+    assert loaded[3].pop("scalar") == pytest.approx(np.float32(0.1))
+    expected = {**NEST, 3: {"array": NEST[3]["array"]}}
+    assert same(expected, loaded)
+    assert (path / "preset.toml").read_text() == "[agent]\n"
+
+
+def test_what_json_and_numpy_cannot_hold_is_refused_and_leaves_nothing(tmp_path):
+    with pytest.raises(TypeError, match="a checkpoint cannot hold a set"):
+        checkpoints.save(tmp_path, 7, {"a": {1, 2}}, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["state.json", "arrays.npz", "preset.toml"])
+def test_any_changed_byte_is_found_and_the_file_is_named(tmp_path, name):
+    path = checkpoints.save(tmp_path, 7, {"w": np.arange(3.0), "n": 12345}, "[agent]\nn_step = 3\n")
+    whole = (path / name).read_bytes()
+    for position in range(0, len(whole), max(1, len(whole) // 97)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x10
+        (path / name).write_bytes(bytes(damaged))
+        with pytest.raises(CheckpointError) as caught:
+            checkpoints.load(path)
+        # A changed checksum in the first line of state.json accuses the file that it is of.
+        assert caught.value.path == path / name or name == "state.json"
+    (path / name).write_bytes(whole[:-3])
+    with pytest.raises(CheckpointError, match=r"is damaged") as caught:
+        checkpoints.load(path)
+    assert caught.value.path == path / name
+    (path / name).unlink()
+    with pytest.raises(CheckpointError, match=r"cannot be read: No such file"):
+        checkpoints.load(path)
+
+
+def test_the_newest_two_stay_and_are_found_by_the_runs_folder_or_their_own(tmp_path):
+    saved = [checkpoints.save(tmp_path / "checkpoints", step, {"step": step}, "") for step in (5, 90, 1_000_000)]
+    assert [path.exists() for path in saved] == [False, True, True]
+    assert checkpoints.find(tmp_path) == checkpoints.find(tmp_path / "checkpoints") == saved[2]
+    assert checkpoints.find(saved[1]) == saved[1]
+    with pytest.raises(CheckpointError, match="is not there: name a run's folder"):
+        checkpoints.find(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("failing", range(3))
+def test_a_full_disk_loses_nothing_already_saved(tmp_path, monkeypatch, failing):
+    first = checkpoints.save(tmp_path, 5, {"step": 5}, "old")
+    write, calls = checkpoints._write, []
+
+    def full(path, data):
+        calls.append(path)
+        if len(calls) == failing + 1:
+            path.write_bytes(data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(checkpoints, "_write", full)
+    for step in (5, 6):
+        calls.clear()
+        with pytest.raises(OSError, match="No space left"):
+            checkpoints.save(tmp_path, step, {"step": step}, "new")
+        assert checkpoints.find(tmp_path) == first
+        assert checkpoints.load(first) == {"step": 5}
+        assert [path.name for path in tmp_path.iterdir()] == [first.name]
+
+
+def test_a_preset_that_was_written_reads_as_it_was(tmp_path):
+    for name in agents.ACTIONS:
+        agent = agents.find(name)
+        for path in agent.PRESETS.glob("*.toml"):
+            preset = agent.load_preset(path.stem)
+            (tmp_path / "again.toml").write_text(presets.dump(preset))
+            again = agent.load_preset(path.stem, tmp_path / "again.toml")
+            assert (again.config, again.run) == (preset.config, preset.run)
+
+
+SHORT = RunSettings(target_return=475.0, max_env_steps=2_400, evaluate_every=500, checkpoint_every=800)
+NAMES = [name for name, actions in agents.ACTIONS.items() if actions == "discrete"]
+
+
+def run(name, folder, *, run=SHORT, **options):
+    events = []
+    agent = agents.find(name)
+    result = train(agent, "CartPole-v1", run=run, checkpoint_folder=folder, on_event=events.append, **options)
+    return result, events
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resumed_run_continues_the_same_curve_counters_and_learner(tmp_path, name):
+    learners = []
+    agent = agents.find(name)
+    shorter = dataclasses.replace(SHORT, max_env_steps=1_200)
+    first, events = run(name, tmp_path, run=shorter)
+    saved = [event for event in events if isinstance(event, Saved)]
+    assert [round(event.env_steps, -2) for event in saved] == [800, 1_200]
+    state = checkpoints.load(saved[-1].path)
+    assert same(state["weights"], (first.weights.version, first.weights.flat))
+
+    def make_learner(*args, **options):
+        learners.append(agent.make_learner(*args, **options))
+        return learners[-1]
+
+    import types
+
+    events.clear()
+    changed = types.SimpleNamespace(**{**vars(agent), "make_learner": make_learner})
+
+    def note(event):
+        if isinstance(event, Started):
+            assert same(learners[0].state_dict(), state["learner"])
+        events.append(event)
+
+    second = train(changed, "CartPole-v1", run=SHORT, resume=saved[-1].path, on_event=note)
+    assert events[0].env_steps == first.env_steps
+    assert events[0].curve == first.curve
+    assert second.curve[: len(first.curve)] == first.curve
+    steps = [point.env_steps for point in second.curve]
+    assert steps == sorted(set(steps))
+    assert [round(step, -2) for step in steps] == [500, 1_000, 1_200, 1_500, 2_000, 2_400]
+    assert second.learner["updates"] > first.learner["updates"]
+    assert second.seconds > first.seconds
+    # The table began empty, and nothing was learnt from it before it had filled again: no burst, no idle learner.
+    assert second.replay["inserts"] < first.replay["inserts"] + 1_500
+
+
+def test_resuming_twice_gives_the_same_run(tmp_path):
+    _, events = run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
+    path = next(event.path for event in events if isinstance(event, Saved))
+    one, two = (run("dqn", None, resume=path)[0] for _ in range(2))
+    assert (one.weights.flat == two.weights.flat).all()
+    assert [p.mean_return for p in one.curve] == [p.mean_return for p in two.curve]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seed": 1}, "has seed 0, and this run 1"),
+        ({"agent": "apex-dqn"}, "has agent 'dqn', and this run 'apex-dqn'"),
+        ({"env_id": "Acrobot-v1"}, "has environment 'CartPole-v1', and this run 'Acrobot-v1'"),
+        ({"config": {"n_step": 2}}, "has n_step 1, and this run 2"),
+        ({"run": SHORT}, r"is of a run that ended after 2,40\d environment steps; raise max_env_steps \(2,400\)"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused_with_what_differs(tmp_path, options, words):
+    run("dqn", tmp_path)
+    preset = agents.dqn.load_preset("CartPole-v1")
+    given = {"agent": "dqn", "env_id": "CartPole-v1", "run": preset.run, **options}
+    given["config"] = dataclasses.replace(preset.config, **options.get("config", {}))
+    if given["agent"] != "dqn":
+        given["config"] = None
+    with pytest.raises(CheckpointError, match=words):
+        train(
+            agents.find(given.pop("agent")),
+            given.pop("env_id"),
+            preset=preset.path if given["config"] else None,
+            resume=checkpoints.find(tmp_path),
+            **given,
+        )
+
+
+def test_a_run_that_is_asked_to_stop_saves_between_two_turns_and_says_where(tmp_path):
+    seen = []
+
+    def note(event):
+        if isinstance(event, Evaluated):
+            seen.append(event.point.env_steps)
+
+    with pytest.raises(StoppedError, match=r"stopped after 5\d\d environment steps; saved as ") as caught:
+        train(
+            agents.dqn,
+            "CartPole-v1",
+            run=SHORT,
+            checkpoint_folder=tmp_path,
+            on_event=note,
+            should_stop=lambda: bool(seen),
+        )
+    assert caught.value.checkpoint == checkpoints.find(tmp_path)
+    assert checkpoints.load(caught.value.checkpoint)["env_steps"] == caught.value.env_steps == seen[0]
+    with pytest.raises(StoppedError, match="after 0 environment steps; nothing was saved"):
+        train(agents.dqn, "CartPole-v1", run=SHORT, should_stop=lambda: True)
+
+
+def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "_write", full)
+    result, events = run("dqn", tmp_path)
+    lost = [event for event in events if isinstance(event, NotSaved)]
+    assert [round(event.env_steps, -2) for event in lost] == [800, 1_600, 2_400, 2_400]
+    assert lost[0].reason == "No space left on device"
+    assert result.env_steps >= 2_400

@@ -1,0 +1,97 @@
+import dataclasses
+import json
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie import agents
+from reverie.agents.core import RunSettings
+from reverie.runners import logs, train
+
+SHORT = RunSettings(target_return=475.0, max_env_steps=1_200, evaluate_every=500, checkpoint_every=600)
+
+
+def run(folder, **options):
+    log = logs.JsonLines(folder / logs.LOG)
+    try:
+        return train(agents.dqn, "CartPole-v1", on_event=log, **{"run": SHORT, **options})
+    finally:
+        log.close()
+
+
+def test_a_log_tells_the_run_and_reads_as_its_curve(tmp_path):
+    result = run(tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / logs.LOG).read_text().splitlines()]
+    assert [line["event"] for line in lines if line["event"] != "progress"] == [
+        "started",
+        "evaluated",
+        "evaluated",
+        "evaluated",
+        "finished",
+    ]
+    assert lines[0]["config"]["learning_rate"] == result.topology.config.learning_rate
+    progress = next(line for line in lines if line["event"] == "progress")
+    assert {"env_steps", "updates", "training_return", "samples_per_insert", "learner"} <= set(progress)
+    read = logs.read(tmp_path)
+    assert (read.agent, read.env_id, read.seed, read.target_return) == ("dqn", "CartPole-v1", 0, 475.0)
+    assert read.env_steps == tuple(point.env_steps for point in result.curve)
+    assert read.returns == tuple(point.mean_return for point in result.curve)
+    assert read.finished["mean_return"] == result.evaluation.mean_return
+
+
+def test_a_resumed_run_writes_each_point_once_though_the_first_went_on_after_its_checkpoint(tmp_path):
+    folder = tmp_path / "checkpoints"
+    run(tmp_path, checkpoint_folder=folder)
+    first = logs.read(tmp_path)
+    older = min(folder.iterdir())
+    result = run(tmp_path, resume=older, run=dataclasses.replace(SHORT, max_env_steps=1_600))
+    again = logs.read(tmp_path)
+    assert again.env_steps == tuple(point.env_steps for point in result.curve)
+    assert again.returns == tuple(point.mean_return for point in result.curve)
+    assert again.env_steps[0] == first.env_steps[0]
+    assert (again.finished or {})["env_steps"] == result.env_steps
+
+
+def test_a_new_run_in_the_same_file_begins_it_anew(tmp_path):
+    for _ in range(2):
+        run(tmp_path)
+    assert len(logs.read(tmp_path).returns) == 3
+
+
+def test_a_line_torn_by_a_crash_is_left_out_and_a_damaged_one_is_named(tmp_path):
+    run(tmp_path)
+    whole = (tmp_path / logs.LOG).read_text()
+    (tmp_path / logs.LOG).write_text(whole + '{"event": "evalu')
+    assert len(logs.read(tmp_path).returns) == 3
+    (tmp_path / logs.LOG).write_text("{]\n" + whole)
+    with pytest.raises(logs.LogError, match=r"log\.jsonl is not JSON in line 1"):
+        logs.read(tmp_path)
+    (tmp_path / logs.LOG).write_text("[]\n")
+    with pytest.raises(logs.LogError, match="has no object in line 1"):
+        logs.read(tmp_path)
+    (tmp_path / logs.LOG).write_text("")
+    with pytest.raises(logs.LogError, match="tells of no run"):
+        logs.read(tmp_path)
+
+
+def test_tensorboard_gets_returns_and_the_learners_figures_by_environment_steps(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = logs.TensorBoard(tmp_path)
+    result = train(agents.dqn, "CartPole-v1", run=SHORT, on_event=board)
+    board.close()
+    accumulator = EventAccumulator(str(tmp_path))
+    accumulator.Reload()
+    greedy = [(event.step, event.value) for event in accumulator.Scalars("return/greedy")]
+    assert greedy == [(p.env_steps, pytest.approx(p.mean_return)) for p in result.curve]
+    assert accumulator.Scalars("learner/loss")[-1].step == result.env_steps
+    assert accumulator.Scalars("replay/samples_per_insert")[-1].value > 0
+
+
+def test_without_tensorboard_its_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ImportError, match=r'tensorboard is not installed: pip install "reverie\[tensorboard\]"'):
+        logs.TensorBoard(tmp_path)
