@@ -9,7 +9,7 @@ use reverie_core::item::Item;
 use reverie_core::table::{Inserts, Priority};
 use reverie_net::proto;
 use std::collections::{HashMap, HashSet};
-use support::{Pipe, Writers, content};
+use support::{Content, Pipe, Writers, content};
 
 #[derive(Clone, Debug)]
 enum Act {
@@ -44,7 +44,7 @@ fn acts() -> impl Strategy<Value = Act> {
 struct Expected {
     id: u64,
     table: u32,
-    items: Vec<(Vec<Vec<Vec<u8>>>, Item, Priority)>,
+    items: Vec<(Content, Item, Priority)>,
 }
 
 fn same_priority(left: &Priority, right: &Priority) -> bool {

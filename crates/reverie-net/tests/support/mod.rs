@@ -83,7 +83,9 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// What an item holds: column by column its cells.
-pub fn content(item: &Item) -> Vec<Vec<Vec<u8>>> {
+pub type Content = Vec<Vec<Vec<u8>>>;
+
+pub fn content(item: &Item) -> Content {
     let cells = |column: &item::PatternColumn| {
         let cell = |relative| {
             let (chunk, cell) = item.locate(column.part, relative).expect("the body has the cell");
