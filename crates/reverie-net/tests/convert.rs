@@ -283,27 +283,24 @@ proptest! {
             }
             bytes
         };
-        if let Ok(message) = proto::PatternDef::decode(&tamper(item::encode_pattern(1, &pattern).encode_to_vec())[..]) {
-            if let Ok((number, pattern)) = item::decode_pattern(message) {
+        if let Ok(message) = proto::PatternDef::decode(&tamper(item::encode_pattern(1, &pattern).encode_to_vec())[..])
+            && let Ok((number, pattern)) = item::decode_pattern(message) {
                 // What is let through can be counted and sent on.
                 let total: usize = pattern.columns.iter().map(|column| column.spec.elements().max(column.cells.len())).max().unwrap();
                 prop_assert!(total < usize::MAX);
                 prop_assert_eq!(item::decode_pattern(item::encode_pattern(number, &pattern)).unwrap().1, pattern);
             }
-        }
-        if let Ok(message) = proto::TableOptions::decode(&tamper(table::encode_options(&options).encode_to_vec())[..]) {
-            if let Ok(options) = table::decode_options(message) {
+        if let Ok(message) = proto::TableOptions::decode(&tamper(table::encode_options(&options).encode_to_vec())[..])
+            && let Ok(options) = table::decode_options(message) {
                 prop_assert!(options.validate().is_ok());
             }
-        }
         let structure = Structure::List(vec![Structure::Leaf; outputs.len()]);
         let head = batch::encode_head(&outputs, &structure, outputs.len(), false).encode_to_vec();
-        if let Ok(message) = proto::BatchHead::decode(&tamper(head)[..]) {
-            if let Ok(head) = batch::decode_head(message) {
+        if let Ok(message) = proto::BatchHead::decode(&tamper(head)[..])
+            && let Ok(head) = batch::decode_head(message) {
                 let bytes: usize = head.outputs.iter().map(Output::bytes).sum();
                 prop_assert!(BatchLayout::new(3, &head.outputs).is_ok_and(|layout| layout.size_bytes >= bytes));
             }
-        }
     }
 }
 

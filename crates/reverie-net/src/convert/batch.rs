@@ -80,7 +80,7 @@ fn decode_output(message: proto::Output, num_columns: usize) -> Result<Output> {
     let itemsize = itemsize as usize;
     // Elements of text are UCS-4.
     let unit = if dtype == reverie_core::spec::DType::Str { 4 } else { 1 };
-    if dtype.size().is_some_and(|size| size != itemsize) || itemsize % unit != 0 {
+    if dtype.size().is_some_and(|size| size != itemsize) || !itemsize.is_multiple_of(unit) {
         return Err(broken(format!("array '{path}' has elements of {itemsize} bytes and the dtype {dtype}")));
     }
     let of = match message.of {

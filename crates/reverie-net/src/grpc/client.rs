@@ -132,10 +132,10 @@ impl Line {
 
 /// What a failed call means. Typed: the detail says, or else the code; no text is read.
 fn error(address: &str, status: Status) -> Error {
-    if let Ok(detail) = proto::ErrorDetail::decode(status.details()) {
-        if detail.kind.is_some() {
-            return convert::error::decode(detail);
-        }
+    if let Ok(detail) = proto::ErrorDetail::decode(status.details())
+        && detail.kind.is_some()
+    {
+        return convert::error::decode(detail);
     }
     let text = format!("{address}: {}", status.message());
     match status.code() {

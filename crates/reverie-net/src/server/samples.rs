@@ -67,10 +67,11 @@ impl Answer {
     /// The first group cannot be a batch: each of its draws becomes one of its own, and the error comes behind, unless
     /// there is one already. Draws of a consuming table are nowhere else.
     pub(super) fn split_first(&mut self, error: Error) {
-        if let Some(draws) = self.groups.pop_front() {
-            if draws.len() > 1 && !matches!(error, Error::OutOfMemory { .. }) {
-                split(draws, |_| 1, &mut self.groups);
-            }
+        if let Some(draws) = self.groups.pop_front()
+            && draws.len() > 1
+            && !matches!(error, Error::OutOfMemory { .. })
+        {
+            split(draws, |_| 1, &mut self.groups);
         }
         self.error.get_or_insert(error);
     }
