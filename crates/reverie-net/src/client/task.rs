@@ -103,7 +103,6 @@ impl Life {
     async fn serve(&mut self, engine: &mut Engine, dialed: Dialed) -> Result<()> {
         let Dialed { halves, hello, description, reason } = dialed;
         let before = self.incarnation.replace(hello.incarnation);
-        engine.begin(description, hello.insert_credit_bytes)?;
         let (again, restarted) = (before.is_some(), before.is_some_and(|before| before != hello.incarnation));
         let transport = match &halves {
             Halves::Grpc(..) => Sending::TRANSPORT,
@@ -117,6 +116,8 @@ impl Life {
             link.reconnects += u64::from(again);
             link.server_restarts += u64::from(restarted);
         });
+        // Whoever waits for the description finds the way told.
+        engine.begin(description, hello.insert_credit_bytes)?;
         match (again, restarted) {
             (false, _) => tracing::info!("connected to {address} by {transport}: {reason}"),
             (true, false) => tracing::warn!("connected to {address} again, by {transport}"),

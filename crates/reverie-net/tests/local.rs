@@ -1,0 +1,376 @@
+//! Shared memory between processes of one host: what arrives, and what is left when either is killed.
+
+use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::batch::Ragged;
+use reverie_core::chunk::Compression;
+use reverie_core::clock::{Clock, SystemClock};
+use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
+use reverie_core::table::limiter::Limiter;
+use reverie_core::table::selector::SelectorOptions;
+use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
+use reverie_core::{Error, Result};
+use reverie_net::client::{Options, Remote, RemoteBatch, SampleRequest, Sampled, Transport};
+use reverie_net::server::{self, Server};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// No wait here is longer unless something is wrong.
+const WATCHDOG: Duration = Duration::from_secs(60);
+/// Numbers of one step.
+const WIDTH: usize = 20_000;
+/// Says to the second process of a test what to do.
+const TASK: &str = "REVERIE_TEST_TASK";
+
+fn table(name: &str, min_size: u64) -> TableOptions {
+    TableOptions {
+        name: name.to_owned(),
+        sampler: SelectorOptions::Uniform,
+        remover: SelectorOptions::Fifo,
+        max_size: 500,
+        limiter: Limiter::min_size(min_size).unwrap(),
+        max_times_sampled: 0,
+        signature: None,
+        max_bytes: None,
+        compression: Compression::None,
+        shard: 0,
+        sampler_seed: 1,
+        remover_seed: 2,
+    }
+}
+
+fn serve(token: Option<&str>, local: bool) -> Server {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let tables = vec![table("replay", 1), table("never", 500)];
+    let options = server::Options {
+        address: "127.0.0.1:0".parse().unwrap(),
+        token: token.map(str::to_owned),
+        tls: None,
+        insecure: false,
+        local,
+        grace: Duration::from_secs(1),
+        limits: server::Limits::default(),
+        checkpoint: None,
+    };
+    Server::start(Arc::new(Tables::new(tables, None, &clock, 7).unwrap()), options).unwrap()
+}
+
+fn client(address: &str, transport: Transport) -> Arc<Remote> {
+    let patience = Duration::from_secs(20);
+    let options = Options { address: address.to_owned(), transport, token: None, tls: None, patience };
+    Remote::new(options).unwrap()
+}
+
+/// Writes rows of `WIDTH` equal numbers.
+struct Rows {
+    client: Arc<Remote>,
+    writer: RowWriter,
+    schema: Arc<Schema>,
+}
+
+impl Rows {
+    fn new(client: &Arc<Remote>) -> Self {
+        let sink: Arc<dyn Sink> = client.clone();
+        let column = ColumnSpec { path: String::new(), dtype: DType::Float32, shape: vec![WIDTH] };
+        let schema = Arc::new(Schema { columns: vec![column], structure: Structure::Leaf });
+        Self { client: Arc::clone(client), writer: RowWriter::new(sink, Compression::None, false), schema }
+    }
+
+    fn insert(&mut self, value: f32) -> reverie_core::table::Ticket<reverie_core::table::Keys> {
+        let bytes = value.to_ne_bytes().repeat(WIDTH);
+        let items = self.writer.append(&self.schema, &[Cells { itemsize: 4, bytes: &bytes }], 1).unwrap();
+        let items = items.into_iter().map(|item| (item, Priority::Value(1.0)));
+        self.client.insert("replay", Inserts::from_iter(items)).unwrap()
+    }
+}
+
+fn draws(table: &str, n: usize) -> SampleRequest {
+    SampleRequest {
+        parts: vec![(table.to_owned(), n)],
+        columns: None,
+        ragged: Ragged::Refuse,
+        without_replacement: false,
+        at_once: false,
+    }
+}
+
+/// The numbers of a batch's first output.
+fn numbers(batch: &RemoteBatch) -> Vec<f32> {
+    let range = batch.layout.outputs[0].clone();
+    assert!(range.end <= batch.block.len());
+    // SAFETY: the block has these bytes, and nobody writes them while it lives.
+    let bytes = unsafe { std::slice::from_raw_parts(batch.block.as_ptr().add(range.start), range.len()) };
+    bytes.chunks_exact(4).map(|bytes| f32::from_ne_bytes(bytes.try_into().unwrap())).collect()
+}
+
+/// Every row of the batch is of one number that was written.
+fn assert_rows(sampled: &Sampled, n: usize) {
+    assert_eq!(sampled.error, None);
+    let numbers = numbers(&sampled.batches[0]);
+    assert_eq!(numbers.len(), n * WIDTH);
+    for row in numbers.chunks(WIDTH) {
+        assert!(row.iter().all(|number| *number == row[0]) && (0.0..1e6).contains(&row[0]), "{:?}", &row[..4]);
+    }
+}
+
+/// Mappings of shared memory that this process has, and open descriptors of such.
+fn shared_memory() -> (usize, usize) {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let mapped = maps.lines().filter(|line| line.contains("/memfd:reverie")).count();
+    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    (mapped, links.filter(|target| target.to_string_lossy().contains("memfd:reverie")).count())
+}
+
+/// This test's other process: the test binary again. Killed when dropped.
+struct Other {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Other {
+    fn spawn(task: &str, runtime_dir: Option<&Path>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "the_other_process", "--ignored", "--nocapture"]).env(TASK, task);
+        if let Some(directory) = runtime_dir {
+            command.env("XDG_RUNTIME_DIR", directory);
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// What it says next.
+    fn says(&mut self) -> String {
+        loop {
+            let line = self.lines.next().expect("the other process ended").unwrap();
+            if let Some(said) = line.strip_prefix("says ") {
+                return said.to_owned();
+            }
+        }
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn say(what: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\nsays {what}").unwrap();
+    out.flush().unwrap();
+}
+
+#[tokio::test]
+#[ignore = "the other process of the tests in this file"]
+async fn the_other_process() {
+    let task = std::env::var(TASK).expect("started by a test");
+    let (task, address) = task.split_once(' ').unwrap();
+    if task == "serve" {
+        let server = serve(None, true);
+        say(&format!("{} {}", server.address(), server.local_socket().unwrap()));
+        // Until it is killed, or its parent is.
+        let _ = std::io::stdin().read(&mut [0; 1]);
+        return;
+    }
+    let client = client(address, Transport::SharedMemory);
+    client.describe().await.unwrap();
+    let (mut rows, mut held, mut tickets) = (Rows::new(&client), Vec::new(), Vec::new());
+    let waiting = client.sample(draws("never", 1), None);
+    for number in 0.. {
+        if number == 20 {
+            say("ready");
+        }
+        match task {
+            "connect" => client.can("replay", 1, true).await.map(drop).unwrap(),
+            "insert" => {
+                tickets.push(rows.insert(number as f32));
+                if tickets.len() > 100 {
+                    tickets.drain(..50).for_each(drop);
+                    client.can("replay", 1, true).await.unwrap();
+                }
+            }
+            "acknowledge" => rows.insert(number as f32).await.map(drop).unwrap(),
+            "sample" => {
+                held.push(client.sample(draws("replay", 4), None).await.unwrap());
+                held.truncate(8);
+            }
+            "draw" => drop(client.sample(draws("replay", 16), None)),
+            other => panic!("{other}?"),
+        }
+    }
+    drop(waiting);
+}
+
+/// Waits until the server, which is in this process, has no such connection and no shared memory.
+async fn nothing_left(observer: &Arc<Remote>, after: &str) {
+    let start = Instant::now();
+    loop {
+        let connections = observer.info().await.unwrap().unwrap().raw.local_connections;
+        let (mapped, open) = shared_memory();
+        if (connections, mapped, open) == (0, 0, 0) {
+            return;
+        }
+        let left = format!("{connections} connections, {mapped} mappings, {open} descriptors");
+        assert!(start.elapsed() < WATCHDOG, "left after {after}: {left}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_through_shared_memory_is_read_from_it() -> Result<()> {
+    let server = serve(None, true);
+    let client = client(&server.address().to_string(), Transport::Auto);
+    client.describe().await?;
+    assert_eq!(
+        (client.link().transport, client.link().reason.as_str()),
+        (Some("shared-memory"), "the server is on this host")
+    );
+    let mut rows = Rows::new(&client);
+    let tickets = (0..200).map(|number| rows.insert(number as f32)).collect::<Vec<_>>();
+    for ticket in tickets {
+        ticket.await?;
+    }
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        held.push(client.sample(draws("replay", 16), None).await?);
+        held.truncate(3);
+        held.iter().for_each(|sampled| assert_rows(sampled, 16));
+    }
+    assert!(client.link().bytes_sent > 200 * 4 * WIDTH as u64);
+    assert!(client.link().bytes_received > 20 * 16 * 4 * WIDTH as u64);
+    let (mapped, open) = shared_memory();
+    assert!((2..=20).contains(&mapped) && open == 0, "{mapped} mapped and {open} open, of both ends");
+    Ok(())
+}
+
+#[tokio::test]
+async fn batches_that_are_held_beyond_the_slots_arrive_all_the_same() -> Result<()> {
+    let server = serve(None, true);
+    let client = client(&server.address().to_string(), Transport::SharedMemory);
+    client.describe().await?;
+    rows_in(&client, 10).await?;
+    // 8 MB each; a session may have 512 MB of slots.
+    let mut held = Vec::new();
+    for _ in 0..80 {
+        held.push(client.sample(draws("replay", 100), None).await?);
+    }
+    held.iter().step_by(13).chain(held.last()).for_each(|sampled| assert_rows(sampled, 100));
+    assert!(shared_memory().0 < 2 * 70, "more slots than the bound");
+    Ok(())
+}
+
+async fn rows_in(client: &Arc<Remote>, n: usize) -> Result<()> {
+    let mut rows = Rows::new(client);
+    for number in 0..n {
+        rows.insert(number as f32).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_that_is_killed_leaves_nothing_behind() -> Result<()> {
+    let server = serve(None, true);
+    let address = server.address().to_string();
+    let observer = client(&address, Transport::Grpc);
+    observer.describe().await?;
+    rows_in(&observer, 10).await?;
+    for task in ["connect", "insert", "acknowledge", "sample", "draw"] {
+        let mut other = Other::spawn(&format!("{task} {address}"), None);
+        assert_eq!(other.says(), "ready");
+        assert_eq!(observer.info().await?.unwrap().raw.local_connections, 1, "{task}");
+        other.kill();
+        nothing_left(&observer, task).await;
+        assert_rows(&observer.sample(draws("replay", 4), None).await?, 4);
+    }
+    Ok(())
+}
+
+/// A directory of its own, gone at the end.
+struct Base(PathBuf);
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn serving(base: &Base) -> (Other, String, PathBuf) {
+    let mut other = Other::spawn("serve ", Some(&base.0));
+    let said = other.says();
+    let (address, path) = said.split_once(' ').unwrap();
+    (other, address.to_owned(), PathBuf::from(path))
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_takes_no_batch_away_and_the_next_start_cleans_up() -> Result<()> {
+    let base = Base(std::env::temp_dir().join(format!("reverie-test-{}-killed", std::process::id())));
+    fs::create_dir(&base.0).unwrap();
+    let (other, address, path) = serving(&base);
+    let client = client(&address, Transport::SharedMemory);
+    client.describe().await?;
+    rows_in(&client, 10).await?;
+    let held = client.sample(draws("replay", 16), None).await?;
+    other.kill();
+    assert_rows(&held, 16);
+    let late = client.sample(draws("replay", 16), Some(Duration::from_millis(100))).await?;
+    assert!(matches!(late.error, Some(Error::Unavailable(why)) if why.contains(&address)), "the server is named");
+    assert!(path.exists(), "nobody was there to remove it");
+    let (next, _, other_path) = serving(&base);
+    assert!(!path.exists() && other_path.exists());
+    assert_rows(&held, 16);
+    drop((client, held, next));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_stops_removes_its_socket() {
+    let server = serve(None, true);
+    let path = PathBuf::from(server.local_socket().unwrap());
+    assert!(path.exists());
+    tokio::task::spawn_blocking(move || server.stop()).await.unwrap();
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn without_a_socket_auto_says_why_it_goes_over_grpc_and_shared_memory_alone_is_an_error() -> Result<()> {
+    let server = serve(None, false);
+    let address = server.address().to_string();
+    let auto = client(&address, Transport::Auto);
+    auto.describe().await?;
+    assert_eq!(auto.link().transport, Some("grpc"));
+    assert!(auto.link().reason.contains("the server has no Unix socket"), "{}", auto.link().reason);
+    let refused = client(&address, Transport::SharedMemory).describe().await.map(drop).unwrap_err();
+    assert!(matches!(refused, Error::InvalidArgument(why) if why.contains("transport='shared-memory'")));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_token_is_asked_for_on_the_socket_too() -> Result<()> {
+    use reverie_net::client::way::{Inlet, Outlet};
+    use reverie_net::proto::{self, client_message, server_message};
+    let server = serve(Some("secret"), true);
+    for (token, admitted) in [("secret", true), ("wrong", false), ("", false)] {
+        let (mut outlet, mut inlet) =
+            reverie_net::local::connect(server.local_socket().unwrap(), &Arc::default()).await?;
+        let (session, token) = (vec![7; 16], token.to_owned());
+        let hello = proto::ClientHello { protocol: proto::PROTOCOL, session, token, ..Default::default() };
+        outlet.send(proto::ClientMessage { body: Some(client_message::Body::Hello(hello)), ..Default::default() })?;
+        while outlet.is_pressed() {
+            outlet.ready(0).await?;
+        }
+        let answer = inlet.receive().await?.unwrap().message.body;
+        assert_eq!(matches!(answer, Some(server_message::Body::Hello(_))), admitted, "{answer:?}");
+        assert_eq!(matches!(answer, Some(server_message::Body::Goodbye(_))), !admitted);
+    }
+    Ok(())
+}
