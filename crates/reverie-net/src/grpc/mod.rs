@@ -7,6 +7,7 @@ mod trust;
 
 // The server's end.
 mod accept;
+mod body;
 pub mod server;
 mod service;
 mod status;

@@ -1,7 +1,7 @@
 //! The server's end: connections in, calls to sessions.
 
 use super::accept::acceptor;
-use super::service::{Peer, Service};
+use super::service::{Answer, Peer, Service};
 use super::status::status;
 use crate::proto::replay_server::ReplayServer;
 use crate::proto::{DESCRIPTORS, MAX_MESSAGE_BYTES, PART_BYTES};
@@ -163,6 +163,8 @@ impl Front {
                 return Ok(status(&Error::Unauthenticated(wrong_token(shown.is_some()))).into_http());
             }
         }
-        self.routes.call(request.map(Body::new)).await
+        let mut response = self.routes.call(request.map(Body::new)).await?;
+        Answer::fill(&mut response);
+        Ok(response)
     }
 }

@@ -1,15 +1,39 @@
 //! The calls.
 
-use super::stream::{Outgoing, call, way};
+use super::body::Outgoing;
+use super::stream::{call, way};
 use crate::proto::replay_server::Replay;
-use crate::proto::{ClientMessage, DescribeRequest, Description};
+use crate::proto::{ClientMessage, DescribeRequest, Description, ServerMessage};
 use crate::server::Shared;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio_stream::Empty;
+use tonic::body::Body;
 use tonic::{Request, Response, Status, Streaming};
 
 /// Who is at the other end, for the log.
 #[derive(Clone)]
 pub(super) struct Peer(pub(super) Arc<str>);
+
+/// The body of an answer, on its way past the encoder that would copy it: whoever has the response puts it in.
+#[derive(Clone)]
+pub(super) struct Answer(Arc<Mutex<Option<Outgoing>>>);
+
+impl Answer {
+    fn response<T>(outgoing: Outgoing) -> Response<Empty<T>> {
+        let mut response = Response::new(tokio_stream::empty());
+        response.extensions_mut().insert(Self(Arc::new(Mutex::new(Some(outgoing)))));
+        response
+    }
+
+    /// Puts the body in.
+    pub(super) fn fill(response: &mut http::Response<Body>) {
+        let answer = response.extensions_mut().remove::<Self>();
+        let outgoing = answer.and_then(|answer| answer.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if let Some(outgoing) = outgoing {
+            *response.body_mut() = Body::new(outgoing);
+        }
+    }
+}
 
 /// The service: every call becomes a way, and the way a session's.
 pub(super) struct Service(pub(super) Arc<Shared>);
@@ -20,8 +44,8 @@ fn peer<T>(request: &Request<T>) -> String {
 
 #[tonic::async_trait]
 impl Replay for Service {
-    type SessionStream = Outgoing;
-    type CallStream = Outgoing;
+    type SessionStream = Empty<Result<ServerMessage, Status>>;
+    type CallStream = Empty<Result<ServerMessage, Status>>;
 
     async fn describe(&self, _request: Request<DescribeRequest>) -> Result<Response<Description>, Status> {
         Ok(Response::new(self.0.describe()))
@@ -34,13 +58,13 @@ impl Replay for Service {
         let peer = peer(&request);
         let (way, outgoing) = way(Box::pin(request.into_inner()), peer);
         tokio::spawn(Arc::clone(&self.0).welcome(Box::new(way)));
-        Ok(Response::new(outgoing))
+        Ok(Answer::response(outgoing))
     }
 
     async fn call(&self, request: Request<ClientMessage>) -> Result<Response<Self::CallStream>, Status> {
         let peer = peer(&request);
         let (way, outgoing) = call(request.into_inner(), peer);
         self.0.call(Box::new(way));
-        Ok(Response::new(outgoing))
+        Ok(Answer::response(outgoing))
     }
 }

@@ -1,5 +1,6 @@
 //! A gRPC stream as a session's way.
 
+use super::body::Outgoing;
 use crate::bulk::BulkIn;
 use crate::proto::bulk::Place;
 use crate::proto::server_message::Body;
@@ -32,23 +33,31 @@ pub(super) struct GrpcWay {
 
 /// What stands between the session and the connection.
 #[derive(Default)]
-struct Queue {
+pub(super) struct Queue {
     bytes: AtomicU64,
     closed: AtomicBool,
     session: AtomicWaker,
 }
 
-/// The connection's end: messages that are to be sent.
-pub(super) struct Outgoing {
-    messages: mpsc::UnboundedReceiver<ServerMessage>,
-    queue: Arc<Queue>,
+impl Queue {
+    /// A message was taken off.
+    pub(super) fn taken(&self, message: &ServerMessage) {
+        self.bytes.fetch_sub(size(message), Ordering::Release);
+        self.session.wake();
+    }
+
+    /// No more will be taken off.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.session.wake();
+    }
 }
 
 /// Both ends of a way whose messages come from `inbound`.
 pub(super) fn way(inbound: Inbound, peer: String) -> (GrpcWay, Outgoing) {
     let (outbox, messages) = mpsc::unbounded_channel();
     let queue = Arc::<Queue>::default();
-    (GrpcWay { inbound, outbox, queue: Arc::clone(&queue), peer }, Outgoing { messages, queue })
+    (GrpcWay { inbound, outbox, queue: Arc::clone(&queue), peer }, Outgoing::new(messages, queue))
 }
 
 /// A way that brings one message, and lasts until its client is gone.
@@ -137,25 +146,5 @@ impl Way for GrpcWay {
                 Err(Error::Protocol(format!("bytes in slot {slot} over gRPC, where there are none")))
             }
         }
-    }
-}
-
-impl Stream for Outgoing {
-    type Item = Result<ServerMessage, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.messages.poll_recv(context).map(|message| {
-            let message = message?;
-            self.queue.bytes.fetch_sub(size(&message), Ordering::Release);
-            self.queue.session.wake();
-            Some(Ok(message))
-        })
-    }
-}
-
-impl Drop for Outgoing {
-    fn drop(&mut self) {
-        self.queue.closed.store(true, Ordering::Release);
-        self.queue.session.wake();
     }
 }

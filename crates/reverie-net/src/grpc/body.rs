@@ -1,0 +1,140 @@
+//! What the server sends on a stream, as the body of an HTTP/2 response: small messages together, and the bytes of
+//! batches as they lie in memory, which encoding them would copy once more.
+
+use super::stream::Queue;
+use crate::proto::server_message::Body as Said;
+use crate::proto::{Part, ServerMessage};
+use bytes::{BufMut, Bytes, BytesMut};
+use hyper::body::{Body, Frame};
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::mpsc;
+use tonic::Status;
+
+/// Messages are put together up to so many bytes.
+const TOGETHER: usize = 32 << 10;
+/// Bytes of a part that are worth a frame of their own.
+const LARGE: usize = 8 << 10;
+
+/// The numbers of fields that are written by hand, as in the proto.
+const SERVER_MESSAGE_PART: u32 = 5;
+const PART_DATA: u32 = 3;
+
+/// The connection's end of a way: messages that are to be sent.
+pub(super) struct Outgoing {
+    messages: mpsc::UnboundedReceiver<ServerMessage>,
+    queue: Arc<Queue>,
+    /// Whole messages, and the head of the one that `data` belongs to.
+    together: BytesMut,
+    data: Bytes,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Open,
+    Trailers,
+    Ended,
+}
+
+impl Outgoing {
+    pub(super) fn new(messages: mpsc::UnboundedReceiver<ServerMessage>, queue: Arc<Queue>) -> Self {
+        Self { messages, queue, together: BytesMut::new(), data: Bytes::new(), state: State::Open }
+    }
+
+    fn push(&mut self, message: ServerMessage) {
+        self.queue.taken(&message);
+        match message.body {
+            Some(Said::Part(part)) if part.data.len() >= LARGE => self.data = push_part(part, &mut self.together),
+            _ => {
+                // Of a call of gRPC: not compressed, and so many bytes.
+                self.together.put_u8(0);
+                self.together.put_u32(message.encoded_len() as u32);
+                message.encode(&mut self.together).expect("a growing buffer has room");
+            }
+        }
+    }
+}
+
+/// Encodes the message of a part up to its data, which must follow.
+fn push_part(mut part: Part, out: &mut BytesMut) -> Bytes {
+    let data = std::mem::take(&mut part.data);
+    let head = part.encoded_len() + key_len(PART_DATA) + encoded_len_varint(data.len() as u64);
+    let inner = (head + data.len()) as u64;
+    let whole = key_len(SERVER_MESSAGE_PART) as u64 + encoded_len_varint(inner) as u64 + inner;
+    out.put_u8(0);
+    out.put_u32(whole as u32);
+    encode_key(SERVER_MESSAGE_PART, WireType::LengthDelimited, out);
+    encode_varint(inner, out);
+    part.encode(out).expect("a growing buffer has room");
+    encode_key(PART_DATA, WireType::LengthDelimited, out);
+    encode_varint(data.len() as u64, out);
+    data
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        while self.state == State::Open && self.data.is_empty() && self.together.len() < TOGETHER {
+            match self.messages.poll_recv(context) {
+                Poll::Ready(Some(message)) => self.push(message),
+                Poll::Ready(None) => self.state = State::Trailers,
+                Poll::Pending if self.together.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            }
+        }
+        let bytes = match self.together.is_empty() {
+            false => self.together.split().freeze(),
+            true => std::mem::take(&mut self.data),
+        };
+        if !bytes.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        if std::mem::replace(&mut self.state, State::Ended) == State::Ended {
+            return Poll::Ready(None);
+        }
+        let mut trailers = http::HeaderMap::new();
+        let status = Status::ok("").add_header(&mut trailers);
+        debug_assert!(status.is_ok(), "a status without a text is a header");
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.state == State::Ended
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_encoded_as_any_message() {
+        for (id, offset, len) in [(1, 0, LARGE), (300, 1 << 40, 1 << 20), (u64::MAX, 0, LARGE + 1), (0, 0, 1 << 21)] {
+            let part = Part { id, offset, data: vec![7; len].into() };
+            let message = ServerMessage { body: Some(Said::Part(part.clone())) };
+            let mut out = BytesMut::new();
+            let data = push_part(part, &mut out);
+            out.extend_from_slice(&data);
+            let mut want = vec![0];
+            want.extend((message.encoded_len() as u32).to_be_bytes());
+            want.extend(message.encode_to_vec());
+            assert!(out == want, "{id} {offset} {len}");
+        }
+    }
+}
