@@ -54,6 +54,14 @@ impl Block {
         self.len() == 0
     }
 
+    /// A copy of some of its bytes, which nobody may write meanwhile. `None` of a slot.
+    pub fn copied(&self, range: std::ops::Range<usize>) -> Option<Vec<u8>> {
+        match &self.0 {
+            Place::Pooled { memory, offset, len, .. } => memory[*offset..*offset + *len].get(range).map(<[u8]>::to_vec),
+            Place::Lent(_) => None,
+        }
+    }
+
     /// Its bytes while nobody shares it; `None` of a slot, which the server fills.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {

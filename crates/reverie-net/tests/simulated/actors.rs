@@ -1,0 +1,154 @@
+//! What runs on the hosts.
+
+use super::rows::{Rows, batch_values};
+use super::{WRITERS, World, below, random, server_options, unavailable};
+use reverie_core::Error;
+use reverie_core::append::Sink;
+use reverie_core::batch::Ragged;
+use reverie_core::table::{Keys, Ticket};
+use reverie_net::client::{Remote, SampleRequest};
+use reverie_net::server;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+type Outcome = turmoil::Result;
+
+/// Inserts of a writer in all.
+const INSERTS: u64 = 100;
+/// How long after its deadline an answer may come: the promise, and a tick of the simulation for each end.
+const LATEST: Duration = Duration::from_millis(120);
+
+pub fn writer_name(writer: usize) -> String {
+    format!("writer{writer}")
+}
+
+pub async fn serve(world: Arc<World>) -> Outcome {
+    let tables = world.begin_life();
+    let listener = turmoil::net::TcpListener::bind("0.0.0.0:9000").await.map_err(|error| unavailable(&error))?;
+    let incoming = futures_util::stream::unfold(listener, |listener| async {
+        let accepted = listener.accept().await.map(|(stream, peer)| (stream, peer.to_string()));
+        Some((accepted, listener))
+    });
+    server::serve(tables, &server_options(), incoming).await.map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+/// Connects however long it takes.
+async fn connected(client: &Arc<Remote>) {
+    loop {
+        match client.describe().await {
+            Ok(_) => return,
+            Err(Error::Unavailable(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Writes to both tables, with some in flight; goes on where a life of its own before was crashed.
+pub async fn write(world: Arc<World>, me: usize) -> Outcome {
+    let client = world.client(Duration::from_secs(5));
+    let mut random = random(world.seed, 10 + me as u64 + world.next_value.load(Ordering::Relaxed));
+    connected(&client).await;
+    let mut rows = Rows::new(&client);
+    let mut waiting: VecDeque<(&'static str, i64, Ticket<Keys>)> = VecDeque::new();
+    for _ in 0..INSERTS {
+        let value = world.next_value.fetch_add(1, Ordering::Relaxed) as i64;
+        let table = if below(&mut random, 4) == 0 { "queue" } else { "replay" };
+        let ticket = client.insert(table, rows.inserts(value)).unwrap();
+        waiting.push_back((table, value, ticket));
+        while waiting.len() > below(&mut random, 60) as usize {
+            confirm(&world, &mut waiting).await;
+        }
+        if below(&mut random, 3) == 0 {
+            sleep(Duration::from_millis(below(&mut random, 200))).await;
+        }
+    }
+    while !waiting.is_empty() {
+        confirm(&world, &mut waiting).await;
+    }
+    world.reconnects.fetch_add(client.link().reconnects, Ordering::Relaxed);
+    world.writers_done.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
+async fn confirm(world: &World, waiting: &mut VecDeque<(&'static str, i64, Ticket<Keys>)>) {
+    let (table, value, ticket) = waiting.pop_front().expect("something waits");
+    let keys = ticket.await.unwrap_or_else(|error| panic!("the insert of {value}: {error}"));
+    world.confirm(table, value, &keys);
+}
+
+pub async fn read(world: Arc<World>, kind: usize) -> Outcome {
+    match kind {
+        0 => sample(&world).await,
+        _ => consume(&world).await,
+    }
+    world.readers_done.fetch_add(1, Ordering::SeqCst);
+    Ok(())
+}
+
+fn draws(table: &str, n: usize) -> SampleRequest {
+    SampleRequest {
+        parts: vec![(table.to_owned(), n)],
+        columns: None,
+        ragged: Ragged::Refuse,
+        without_replacement: false,
+        at_once: false,
+    }
+}
+
+/// Samples with deadlines, which must be kept whatever happens.
+async fn sample(world: &World) {
+    let client = world.client(Duration::from_secs(3));
+    let mut random = random(world.seed, 20);
+    while world.writers_done.load(Ordering::SeqCst) < WRITERS {
+        let timeout = Duration::from_millis(below(&mut random, 2000));
+        let (start, n) = (Instant::now(), 1 + below(&mut random, 16) as usize);
+        let sampled = client.sample(draws("replay", n), Some(timeout)).await.unwrap();
+        let took = start.elapsed();
+        assert!(took <= timeout + LATEST, "seed {}: {took:?} for a timeout of {timeout:?}", world.seed);
+        let drawn: usize = sampled.batches.iter().map(|batch| batch_values(batch).len()).sum();
+        match sampled.error {
+            None => assert_eq!(drawn, n),
+            Some(Error::Deadline(_) | Error::Unavailable(_)) => {
+                world.late.fetch_add(1, Ordering::Relaxed);
+            }
+            Some(error) => panic!("seed {}: {error}", world.seed),
+        }
+        sleep(Duration::from_millis(below(&mut random, 50))).await;
+    }
+    world.reconnects.fetch_add(client.link().reconnects, Ordering::Relaxed);
+}
+
+/// Takes all that the queue is given, however long that takes: it never withdraws, so nothing may be lost.
+async fn consume(world: &World) {
+    let client = world.client(Duration::from_secs(100_000));
+    let mut random = random(world.seed, 30);
+    let mut idle = 0;
+    loop {
+        let at_once = below(&mut random, 2) == 0;
+        let request = SampleRequest { at_once, ..draws("queue", if at_once { 3 } else { 1 }) };
+        let mut ticket = client.sample(request, None);
+        let sampled = loop {
+            if let Ok(sampled) = tokio::time::timeout(Duration::from_secs(1), &mut ticket).await {
+                break sampled.unwrap();
+            }
+            // What a crashed server had is gone: its queue is empty, and stays so.
+            idle = if world.is_lost_to_a_crash() { idle + 1 } else { 0 };
+            if world.is_consumed() || idle > PATIENCE {
+                world.reconnects.fetch_add(client.link().reconnects, Ordering::Relaxed);
+                return;
+            }
+        };
+        idle = 0;
+        assert_eq!(sampled.error, None, "seed {}", world.seed);
+        for value in sampled.batches.iter().flat_map(batch_values) {
+            world.consume(value);
+        }
+    }
+}
+
+/// Seconds in which the writers are through and the queue is empty.
+const PATIENCE: u32 = 5;

@@ -1,0 +1,240 @@
+//! A server, its clients and their network in one thread and with a clock of their own.
+
+mod actors;
+mod faults;
+mod rows;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+use reverie_core::chunk::Compression;
+use reverie_core::clock::Clock;
+use reverie_core::table::limiter::Limiter;
+use reverie_core::table::selector::SelectorOptions;
+use reverie_core::table::{Keys, TableOptions, Tables};
+use reverie_net::client::{Options, Remote, Transport};
+use reverie_net::grpc::connector::{Connect, Connecting, Stream};
+use reverie_net::server;
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub const WRITERS: usize = 2;
+pub const SERVER: &str = "server";
+pub const ADDRESS: &str = "server:9000";
+const TICK: Duration = Duration::from_millis(10);
+
+/// What all that happens in one simulation is written down in.
+pub struct World {
+    pub seed: u64,
+    /// The tables of each life of the server.
+    lives: Mutex<Vec<Arc<Tables>>>,
+    next_value: AtomicU64,
+    /// Values that a writer was told are in, with their keys and how often its server had been restarted.
+    confirmed: Mutex<Vec<Confirmed>>,
+    consumed: Mutex<HashMap<i64, u64>>,
+    client_lives: AtomicU64,
+    /// Writers that are through, and readers that saw it.
+    pub writers_done: AtomicUsize,
+    pub readers_done: AtomicUsize,
+    pub reconnects: AtomicU64,
+    pub late: AtomicU64,
+}
+
+struct Confirmed {
+    table: &'static str,
+    value: i64,
+    key: i64,
+}
+
+struct TokioClock(tokio::time::Instant);
+
+impl Clock for TokioClock {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+struct Sockets;
+
+impl Connect for Sockets {
+    fn connect(&self, address: &str) -> Connecting {
+        let address = address.to_owned();
+        Box::pin(async move {
+            let stream = turmoil::net::TcpStream::connect(address).await?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    }
+}
+
+/// Splits a seed.
+pub fn random(seed: u64, part: u64) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(seed ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// A number below `end`.
+pub fn below(random: &mut Xoshiro256PlusPlus, end: u64) -> u64 {
+    random.next_u64() % end
+}
+
+impl World {
+    /// Runs one simulation, and checks what came of it. Panics where a promise was broken.
+    pub fn run(seed: u64) -> Summary {
+        let world = Arc::new(World {
+            seed,
+            lives: Mutex::default(),
+            next_value: 1.into(),
+            confirmed: Mutex::default(),
+            consumed: Mutex::default(),
+            client_lives: 0.into(),
+            writers_done: 0.into(),
+            readers_done: 0.into(),
+            reconnects: 0.into(),
+            late: 0.into(),
+        });
+        let mut sim = turmoil::Builder::new()
+            .simulation_duration(Duration::from_secs(3600))
+            .tick_duration(TICK)
+            .min_message_latency(Duration::from_millis(1))
+            .max_message_latency(Duration::from_millis(20))
+            .tcp_capacity(4096)
+            .rng_seed(seed)
+            .build();
+        let served = Arc::clone(&world);
+        sim.host(SERVER, move || actors::serve(Arc::clone(&served)));
+        for writer in 0..WRITERS {
+            let world = Arc::clone(&world);
+            sim.host(actors::writer_name(writer), move || actors::write(Arc::clone(&world), writer));
+        }
+        for (name, index) in [("sampler", 0), ("consumer", 1)] {
+            let world = Arc::clone(&world);
+            sim.host(name, move || actors::read(Arc::clone(&world), index));
+        }
+        let crashed = faults::drive(&mut sim, &world);
+        world.check(crashed)
+    }
+
+    fn client(&self, patience: Duration) -> Arc<Remote> {
+        let options =
+            Options { address: ADDRESS.to_owned(), transport: Transport::Auto, token: None, tls: None, patience };
+        let mut session = [0; 16];
+        random(self.seed, 1000 + self.client_lives.fetch_add(1, Ordering::Relaxed)).fill_bytes(&mut session);
+        Remote::on(options, &tokio::runtime::Handle::current(), Arc::new(Sockets), session).unwrap()
+    }
+
+    fn begin_life(&self) -> Arc<Tables> {
+        let mut lives = self.lives.lock().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock(tokio::time::Instant::now()));
+        let tables = vec![table("replay"), queue("queue")];
+        let tables = Arc::new(Tables::new(tables, None, &clock, self.seed + lives.len() as u64).unwrap());
+        lives.push(Arc::clone(&tables));
+        tables
+    }
+
+    fn confirm(&self, table: &'static str, value: i64, keys: &Keys) {
+        assert_eq!(keys.len(), 1, "one item, one key");
+        self.confirmed.lock().unwrap().push(Confirmed { table, value, key: keys[0].get() });
+    }
+
+    fn consume(&self, value: i64) {
+        *self.consumed.lock().unwrap().entry(value).or_default() += 1;
+    }
+
+    /// True where the writers are through, and the consumer has all that they were told is in the queue.
+    fn is_consumed(&self) -> bool {
+        let (confirmed, consumed) = (self.confirmed.lock().unwrap(), self.consumed.lock().unwrap());
+        let mut queued = confirmed.iter().filter(|confirmed| confirmed.table == "queue");
+        self.writers_done.load(Ordering::SeqCst) == WRITERS && queued.all(|one| consumed.contains_key(&one.value))
+    }
+
+    /// True where the writers are through, and what the consumer does not have went with a crashed server.
+    fn is_lost_to_a_crash(&self) -> bool {
+        let lives = self.lives.lock().unwrap();
+        let empty = lives.last().unwrap().get("queue").unwrap().info().size == 0;
+        lives.len() > 1 && empty && self.writers_done.load(Ordering::SeqCst) == WRITERS
+    }
+
+    /// What must be true at the end.
+    fn check(&self, crashed: bool) -> Summary {
+        let seed = self.seed;
+        let lives = self.lives.lock().unwrap();
+        let confirmed = self.confirmed.lock().unwrap();
+        let present: Vec<HashMap<i64, u64>> = lives.iter().map(|tables| rows::values(tables, "replay")).collect();
+        for (life, values) in present.iter().enumerate() {
+            for (value, times) in values {
+                assert_eq!(*times, 1, "seed {seed}: life {life} of the server holds {value} {times} times");
+            }
+        }
+        for Confirmed { value, key, .. } in confirmed.iter().filter(|confirmed| confirmed.table == "replay") {
+            let there = lives.iter().any(|tables| rows::value_of(tables, "replay", *key) == Some(*value));
+            assert!(there, "seed {seed}: {value} was confirmed with the key {key}, and no life of the server has it");
+        }
+        let consumed = self.consumed.lock().unwrap();
+        if !crashed {
+            assert_eq!(lives.len(), 1);
+            for (value, times) in consumed.iter() {
+                assert_eq!(*times, 1, "seed {seed}: the queue gave {value} {times} times");
+            }
+            for Confirmed { value, .. } in confirmed.iter().filter(|confirmed| confirmed.table == "queue") {
+                assert!(consumed.contains_key(value), "seed {seed}: {value} was confirmed, and the queue lost it");
+            }
+        }
+        Summary {
+            lives: lives.len(),
+            confirmed: confirmed.len(),
+            consumed: consumed.len(),
+            reconnects: self.reconnects.load(Ordering::Relaxed),
+            late: self.late.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What happened, so that a test can tell that something did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub lives: usize,
+    pub confirmed: usize,
+    pub consumed: usize,
+    pub reconnects: u64,
+    pub late: u64,
+}
+
+fn table(name: &str) -> TableOptions {
+    TableOptions {
+        name: name.to_owned(),
+        sampler: SelectorOptions::Uniform,
+        remover: SelectorOptions::Fifo,
+        max_size: 100_000,
+        limiter: Limiter::min_size(3).unwrap(),
+        max_times_sampled: 0,
+        signature: None,
+        max_bytes: None,
+        compression: Compression::None,
+        shard: 0,
+        sampler_seed: 1,
+        remover_seed: 2,
+    }
+}
+
+fn queue(name: &str) -> TableOptions {
+    let limiter = Limiter::queue(20).unwrap();
+    TableOptions { sampler: SelectorOptions::Fifo, max_size: 20, max_times_sampled: 1, limiter, ..table(name) }
+}
+
+fn server_options() -> server::Options {
+    server::Options {
+        address: "127.0.0.1:0".parse().unwrap(),
+        token: None,
+        tls: None,
+        insecure: false,
+        local: false,
+        grace: Duration::from_secs(1),
+        limits: server::Limits { linger: Duration::from_secs(600), ..server::Limits::default() },
+        checkpoint: None,
+    }
+}
+
+fn unavailable(error: &io::Error) -> Box<dyn std::error::Error> {
+    error.to_string().into()
+}
