@@ -41,7 +41,8 @@ endif
 test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes to pytest
 	$(PY) -m pytest $(ARGS)
 
-test-all: setup test-rust wheel ## also the long ones: learning runs, the wheel in an empty environment
+test-all: setup test-rust wheel ## also the long ones: learning runs, 1,000 simulated networks, the wheel in an empty environment
+	REVERIE_SIMULATIONS=1000 cargo test --locked --quiet --package reverie-net --test simulation
 	$(PY) -m pytest -m "slow or not slow" $(ARGS)
 
 check: lint types layers test examples test-wheel ## what CI runs: lints, types, layers, tests, README, docs, examples, the wheel
