@@ -23,15 +23,15 @@ type Session = Vec<(proto::Insert, Bytes)>;
 /// Messages of short sessions of all writers.
 fn sessions() -> Vec<Session> {
     let session = |seed: u64| {
-        let compression = if seed % 2 == 0 { Compression::Lz4 } else { Compression::None };
+        let compression = if seed.is_multiple_of(2) { Compression::Lz4 } else { Compression::None };
         let (mut writers, mut pipe) = (Writers::new(compression), Pipe::new(400));
         for at in 0..4 {
             let items = match (seed + at) % 3 {
                 0 => writers.rows(2, seed as usize % 3),
                 1 => writers.transitions(at == 3),
                 _ => {
-                    (0..3).for_each(|step| writers.step([true, step != 1, seed % 4 == 0], 2, step == 2));
-                    writers.trajectory([2, 1, 0], 1 + seed as usize % 2, seed % 5 == 0).unwrap_or_default()
+                    (0..3).for_each(|step| writers.step([true, step != 1, seed.is_multiple_of(4)], 2, step == 2));
+                    writers.trajectory([2, 1, 0], 1 + seed as usize % 2, seed.is_multiple_of(5)).unwrap_or_default()
                 }
             };
             if !items.is_empty() {
@@ -52,7 +52,7 @@ fn sessions() -> Vec<Session> {
 /// A batch of each item: what a table took must be gathered, or refused.
 fn gather(item: &Item) {
     for ragged in [Ragged::Refuse, Ragged::Values] {
-        let Ok(plan) = plan(&[item.clone()], &Options { ragged, columns: None }) else { continue };
+        let Ok(plan) = plan(std::slice::from_ref(item), &Options { ragged, columns: None }) else { continue };
         if plan.outputs.iter().map(|output| output.bytes() as u64).sum::<u64>() > 1 << 22 {
             continue;
         }
@@ -60,7 +60,7 @@ fn gather(item: &Item) {
             plan.outputs.iter().map(|output| vec![MaybeUninit::uninit(); output.bytes()]).collect();
         let mut out: Vec<&mut [MaybeUninit<u8>]> = arrays.iter_mut().map(Vec::as_mut_slice).collect();
         // A packed form that does not unpack shows here, as an error.
-        let _ = plan.gather(&[item.clone()], &mut out);
+        let _ = plan.gather(std::slice::from_ref(item), &mut out);
     }
 }
 
