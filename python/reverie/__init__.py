@@ -11,18 +11,23 @@ from reverie.errors import (
     DeadlineExceededError,
     ForkedError,
     InternalError,
+    ProtocolError,
     RaggedError,
     ReplayError,
     ResourceExhaustedError,
     ReverbError,
+    ServerRestartedWarning,
     SignatureError,
     StorageError,
+    UnauthenticatedError,
+    UnavailableError,
     UnknownKeyError,
     UnknownTableError,
 )
 from reverie.server import Server
 from reverie.specs import TensorSpec
 from reverie.tables import Table
+from reverie.tls import ClientTLS, ServerTLS
 from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo, TableInfo, UpdateResult
 from reverie.writers import TrajectoryColumn, TrajectoryWriter, TransitionWriter
 
@@ -32,11 +37,13 @@ __all__ = [
     "Batch",
     "BatchInfo",
     "Client",
+    "ClientTLS",
     "ClosedError",
     "DamagedError",
     "DeadlineExceededError",
     "ForkedError",
     "InternalError",
+    "ProtocolError",
     "RaggedError",
     "ReplayError",
     "ReplaySample",
@@ -44,6 +51,8 @@ __all__ = [
     "ReverbError",
     "SampleInfo",
     "Server",
+    "ServerRestartedWarning",
+    "ServerTLS",
     "SignatureError",
     "StorageError",
     "Table",
@@ -52,6 +61,8 @@ __all__ = [
     "TrajectoryColumn",
     "TrajectoryWriter",
     "TransitionWriter",
+    "UnauthenticatedError",
+    "UnavailableError",
     "UnknownKeyError",
     "UnknownTableError",
     "UpdateResult",

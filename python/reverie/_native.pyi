@@ -1,6 +1,6 @@
 """The engine, in Rust. Nobody imports it but `reverie` itself."""
 
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, Self, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ __all__ = [
     "TrajectoryWriter",
     "TransitionWriter",
     "_panic",
+    "_tell",
     "describe",
     "describe_checkpoint",
     "flatten",
@@ -52,12 +53,31 @@ def describe(leaf: Any, path: str) -> tuple[np.dtype[Any], list[int]]:
     """The dtype and the shape that a leaf would have as a column."""
 
 def _panic() -> None: ...
+def _tell() -> None: ...
 
 @final
 class Server:
     """The tables of a server that lives in this process."""
 
     def __new__(cls, tables: list[Table], *, max_bytes: int | None, seed: int) -> Self: ...
+    def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        token: str | None,
+        identity: tuple[bytes, bytes] | None,
+        client_ca: bytes | None,
+        insecure: bool,
+        local: bool,
+        grace: float,
+    ) -> None:
+        """Serves clients of other processes, too; once."""
+
+    @property
+    def address(self) -> str | None:
+        """Where it listens, `host:port`; None where it does not."""
+
     def close(self) -> None: ...
 
 @final
@@ -90,7 +110,17 @@ def verify_checkpoint(path: str) -> tuple[int, int, int]:
 class Client:
     """What `reverie.Client` inherits: the calls that are made often."""
 
-    def __new__(cls, server: Server, *, timeout: float | None = None) -> Self: ...
+    def __new__(
+        cls,
+        server: Server | None = None,
+        *,
+        timeout: float | None = None,
+        address: str | None = None,
+        transport: str = "auto",
+        token: str | None = None,
+        tls: tuple[bytes | None, tuple[bytes, bytes] | None, str | None] | None = None,
+        patience: float = 10.0,
+    ) -> Self: ...
     @property
     def timeout(self) -> float | None:
         """The default of `timeout=`, in seconds; None waits."""
@@ -175,22 +205,41 @@ class Client:
             RaggedError, UnknownTableError, ClosedError, ValueError.
         """
 
+    @overload
     def update_priorities(
-        self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike, *, if_version: npt.ArrayLike | None = None
+        self,
+        table: str,
+        keys: npt.ArrayLike,
+        priorities: npt.ArrayLike,
+        *,
+        if_version: npt.ArrayLike | None = None,
+        wait: Literal[True] = True,
     ) -> UpdateResult:
-        """Sets priorities. Keys of items that are gone are counted as stale, and ignored. Does not wait.
+        """Sets priorities. Keys of items that are gone are counted as stale, and ignored. Waits for no limiter.
 
         Args:
             table: the table.
             keys: `[N]`, ints.
             priorities: `[N]`, numbers; where a key occurs twice the last one counts.
             if_version: `[N]`: only where the item's version (`BatchInfo.version`) is still this one.
+            wait: False waits for no answer, and returns None: a learner needs none, and over a network it takes a
+                round trip. What fails is then counted (`client.info().unheard_errors`), and the first failure logged.
 
         Raises:
             ValueError: for arrays of different lengths, or a priority that the table's selectors refuse (then nothing
                 was updated).
         """
 
+    @overload
+    def update_priorities(
+        self,
+        table: str,
+        keys: npt.ArrayLike,
+        priorities: npt.ArrayLike,
+        *,
+        if_version: npt.ArrayLike | None = None,
+        wait: bool,
+    ) -> UpdateResult | None: ...
     def get(
         self,
         table: str,
@@ -233,8 +282,9 @@ class Client:
         self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike, deletes: npt.ArrayLike
     ) -> tuple[UpdateResult, UpdateResult]: ...
     def _close(self) -> None: ...
-    def _info(self) -> dict[str, Any]: ...
+    def _info(self, timeout: float | None = None) -> dict[str, Any]: ...
     def _why(self, table: str) -> dict[str, Any]: ...
+    def _describe(self, timeout: float | None = None) -> list[dict[str, Any]]: ...
 
 @disjoint_base
 class TransitionWriter:

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable
 from typing import Any, Literal, final
 
-from reverie import _checks, _native, rate_limiters, selectors, specs
+from reverie import _checks, _native
 from reverie.tables import Table
 
 __all__ = ["CheckpointerBase", "DefaultCheckpointer", "TempDirCheckpointer", "default_checkpointer"]
@@ -150,36 +150,8 @@ def as_saved(tables: Iterable[Table], path: str) -> list[Table]:
     Selectors keep the seeds that they were given here, which no checkpoint has.
     """
     saved = {table["name"]: table for table in _native.describe_checkpoint(path)["tables"]}
-    known = [_table(saved.pop(table.name), table) if table.name in saved else table for table in tables]
-    return known + [_table(table, None) for table in saved.values()]
-
-
-def _table(saved: dict[str, Any], like: Table | None) -> Table:
-    signature = saved["signature"]
-    if signature is not None:
-        structure, columns = signature
-        signature = structure.unflatten([specs.TensorSpec(shape, dtype) for _, dtype, shape in columns])
-    return Table(
-        saved["name"],
-        sampler=_selector(saved["sampler"], None if like is None else like.sampler.seed),
-        remover=_selector(saved["remover"], None if like is None else like.remover.seed),
-        max_size=saved["max_size"],
-        rate_limiter=rate_limiters.RateLimiter(*saved["rate_limiter"]),
-        max_times_sampled=saved["max_times_sampled"],
-        signature=signature,
-        max_bytes=saved["max_bytes"],
-        compression=saved["compression"],
-    )
-
-
-def _selector(saved: tuple[str, list[tuple[str, float]]], seed: int | None) -> selectors.Selector:
-    name, arguments = saved
-    values: dict[str, Any] = {**dict(arguments), "seed": seed}
-    if "stratified" in values:
-        values["stratified"] = bool(values["stratified"])
-    kind: Any = getattr(selectors, name)
-    made: selectors.Selector = kind(**values)
-    return made
+    known = [Table._described(saved.pop(table.name), table) if table.name in saved else table for table in tables]
+    return known + [Table._described(table) for table in saved.values()]
 
 
 def start(checkpointer: CheckpointerBase, server: _native.Server, checkpoint: str | None) -> _native.Checkpoints:

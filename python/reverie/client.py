@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
+import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, cast, final
+from typing import Any, Literal, Protocol, cast, final, get_args
 
 import numpy as np
 
-from reverie import _checks, _native
+from reverie import _checks, _native, tls
 from reverie.datasets import Batches
 from reverie.tables import Compression, Table
+from reverie.tls import ClientTLS
 from reverie.types import (
     CallStats,
     RateLimiterInfo,
@@ -26,7 +30,9 @@ from reverie.types import (
 )
 from reverie.writers import Autoreset, TrajectoryWriter, TransitionWriter
 
-__all__ = ["Client", "Info"]
+__all__ = ["Client", "Info", "Transport"]
+
+Transport = Literal["auto", "in-process", "shared-memory", "grpc"]
 
 #: Draws that `sample` asks for at once.
 _SAMPLES_AT_ONCE = 64
@@ -37,31 +43,126 @@ class Info:
     """What `client.info()` tells."""
 
     transport: str
-    """How the client reaches its tables."""
+    """How the client reaches its tables: "in-process", "shared-memory" or "grpc"."""
     reason: str
     """Why this way."""
     tables: dict[str, TableInfo]
     size_bytes: int
     """Bytes of all chunks of the server, each once."""
     max_bytes: int | None
+    address: str | None = None
+    """Where the server listens, `host:port`; None where it does not."""
+    connected: bool = True
+    reconnects: int = 0
+    """Connections that were lost and made again."""
+    server_restarts: int = 0
+    """How often the server was found to be another one: what its predecessor held is gone."""
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    unheard_errors: int = 0
+    """Updates with `wait=False` that failed."""
+
+
+class Listening(Protocol):
+    """What a client of this process needs of a server that listens."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def tables(self) -> tuple[Table, ...]: ...
+    @property
+    def _native(self) -> _native.Server: ...
+
+
+#: The servers of this process that listen, by port. A forked child has none: their tables stayed behind.
+_LISTENING: weakref.WeakValueDictionary[int, Listening] = weakref.WeakValueDictionary()
+os.register_at_fork(after_in_child=_LISTENING.clear)
+
+_LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
 
 
 @final
 class Client(_native.Client):
-    """Reaches a server's tables; made by `server.client()`. Safe to share between threads.
+    """Reaches a server's tables. Safe to share between threads, and between processes by pickling.
 
     Every call that can wait takes `timeout=`: seconds, 0 tries, None takes the client's own default, which is to wait
-    unless `server.client(timeout=...)` said otherwise. A wait without end logs what it waits for after 10 s and then
-    sparsely, ends with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops.
+    unless `timeout=` said otherwise here. A wait without end logs what it waits for after 10 s and then sparsely, ends
+    with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops. The connection is made at the first
+    call, and made again where it was lost; in a forked child the first call makes one of its own.
+
+    Args:
+        address: `host:port` of the server.
+        transport: "auto" takes the shortest way: straight to the tables where the server is in this process, shared
+            memory where it is on this host, else "grpc". The others insist.
+        token: what the server asks for.
+        tls: certificates; None sends plain text.
+        timeout: the default of every `timeout=` of this client and of its writers, in seconds.
+        patience: seconds that a connection may take to be made, or to be made again, before calls fail.
+
+    Raises:
+        ValueError: for an address that is none, or "in-process" without a server there.
+        Later, by every call over a network: UnavailableError, UnauthenticatedError, ProtocolError.
     """
 
-    _tables: tuple[Table, ...]
+    #: Of tables in this process; None where they are asked of the server.
+    _own: tuple[Table, ...] | None
+    #: What makes another client like this; None where the server does not listen.
+    _like: functools.partial[Client] | None
 
-    def __new__(cls, server: _native.Server, *, tables: Sequence[Table], timeout: float | None = None) -> Client:
-        """Takes a live server; `server.client()` calls this."""
-        self = super().__new__(cls, server, timeout=timeout)
-        self._tables = tuple(tables)
+    def __new__(
+        cls,
+        address: str,
+        *,
+        transport: Transport = "auto",
+        token: str | None = None,
+        tls: ClientTLS | None = None,
+        timeout: float | None = None,
+        patience: float = 10.0,
+    ) -> Client:
+        """Checks the options; see the class."""
+        if not isinstance(address, str):
+            raise TypeError(f'address must be a str, "host:port", got {address!r}')
+        if transport not in get_args(Transport):
+            raise ValueError(f"transport must be one of {get_args(Transport)}, got {transport!r}")
+        like = functools.partial(
+            cls, address, transport=transport, token=token, tls=tls, timeout=timeout, patience=patience
+        )
+        host, _, port = address.rpartition(":")
+        server = _LISTENING.get(int(port)) if port.isdecimal() else None
+        here = server is not None and (host == server.host or {host.strip("[]"), server.host} <= _LOOPBACK)
+        if server is not None and here and transport in ("auto", "in-process"):
+            return cls._of(server._native, server.tables, timeout, like)
+        if transport == "in-process":
+            raise ValueError(f"no server of this process listens at '{address}'; server.client() needs no address")
+        self = super().__new__(
+            cls,
+            timeout=timeout,
+            address=address,
+            transport=transport,
+            token=token,
+            tls=None if tls is None else _files(tls),
+            patience=patience,
+        )
+        self._own, self._like = None, like
         return self
+
+    @classmethod
+    def _of(
+        cls,
+        server: _native.Server,
+        tables: Sequence[Table],
+        timeout: float | None,
+        like: functools.partial[Client] | None,
+    ) -> Client:
+        """A client of tables in this process."""
+        self = super().__new__(cls, server, timeout=timeout)
+        self._own, self._like = tuple(tables), like
+        return self
+
+    @property
+    def server_address(self) -> str | None:
+        """Where the server listens, `host:port`; None where it does not."""
+        return None if self._like is None else str(self._like.args[0])
 
     def sample(
         self,
@@ -134,7 +235,7 @@ class Client(_native.Client):
     ) -> TrajectoryWriter:
         """A writer of trajectories; see `reverie.writers.TrajectoryWriter`."""
         if compression is None:
-            asked = {table.compression for table in self._tables}
+            asked = {table.compression for table in self._tables(timeout)}
             compression = asked.pop() if len(asked) == 1 else "auto"
         return TrajectoryWriter(
             self,
@@ -258,20 +359,30 @@ class Client(_native.Client):
 
     def server_info(self, timeout: float | None = None) -> dict[str, TableInfo]:
         """The figures of every table, by name. In-process, it is never late."""
-        return self.info().tables
+        return self.info(timeout).tables
 
-    def info(self) -> Info:
+    def info(self, timeout: float | None = None) -> Info:
         """The transport in use and why, the tables' figures, and the bytes of the server."""
-        figures = self._info()
-        size_bytes, max_bytes = figures.pop("")
-        tables = {table.name: _table_info(table, figures[table.name]) for table in self._tables}
+        figures = self._info(timeout)
+        size_bytes, max_bytes, unheard_errors = figures.pop("")
+        reason = "the client was made by server.client() in the server's process"
+        if self._like is not None:
+            reason = "the server listens in this process"
+        link = figures.pop("link", {"transport": "in-process", "reason": reason})
+        tables = self._own or tuple(Table._described(of_table.pop("options")) for of_table in figures.values())
         return Info(
-            "in-process",
-            "the client was made by server.client() in the server's process",
-            tables,
-            size_bytes,
-            max_bytes,
+            tables={table.name: _table_info(table, figures[table.name]) for table in tables},
+            size_bytes=size_bytes,
+            max_bytes=max_bytes,
+            address=self.server_address,
+            unheard_errors=unheard_errors,
+            **link,
         )
+
+    def _tables(self, timeout: float | None) -> tuple[Table, ...]:
+        if self._own is not None:
+            return self._own
+        return tuple(Table._described(options) for options in self._describe(timeout))
 
     def why(self, table: str) -> Why:
         """Who waits at the table, since when, for what, and what would free them."""
@@ -281,7 +392,10 @@ class Client(_native.Client):
         return Why(**figures)
 
     def close(self) -> None:
-        """Lets go of the chunks that this client was filling. The tables stay; idempotent."""
+        """Lets go of the chunks that this client was filling, and of its connection. The tables stay; idempotent.
+
+        Over a network, what writers of this client have sent and not seen confirmed is given up: flush them first.
+        """
         self._close()
 
     def __enter__(self) -> Client:
@@ -293,13 +407,27 @@ class Client(_native.Client):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(
-            "an in-process client cannot be pickled: its tables live in this process; share it between threads, "
-            "and make the server where its clients are"
-        )
+        if self._like is None:
+            raise TypeError(
+                "a client of a server that does not listen cannot be pickled: its tables live in this process; share "
+                "it between threads, or make the server with listen=True"
+            )
+        return self._like, ()
 
     def __repr__(self) -> str:
-        return f"Client(in-process, tables=[{', '.join(repr(table.name) for table in self._tables)}])"
+        if self._own is None:
+            return f"Client({self.server_address!r})"
+        names = ", ".join(repr(table.name) for table in self._own)
+        at = "" if self._like is None else f", address={self.server_address!r}"
+        return f"Client(in-process, tables=[{names}]{at})"
+
+
+def _files(options: ClientTLS) -> tuple[bytes | None, tuple[bytes, bytes] | None, str | None]:
+    identity = None
+    if options.certificate is not None and options.key is not None:
+        identity = (tls.read("certificate", options.certificate), tls.read("key", options.key))
+    ca = None if options.ca is None else tls.read("ca", options.ca)
+    return ca, identity, options.server_name
 
 
 def _steps(cells: list[Any], paths: list[str]) -> list[list[Any]]:

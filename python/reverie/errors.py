@@ -14,12 +14,16 @@ __all__ = [
     "DeadlineExceededError",
     "ForkedError",
     "InternalError",
+    "ProtocolError",
     "RaggedError",
     "ReplayError",
     "ResourceExhaustedError",
     "ReverbError",
+    "ServerRestartedWarning",
     "SignatureError",
     "StorageError",
+    "UnauthenticatedError",
+    "UnavailableError",
     "UnknownKeyError",
     "UnknownTableError",
 ]
@@ -145,6 +149,25 @@ class ClosedError(ReplayError):
     def __init__(self, message: str, *, name: str = "") -> None:
         super().__init__(message)
         self.name = name
+
+
+class UnavailableError(ReplayError, ConnectionError):
+    """The server, or the way to it, is not there. The text says where it was looked for, for what and for how long."""
+
+
+class UnauthenticatedError(ReplayError, PermissionError):
+    """The server does not let this client in: no or a wrong token, or a certificate that is not trusted."""
+
+
+class ProtocolError(ReplayError):
+    """The other end does not keep to the protocol, or speaks another version of it."""
+
+
+class ServerRestartedWarning(RuntimeWarning):
+    """The server that a writer writes to was found to be another one than before.
+
+    What its predecessor held is gone, unless a checkpoint had it; what it had not confirmed was sent again.
+    """
 
 
 class ForkedError(ReplayError, RuntimeError):

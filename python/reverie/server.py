@@ -2,39 +2,52 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Iterable
 from types import TracebackType
 from typing import final
 
-from reverie import _native, checkpointers
-from reverie.client import Client
+from reverie import _checks, _native, checkpointers
+from reverie import tls as pem
+from reverie.client import _LISTENING, Client
 from reverie.tables import Table
+from reverie.tls import ServerTLS
 
 __all__ = ["Server"]
+
+#: How often one who waits looks for lines of the network to log, in seconds.
+_LOOK = 0.5
 
 
 @final
 class Server:
-    """Holds tables, from its construction until `stop`.
+    """Holds tables, from its construction until `stop`, and listens for clients.
 
     Args:
         tables: at least one; names must differ, and each may be on one server only.
-        port: must be None: this version serves this process only.
+        port: where to listen; None takes a free port, which `.port` tells.
         checkpointer: where checkpoints are kept, see `reverie.checkpointers`; None is a temporary folder. Where it has
             one, the tables start with its items, under the keys that they had, and one line of the log says so.
-        listen: must be False: this version serves this process only.
+        listen: False serves this process only, through `client()`.
+        host: the address to listen on. Off loopback it needs a `token`, and `tls` unless `insecure`.
+        token: what clients must show.
+        tls: certificates; None takes plain text.
+        insecure: gives up TLS off loopback, never the token.
         max_bytes: bytes that the chunks of all tables may take together. Beyond, inserts wait, and say so; where
             nothing that anybody waits for could free bytes they are refused.
         restore_config: whose options a restored table has. "constructor": those given here; where they differ from
             the checkpoint's the log says so, a smaller `max_size` evicts through the remover, and tables that are not
             given here are left out. "checkpoint": those of the checkpoint, and its other tables are there, too.
+        grace: seconds that `stop` gives what is being done.
+        local: offers shared memory to clients of this user on this host.
 
     Raises:
-        ValueError: for no tables, two of one name, limits that can never work, or what this version does not serve.
+        ValueError: for no tables, two of one name, limits that can never work, an address that is not safe or taken.
         DamagedError: for a checkpoint that is not what was written; no item of it was used.
         SignatureError, ValueError: for items of the checkpoint that a table's signature or selectors do not allow.
+        OSError: for certificates that cannot be read.
     """
 
     def __init__(
@@ -44,14 +57,19 @@ class Server:
         checkpointer: checkpointers.CheckpointerBase | None = None,
         *,
         listen: bool = True,
+        host: str = "127.0.0.1",
+        token: str | None = None,
+        tls: ServerTLS | None = None,
+        insecure: bool = False,
         max_bytes: int | None = None,
         restore_config: checkpointers.RestoreConfig = "constructor",
+        grace: float = 5.0,
+        local: bool = True,
     ) -> None:
-        if listen or port is not None:
-            raise ValueError(
-                "this version of reverie serves the process it runs in only: pass listen=False and no port, and use "
-                "server.client()"
-            )
+        if not listen and port is not None:
+            raise ValueError(f"a server with listen=False has no port, got port={port}")
+        port = 0 if port is None else _checks.count("port", port, 0)
+        grace = _checks.number("grace", grace)
         checkpointer = checkpointers.default_checkpointer() if checkpointer is None else checkpointer
         if not isinstance(checkpointer, checkpointers.CheckpointerBase):
             raise TypeError(f"checkpointer must be one of reverie.checkpointers, got {checkpointer!r}")
@@ -75,7 +93,23 @@ class Server:
         # Before anybody can reach the tables.
         self._checkpoints = checkpointers.start(checkpointer, self._native, checkpoint)
         self._stopped = threading.Event()
-        client = Client(self._native, tables=self._tables)
+        self._host = host
+        self._like: functools.partial[Client] | None = None
+        if listen:
+            self._native.listen(
+                host,
+                port,
+                token=token,
+                identity=None if tls is None else (pem.read("certificate", tls.certificate), pem.read("key", tls.key)),
+                client_ca=None if tls is None or tls.client_ca is None else pem.read("client_ca", tls.client_ca),
+                insecure=insecure,
+                local=local,
+                grace=grace,
+            )
+            _LISTENING[self.port] = self
+            if tls is None:
+                self._like = functools.partial(Client, self.address, token=token)
+        client = self.client()
         for table in {*given, *tables}:
             table._attach(client)
 
@@ -85,11 +119,38 @@ class Server:
         Args:
             timeout: the default of every `timeout=` of this client and of its writers, in seconds.
         """
-        return Client(self._native, tables=self._tables, timeout=timeout)
+        like = None if self._like is None else functools.partial(self._like, timeout=timeout)
+        return Client._of(self._native, self._tables, timeout, like)
 
     def localhost_client(self) -> Client:
         """`client()`, under the name that ported code uses."""
         return self.client()
+
+    @property
+    def host(self) -> str:
+        """The address that was asked for."""
+        return self._host
+
+    @property
+    def address(self) -> str:
+        """Where it listens, `host:port`.
+
+        Raises:
+            ValueError: for a server with listen=False.
+        """
+        address = self._native.address
+        if address is None:
+            raise ValueError("a server with listen=False has no address; its clients come from server.client()")
+        return address
+
+    @property
+    def port(self) -> int:
+        """Where it listens.
+
+        Raises:
+            ValueError: for a server with listen=False.
+        """
+        return int(self.address.rpartition(":")[2])
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -97,17 +158,21 @@ class Server:
         return self._tables
 
     def stop(self) -> None:
-        """Ends every wait with ClosedError and refuses what comes after. Idempotent.
+        """Tells its clients, ends every wait with ClosedError and refuses what comes after. Idempotent.
 
-        Blocks while a periodic checkpoint is being taken.
+        Blocks for as long as what is being done takes, at most for the grace time, and while a periodic checkpoint is
+        being taken.
         """
+        for port in [port for port, server in _LISTENING.items() if server is self]:
+            del _LISTENING[port]
         self._checkpoints.stop()
         self._native.close()
         self._stopped.set()
 
     def wait(self) -> None:
         """Blocks until `stop` is called, or until Ctrl-C raises KeyboardInterrupt."""
-        self._stopped.wait()
+        while not self._stopped.wait(_LOOK):
+            _native._tell()
 
     def __enter__(self) -> Server:
         return self
@@ -122,4 +187,5 @@ class Server:
 
     def __repr__(self) -> str:
         names = ", ".join(repr(table.name) for table in self._tables)
-        return f"Server(tables=[{names}], listen=False{', stopped' if self._stopped.is_set() else ''})"
+        at = "listen=False" if self._native.address is None else f"address={self.address!r}"
+        return f"Server(tables=[{names}], {at}{', stopped' if self._stopped.is_set() else ''})"

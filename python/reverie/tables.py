@@ -164,6 +164,25 @@ class Table:
         """True where the rate limiter would let so many inserts go on now. Does not block."""
         return self._server().can_insert(self.name, num_inserts)
 
+    @classmethod
+    def _described(cls, options: Mapping[str, Any], like: Table | None = None) -> Table:
+        """A table as a server or a checkpoint describes it. Seeds, which neither does, are those of `like`."""
+        signature = options["signature"]
+        if signature is not None:
+            structure, columns = signature
+            signature = structure.unflatten([specs.TensorSpec(shape, dtype) for _, dtype, shape in columns])
+        return cls(
+            options["name"],
+            sampler=_selector(options["sampler"], None if like is None else like.sampler.seed),
+            remover=_selector(options["remover"], None if like is None else like.remover.seed),
+            max_size=options["max_size"],
+            rate_limiter=rate_limiters.RateLimiter(*options["rate_limiter"]),
+            max_times_sampled=options["max_times_sampled"],
+            signature=signature,
+            max_bytes=options["max_bytes"],
+            compression=options["compression"],
+        )
+
     def _server(self) -> Host:
         if self._host is None:
             raise ValueError(f"table '{self.name}' is on no server yet; give it to reverie.Server([...])")
@@ -192,3 +211,13 @@ class Table:
 
 def _from_options(options: dict[str, Any]) -> Table:
     return Table(**options)
+
+
+def _selector(described: tuple[str, list[tuple[str, float]]], seed: int | None) -> selectors.Selector:
+    name, arguments = described
+    values: dict[str, Any] = {**dict(arguments), "seed": seed}
+    if "stratified" in values:
+        values["stratified"] = bool(values["stratified"])
+    kind: Any = getattr(selectors, name)
+    made: selectors.Selector = kind(**values)
+    return made

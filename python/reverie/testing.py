@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import itertools
+import os
+import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,9 +23,9 @@ from reverie.tables import Table
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["DTYPES", "TRANSPORTS", "Transport", "arrays", "nests", "serve"]
+__all__ = ["DTYPES", "TRANSPORTS", "Host", "Transport", "arrays", "host", "nests", "serve"]
 
-Transport = Literal["in-process"]
+Transport = Literal["in-process", "shared-memory", "grpc"]
 
 #: Every way in which a client can reach its tables; the flow's tests run over each.
 TRANSPORTS: tuple[Transport, ...] = ("in-process",)
@@ -42,18 +50,117 @@ DTYPES = (
 
 
 @contextlib.contextmanager
-def serve(tables: Sequence[Table], transport: Transport = "in-process", **options: Any) -> Iterator[Client]:
+def serve(
+    tables: Sequence[Table], transport: Transport = "in-process", *, timeout: float | None = None, **options: Any
+) -> Iterator[Client]:
     """A client of a fresh server with these tables, over a transport; the server stops at the end.
+
+    In-process, the server is in this process. Otherwise it is in another one, which is started once and makes a server
+    for each call; the client's transport is asserted.
 
     Args:
         tables: the tables.
         transport: one of `TRANSPORTS`.
+        timeout: the client's.
         options: for `Server`.
     """
     if transport not in TRANSPORTS:
         raise ValueError(f"transport must be one of {TRANSPORTS}, got {transport!r}")
-    with Server(tables, listen=False, **options) as server, server.client() as client:
-        yield client
+    if transport == "in-process":
+        with Server(tables, listen=False, **options) as server, server.client(timeout=timeout) as client:
+            yield client
+        return
+    with host().serve(tables, **options) as address:
+        client = Client(address, transport=transport, token=options.get("token"), timeout=timeout)
+        with client:
+            got = client.info().transport
+            if got != transport:
+                raise AssertionError(f"the transport is {got!r}, not {transport!r}")
+            yield client
+
+
+class Host:
+    """Another process that makes servers on request; see `host`."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        code = f"from reverie.testing import _run_host; _run_host({theirs.fileno()})"
+        self.process = subprocess.Popen([sys.executable, "-c", code], pass_fds=[theirs.fileno()])
+        theirs.close()
+        self._pipe: Connection[Any, Any] = Connection(ours.detach())
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    @contextlib.contextmanager
+    def serve(self, tables: Sequence[Table], **options: Any) -> Iterator[str]:
+        """Makes a server in that process; its address. What `Server` raises there is raised here."""
+        number, address = self._ask("make", (list(tables), options))
+        try:
+            yield address
+        finally:
+            # Gone with its process where a test has ended that.
+            with contextlib.suppress(OSError, EOFError):
+                self.stop(number)
+
+    def stop(self, number: int) -> None:
+        """Stops one of its servers, at most once."""
+        self._ask("stop", number)
+
+    @property
+    def alive(self) -> bool:
+        """True while the process runs, and is a child of this one."""
+        return self._pid == os.getpid() and self.process.poll() is None
+
+    def close(self) -> None:
+        """Ends the process, and with it all of its servers."""
+        self._pipe.close()
+        self.process.wait()
+
+    def _ask(self, what: str, argument: Any) -> Any:
+        with self._lock:
+            self._pipe.send((what, argument))
+            good, answer = self._pipe.recv()
+        if not good:
+            raise answer
+        return answer
+
+
+_HOST: Host | None = None
+
+
+def host() -> Host:
+    """The process that makes servers for this one; started at the first call, and again where it has ended."""
+    global _HOST
+    if _HOST is None or not _HOST.alive:
+        _HOST = Host()
+        atexit.register(_HOST.close)
+    return _HOST
+
+
+def _run_host(descriptor: int) -> None:
+    servers: dict[int, Server] = {}
+    numbers = itertools.count()
+    pipe: Connection[Any, Any] = Connection(descriptor)
+    while True:
+        try:
+            what, argument = pipe.recv()
+        except EOFError:
+            # The one who asks is gone: nobody else can reach these servers.
+            os._exit(0)
+        try:
+            if what == "make":
+                tables, options = argument
+                server = Server(tables, **options)
+                servers[number := next(numbers)] = server
+                answer: Any = (number, server.address)
+            else:
+                if argument in servers:
+                    servers.pop(argument).stop()
+                answer = None
+        except Exception as error:
+            pipe.send((False, error))
+        else:
+            pipe.send((True, answer))
 
 
 def arrays(max_side: int = 3) -> SearchStrategy[np.ndarray[Any, Any]]:

@@ -1,12 +1,17 @@
-//! Batches made ahead by a thread of the engine, as an iterator.
+//! Batches made ahead, as an iterator: by a thread of the engine, or by a server with several requests in flight.
 
 use crate::array::{Fresh, Slab};
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{Live, Waited, late, quick, wait};
+use crate::enter::{Live, Waited, detached, late, quick, wait};
+use crate::pipeline::Pipeline;
+use crate::reach::{Way, why};
+use crate::remote::Wrapper;
 use crate::sampler::{Batcher, Reading};
 use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
+use reverie_core::Result;
+use reverie_core::append::Sink;
 use reverie_core::sample::{MAX_SAMPLES, Prefetched, Prefetcher, Schedule, Source};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,10 +31,17 @@ impl reverie_core::sample::Memory for Slab {
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Prefetch {
     client: Py<Client>,
-    prefetcher: Live<Mutex<Option<Prefetcher<Slab>>>>,
+    ahead: Ahead,
     schedule: Schedule,
     reading: Reading,
     batcher: Batcher,
+    wrapper: Wrapper,
+}
+
+/// Who makes the batches.
+enum Ahead {
+    Here(Live<Mutex<Option<Prefetcher<Slab>>>>),
+    There(Live<Mutex<Pipeline>>),
 }
 
 #[pymethods]
@@ -53,45 +65,63 @@ impl Prefetch {
         let max_samples = max_samples.map(|count| count.at_least("max_samples", 1)).transpose()?;
         let ahead = ahead.at_least("prefetch", 1)?;
         let schedule = Schedule { parts, without_replacement, max_samples, ahead };
-        let tables = client.get().tables(py)?;
-        for (table, _) in &schedule.parts {
-            quick(py, || tables.get(table))?;
-        }
-        let source: Arc<dyn Source> = Arc::clone(tables) as _;
-        let prefetcher = Prefetcher::new(source, schedule.clone(), reading.planner())
-            .map_err(|error| PyOSError::new_err(format!("the prefetching thread could not be started: {error}")))?;
-        let prefetcher = Live::new(Mutex::new(Some(prefetcher)), "iterator of batches");
-        Ok(Self { client, prefetcher, schedule, reading, batcher: Batcher::default() })
+        let deadline = client.get().deadline(None)?;
+        let ahead = match client.get().reach().known(py, deadline)? {
+            Way::Here(tables) => {
+                for (table, _) in &schedule.parts {
+                    quick(py, || tables.get(table))?;
+                }
+                let source: Arc<dyn Source> = Arc::clone(tables) as _;
+                let prefetcher = Prefetcher::new(source, schedule.clone(), reading.planner()).map_err(|error| {
+                    PyOSError::new_err(format!("the prefetching thread could not be started: {error}"))
+                })?;
+                Ahead::Here(Live::new(Mutex::new(Some(prefetcher)), "iterator of batches"))
+            }
+            Way::There(far) => {
+                for (table, _) in &schedule.parts {
+                    quick(py, || far.remote.compression(table))?;
+                }
+                let pipeline = Pipeline::new(far.remote, schedule.clone(), &reading);
+                Ahead::There(Live::new(Mutex::new(pipeline), "iterator of batches"))
+            }
+        };
+        Ok(Self { client, ahead, schedule, reading, batcher: Batcher::default(), wrapper: Wrapper::default() })
     }
 
     /// The next batch, or None at the end.
     #[pyo3(signature = (timeout))]
     fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let deadline = self.client.get().deadline(timeout)?;
-        let prefetcher = self.prefetcher.get(py)?;
-        let poll = |slice: Duration| {
-            let prefetcher = prefetcher.lock().unwrap_or_else(PoisonError::into_inner);
-            match prefetcher.as_ref().map_or(Some(None), |prefetcher| prefetcher.next(slice))? {
-                None => Some(Ok(None)),
-                Some(batch) => Some(batch.map(Some)),
+        match &self.ahead {
+            Ahead::Here(prefetcher) => {
+                let prefetcher = prefetcher.get(py)?;
+                let poll = |slice: Duration| {
+                    let prefetcher = prefetcher.lock().unwrap_or_else(PoisonError::into_inner);
+                    match prefetcher.as_ref().map_or(Some(None), |prefetcher| prefetcher.next(slice))? {
+                        None => Some(Ok(None)),
+                        Some(batch) => Some(batch.map(Some)),
+                    }
+                };
+                self.await_next(py, timeout, poll)?.map(|batch| self.batch(py, batch)).transpose()
             }
-        };
-        let tables = self.client.get().tables(py)?;
-        let why = || {
-            let tables = self.schedule.parts.iter().filter_map(|(table, _)| tables.get(table).ok());
-            tables.map(|table| table.why().to_string()).collect::<Vec<_>>().join(" ")
-        };
-        match wait(py, deadline, poll, why)? {
-            Waited::Done(None) => Ok(None),
-            Waited::Done(Some(batch)) => self.batch(py, batch).map(Some),
-            Waited::Late => Err(late(py, "batches", &why(), |_| Ok(()))),
+            Ahead::There(pipeline) => {
+                let pipeline = pipeline.get(py)?;
+                let poll = |slice: Duration| pipeline.lock().unwrap_or_else(PoisonError::into_inner).next(slice);
+                self.await_next(py, timeout, poll)?.map(|batch| self.wrapper.batch(py, &batch)).transpose()
+            }
         }
     }
 
     /// Stops, and gives back the batches that were drawn and never delivered. Idempotent.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let prefetcher = self.prefetcher.get(py)?;
-        let (ready, mut unfinished) = crate::enter::detached(py, || {
+        let prefetcher = match &self.ahead {
+            Ahead::Here(prefetcher) => prefetcher.get(py)?,
+            Ahead::There(pipeline) => {
+                let pipeline = pipeline.get(py)?;
+                let left = detached(py, || Ok(pipeline.lock().unwrap_or_else(PoisonError::into_inner).close()))?;
+                return self.wrapper.batches(py, &left);
+            }
+        };
+        let (ready, mut unfinished) = detached(py, || {
             let prefetcher = prefetcher.lock().unwrap_or_else(PoisonError::into_inner).take();
             Ok(prefetcher.map(|mut prefetcher| prefetcher.close()).unwrap_or_default())
         })?;
@@ -109,6 +139,28 @@ impl Prefetch {
 }
 
 impl Prefetch {
+    fn await_next<T: Send>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        poll: impl FnMut(Duration) -> Option<Result<Option<T>>> + Send,
+    ) -> PyResult<Option<T>> {
+        let client = self.client.get();
+        let (way, deadline) = (client.reach().way(py)?, client.deadline(timeout)?);
+        let sink = way.shared_sink();
+        let why = || {
+            let tables = self.schedule.parts.iter().map(|(table, _)| why(&*sink, table));
+            tables.collect::<Vec<_>>().join(" ")
+        };
+        match wait(py, deadline, poll, why)? {
+            Waited::Done(next) => Ok(next),
+            Waited::Late => {
+                let why = detached(py, || Ok(why()))?;
+                Err(late(py, "batches", &why, |_| Ok(())))
+            }
+        }
+    }
+
     fn batch<'py>(&self, py: Python<'py>, batch: Prefetched<Slab>) -> PyResult<Bound<'py, PyAny>> {
         let Prefetched { mut draws, plan, arrays } = batch;
         let mut fresh = Vec::with_capacity(arrays.len());

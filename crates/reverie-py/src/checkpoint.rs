@@ -1,21 +1,19 @@
 //! Checkpoints of a server's tables, and what the files of others hold.
 
-use crate::array::descr;
 use crate::count::Count;
 use crate::enter::{Live, detached, quick};
 use crate::errors::raise;
-use crate::nest::PyStructure;
+use crate::options::options_dict;
 use crate::server::Server;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyDict, PyList};
+use reverie_core::Result;
 use reverie_core::checkpoint::{
     Difference, Folder, Keep, Periodic, Restored, Saved, Saver, Store, Summary, TableSummary, describe, latest, list,
     verify,
 };
 use reverie_core::clock::SystemClock;
-use reverie_core::spec::{DType, Signature};
-use reverie_core::table::selector::SelectorOptions;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -118,6 +116,17 @@ pub fn save(py: Python<'_>, server: &Server) -> PyResult<String> {
     Ok(saved.path.display().to_string())
 }
 
+/// What takes a checkpoint when a client asks for one: without the interpreter, from a thread of the network.
+pub fn on_request(saver: Arc<Saver>) -> Arc<dyn Fn() -> Result<String> + Send + Sync> {
+    Arc::new(move || {
+        let saved = saver.save()?;
+        if let Some(error) = saved.left_behind {
+            tracing::warn!("checkpoint {}: what is not needed any more is still there: {error}", saved.path.display());
+        }
+        Ok(saved.path.display().to_string())
+    })
+}
+
 fn restored_dict<'py>(py: Python<'py>, summary: &Summary, restored: &Restored) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("path", summary.path.display().to_string())?;
@@ -172,51 +181,10 @@ fn summary_dict<'py>(py: Python<'py>, summary: &Summary) -> PyResult<Bound<'py, 
 }
 
 fn table_dict<'py>(py: Python<'py>, table: &TableSummary) -> PyResult<Bound<'py, PyDict>> {
-    let (dict, options) = (PyDict::new(py), &table.options);
-    dict.set_item("name", &options.name)?;
+    let dict = options_dict(py, &table.options)?;
     dict.set_item("size", table.size)?;
     dict.set_item("num_inserts", table.counters.inserts)?;
     dict.set_item("num_samples", table.counters.samples)?;
     dict.set_item("num_deletes", table.counters.deletes)?;
-    dict.set_item("sampler", selector(&options.sampler))?;
-    dict.set_item("remover", selector(&options.remover))?;
-    dict.set_item("max_size", options.max_size)?;
-    let limiter = &options.limiter;
-    let (ratio, least) = (limiter.samples_per_insert(), limiter.min_size_to_sample());
-    dict.set_item("rate_limiter", (ratio, least, limiter.min_diff(), limiter.max_diff()))?;
-    dict.set_item("max_times_sampled", options.max_times_sampled)?;
-    dict.set_item("max_bytes", options.max_bytes)?;
-    dict.set_item("compression", format!("{:?}", options.compression).to_lowercase())?;
-    let signature = options.signature.as_ref().map(|signature| signature_parts(py, signature)).transpose()?;
-    dict.set_item("signature", signature)?;
     Ok(dict)
-}
-
-/// The name of a class of `reverie.selectors`, and its arguments by name.
-fn selector(options: &SelectorOptions) -> (&'static str, Vec<(&'static str, f64)>) {
-    match options {
-        SelectorOptions::Fifo => ("Fifo", vec![]),
-        SelectorOptions::Lifo => ("Lifo", vec![]),
-        SelectorOptions::Uniform => ("Uniform", vec![]),
-        SelectorOptions::MaxHeap => ("MaxHeap", vec![]),
-        SelectorOptions::MinHeap => ("MinHeap", vec![]),
-        SelectorOptions::Prioritized { exponent } => ("Prioritized", vec![("priority_exponent", *exponent)]),
-        SelectorOptions::Stratified { exponent } => {
-            ("Prioritized", vec![("priority_exponent", *exponent), ("stratified", 1.0)])
-        }
-    }
-}
-
-/// The structure, and for each column its path, dtype and shape.
-fn signature_parts<'py>(py: Python<'py>, signature: &Signature) -> PyResult<Bound<'py, PyTuple>> {
-    let columns = signature.columns.iter().map(|column| {
-        let dtype = match column.dtype {
-            // Of any width.
-            DType::Bytes | DType::Str => column.dtype.name().into_pyobject(py)?.into_any(),
-            dtype => descr(py, dtype, 0)?,
-        };
-        Ok((&column.path, dtype, PyTuple::new(py, &column.shape)?))
-    });
-    let structure = PyStructure(Arc::new(signature.structure.clone()));
-    (structure, columns.collect::<PyResult<Vec<_>>>()?).into_pyobject(py)
 }

@@ -3,36 +3,73 @@
 use crate::array::{column, numbers};
 use crate::checkpoint;
 use crate::count::Count;
-use crate::enter::{Deadline, Late, copying, detached, finish, late, quick};
+use crate::enter::{Deadline, Live, copying, detached, finish, late, quick};
+use crate::errors::raise;
+use crate::reach::{Connection, Reach, Way, options, why};
+use crate::remote::{Wrapper, tables};
 use crate::rows::{Priorities, Rows, priority};
 use crate::sampler::{Batcher, Reading};
-use crate::server::{Server, change, info_dict, why_dict};
+use crate::server::{Server, change};
+use crate::unwatched::Unwatched;
+use crate::{drawing, figures, updates};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
-use reverie_core::sample::{Draws, MAX_SAMPLES, SampleRequest, Source};
-use reverie_core::table::{Inserts, Priority, SharedTable, Tables, Updated};
+use reverie_core::sample::{MAX_SAMPLES, SampleRequest};
+use reverie_core::table::{Inserts, Priority};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// A client of tables in this process. `reverie.Client` is its subclass, and documents it.
+/// A client of tables in this process or behind a network. `reverie.Client` is its subclass, and documents it.
 #[pyclass(frozen, subclass, module = "reverie._native", name = "Client")]
 pub struct Client {
-    server: Py<Server>,
+    reach: Reach,
     timeout: Option<f64>,
-    batcher: Batcher,
-    rows: Mutex<Vec<Arc<Rows>>>,
+    /// Makes batches of draws from tables of this process.
+    pub batcher: Batcher,
+    /// Makes batches of what came over a network.
+    pub wrapper: Wrapper,
+    /// Locked under the GIL, and never while it is let go.
+    kept: Mutex<Live<Kept>>,
 }
+
+/// What is kept from one call to the next; a forked child starts anew.
+#[derive(Default)]
+struct Kept {
+    rows: Vec<Arc<Rows>>,
+    unwatched: Arc<Unwatched>,
+}
+
+type TlsFiles = (Option<Vec<u8>>, Option<(Vec<u8>, Vec<u8>)>, Option<String>);
 
 #[pymethods]
 impl Client {
+    /// Of a server in this process, or of an address.
     #[new]
-    #[pyo3(signature = (server, *, timeout=None))]
-    fn new(server: Py<Server>, timeout: Option<f64>) -> PyResult<Self> {
+    #[pyo3(signature = (server=None, *, timeout=None, address=None, transport="auto", token=None, tls=None,
+        patience=10.0))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        server: Option<Py<Server>>,
+        timeout: Option<f64>,
+        address: Option<String>,
+        transport: &str,
+        token: Option<String>,
+        tls: Option<TlsFiles>,
+        patience: f64,
+    ) -> PyResult<Self> {
         Deadline::from_timeout(timeout)?;
-        Ok(Self { server, timeout, batcher: Batcher::default(), rows: Mutex::new(Vec::new()) })
+        let reach = match (server, address) {
+            (Some(server), _) => Reach::Here(server),
+            (None, Some(address)) => {
+                Reach::There(Connection::new(py, options(address, transport, token, tls, patience)?)?)
+            }
+            (None, None) => return Err(PyTypeError::new_err("a client needs a server or an address")),
+        };
+        let kept = Mutex::new(Live::new(Kept::default(), "client"));
+        Ok(Self { reach, timeout, batcher: Batcher::default(), wrapper: Wrapper::default(), kept })
     }
 
     /// The default of `timeout=`, in seconds; None waits.
@@ -43,7 +80,10 @@ impl Client {
 
     /// Takes a checkpoint of all tables; where it is.
     fn checkpoint(&self, py: Python<'_>) -> PyResult<String> {
-        checkpoint::save(py, self.server.get())
+        match &self.reach {
+            Reach::Here(server) => checkpoint::save(py, server.get()),
+            Reach::There(_) => figures::checkpoint(self, py),
+        }
     }
 
     /// Inserts one step into one or more tables; its bytes are stored once.
@@ -56,25 +96,30 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let deadline = self.deadline(timeout)?;
-        let tables = self.tables(py)?;
-        let mut targets: SmallVec<[(&Arc<SharedTable>, Priority); 2]> = SmallVec::new();
-        for (name, value) in priorities.iter() {
+        let names: SmallVec<[(Bound<'_, PyAny>, Bound<'_, PyAny>); 2]> = priorities.iter().collect();
+        let mut targets: SmallVec<[(&str, Priority); 2]> = SmallVec::new();
+        for (name, value) in &names {
             let Ok(name) = name.cast::<PyString>() else {
                 return Err(PyTypeError::new_err(format!("a table's name must be a str, got {}", name.repr()?)));
             };
-            let name = name.to_str()?;
-            targets.push((quick(py, || tables.get(name))?, priority(&value)?));
+            targets.push((name.to_str()?, priority(value)?));
         }
         let Some((first, _)) = targets.first() else {
             return Err(PyValueError::new_err("priorities must name at least one table"));
         };
-        let rows = self.rows(py, first, false)?;
+        let way = self.reach.known(py, deadline)?;
+        let sink = way.sink();
+        for (table, _) in &targets[1..] {
+            // Unknown tables are refused before anything is written; the first's rows do that for it.
+            quick(py, || sink.compression(table))?;
+        }
+        let rows = self.rows(py, &way, first, false)?;
         let (items, _) = rows.append(py, data)?;
         let item = items.into_iter().next().expect("one row makes one item");
         if targets.len() > 1 {
             // All or nothing: what one table refuses goes into none.
             for (table, priority) in &targets {
-                quick(py, || table.check(&[(item.clone(), *priority)]))?;
+                quick(py, || sink.check(table, &[(item.clone(), *priority)]))?;
             }
         }
         let mut waiting: SmallVec<[_; 2]> = SmallVec::new();
@@ -83,7 +128,7 @@ impl Client {
             let last = index + 1 == targets.len();
             let item = if last { item.take() } else { item.clone() };
             let inserts: Inserts = item.map(|item| (item, *priority)).into_iter().collect();
-            let mut ticket = quick(py, || table.insert(inserts))?;
+            let mut ticket = quick(py, || sink.insert(table, inserts))?;
             match ticket.poll() {
                 Some(done) => quick(py, || done.map(drop))?,
                 None => waiting.push((*table, ticket)),
@@ -94,7 +139,7 @@ impl Client {
         }
         let start = Instant::now();
         for (table, ticket) in waiting {
-            if let Err(left) = finish(py, ticket, deadline.after(start.elapsed()), || table.why().to_string())? {
+            if let Err(left) = finish(py, ticket, deadline.after(start.elapsed()), || why(sink, table))? {
                 return Err(late(py, "insert", &left.why, |_| Ok(())));
             }
         }
@@ -112,8 +157,9 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let deadline = self.deadline(timeout)?;
-        let table = self.table(py, table)?;
-        let rows = self.rows(py, table, true)?;
+        let way = self.reach.known(py, deadline)?;
+        let sink = way.sink();
+        let rows = self.rows(py, &way, table, true)?;
         let (items, count) = rows.append(py, data)?;
         let inserts: Inserts = match Priorities::read(priorities, count)? {
             Priorities::Same(priority) => items.into_iter().map(|item| (item, priority)).collect(),
@@ -122,8 +168,8 @@ impl Client {
                 items.into_iter().zip(values).collect()
             }
         };
-        let ticket = copying(py, count << 8, || table.insert(inserts))?;
-        match finish(py, ticket, deadline, || table.why().to_string())? {
+        let ticket = copying(py, count << 8, || sink.insert(table, inserts))?;
+        match finish(py, ticket, deadline, || why(sink, table))? {
             Ok(keys) => column(py, &keys, |key| key.get()),
             Err(left) => Err(late(py, "insert_batch", &left.why, |with| {
                 with.set_item("partial", column(py, &left.done, |key| key.get())?)
@@ -146,11 +192,7 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         let reading = Reading::new(columns, ragged)?;
         let num_samples = batch_size.within("batch_size", 1, MAX_SAMPLES)?;
-        let request = SampleRequest { num_samples, without_replacement };
-        match self.draw(py, table, request, self.deadline(timeout)?)? {
-            Ok(mut draws) => self.batcher.batch_or_singles(py, &mut draws, &reading),
-            Err(left) => Err(self.late_draws(py, left, &reading)?),
-        }
+        drawing::batch(self, py, table, SampleRequest { num_samples, without_replacement }, &reading, timeout)
     }
 
     /// Draws what can be drawn at once, at least one and at most `at_most`: one batch for each run of items that
@@ -163,28 +205,11 @@ impl Client {
         at_most: usize,
         timeout: Option<f64>,
     ) -> PyResult<Vec<(Bound<'py, PyAny>, bool)>> {
-        let request = |num_samples| SampleRequest { num_samples, without_replacement: false };
-        let at_once = self.draw(py, table, request(at_most), Deadline::from_timeout(Some(0.0))?)?;
-        let mut draws = at_once.unwrap_or_else(|left| left.done);
-        let reading = Reading::new(None, None)?;
-        if draws.is_empty() {
-            draws = match self.draw(py, table, request(1), self.deadline(timeout)?)? {
-                Ok(draws) => draws,
-                Err(left) => return Err(self.late_draws(py, left, &reading)?),
-            };
-        }
-        let mut batches = Vec::new();
-        while !draws.is_empty() {
-            let first = draws.items[0].pattern.clone();
-            let alike = draws.items.iter().take_while(|item| item.pattern.same(&first)).count();
-            let (rest, timestep) = (draws.split_off(alike), first.timestep);
-            batches.push((self.batcher.batch(py, &mut std::mem::replace(&mut draws, rest), &reading)?, timestep));
-        }
-        Ok(batches)
+        drawing::some(self, py, table, at_most, timeout)
     }
 
-    /// Sets priorities; keys of items that are gone are counted as stale.
-    #[pyo3(signature = (table, keys, priorities, *, if_version=None))]
+    /// Sets priorities; keys of items that are gone are counted as stale. `wait=False` leaves the outcome to itself.
+    #[pyo3(signature = (table, keys, priorities, *, if_version=None, wait=true))]
     fn update_priorities<'py>(
         &self,
         py: Python<'py>,
@@ -192,20 +217,9 @@ impl Client {
         keys: &Bound<'py, PyAny>,
         priorities: &Bound<'py, PyAny>,
         if_version: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let table = self.table(py, table)?;
-        let (keys, priorities) = (numbers::<i64>(keys, "keys")?, numbers::<f64>(priorities, "priorities")?);
-        let (keys, priorities) = (keys.as_slice(), priorities.as_slice());
-        let versions: Option<Vec<u32>> = match if_version {
-            None => None,
-            Some(versions) => {
-                // A version that no item can have stays one that no item has.
-                let versions = numbers::<i64>(versions, "if_version")?;
-                Some(versions.as_slice().iter().map(|v| u32::try_from(*v).unwrap_or(u32::MAX)).collect())
-            }
-        };
-        let updated = copying(py, keys.len() << 6, || table.update(keys, priorities, versions.as_deref()))?;
-        update_result(py, updated)
+        wait: bool,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        updates::update(self, py, table, (keys, priorities), if_version, wait)
     }
 
     /// Deletes, then updates; the results in the order (updates, deletes).
@@ -217,13 +231,7 @@ impl Client {
         priorities: &Bound<'py, PyAny>,
         deletes: &Bound<'py, PyAny>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        let table = self.table(py, table)?;
-        let (keys, priorities) = (numbers::<i64>(keys, "updates")?, numbers::<f64>(priorities, "updates")?);
-        let deletes = numbers::<i64>(deletes, "deletes")?;
-        let (keys, priorities, deletes) = (keys.as_slice(), priorities.as_slice(), deletes.as_slice());
-        let bytes = (keys.len() + deletes.len()) << 6;
-        let (updated, deleted) = copying(py, bytes, || table.mutate((keys, priorities), None, deletes))?;
-        Ok((update_result(py, updated)?, update_result(py, deleted)?))
+        updates::mutate(self, py, table, (keys, priorities), deletes)
     }
 
     /// Reads items by their keys.
@@ -237,16 +245,31 @@ impl Client {
         ragged: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let reading = Reading::new(columns, ragged)?;
-        let (table, keys) = (self.table(py, table)?, numbers::<i64>(keys, "keys")?);
+        let (way, keys) = (self.reach.way(py)?, numbers::<i64>(keys, "keys")?);
         let keys = keys.as_slice();
-        let mut draws = copying(py, keys.len() << 7, || table.get(keys))?;
-        self.batcher.batch(py, &mut draws, &reading)
+        match way {
+            Way::Here(tables) => {
+                let mut draws = copying(py, keys.len() << 7, || tables.get(table)?.get(keys))?;
+                self.batcher.batch(py, &mut draws, &reading)
+            }
+            Way::There(far) => {
+                let ticket = far.remote.get(table, keys, reading.columns, reading.ragged);
+                let sampled = far.told(py, "get", ticket, self.deadline(None)?)?;
+                // Nothing was drawn that could be lost.
+                match sampled.error {
+                    Some(error) => Err(raise(py, error)),
+                    None => self.wrapper.whole(py, "get", sampled),
+                }
+            }
+        }
     }
 
     /// Drops all items of a table and starts its counts anew.
     fn reset(&self, py: Python<'_>, table: &str) -> PyResult<()> {
-        let table = self.table(py, table)?;
-        detached(py, || table.reset())
+        match self.reach.way(py)? {
+            Way::Here(tables) => detached(py, || tables.get(table)?.reset()),
+            Way::There(far) => far.told(py, "reset", far.remote.reset(table), self.deadline(None)?),
+        }
     }
 
     /// Changes limits of a running table.
@@ -260,99 +283,104 @@ impl Client {
         max_times_sampled: Option<Count>,
     ) -> PyResult<()> {
         let change = change(max_size, rate_limiter, max_times_sampled)?;
-        let table = self.table(py, table)?;
-        detached(py, || table.configure(change))
+        match self.reach.way(py)? {
+            Way::Here(tables) => detached(py, || tables.get(table)?.configure(change)),
+            Way::There(far) => far.told(py, "configure", far.remote.configure(table, change), self.deadline(None)?),
+        }
     }
 
     /// True where the limiter would let so many samples go on now.
     #[pyo3(signature = (table, num_samples=Count::of(1)), text_signature = "($self, table, num_samples=1)")]
     fn can_sample(&self, py: Python<'_>, table: &str, num_samples: Count) -> PyResult<bool> {
         let num_samples = num_samples.at_least("num_samples", 0)? as u64;
-        let table = self.table(py, table)?;
-        quick(py, || Ok(table.can_sample(num_samples)))
+        match self.reach.way(py)? {
+            Way::Here(tables) => quick(py, || Ok(tables.get(table)?.can_sample(num_samples))),
+            Way::There(far) => {
+                far.told(py, "can_sample", far.remote.can(table, num_samples, false), self.deadline(None)?)
+            }
+        }
     }
 
     /// True where the limiter would let so many inserts go on now.
     #[pyo3(signature = (table, num_inserts=Count::of(1)), text_signature = "($self, table, num_inserts=1)")]
     fn can_insert(&self, py: Python<'_>, table: &str, num_inserts: Count) -> PyResult<bool> {
         let num_inserts = num_inserts.at_least("num_inserts", 0)? as u64;
-        let table = self.table(py, table)?;
-        quick(py, || Ok(table.can_insert(num_inserts)))
-    }
-
-    /// Closes the chunks that rows are being written to.
-    fn _close(&self, py: Python<'_>) -> PyResult<()> {
-        let rows = std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner));
-        rows.iter().try_for_each(|rows| rows.close(py))
-    }
-
-    /// The figures of every table, by name; under the empty name the server's bytes and their bound.
-    fn _info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dict = PyDict::new(py);
-        for table in self.tables(py)?.iter() {
-            dict.set_item(table.name(), info_dict(py, &quick(py, || Ok(table.info()))?)?)?;
+        match self.reach.way(py)? {
+            Way::Here(tables) => quick(py, || Ok(tables.get(table)?.can_insert(num_inserts))),
+            Way::There(far) => {
+                far.told(py, "can_insert", far.remote.can(table, num_inserts, true), self.deadline(None)?)
+            }
         }
-        let (meter, max_bytes) = self.tables(py)?.bytes();
-        dict.set_item("", (meter.live_bytes(), max_bytes))?;
-        Ok(dict)
+    }
+
+    /// Closes the chunks that rows are being written to, and the connection where there is one.
+    fn _close(&self, py: Python<'_>) -> PyResult<()> {
+        let Kept { rows, unwatched } = std::mem::take(self.kept().get_mut(py)?);
+        rows.iter().try_for_each(|rows| rows.close(py))?;
+        let Reach::There(connection) = &self.reach else { return Ok(()) };
+        unwatched.settle(py, 0, Deadline::from_timeout(Some(1.0))?)?;
+        connection.close(py)
+    }
+
+    /// The figures of every table, by name; under the empty name the server's bytes and their bound, and the way to it.
+    #[pyo3(signature = (timeout=None))]
+    fn _info<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
+        figures::info(self, py, timeout)
     }
 
     fn _why<'py>(&self, py: Python<'py>, table: &str) -> PyResult<Bound<'py, PyDict>> {
-        let table = self.table(py, table)?;
-        why_dict(py, &quick(py, || Ok(table.why()))?)
+        figures::why(self, py, table)
+    }
+
+    /// What the tables behind an address are, as dicts.
+    #[pyo3(signature = (timeout=None))]
+    fn _describe<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        match &self.reach {
+            Reach::Here(_) => Err(PyTypeError::new_err("the tables of this process are known")),
+            Reach::There(connection) => tables(py, connection, self.deadline(timeout)?),
+        }
     }
 }
 
 impl Client {
-    /// The tables behind the client.
-    pub fn tables<'a>(&'a self, py: Python<'a>) -> PyResult<&'a Arc<Tables>> {
-        self.server.get().tables(py)
-    }
-
-    /// The table of that name.
-    pub fn table<'a>(&'a self, py: Python<'a>, name: &str) -> PyResult<&'a Arc<SharedTable>> {
-        let tables = self.tables(py)?;
-        quick(py, || tables.get(name))
+    /// How the tables are reached.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     /// The deadline of a call: its own `timeout=`, or else the client's.
     pub fn deadline(&self, timeout: Option<f64>) -> PyResult<Deadline> {
-        Deadline::from_timeout(timeout.or(self.timeout))
+        Deadline::from_timeout(self.or_own(timeout))
     }
 
-    fn draw(
-        &self,
-        py: Python<'_>,
-        table: &str,
-        request: SampleRequest,
-        deadline: Deadline,
-    ) -> PyResult<Result<Draws, Late<Draws>>> {
-        let tables = self.tables(py)?;
-        let ticket = copying(py, request.num_samples << 8, || tables.sample(table, request))?;
-        finish(py, ticket, deadline, || tables.get(table).map_or_else(|e| e.to_string(), |t| t.why().to_string()))
+    /// A call's `timeout=`, or else the client's.
+    pub fn or_own(&self, timeout: Option<f64>) -> Option<f64> {
+        timeout.or(self.timeout)
     }
 
-    fn late_draws(&self, py: Python<'_>, left: Late<Draws>, reading: &Reading) -> PyResult<PyErr> {
-        let Late { mut done, why } = left;
-        let partial = if done.is_empty() { None } else { Some(self.batcher.batch_or_singles(py, &mut done, reading)?) };
-        Ok(late(py, "sample", &why, |with| with.set_item("partial", partial)))
+    fn kept(&self) -> std::sync::MutexGuard<'_, Live<Kept>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept.here() {
+            *kept = Live::new(Kept::default(), "client");
+        }
+        kept
+    }
+
+    /// The requests that nobody waits for.
+    pub fn unwatched(&self, py: Python<'_>) -> PyResult<Arc<Unwatched>> {
+        Ok(Arc::clone(&self.kept().get(py)?.unwatched))
     }
 
     /// The rows on their way into a table.
-    fn rows(&self, py: Python<'_>, table: &Arc<SharedTable>, batched: bool) -> PyResult<Arc<Rows>> {
-        let mut known = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+    fn rows(&self, py: Python<'_>, way: &Way<'_>, table: &str, batched: bool) -> PyResult<Arc<Rows>> {
+        let mut kept = self.kept();
+        let known = &mut kept.get_mut(py)?.rows;
         if let Some(rows) = known.iter().find(|rows| rows.serves(table, batched)) {
             return Ok(Arc::clone(rows));
         }
         let sibling = known.iter().find(|rows| rows.serves(table, !batched));
-        let sink = Arc::clone(self.tables(py)?) as _;
-        let rows = Arc::new(Rows::new(sink, table, batched, sibling.map(|rows| &**rows)));
-        known.push(Arc::clone(&rows));
-        Ok(rows)
+        let rows = quick(py, || Rows::new(way.shared_sink(), table, batched, sibling.map(|rows| &**rows)))?;
+        known.push(Arc::new(rows));
+        Ok(Arc::clone(&known[known.len() - 1]))
     }
-}
-
-fn update_result(py: Python<'_>, updated: Updated) -> PyResult<Bound<'_, PyAny>> {
-    static RESULT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    RESULT.import(py, "reverie.types", "UpdateResult")?.call1((updated.applied, updated.stale))
 }

@@ -70,6 +70,16 @@ impl Deadline {
 }
 
 impl Deadline {
+    /// Seconds from now on; `None`: for ever.
+    pub fn limit(self) -> Option<Duration> {
+        self.limit
+    }
+
+    /// Later by so much.
+    pub fn plus(self, more: Duration) -> Self {
+        Self { limit: self.limit.and_then(|limit| limit.checked_add(more)) }
+    }
+
     /// What is left of it after a part was used up.
     pub fn after(self, used: Duration) -> Self {
         Self { limit: self.limit.map(|limit| limit.saturating_sub(used)) }
@@ -85,12 +95,12 @@ pub enum Waited<T> {
 }
 
 /// Waits for `poll` to give a value. `poll` is called without the GIL and may park this thread for as long as it is
-/// told, not longer. `why` says what is waited for; an endless wait logs it, sparsely.
+/// told, not longer. `why` says what is waited for, without the GIL; an endless wait logs it, sparsely.
 pub fn wait<T: Send>(
     py: Python<'_>,
     deadline: Deadline,
     mut poll: impl FnMut(Duration) -> Option<Result<T>> + Send,
-    why: impl Fn() -> String,
+    why: impl Fn() -> String + Sync,
 ) -> PyResult<Waited<T>> {
     if let Some(done) = quick(py, || Ok(poll(Duration::ZERO)))? {
         return done.map(Waited::Done).map_err(|error| raise(py, error));
@@ -106,9 +116,11 @@ pub fn wait<T: Send>(
             return done.map(Waited::Done).map_err(|error| raise(py, error));
         }
         py.check_signals()?;
+        crate::lines::tell(py)?;
         if deadline.limit.is_none() && start.elapsed() >= patience {
             let logger = PyModule::import(py, "logging")?.call_method1("getLogger", ("reverie",))?;
-            let text = format!("still waiting after {:.0} s: {}", start.elapsed().as_secs_f64(), why());
+            let why = detached(py, || Ok(why()))?;
+            let text = format!("still waiting after {:.0} s: {why}", start.elapsed().as_secs_f64());
             logger.call_method1("warning", ("%s", text))?;
             patience *= 3;
         }
@@ -128,12 +140,12 @@ pub fn finish<T: Default + Send>(
     py: Python<'_>,
     mut ticket: Ticket<T>,
     deadline: Deadline,
-    why: impl Fn() -> String,
+    why: impl Fn() -> String + Sync,
 ) -> PyResult<std::result::Result<T, Late<T>>> {
     match wait(py, deadline, |slice| ticket.wait(slice), &why) {
         Ok(Waited::Done(outcome)) => Ok(Ok(outcome)),
         Ok(Waited::Late) => {
-            let why = why();
+            let why = detached(py, || Ok(why()))?;
             detached(py, || ticket.cancel()).map(|done| Err(Late { done, why }))
         }
         Err(error) => {
@@ -202,7 +214,8 @@ impl<T> Live<T> {
         Self { value: Some(value), forks: FORKS.load(Ordering::Relaxed), what }
     }
 
-    fn here(&self) -> bool {
+    /// False in a forked child.
+    pub fn here(&self) -> bool {
         self.forks == FORKS.load(Ordering::Relaxed)
     }
 
@@ -211,6 +224,17 @@ impl<T> Live<T> {
     pub fn get(&self, py: Python<'_>) -> PyResult<&T> {
         match &self.value {
             Some(value) if self.here() => Ok(value),
+            _ => Err(forked(py, self.what)),
+        }
+    }
+}
+
+impl<T> Live<T> {
+    /// The value, to change; or ForkedError.
+    pub fn get_mut(&mut self, py: Python<'_>) -> PyResult<&mut T> {
+        let here = self.here();
+        match &mut self.value {
+            Some(value) if here => Ok(value),
             _ => Err(forked(py, self.what)),
         }
     }

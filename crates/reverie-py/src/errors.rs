@@ -60,6 +60,10 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
             with.set_item("action", action)?;
             with.set_item("reason", reason)
         }),
+        Error::Unavailable(_) => exception(py, "UnavailableError", &text, |_| Ok(())),
+        Error::Unauthenticated(_) => exception(py, "UnauthenticatedError", &text, |_| Ok(())),
+        Error::Protocol(_) => exception(py, "ProtocolError", &text, |_| Ok(())),
+        Error::Deadline(why) => exception(py, "DeadlineExceededError", &text, |with| with.set_item("why", why)),
         Error::Damaged(_) => exception(py, "DamagedError", &text, |_| Ok(())),
         _ => exception(py, "ReplayError", &text, |_| Ok(())),
     }

@@ -6,17 +6,26 @@ mod checkpoint;
 mod client;
 mod column;
 mod count;
+mod drawing;
 mod enter;
 mod errors;
+mod figures;
 mod info;
 mod intake;
+mod lines;
 mod nest;
+mod options;
+mod pipeline;
+mod reach;
+mod remote;
 mod rows;
 mod sampler;
 mod sending;
 mod server;
 mod trajectory;
 mod transition;
+mod unwatched;
+mod updates;
 
 use pyo3::prelude::*;
 
@@ -24,7 +33,9 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     enter::register(module)?;
+    lines::gather();
     module.add_function(wrap_pyfunction!(enter::_panic, module)?)?;
+    module.add_function(wrap_pyfunction!(lines::_tell, module)?)?;
     module.add_class::<nest::PyStructure>()?;
     module.add_function(wrap_pyfunction!(nest::flatten, module)?)?;
     module.add_function(wrap_pyfunction!(array::describe, module)?)?;

@@ -6,10 +6,11 @@ use crate::intake::Reader;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
+use reverie_core::Result;
 use reverie_core::append::{RowWriter, Sink};
 use reverie_core::item::Item;
 use reverie_core::spec::Signature;
-use reverie_core::table::{Priority, SharedTable};
+use reverie_core::table::Priority;
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 
@@ -26,20 +27,20 @@ pub struct Rows {
 impl Rows {
     /// Rows for this table: single steps, or (`batched`) nests with a leading axis of rows.
     /// `sibling` are the rows of the other kind, where there were some.
-    pub fn new(sink: Arc<dyn Sink>, table: &SharedTable, batched: bool, sibling: Option<&Rows>) -> Self {
+    pub fn new(sink: Arc<dyn Sink>, table: &str, batched: bool, sibling: Option<&Rows>) -> Result<Self> {
         let beside = sibling.and_then(|rows| rows.reader.try_lock().ok().map(|reader| Reader::beside(&reader)));
-        Self {
-            table: table.name().to_owned(),
+        Ok(Self {
+            table: table.to_owned(),
             batched,
-            signature: table.info().options.signature,
+            signature: sink.signature(table)?,
             reader: Mutex::new(beside.unwrap_or_default()),
-            writer: Mutex::new(RowWriter::new(sink, table.compression(), true)),
-        }
+            writer: Mutex::new(RowWriter::new(Arc::clone(&sink), sink.compression(table)?, true)),
+        })
     }
 
     /// True where they are rows for this table, of this kind.
-    pub fn serves(&self, table: &SharedTable, batched: bool) -> bool {
-        self.batched == batched && self.table == table.name()
+    pub fn serves(&self, table: &str, batched: bool) -> bool {
+        self.batched == batched && self.table == table
     }
 
     /// Closes the chunk that they are written to.

@@ -8,16 +8,19 @@ use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
-use reverie_core::batch::{Options, Plan, Planner, Ragged, Role};
+use reverie_core::batch::{Options, Output, Plan, Planner, Ragged, Role};
 use reverie_core::sample::Draws;
+use reverie_core::spec::Structure;
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
 
 /// What a reader asks of a batch.
 #[derive(Clone, PartialEq)]
 pub struct Reading {
-    columns: Option<Vec<String>>,
-    ragged: Ragged,
+    /// Paths; `None`: all.
+    pub columns: Option<Vec<String>>,
+    /// Unequal lengths.
+    pub ragged: Ragged,
 }
 
 impl Reading {
@@ -128,32 +131,58 @@ impl Prepared {
         draws: &mut Draws,
         arrays: Vec<Fresh<'py>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        static BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let mut arrays = arrays.into_iter().map(Fresh::done);
-        let data = self.unflattener.unflatten(py, &plan.structure, &mut arrays.by_ref().take(plan.num_columns))?;
-        let none = || py.None().into_bound(py);
-        let (mut mask, mut lengths) = (none(), none());
-        for (output, array) in plan.outputs[plan.num_columns..].iter().zip(arrays) {
-            let (target, column) = match output.role {
-                Role::Mask(column) => (&mut mask, column),
-                Role::Lengths(column) => (&mut lengths, column),
-                Role::Column => continue,
-            };
-            // One array where it speaks of all columns, else one for each column's path.
-            match column {
-                None => *target = array,
-                Some(column) => {
-                    if target.is_none() {
-                        *target = PyDict::new(py).into_any();
-                    }
-                    target.set_item(&plan.outputs[column].path, array)?;
+        let arrays = arrays.into_iter().map(Fresh::done);
+        let parts = assemble(py, &mut self.unflattener, &plan.structure, plan.num_columns, &plan.outputs, arrays)?;
+        let smallest_probability = draws.smallest_probability;
+        made(DrawInfo::of(py, draws)?, parts, smallest_probability)
+    }
+}
+
+/// `Batch.data`, `.mask` and `.lengths`.
+pub type Parts<'py> = [Bound<'py, PyAny>; 3];
+
+/// Puts the arrays of a batch where they belong.
+pub fn assemble<'py>(
+    py: Python<'py>,
+    unflattener: &mut Unflattener,
+    structure: &Structure,
+    num_columns: usize,
+    outputs: &[Output],
+    mut arrays: impl Iterator<Item = Bound<'py, PyAny>>,
+) -> PyResult<Parts<'py>> {
+    let data = unflattener.unflatten(py, structure, &mut arrays.by_ref().take(num_columns))?;
+    let none = || py.None().into_bound(py);
+    let (mut mask, mut lengths) = (none(), none());
+    for (output, array) in outputs[num_columns..].iter().zip(arrays) {
+        let (target, column) = match output.role {
+            Role::Mask(column) => (&mut mask, column),
+            Role::Lengths(column) => (&mut lengths, column),
+            Role::Column => continue,
+        };
+        // One array where it speaks of all columns, else one for each column's path.
+        match column {
+            None => *target = array,
+            Some(column) => {
+                if target.is_none() {
+                    *target = PyDict::new(py).into_any();
                 }
+                target.set_item(&outputs[column].path, array)?;
             }
         }
-        let smallest_probability = draws.smallest_probability;
-        let info = DrawInfo::of(py, draws)?;
-        BATCH.import(py, "reverie.types", "Batch")?.call1((info, data, mask, lengths, smallest_probability))
     }
+    Ok([data, mask, lengths])
+}
+
+/// The `reverie.Batch` of its parts.
+pub fn made<'py>(
+    info: Bound<'py, PyAny>,
+    parts: Parts<'py>,
+    smallest_probability: Option<f64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let [data, mask, lengths] = parts;
+    let class = BATCH.import(info.py(), "reverie.types", "Batch")?;
+    class.call1((info, data, mask, lengths, smallest_probability))
 }
 
 fn gather(py: Python<'_>, plan: &Plan, draws: &Draws, arrays: &mut [Fresh<'_>]) -> PyResult<()> {

@@ -1,19 +1,30 @@
 //! What every writer does with its items: sends them, and waits where too much is unconfirmed.
 
 use crate::client::Client;
-use crate::enter::{Deadline, Waited, late, locked, quick, wait};
+use crate::enter::{Deadline, Live, Waited, detached, late, locked, quick, wait};
+use crate::reach::{Way, why};
 use pyo3::prelude::*;
-use reverie_core::append::InFlight;
-use reverie_core::table::{Inserts, SharedTable, Tables};
+use pyo3::types::PyTuple;
+use reverie_core::append::{InFlight, Sink};
+use reverie_core::table::Inserts;
+use reverie_net::client::Remote;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A writer's way to its tables.
 pub struct Sending {
-    client: Py<Client>,
+    sink: Live<Arc<dyn Sink>>,
+    server: Option<Watch>,
     max_in_flight_bytes: u64,
     timeout: Option<f64>,
     in_flight: Mutex<InFlight>,
+}
+
+/// Sees that a server behind a network is another one than before.
+struct Watch {
+    remote: Live<Arc<Remote>>,
+    restarts: AtomicU64,
 }
 
 /// What may be left unconfirmed.
@@ -24,25 +35,40 @@ enum Room {
 }
 
 impl Sending {
-    /// `timeout` is the writer's own; without one the client's counts.
-    pub fn new(client: Py<Client>, max_in_flight_bytes: u64, timeout: Option<f64>) -> PyResult<Self> {
-        Deadline::from_timeout(timeout)?;
-        Ok(Self { client, max_in_flight_bytes, timeout, in_flight: Mutex::default() })
+    /// `timeout` is the writer's own; without one the client's counts. Over a network this waits until it is known
+    /// what the server is.
+    pub fn new(py: Python<'_>, client: &Client, max_in_flight_bytes: u64, timeout: Option<f64>) -> PyResult<Self> {
+        let deadline = client.deadline(timeout)?;
+        let way = client.reach().known(py, deadline)?;
+        let sink = Live::new(way.shared_sink(), "writer");
+        let server = match way {
+            Way::Here(_) => None,
+            Way::There(far) => Some(Watch {
+                restarts: far.remote.link().server_restarts.into(),
+                remote: Live::new(far.remote, "writer"),
+            }),
+        };
+        let timeout = client.or_own(timeout);
+        Ok(Self { sink, server, max_in_flight_bytes, timeout, in_flight: Mutex::default() })
     }
 
-    /// The tables, or ForkedError.
-    pub fn tables<'a>(&'a self, py: Python<'a>) -> PyResult<&'a Arc<Tables>> {
-        self.client.get().tables(py)
+    /// Where the items go, or ForkedError. Tells once, as a warning, that the server is another one.
+    #[inline]
+    pub fn sink<'a>(&'a self, py: Python<'a>) -> PyResult<&'a Arc<dyn Sink>> {
+        if let Some(server) = &self.server {
+            server.look(py)?;
+        }
+        self.sink.get(py)
     }
 
     /// Sends items, `bytes` of them, without waiting.
-    pub fn send(&self, py: Python<'_>, table: &Arc<SharedTable>, items: Inserts, bytes: usize) -> PyResult<()> {
+    pub fn send(&self, py: Python<'_>, table: &str, items: Inserts, bytes: usize) -> PyResult<()> {
         if items.is_empty() {
             return Ok(());
         }
-        let count = items.len();
-        let ticket = quick(py, || table.insert(items))?;
-        locked(py, &self.in_flight, 0, |in_flight| in_flight.push(table.name(), ticket, count, bytes as u64))
+        let (count, sink) = (items.len(), self.sink.get(py)?);
+        let ticket = quick(py, || sink.insert(table, items))?;
+        locked(py, &self.in_flight, 0, |in_flight| in_flight.push(table, ticket, count, bytes as u64))
     }
 
     /// Waits until the bytes in flight are within their bound; the usual case is a look.
@@ -60,13 +86,12 @@ impl Sending {
 
     /// Items that are not in their tables yet.
     pub fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
-        self.tables(py)?;
+        self.sink(py)?;
         locked(py, &self.in_flight, 0, InFlight::settle)
     }
 
     fn settle(&self, py: Python<'_>, what: &str, room: Room, timeout: Option<f64>) -> PyResult<()> {
-        let tables = self.tables(py)?;
-        let deadline = self.client.get().deadline(timeout)?;
+        let (sink, deadline) = (self.sink(py)?, Deadline::from_timeout(timeout)?);
         let poll = |slice: Duration| {
             let mut in_flight = self.lock();
             let settled = if slice.is_zero() { in_flight.settle() } else { in_flight.wait(slice) };
@@ -76,17 +101,41 @@ impl Sending {
                 (Ok(_), Room::Bytes(limit)) => (in_flight.bytes() <= limit).then_some(Ok(())),
             }
         };
-        let why = || match self.lock().waits_for().map(|table| tables.get(table)) {
-            Some(Ok(table)) => table.why().to_string(),
-            _ => "the last item went in meanwhile".to_owned(),
+        let why = || {
+            let table = self.lock().waits_for().map(str::to_owned);
+            table.map_or_else(|| "the last item went in meanwhile".to_owned(), |table| why(&**sink, &table))
         };
         match wait(py, deadline, poll, why)? {
             Waited::Done(()) => Ok(()),
-            Waited::Late => Err(late(py, what, &why(), |_| Ok(()))),
+            Waited::Late => {
+                let why = detached(py, || Ok(why()))?;
+                Err(late(py, what, &why, |_| Ok(())))
+            }
         }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, InFlight> {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Watch {
+    #[inline]
+    fn look(&self, py: Python<'_>) -> PyResult<()> {
+        let now = self.remote.get(py)?.server_restarts();
+        if now == self.restarts.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.restarts.store(now, Ordering::Relaxed);
+        warn(py)
+    }
+}
+
+#[cold]
+fn warn(py: Python<'_>) -> PyResult<()> {
+    let class = PyModule::import(py, "reverie.errors")?.getattr("ServerRestartedWarning")?;
+    let text = "the server was found to be another one: what its predecessor held is gone, unless a checkpoint had it; \
+                what it had not confirmed was sent again";
+    let arguments = PyTuple::new(py, [text.into_pyobject(py)?.into_any(), class])?;
+    PyModule::import(py, "warnings")?.call_method1("warn", arguments).map(drop)
 }

@@ -9,6 +9,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use reverie_core::Error;
 use reverie_core::checkpoint::Saver;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
@@ -16,7 +17,10 @@ use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, InsertReason, SampleReason, TableInfo, TableOptions, Tables, Waiting};
+use reverie_net::server::{Limits, Options, Server as Listening, Tls};
+use std::net::ToSocketAddrs;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// The tables of a server that lives in this process.
 #[pyclass(frozen, module = "reverie._native")]
@@ -25,6 +29,7 @@ pub struct Server {
     clock: Arc<SystemClock>,
     /// Where the tables are saved; there once `_native.Checkpoints` was made for them.
     pub saver: OnceLock<Arc<Saver>>,
+    listening: OnceLock<Live<Listening>>,
 }
 
 #[pymethods]
@@ -37,13 +42,63 @@ impl Server {
         let clock = Arc::new(SystemClock::new());
         let as_clock: Arc<dyn Clock> = clock.clone();
         let tables = quick(py, || Tables::new(options, max_bytes, &as_clock, seed))?;
-        Ok(Self { tables: Live::new(Arc::new(tables), "server"), clock, saver: OnceLock::new() })
+        Ok(Self {
+            tables: Live::new(Arc::new(tables), "server"),
+            clock,
+            saver: OnceLock::new(),
+            listening: OnceLock::new(),
+        })
     }
 
-    /// Ends every wait, refuses what comes after. Idempotent.
+    /// Serves clients of other processes, too; once.
+    #[pyo3(signature = (host, port, *, token, identity, client_ca, insecure, local, grace))]
+    #[allow(clippy::too_many_arguments)]
+    fn listen(
+        &self,
+        py: Python<'_>,
+        host: &str,
+        port: Count,
+        token: Option<String>,
+        identity: Option<(Vec<u8>, Vec<u8>)>,
+        client_ca: Option<Vec<u8>>,
+        insecure: bool,
+        local: bool,
+        grace: f64,
+    ) -> PyResult<()> {
+        let tables = Arc::clone(self.tables.get(py)?);
+        let port = port.within("port", 0, usize::from(u16::MAX))? as u16;
+        let grace = Duration::try_from_secs_f64(grace)
+            .map_err(|_| PyValueError::new_err(format!("grace must be at least 0 seconds, got {grace}")))?;
+        let tls = identity.map(|identity| Tls { identity, client_ca });
+        let checkpoint = self.saver.get().map(|saver| crate::checkpoint::on_request(Arc::clone(saver)));
+        let host = host.to_owned();
+        let listening = detached(py, move || {
+            let mut found = (host.trim_matches(['[', ']']), port).to_socket_addrs().ok().into_iter().flatten();
+            let Some(address) = found.next() else {
+                return Err(Error::InvalidArgument(format!("the host '{host}' has no address to listen on")));
+            };
+            let limits = Limits::default();
+            let options = Options { address, token, tls, insecure, local, grace, limits, checkpoint };
+            Listening::start(tables, options)
+        })?;
+        let set = self.listening.set(Live::new(listening, "server"));
+        set.map_err(|_| PyValueError::new_err("this server listens already"))
+    }
+
+    /// Where it listens, `host:port`; None where it does not.
+    #[getter]
+    fn address(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.listening.get().map(|listening| Ok(listening.get(py)?.address().to_string())).transpose()
+    }
+
+    /// Tells clients, ends every wait, refuses what comes after. Idempotent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let tables = self.tables.get(py)?;
+        let listening = self.listening.get().map(|listening| listening.get(py)).transpose()?;
         detached(py, || {
+            if let Some(listening) = listening {
+                listening.stop();
+            }
             tables.close();
             Ok(())
         })

@@ -14,7 +14,7 @@ use crate::server::compression;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use reverie_core::append::{Cells, ItemColumn, Sink, StepWriter, WriterOptions};
+use reverie_core::append::{Cells, ItemColumn, StepWriter, WriterOptions};
 use reverie_core::spec::{ColumnSpec, Schema, Structure};
 use reverie_core::table::Inserts;
 use smallvec::SmallVec;
@@ -73,16 +73,16 @@ impl TrajectoryWriter {
         let chunk_length = chunk_length.map(|count| count.at_least("chunk_length", 1)).transpose()?;
         let options = WriterOptions { keep_alive, chunk_length, compression };
         let max_in_flight_bytes = max_in_flight_bytes.at_least("max_in_flight_bytes", 0)? as u64;
-        let sink: Arc<dyn Sink> = Arc::clone(client.get().tables(py)?) as _;
+        let sending = Sending::new(py, client.get(), max_in_flight_bytes, timeout)?;
+        let sink = Arc::clone(sending.sink(py)?);
         let steps = Mutex::new(quick(py, || StepWriter::new(sink, options))?);
-        let sending = Sending::new(client, max_in_flight_bytes, timeout)?;
         Ok(Self { sending, options, steps, forms: Mutex::default() })
     }
 
     /// Appends a step, or a part of one.
     #[pyo3(signature = (data, *, partial_step=false))]
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial_step: bool) -> PyResult<()> {
-        self.sending.tables(py)?;
+        self.sending.sink(py)?;
         let mut forms = self.open(py)?;
         let Forms { appended, resolved, merged, history, .. } = &mut *forms;
         let (leaves, nest) = appended.flatten(data)?;
@@ -163,8 +163,7 @@ impl TrajectoryWriter {
         priority: &Bound<'_, PyAny>,
         trajectory: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let tables = self.sending.tables(py)?;
-        let table = quick(py, || tables.get(table))?;
+        self.sending.sink(py)?;
         let priority = self::priority(priority)?;
         let mut forms = self.open(py)?;
         let (leaves, nest) = forms.trajectories.flatten(trajectory)?;

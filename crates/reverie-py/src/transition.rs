@@ -10,9 +10,9 @@ use crate::sending::Sending;
 use crate::trajectory::{busy, closed};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use reverie_core::append::{RightEnds, Sink, TransitionOptions, TransitionStep, TransitionWriter as Core};
+use reverie_core::append::{RightEnds, TransitionOptions, TransitionStep, TransitionWriter as Core};
 use reverie_core::spec::Schema;
-use reverie_core::table::{Inserts, SharedTable};
+use reverie_core::table::Inserts;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 #[pyclass(frozen, subclass, module = "reverie._native", name = "TransitionWriter")]
 pub struct TransitionWriter {
     sending: Sending,
-    table: Arc<SharedTable>,
+    table: String,
     options: TransitionOptions,
     one_env: bool,
     /// Used under the GIL alone; a second thread is refused.
@@ -75,7 +75,9 @@ impl TransitionWriter {
                 )));
             }
         };
-        let table = Arc::clone(client.get().table(py, table)?);
+        let max_in_flight_bytes = max_in_flight_bytes.at_least("max_in_flight_bytes", 0)? as u64;
+        let sending = Sending::new(py, client.get(), max_in_flight_bytes, timeout)?;
+        let sink = sending.sink(py)?;
         let options = TransitionOptions {
             num_envs: num_envs.map_or(Ok(1), |count| count.at_least("num_envs", 1))?,
             n_step: n_step.at_least("n_step", 1)?,
@@ -85,13 +87,12 @@ impl TransitionWriter {
             right_ends,
             priority_eps,
             priority: read_priority(priority)?,
-            compression: table.compression(),
+            compression: quick(py, || sink.compression(table))?,
         };
-        quick(py, || options.validate().and_then(|()| table.check_priority(options.priority)))?;
-        let max_in_flight_bytes = max_in_flight_bytes.at_least("max_in_flight_bytes", 0)? as u64;
+        quick(py, || options.validate().and_then(|()| sink.check_priority(table, options.priority)))?;
         Ok(Self {
-            sending: Sending::new(client, max_in_flight_bytes, timeout)?,
-            table,
+            sending,
+            table: table.to_owned(),
             options,
             one_env: num_envs.is_none(),
             readers: Mutex::default(),
@@ -118,7 +119,7 @@ impl TransitionWriter {
         final_value: Option<&Bound<'py, PyAny>>,
         extras: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<usize> {
-        let tables = self.sending.tables(py)?;
+        let sink = self.sending.sink(py)?;
         if self.closed.load(Ordering::Relaxed) {
             return Err(closed(py));
         }
@@ -134,9 +135,7 @@ impl TransitionWriter {
         match first {
             Some(first) => first.check(py, &obs, &action, extras_schema.as_ref())?,
             None => {
-                let sink: Arc<dyn Sink> = Arc::clone(tables) as _;
-                let core =
-                    Core::new(&sink, self.options.clone(), &obs.schema, &action.schema, extras_schema.as_deref());
+                let core = Core::new(sink, self.options.clone(), &obs.schema, &action.schema, extras_schema.as_deref());
                 *self.writer.lock().map_err(|_| busy())? = Some(quick(py, || core)?);
                 let (obs, action) = (Arc::clone(&obs.schema), Arc::clone(&action.schema));
                 *first = Some(First { obs, action, extras: extras_schema });
@@ -180,7 +179,7 @@ impl TransitionWriter {
     /// Ends all episodes as they are.
     #[pyo3(signature = (*, bootstrap_value=None))]
     fn end_episodes(&self, py: Python<'_>, bootstrap_value: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
-        self.sending.tables(py)?;
+        self.sending.sink(py)?;
         let values = bootstrap_value.map(|values| numbers::<f64>(values, "bootstrap_value")).transpose()?;
         let values = values.as_ref().map(Numbers::as_slice);
         if let Some(got) = values.map(<[f64]>::len).filter(|got| *got != self.options.num_envs) {
@@ -218,7 +217,7 @@ impl TransitionWriter {
     /// Steps that could not become items because their right end never came.
     #[getter]
     fn num_dropped(&self, py: Python<'_>) -> PyResult<u64> {
-        self.sending.tables(py)?;
+        self.sending.sink(py)?;
         locked(py, &self.writer, 0, |writer| Ok(writer.as_ref().map_or(0, Core::dropped)))
     }
 }

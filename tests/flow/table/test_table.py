@@ -165,7 +165,7 @@ def test_servers_refuse_what_can_never_work():
     with pytest.raises(ValueError, match="'q'"):
         reverie.Server([Table.queue("q", 1), Table.queue("q", 2)], listen=False)
     with pytest.raises(ValueError, match="listen=False"):
-        reverie.Server([Table.queue("q", 1)])
+        reverie.Server([Table.queue("q", 1)], port=0, listen=False)
 
 
 def test_a_table_is_on_one_server_and_a_replacement_is_new():

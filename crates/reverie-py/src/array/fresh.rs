@@ -2,6 +2,7 @@
 //! last array that looks at it is gone.
 
 use super::{Number, descr};
+use crate::enter::Live;
 use crate::errors::raise;
 use numpy::PY_ARRAY_API;
 use numpy::npyffi::flags::NPY_ARRAY_CARRAY;
@@ -10,11 +11,13 @@ use numpy::npyffi::{NpyTypes, get_type_object, npy_intp};
 use pyo3::prelude::*;
 use reverie_core::Error;
 use reverie_core::spec::DType;
+use reverie_net::client::Block;
 use smallvec::SmallVec;
 use std::alloc::Layout;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// A fresh array that nobody has seen yet, and where its bytes go.
 pub struct Fresh<'py> {
@@ -41,35 +44,10 @@ impl<'py> Fresh<'py> {
     }
 
     fn make(py: Python<'py>, dtype: DType, itemsize: usize, shape: &[usize], slab: Option<Slab>) -> PyResult<Self> {
-        let descr = descr(py, dtype, itemsize)?;
-        let mut dims: SmallVec<[npy_intp; 4]> = shape.iter().map(|n| *n as npy_intp).collect();
-        let (data, flags) = match &slab {
-            Some(slab) => (slab.data.as_ptr().cast(), NPY_ARRAY_CARRAY),
-            None => (std::ptr::null_mut(), 0),
-        };
-        // SAFETY: the descriptor's reference is handed over as the call demands; `data` is null (NumPy allocates) or
-        // as long as the array, and lives until the base object, set below, is gone.
-        let array = unsafe {
-            let array = PY_ARRAY_API.PyArray_NewFromDescr(
-                py,
-                get_type_object(py, NpyTypes::PyArray_Type),
-                descr.into_ptr().cast(),
-                dims.len() as i32,
-                dims.as_mut_ptr(),
-                std::ptr::null_mut(),
-                data,
-                flags,
-                std::ptr::null_mut(),
-            );
-            Bound::from_owned_ptr_or_err(py, array)?
-        };
-        if let Some(slab) = slab {
-            let base = Bound::new(py, Storage(Some(slab)))?.into_any();
-            // SAFETY: the call takes over the reference to the base.
-            if unsafe { PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast(), base.into_ptr()) } < 0 {
-                return Err(PyErr::fetch(py));
-            }
-        }
+        let data = slab.as_ref().map(|slab| slab.data);
+        let base = slab.map(|slab| Bound::new(py, Storage(Some(slab)))).transpose()?;
+        // SAFETY: the memory is as long as the array (the callers saw to it) and lives as long as its base.
+        let array = unsafe { array_over(py, dtype, itemsize, shape, data, base.map(Bound::into_any))? };
         // SAFETY: an array's fields, under the GIL.
         let data = unsafe { (*_PyArray_GET_ITEM_DATA(array.as_ptr().cast())).data };
         let len = size_of_array(dtype, itemsize, shape);
@@ -85,6 +63,86 @@ impl<'py> Fresh<'py> {
     /// The array, every byte of which has been written.
     pub fn done(self) -> Bound<'py, PyAny> {
         self.array
+    }
+}
+
+/// Makes an array; without `data` NumPy allocates.
+///
+/// # Safety
+/// `data` must be as long as the array, writable, aligned for the dtype, and live until `base` is gone.
+unsafe fn array_over<'py>(
+    py: Python<'py>,
+    dtype: DType,
+    itemsize: usize,
+    shape: &[usize],
+    data: Option<NonNull<u8>>,
+    base: Option<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let descr = descr(py, dtype, itemsize)?;
+    let mut dims: SmallVec<[npy_intp; 4]> = shape.iter().map(|n| *n as npy_intp).collect();
+    let flags = if data.is_some() { NPY_ARRAY_CARRAY } else { 0 };
+    // SAFETY: the descriptor's reference is handed over as the call demands; `data` is null (NumPy allocates) or
+    // as long as the array, and lives until the base object, set below, is gone.
+    let array = unsafe {
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            get_type_object(py, NpyTypes::PyArray_Type),
+            descr.into_ptr().cast(),
+            dims.len() as i32,
+            dims.as_mut_ptr(),
+            std::ptr::null_mut(),
+            data.map_or(std::ptr::null_mut(), |data| data.as_ptr().cast()),
+            flags,
+            std::ptr::null_mut(),
+        );
+        Bound::from_owned_ptr_or_err(py, array)?
+    };
+    if let Some(base) = base {
+        // SAFETY: the call takes over the reference to the base.
+        if unsafe { PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast(), base.into_ptr()) } < 0 {
+            return Err(PyErr::fetch(py));
+        }
+    }
+    Ok(array)
+}
+
+/// Memory of a batch that came over a network, lent to the arrays that look at it.
+pub struct Lent<'py> {
+    base: Bound<'py, Loan>,
+    block: Arc<Block>,
+}
+
+impl<'py> Lent<'py> {
+    /// The memory goes back when the last array over it is gone.
+    pub fn new(py: Python<'py>, block: Arc<Block>) -> PyResult<Self> {
+        let base = Bound::new(py, Loan(Live::new(Arc::clone(&block), "batch")))?;
+        Ok(Self { base, block })
+    }
+
+    /// An array over some of the bytes, all of which are filled. They are not looked at by anybody else from here on.
+    pub fn array(
+        &self,
+        dtype: DType,
+        itemsize: usize,
+        shape: &[usize],
+        bytes: Range<usize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, len) = (self.base.py(), size_of_array(dtype, itemsize, shape));
+        assert!(bytes.start <= bytes.end && bytes.end <= self.block.len(), "an array outside its batch's memory");
+        let start = self.block.as_ptr().wrapping_add(bytes.start);
+        if len > bytes.len() || start.addr() % 8 != 0 {
+            // Text of no characters, of which NumPy wants one; nothing else is laid out so.
+            let mut fresh = Fresh::new(py, dtype, itemsize, shape)?;
+            assert!(fresh.len >= bytes.len(), "more bytes than the array has");
+            fresh.bytes().fill(MaybeUninit::new(0));
+            // SAFETY: the range lies within the block, and the fresh array is ours alone and long enough.
+            unsafe { std::ptr::copy_nonoverlapping(start, fresh.data.as_ptr(), bytes.len()) };
+            return Ok(fresh.done());
+        }
+        let base = Some(self.base.clone().into_any());
+        // SAFETY: the bytes lie within the block, which the base keeps alive; the block is nobody else's while it
+        // lives, as `RemoteBatch` promises.
+        unsafe { array_over(py, dtype, itemsize, shape, NonNull::new(start), base) }
     }
 }
 
@@ -168,6 +226,10 @@ impl Drop for Storage {
         }
     }
 }
+
+/// The owner of arrays that lie in a batch's memory, as their base. In a forked child it is leaked.
+#[pyclass(frozen, module = "reverie._native")]
+struct Loan(#[allow(dead_code)] Live<Arc<Block>>);
 
 fn size_of_array(dtype: DType, itemsize: usize, shape: &[usize]) -> usize {
     // NumPy's narrowest text has one character.

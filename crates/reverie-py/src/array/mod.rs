@@ -7,7 +7,7 @@ mod fresh;
 mod numbers;
 mod scalar;
 
-pub use fresh::{Fresh, Slab, column};
+pub use fresh::{Fresh, Lent, Slab, column};
 pub use numbers::{Number, Numbers, flags, numbers};
 use scalar::{exact_scalar, python_scalar};
 

@@ -1,0 +1,91 @@
+//! Draws that are waited for, as batches.
+
+use crate::client::Client;
+use crate::enter::{Deadline, Late, copying, finish, late};
+use crate::reach::{Way, why};
+use crate::remote::request as ask;
+use crate::sampler::Reading;
+use pyo3::prelude::*;
+use reverie_core::sample::{Draws, SampleRequest, Source};
+use reverie_core::table::Tables;
+
+/// `Client.sample_batch`.
+pub fn batch<'py>(
+    client: &Client,
+    py: Python<'py>,
+    table: &str,
+    request: SampleRequest,
+    reading: &Reading,
+    timeout: Option<f64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let deadline = client.deadline(timeout)?;
+    let tables = match client.reach().way(py)? {
+        Way::Here(tables) => tables,
+        Way::There(far) => {
+            let asked = ask(table, request.num_samples, reading, request.without_replacement);
+            let sampled = far.told(py, "sample", far.remote.sample(asked, deadline.limit()), deadline)?;
+            return client.wrapper.whole(py, "sample", sampled);
+        }
+    };
+    match draw(py, tables, table, request, deadline)? {
+        Ok(mut draws) => client.batcher.batch_or_singles(py, &mut draws, reading),
+        Err(left) => Err(late_draws(client, py, left, reading)?),
+    }
+}
+
+/// `Client._sample_some`.
+pub fn some<'py>(
+    client: &Client,
+    py: Python<'py>,
+    table: &str,
+    at_most: usize,
+    timeout: Option<f64>,
+) -> PyResult<Vec<(Bound<'py, PyAny>, bool)>> {
+    let (reading, deadline) = (Reading::new(None, None)?, client.deadline(timeout)?);
+    let tables = match client.reach().way(py)? {
+        Way::Here(tables) => tables,
+        Way::There(far) => {
+            let asked = reverie_net::client::SampleRequest { at_once: true, ..ask(table, at_most, &reading, false) };
+            let sampled = far.told(py, "sample", far.remote.sample(asked, deadline.limit()), deadline)?;
+            return match sampled.error.filter(|_| sampled.batches.is_empty()) {
+                Some(error) => Err(client.wrapper.failed(py, "sample", &[], error)?),
+                // What was drawn is given out; what ended it comes back with the next call.
+                None => sampled.batches.iter().map(|b| Ok((client.wrapper.batch(py, b)?, b.head.timestep))).collect(),
+            };
+        }
+    };
+    let request = |num_samples| SampleRequest { num_samples, without_replacement: false };
+    let at_once = draw(py, tables, table, request(at_most), Deadline::from_timeout(Some(0.0))?)?;
+    let mut draws = at_once.unwrap_or_else(|left| left.done);
+    if draws.is_empty() {
+        draws = match draw(py, tables, table, request(1), deadline)? {
+            Ok(draws) => draws,
+            Err(left) => return Err(late_draws(client, py, left, &reading)?),
+        };
+    }
+    let mut batches = Vec::new();
+    while !draws.is_empty() {
+        let first = draws.items[0].pattern.clone();
+        let alike = draws.items.iter().take_while(|item| item.pattern.same(&first)).count();
+        let (rest, timestep) = (draws.split_off(alike), first.timestep);
+        batches.push((client.batcher.batch(py, &mut std::mem::replace(&mut draws, rest), &reading)?, timestep));
+    }
+    Ok(batches)
+}
+
+fn late_draws(client: &Client, py: Python<'_>, left: Late<Draws>, reading: &Reading) -> PyResult<PyErr> {
+    let Late { mut done, why } = left;
+    let partial = if done.is_empty() { None } else { Some(client.batcher.batch_or_singles(py, &mut done, reading)?) };
+    Ok(late(py, "sample", &why, |with| with.set_item("partial", partial)))
+}
+
+fn draw(
+    py: Python<'_>,
+    tables: &Tables,
+    table: &str,
+    request: SampleRequest,
+    deadline: Deadline,
+) -> PyResult<Result<Draws, Late<Draws>>> {
+    let ticket = copying(py, request.num_samples << 8, || tables.sample(table, request))?;
+    finish(py, ticket, deadline, || why(tables, table))
+}

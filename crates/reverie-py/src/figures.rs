@@ -1,0 +1,55 @@
+//! What a client tells of its tables, and of the way to them.
+
+use crate::client::Client;
+use crate::enter::quick;
+use crate::errors::raise;
+use crate::options::options_dict;
+use crate::reach::Way;
+use crate::remote::{self, link_dict};
+use crate::server::{info_dict, why_dict};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use reverie_core::Error;
+
+/// `Client._info`.
+pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let bytes = match client.reach().way(py)? {
+        Way::Here(tables) => {
+            for table in tables.iter() {
+                dict.set_item(table.name(), info_dict(py, &quick(py, || Ok(table.info()))?)?)?;
+            }
+            let (meter, max_bytes) = tables.bytes();
+            (meter.live_bytes(), max_bytes)
+        }
+        Way::There(far) => {
+            let info = far.told(py, "info", far.remote.info(), client.deadline(timeout)?)?;
+            let info = info.ok_or_else(|| raise(py, Error::Protocol("a server without figures".to_owned())))?;
+            for table in &info.tables {
+                let figures = info_dict(py, table)?;
+                figures.set_item("options", options_dict(py, &table.options)?)?;
+                dict.set_item(&table.options.name, figures)?;
+            }
+            dict.set_item("link", link_dict(py, &far.remote.link())?)?;
+            (info.raw.live_bytes, info.raw.max_bytes)
+        }
+    };
+    dict.set_item("", (bytes.0, bytes.1, client.unwatched(py)?.errors(py)?))?;
+    Ok(dict)
+}
+
+/// `Client._why`.
+pub fn why<'py>(client: &Client, py: Python<'py>, table: &str) -> PyResult<Bound<'py, PyDict>> {
+    match client.reach().way(py)? {
+        Way::Here(tables) => why_dict(py, &quick(py, || Ok(tables.get(table)?.why()))?),
+        Way::There(far) => remote::why_dict(py, &far.told(py, "why", far.remote.why(table), client.deadline(None)?)?),
+    }
+}
+
+/// `Client.checkpoint` of a server behind a network.
+pub fn checkpoint(client: &Client, py: Python<'_>) -> PyResult<String> {
+    match client.reach().way(py)? {
+        Way::Here(_) => Err(raise(py, Error::InvalidArgument("the server is in this process".to_owned()))),
+        Way::There(far) => far.told(py, "checkpoint", far.remote.checkpoint(), client.deadline(None)?),
+    }
+}

@@ -1,0 +1,57 @@
+//! A table's options, as Python sees them.
+
+use crate::array::descr;
+use crate::nest::PyStructure;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use reverie_core::spec::{DType, Signature};
+use reverie_core::table::TableOptions;
+use reverie_core::table::selector::SelectorOptions;
+use std::sync::Arc;
+
+/// The options as a dict; `reverie.tables` makes a Table of it.
+pub fn options_dict<'py>(py: Python<'py>, options: &TableOptions) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("name", &options.name)?;
+    dict.set_item("sampler", selector(&options.sampler))?;
+    dict.set_item("remover", selector(&options.remover))?;
+    dict.set_item("max_size", options.max_size)?;
+    let limiter = &options.limiter;
+    let (ratio, least) = (limiter.samples_per_insert(), limiter.min_size_to_sample());
+    dict.set_item("rate_limiter", (ratio, least, limiter.min_diff(), limiter.max_diff()))?;
+    dict.set_item("max_times_sampled", options.max_times_sampled)?;
+    dict.set_item("max_bytes", options.max_bytes)?;
+    dict.set_item("compression", format!("{:?}", options.compression).to_lowercase())?;
+    let signature = options.signature.as_ref().map(|signature| signature_parts(py, signature)).transpose()?;
+    dict.set_item("signature", signature)?;
+    Ok(dict)
+}
+
+/// The name of a class of `reverie.selectors`, and its arguments by name.
+fn selector(options: &SelectorOptions) -> (&'static str, Vec<(&'static str, f64)>) {
+    match options {
+        SelectorOptions::Fifo => ("Fifo", vec![]),
+        SelectorOptions::Lifo => ("Lifo", vec![]),
+        SelectorOptions::Uniform => ("Uniform", vec![]),
+        SelectorOptions::MaxHeap => ("MaxHeap", vec![]),
+        SelectorOptions::MinHeap => ("MinHeap", vec![]),
+        SelectorOptions::Prioritized { exponent } => ("Prioritized", vec![("priority_exponent", *exponent)]),
+        SelectorOptions::Stratified { exponent } => {
+            ("Prioritized", vec![("priority_exponent", *exponent), ("stratified", 1.0)])
+        }
+    }
+}
+
+/// The structure, and for each column its path, dtype and shape.
+fn signature_parts<'py>(py: Python<'py>, signature: &Signature) -> PyResult<Bound<'py, PyTuple>> {
+    let columns = signature.columns.iter().map(|column| {
+        let dtype = match column.dtype {
+            // Of any width.
+            DType::Bytes | DType::Str => column.dtype.name().into_pyobject(py)?.into_any(),
+            dtype => descr(py, dtype, 0)?,
+        };
+        Ok((&column.path, dtype, PyTuple::new(py, &column.shape)?))
+    });
+    let structure = PyStructure(Arc::new(signature.structure.clone()));
+    (structure, columns.collect::<PyResult<Vec<_>>>()?).into_pyobject(py)
+}

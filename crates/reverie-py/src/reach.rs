@@ -1,0 +1,207 @@
+//! How a client reaches its tables: directly, or over a network.
+
+use crate::enter::{Deadline, Live, detached, finish, late, quick};
+use crate::server::Server;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use reverie_core::append::Sink;
+use reverie_core::table::{Tables, Ticket};
+use reverie_net::client::{Described, Options, Remote, Tls, Transport};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// How long one who waits for something else asks why: a table's reason comes at once, or from a server that answers.
+const SOON: Duration = Duration::from_millis(40);
+/// A network's client answers within a tenth of a second after the deadline that it was told. Should it not, nobody
+/// waits for it longer than this.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Where the tables of a client are.
+pub enum Reach {
+    /// In this process.
+    Here(Py<Server>),
+    /// Behind a network.
+    There(Connection),
+}
+
+/// The tables, as they can be reached right now.
+pub enum Way<'a> {
+    Here(&'a Arc<Tables>),
+    There(Far<'a>),
+}
+
+/// Tables behind a network.
+pub struct Far<'a> {
+    pub remote: Arc<Remote>,
+    connection: &'a Connection,
+}
+
+impl Way<'_> {
+    /// Where items go.
+    pub fn sink(&self) -> &dyn Sink {
+        match self {
+            Way::Here(tables) => &***tables,
+            Way::There(far) => &*far.remote,
+        }
+    }
+
+    /// The same, to keep.
+    pub fn shared_sink(&self) -> Arc<dyn Sink> {
+        match self {
+            Way::Here(tables) => Arc::clone(tables) as _,
+            Way::There(far) => Arc::clone(&far.remote) as _,
+        }
+    }
+}
+
+impl Far<'_> {
+    /// Waits for the answer to a request whose deadline the server knows: it says itself why it is late.
+    pub fn told<T: Default + Send>(
+        &self,
+        py: Python<'_>,
+        what: &str,
+        ticket: Ticket<T>,
+        deadline: Deadline,
+    ) -> PyResult<T> {
+        self.connection.answer(py, what, ticket, deadline.plus(GRACE))
+    }
+}
+
+impl Reach {
+    /// The tables; in a forked child those of this process are out of reach (ForkedError), others are connected to
+    /// anew. Does not wait.
+    #[inline]
+    pub fn way<'a>(&'a self, py: Python<'a>) -> PyResult<Way<'a>> {
+        match self {
+            Reach::Here(server) => server.get().tables(py).map(Way::Here),
+            Reach::There(connection) => Ok(Way::There(Far { remote: connection.open(py)?.0, connection })),
+        }
+    }
+
+    /// The tables, once it is known what they are: at the first call over a network this waits for the connection.
+    #[inline]
+    pub fn known<'a>(&'a self, py: Python<'a>, deadline: Deadline) -> PyResult<Way<'a>> {
+        if let Reach::There(connection) = self {
+            connection.described(py, deadline)?;
+        }
+        self.way(py)
+    }
+}
+
+/// A connection to a server, made when it is first used; and made anew in a forked child.
+pub struct Connection {
+    options: Options,
+    /// Locked under the GIL, and never while it is let go.
+    session: Mutex<Live<Session>>,
+}
+
+struct Session {
+    remote: Arc<Remote>,
+    described: Arc<OnceLock<Arc<Described>>>,
+}
+
+impl Session {
+    fn new(py: Python<'_>, options: &Options) -> PyResult<Live<Self>> {
+        let remote = quick(py, || Remote::new(options.clone()))?;
+        Ok(Live::new(Self { remote, described: Arc::default() }, "client"))
+    }
+}
+
+impl Connection {
+    /// Checks the options.
+    pub fn new(py: Python<'_>, options: Options) -> PyResult<Self> {
+        let session = Mutex::new(Session::new(py, &options)?);
+        Ok(Self { options, session })
+    }
+
+    /// `host:port`.
+    pub fn address(&self) -> &str {
+        &self.options.address
+    }
+
+    /// The engine's client, and what it knows of its server.
+    fn open(&self, py: Python<'_>) -> PyResult<(Arc<Remote>, Arc<OnceLock<Arc<Described>>>)> {
+        crate::lines::tell(py)?;
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        if !session.here() {
+            *session = Session::new(py, &self.options)?;
+        }
+        let Session { remote, described } = session.get(py)?;
+        Ok((Arc::clone(remote), Arc::clone(described)))
+    }
+
+    /// The engine's client.
+    pub fn remote(&self, py: Python<'_>) -> PyResult<Arc<Remote>> {
+        Ok(self.open(py)?.0)
+    }
+
+    /// What the server is; waits for the first connection.
+    pub fn described(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Arc<Described>> {
+        let (remote, known) = self.open(py)?;
+        if let Some(described) = known.get() {
+            return Ok(Arc::clone(described));
+        }
+        let described = self.answer(py, "connect", remote.describe(), deadline)?;
+        let described = described.ok_or_else(|| PyValueError::new_err("a server that does not describe itself"))?;
+        Ok(Arc::clone(known.get_or_init(|| described)))
+    }
+
+    /// Waits for the answer to a request that no table holds up.
+    pub fn answer<T: Default + Send>(
+        &self,
+        py: Python<'_>,
+        what: &str,
+        ticket: Ticket<T>,
+        deadline: Deadline,
+    ) -> PyResult<T> {
+        let why = || format!("{} has not answered", self.options.address);
+        match finish(py, ticket, deadline, why)? {
+            Ok(answer) => Ok(answer),
+            Err(left) => Err(late(py, what, &left.why, |_| Ok(()))),
+        }
+    }
+
+    /// Ends the connection. Idempotent.
+    pub fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let remote = self.remote(py)?;
+        detached(py, || {
+            remote.close();
+            Ok(())
+        })
+    }
+}
+
+/// Who waits at a table for what, as far as it can be known soon. Parks this thread for a moment where a network is
+/// between.
+pub fn why(sink: &dyn Sink, table: &str) -> String {
+    match sink.why(table).wait(SOON) {
+        Some(Ok(why)) => why,
+        Some(Err(error)) => error.to_string(),
+        None => format!("the server does not say what table '{table}' waits for"),
+    }
+}
+
+/// Reads the options of a client over a network.
+#[allow(clippy::too_many_arguments)]
+pub fn options(
+    address: String,
+    transport: &str,
+    token: Option<String>,
+    tls: Option<(Option<Vec<u8>>, Option<(Vec<u8>, Vec<u8>)>, Option<String>)>,
+    patience: f64,
+) -> PyResult<Options> {
+    let transport = match transport {
+        "auto" => Transport::Auto,
+        "shared-memory" => Transport::SharedMemory,
+        "grpc" => Transport::Grpc,
+        other => {
+            return Err(PyValueError::new_err(format!(
+                "transport must be \"auto\", \"in-process\", \"shared-memory\" or \"grpc\", got {other:?}"
+            )));
+        }
+    };
+    let patience = Duration::try_from_secs_f64(patience).ok().filter(|patience| !patience.is_zero());
+    let patience = patience.ok_or_else(|| PyValueError::new_err("patience must be a positive number of seconds"))?;
+    let tls = tls.map(|(ca, identity, server_name)| Tls { ca, identity, server_name });
+    Ok(Options { address, transport, token, tls, patience })
+}

@@ -1,0 +1,79 @@
+//! Setting priorities, and deleting.
+
+use crate::array::numbers;
+use crate::client::Client;
+use crate::enter::copying;
+use crate::reach::Way;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use reverie_core::table::Updated;
+
+/// `Client.update_priorities`.
+pub fn update<'py>(
+    client: &Client,
+    py: Python<'py>,
+    table: &str,
+    (keys, priorities): (&Bound<'py, PyAny>, &Bound<'py, PyAny>),
+    if_version: Option<&Bound<'py, PyAny>>,
+    wait: bool,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let way = client.reach().way(py)?;
+    let (keys, priorities) = (numbers::<i64>(keys, "keys")?, numbers::<f64>(priorities, "priorities")?);
+    let (keys, priorities) = (keys.as_slice(), priorities.as_slice());
+    let versions: Option<Vec<u32>> = match if_version {
+        None => None,
+        Some(versions) => {
+            // A version that no item can have stays one that no item has.
+            let versions = numbers::<i64>(versions, "if_version")?;
+            Some(versions.as_slice().iter().map(|v| u32::try_from(*v).unwrap_or(u32::MAX)).collect())
+        }
+    };
+    let updated = match way {
+        Way::Here(tables) => {
+            let bytes = keys.len() << 6;
+            copying(py, bytes, || tables.get(table)?.update(keys, priorities, versions.as_deref()))
+        }
+        Way::There(far) => {
+            let ticket = copying(py, keys.len() << 4, || {
+                Ok(far.remote.mutate(table, (keys, priorities), versions.as_deref(), &[]))
+            })?;
+            if !wait {
+                return client.unwatched(py)?.leave(py, ticket).map(|()| None);
+            }
+            far.told(py, "update_priorities", ticket, client.deadline(None)?).map(|(updated, _)| updated)
+        }
+    };
+    match (wait, updated) {
+        (true, updated) => update_result(py, updated?).map(Some),
+        (false, Ok(_)) => Ok(None),
+        (false, Err(error)) => client.unwatched(py)?.note(py, &error).map(|()| None),
+    }
+}
+
+/// `Client._mutate`.
+pub fn mutate<'py>(
+    client: &Client,
+    py: Python<'py>,
+    table: &str,
+    (keys, priorities): (&Bound<'py, PyAny>, &Bound<'py, PyAny>),
+    deletes: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    let way = client.reach().way(py)?;
+    let (keys, priorities) = (numbers::<i64>(keys, "updates")?, numbers::<f64>(priorities, "updates")?);
+    let deletes = numbers::<i64>(deletes, "deletes")?;
+    let (keys, priorities, deletes) = (keys.as_slice(), priorities.as_slice(), deletes.as_slice());
+    let bytes = (keys.len() + deletes.len()) << 6;
+    let (updated, deleted) = match way {
+        Way::Here(tables) => copying(py, bytes, || tables.get(table)?.mutate((keys, priorities), None, deletes))?,
+        Way::There(far) => {
+            let ticket = copying(py, bytes, || Ok(far.remote.mutate(table, (keys, priorities), None, deletes)))?;
+            far.told(py, "mutate_priorities", ticket, client.deadline(None)?)?
+        }
+    };
+    Ok((update_result(py, updated)?, update_result(py, deleted)?))
+}
+
+fn update_result(py: Python<'_>, updated: Updated) -> PyResult<Bound<'_, PyAny>> {
+    static RESULT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    RESULT.import(py, "reverie.types", "UpdateResult")?.call1((updated.applied, updated.stale))
+}

@@ -1,0 +1,56 @@
+"""Certificates: who a server and a client are, and whom they trust. PEM, as bytes or as the path of a file."""
+
+from __future__ import annotations
+
+import dataclasses
+from os import PathLike
+from pathlib import Path
+
+__all__ = ["ClientTLS", "Pem", "ServerTLS"]
+
+#: PEM: the bytes, or the path of a file that has them, which is read where it is used.
+Pem = bytes | str | PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerTLS:
+    """What a server shows, and what it asks of its clients."""
+
+    certificate: Pem
+    """The server's certificate, with those that lead to its authority behind it."""
+    key: Pem
+    """The certificate's private key."""
+    client_ca: Pem | None = None
+    """Clients must show a certificate that these authorities signed; None asks them for none."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClientTLS:
+    """Whom a client trusts, and what it shows."""
+
+    ca: Pem | None = None
+    """Authorities that may have signed the server's certificate; None trusts those of the system."""
+    certificate: Pem | None = None
+    """The client's own certificate, where the server asks for one; with `key`, or not at all."""
+    key: Pem | None = None
+    """The private key of `certificate`."""
+    server_name: str | None = None
+    """The name that the server's certificate must have; None takes the host of its address."""
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key belong together: give both or neither")
+
+
+def read(name: str, pem: Pem) -> bytes:
+    """The bytes of a certificate or a key.
+
+    Raises:
+        OSError: for a file that cannot be read.
+        ValueError: for what is not PEM.
+    """
+    content = pem if isinstance(pem, bytes) else Path(pem).read_bytes()
+    if b"-----BEGIN" not in content:
+        where = "the bytes given" if isinstance(pem, bytes) else f"'{Path(pem)}'"
+        raise ValueError(f"{name} must be PEM (-----BEGIN ...), which {where} are not")
+    return content
