@@ -227,6 +227,11 @@ impl Remote {
         link
     }
 
+    /// [`Link::server_restarts`], for those who look at every step.
+    pub fn server_restarts(&self) -> u64 {
+        self.outbox.server_restarts()
+    }
+
     /// Draws, gathered by the server. The server answers at the deadline with what was drawn and why not more; should
     /// it be silent, the ticket is filled a little later (`Unavailable`). Errors are told in [`Sampled::error`], the
     /// ticket has none. Dropping the ticket withdraws.

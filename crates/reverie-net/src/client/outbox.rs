@@ -10,6 +10,7 @@ use reverie_core::append::Sink;
 use reverie_core::item::Item;
 use reverie_core::table::{Desk, Inserts, Keys, Priority, Promise, Table, TableOptions, Ticket};
 use reverie_core::{Error, Result};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -90,6 +91,8 @@ pub(super) struct Outbox {
     /// Guards what was left and what is shown. Under it: pushes, moves and checks of arguments.
     state: Mutex<State>,
     pub(super) bell: Arc<Notify>,
+    /// `Link::server_restarts`, for those who look at every step.
+    restarts: AtomicU64,
 }
 
 impl Outbox {
@@ -113,7 +116,12 @@ impl Outbox {
             link,
             outage: None,
         };
-        Arc::new(Self { address: address.to_owned(), state: Mutex::new(state), bell: Arc::new(Notify::new()) })
+        Arc::new(Self {
+            address: address.to_owned(),
+            state: Mutex::new(state),
+            bell: Arc::default(),
+            restarts: AtomicU64::new(0),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -198,6 +206,10 @@ impl Outbox {
         self.lock().link.clone()
     }
 
+    pub(super) fn server_restarts(&self) -> u64 {
+        self.restarts.load(Ordering::Relaxed)
+    }
+
     /// Why there is no connection, as a sentence; `None` where there is one.
     pub(super) fn outage(&self) -> Option<String> {
         self.lock().outage.clone()
@@ -218,7 +230,9 @@ impl Outbox {
     }
 
     pub(super) fn show(&self, change: impl FnOnce(&mut Link)) {
-        change(&mut self.lock().link);
+        let mut state = self.lock();
+        change(&mut state.link);
+        self.restarts.store(state.link.server_restarts, Ordering::Relaxed);
     }
 
     pub(super) fn set_outage(&self, outage: Option<String>) {
