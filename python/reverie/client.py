@@ -424,8 +424,8 @@ class Client(_native.Client):
 
 def _files(options: ClientTLS) -> tuple[bytes | None, tuple[bytes, bytes] | None, str | None]:
     identity = None
-    if options.certificate is not None and options.key is not None:
-        identity = (tls.read("certificate", options.certificate), tls.read("key", options.key))
+    if options.cert is not None and options.key is not None:
+        identity = (tls.read("certificate", options.cert), tls.read("key", options.key))
     ca = None if options.ca is None else tls.read("ca", options.ca)
     return ca, identity, options.server_name
 

@@ -100,7 +100,7 @@ class Server:
                 host,
                 port,
                 token=token,
-                identity=None if tls is None else (pem.read("certificate", tls.certificate), pem.read("key", tls.key)),
+                identity=None if tls is None else (pem.read("certificate", tls.cert), pem.read("key", tls.key)),
                 client_ca=None if tls is None or tls.client_ca is None else pem.read("client_ca", tls.client_ca),
                 insecure=insecure,
                 local=local,

@@ -16,7 +16,7 @@ Pem = bytes | str | PathLike[str]
 class ServerTLS:
     """What a server shows, and what it asks of its clients."""
 
-    certificate: Pem
+    cert: Pem
     """The server's certificate, with those that lead to its authority behind it."""
     key: Pem
     """The certificate's private key."""
@@ -30,16 +30,16 @@ class ClientTLS:
 
     ca: Pem | None = None
     """Authorities that may have signed the server's certificate; None trusts those of the system."""
-    certificate: Pem | None = None
+    cert: Pem | None = None
     """The client's own certificate, where the server asks for one; with `key`, or not at all."""
     key: Pem | None = None
-    """The private key of `certificate`."""
+    """The private key of `cert`."""
     server_name: str | None = None
     """The name that the server's certificate must have; None takes the host of its address."""
 
     def __post_init__(self) -> None:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key belong together: give both or neither")
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("cert and key belong together: give both or neither")
 
 
 def read(name: str, pem: Pem) -> bytes:
