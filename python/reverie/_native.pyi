@@ -120,6 +120,7 @@ class Client:
         token: str | None = None,
         tls: tuple[bytes | None, tuple[bytes, bytes] | None, str | None] | None = None,
         patience: float = 10.0,
+        grace: float = 0.05,
     ) -> Self: ...
     @property
     def timeout(self) -> float | None:

@@ -12,7 +12,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterable
-from typing import Any, Literal, final
+from typing import Literal, final
 
 from reverie import _checks, _native
 from reverie.tables import Table

@@ -98,6 +98,8 @@ class Client(_native.Client):
         tls: certificates; None sends plain text.
         timeout: the default of every `timeout=` of this client and of its writers, in seconds.
         patience: seconds that a connection may take to be made, or to be made again, before calls fail.
+        grace: seconds beyond a call's timeout in which the server's answer may come in: at the deadline the server says
+            what was done and why not more. Longer than a round trip, and than a batch takes to arrive.
 
     Raises:
         ValueError: for an address that is none, or "in-process" without a server there.
@@ -118,6 +120,7 @@ class Client(_native.Client):
         tls: ClientTLS | None = None,
         timeout: float | None = None,
         patience: float = 10.0,
+        grace: float = 0.05,
     ) -> Client:
         """Checks the options; see the class."""
         if not isinstance(address, str):
@@ -125,7 +128,14 @@ class Client(_native.Client):
         if transport not in get_args(Transport):
             raise ValueError(f"transport must be one of {get_args(Transport)}, got {transport!r}")
         like = functools.partial(
-            cls, address, transport=transport, token=token, tls=tls, timeout=timeout, patience=patience
+            cls,
+            address,
+            transport=transport,
+            token=token,
+            tls=tls,
+            timeout=timeout,
+            patience=patience,
+            grace=grace,
         )
         host, _, port = address.rpartition(":")
         server = _LISTENING.get(int(port)) if port.isdecimal() else None
@@ -142,6 +152,7 @@ class Client(_native.Client):
             token=token,
             tls=None if tls is None else _files(tls),
             patience=patience,
+            grace=grace,
         )
         self._own, self._like = None, like
         return self
@@ -394,7 +405,7 @@ class Client(_native.Client):
     def close(self) -> None:
         """Lets go of the chunks that this client was filling, and of its connection. The tables stay; idempotent.
 
-        Over a network, what writers of this client have sent and not seen confirmed is given up: flush them first.
+        Writers have their own hold on the connection, and what was sent goes on; a later call makes a new connection.
         """
         self._close()
 

@@ -326,8 +326,14 @@ async fn a_server_that_breaks_the_rules_ends_what_waits() {
 #[test]
 fn addresses_and_certificates_that_cannot_be_right_are_refused_where_they_are_given() {
     use reverie_net::client::{Options, Tls, Transport};
-    let options =
-        Options { address: String::new(), transport: Transport::Auto, token: None, tls: None, patience: SECOND };
+    let options = Options {
+        address: String::new(),
+        transport: Transport::Auto,
+        token: None,
+        tls: None,
+        patience: SECOND,
+        grace: SECOND,
+    };
     for address in ["", "host", "host:", ":8000", "host:0", "host:65536", "host:http", "a b:80"] {
         let refused = Remote::new(Options { address: address.to_owned(), ..options.clone() });
         let Err(Error::InvalidArgument(text)) = refused.map(drop) else { panic!("'{address}' was taken") };

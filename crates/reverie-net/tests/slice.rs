@@ -56,6 +56,7 @@ fn serve(tables: Vec<TableOptions>) -> (Arc<Tables>, Arc<Remote>) {
         token: None,
         tls: None,
         patience: Duration::from_secs(5),
+        grace: Duration::from_millis(50),
     };
     let client = Remote::on(options, &tokio::runtime::Handle::current(), Arc::new(Wire(connections)), [1; 16]).unwrap();
     (tables, client)

@@ -5,7 +5,7 @@ use crate::checkpoint;
 use crate::count::Count;
 use crate::enter::{Deadline, Live, copying, detached, finish, late, quick};
 use crate::errors::raise;
-use crate::reach::{Connection, Reach, Way, options, why};
+use crate::reach::{Connection, Reach, TlsFiles, Way, options, why};
 use crate::remote::{Wrapper, tables};
 use crate::rows::{Priorities, Rows, priority};
 use crate::sampler::{Batcher, Reading};
@@ -41,14 +41,12 @@ struct Kept {
     unwatched: Arc<Unwatched>,
 }
 
-type TlsFiles = (Option<Vec<u8>>, Option<(Vec<u8>, Vec<u8>)>, Option<String>);
-
 #[pymethods]
 impl Client {
     /// Of a server in this process, or of an address.
     #[new]
     #[pyo3(signature = (server=None, *, timeout=None, address=None, transport="auto", token=None, tls=None,
-        patience=10.0))]
+        patience=10.0, grace=0.05))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -59,13 +57,15 @@ impl Client {
         token: Option<String>,
         tls: Option<TlsFiles>,
         patience: f64,
+        grace: f64,
     ) -> PyResult<Self> {
         Deadline::from_timeout(timeout)?;
         let reach = match (server, address) {
             (Some(server), _) => Reach::Here(server),
-            (None, Some(address)) => {
-                Reach::There(Connection::new(py, options(address, transport, token, tls, patience)?)?)
-            }
+            (None, Some(address)) => Reach::There(Box::new(Connection::new(
+                py,
+                options(address, transport, token, tls, (patience, grace))?,
+            )?)),
             (None, None) => return Err(PyTypeError::new_err("a client needs a server or an address")),
         };
         let kept = Mutex::new(Live::new(Kept::default(), "client"));

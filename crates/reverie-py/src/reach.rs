@@ -1,6 +1,6 @@
 //! How a client reaches its tables: directly, or over a network.
 
-use crate::enter::{Deadline, Live, detached, finish, late, quick};
+use crate::enter::{Deadline, Live, finish, late, quick};
 use crate::server::Server;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -12,16 +12,16 @@ use std::time::Duration;
 
 /// How long one who waits for something else asks why: a table's reason comes at once, or from a server that answers.
 const SOON: Duration = Duration::from_millis(40);
-/// A network's client answers within a tenth of a second after the deadline that it was told. Should it not, nobody
-/// waits for it longer than this.
-const GRACE: Duration = Duration::from_secs(1);
+/// A network's client answers within its grace after the deadline that it was told. Should it not, nobody waits for it
+/// longer than this beyond.
+const DEFECT: Duration = Duration::from_secs(1);
 
 /// Where the tables of a client are.
 pub enum Reach {
     /// In this process.
     Here(Py<Server>),
     /// Behind a network.
-    There(Connection),
+    There(Box<Connection>),
 }
 
 /// The tables, as they can be reached right now.
@@ -63,7 +63,7 @@ impl Far<'_> {
         ticket: Ticket<T>,
         deadline: Deadline,
     ) -> PyResult<T> {
-        self.connection.answer(py, what, ticket, deadline.plus(GRACE))
+        self.connection.answer(py, what, ticket, deadline.plus(self.connection.options.grace + DEFECT))
     }
 }
 
@@ -74,7 +74,7 @@ impl Reach {
     pub fn way<'a>(&'a self, py: Python<'a>) -> PyResult<Way<'a>> {
         match self {
             Reach::Here(server) => server.get().tables(py).map(Way::Here),
-            Reach::There(connection) => Ok(Way::There(Far { remote: connection.open(py)?.0, connection })),
+            Reach::There(connection) => Ok(Way::There(Far { remote: connection.open(py)?.remote, connection })),
         }
     }
 
@@ -95,6 +95,7 @@ pub struct Connection {
     session: Mutex<Live<Session>>,
 }
 
+#[derive(Clone)]
 struct Session {
     remote: Arc<Remote>,
     described: Arc<OnceLock<Arc<Described>>>,
@@ -120,24 +121,18 @@ impl Connection {
     }
 
     /// The engine's client, and what it knows of its server.
-    fn open(&self, py: Python<'_>) -> PyResult<(Arc<Remote>, Arc<OnceLock<Arc<Described>>>)> {
+    fn open(&self, py: Python<'_>) -> PyResult<Session> {
         crate::lines::tell(py)?;
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         if !session.here() {
             *session = Session::new(py, &self.options)?;
         }
-        let Session { remote, described } = session.get(py)?;
-        Ok((Arc::clone(remote), Arc::clone(described)))
-    }
-
-    /// The engine's client.
-    pub fn remote(&self, py: Python<'_>) -> PyResult<Arc<Remote>> {
-        Ok(self.open(py)?.0)
+        session.get(py).cloned()
     }
 
     /// What the server is; waits for the first connection.
     pub fn described(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Arc<Described>> {
-        let (remote, known) = self.open(py)?;
+        let Session { remote, described: known } = self.open(py)?;
         if let Some(described) = known.get() {
             return Ok(Arc::clone(described));
         }
@@ -161,13 +156,11 @@ impl Connection {
         }
     }
 
-    /// Ends the connection. Idempotent.
+    /// Lets go of the connection, which goes on by itself until what was left to it is done; the next call makes
+    /// another one. Idempotent.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let remote = self.remote(py)?;
-        detached(py, || {
-            remote.close();
-            Ok(())
-        })
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Session::new(py, &self.options)?;
+        Ok(())
     }
 }
 
@@ -181,14 +174,16 @@ pub fn why(sink: &dyn Sink, table: &str) -> String {
     }
 }
 
+/// Authorities, certificate and key, the server's name; see `reverie_net::client::Tls`.
+pub type TlsFiles = (Option<Vec<u8>>, Option<(Vec<u8>, Vec<u8>)>, Option<String>);
+
 /// Reads the options of a client over a network.
-#[allow(clippy::too_many_arguments)]
 pub fn options(
     address: String,
     transport: &str,
     token: Option<String>,
-    tls: Option<(Option<Vec<u8>>, Option<(Vec<u8>, Vec<u8>)>, Option<String>)>,
-    patience: f64,
+    tls: Option<TlsFiles>,
+    (patience, grace): (f64, f64),
 ) -> PyResult<Options> {
     let transport = match transport {
         "auto" => Transport::Auto,
@@ -202,6 +197,8 @@ pub fn options(
     };
     let patience = Duration::try_from_secs_f64(patience).ok().filter(|patience| !patience.is_zero());
     let patience = patience.ok_or_else(|| PyValueError::new_err("patience must be a positive number of seconds"))?;
+    let grace = Duration::try_from_secs_f64(grace).ok().filter(|grace| !grace.is_zero());
+    let grace = grace.ok_or_else(|| PyValueError::new_err("grace must be a positive number of seconds"))?;
     let tls = tls.map(|(ca, identity, server_name)| Tls { ca, identity, server_name });
-    Ok(Options { address, transport, token, tls, patience })
+    Ok(Options { address, transport, token, tls, patience, grace })
 }

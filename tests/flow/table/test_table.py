@@ -122,12 +122,11 @@ def test_why_names_the_numbers(connect):
 
 
 def test_info_answers_as_ported_code_asks(connect, uniform):
-    table = uniform("t", sampler=selectors.Prioritized(0.6), remover=selectors.MinHeap())
-    client = connect(table)
+    client = connect(uniform("t", sampler=selectors.Prioritized(0.6), remover=selectors.MinHeap()))
     client.insert({"n": 1}, {"t": 1.0})
     list(client.sample("t", 3))
     info = client.server_info()["t"]
-    assert info.name == table.info.name
+    assert info.name == "t"
     assert info.sampler_options.WhichOneof("distribution") == "prioritized"
     assert info.sampler_options.prioritized.priority_exponent == 0.6
     assert info.remover_options.WhichOneof("distribution") == "heap"

@@ -3,6 +3,7 @@
 use super::engine::Engine;
 use super::outbox::Mood;
 use super::way::{Inlet, Outlet};
+use crate::proto::PART_BYTES;
 use reverie_core::{Error, Result};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -11,6 +12,9 @@ use tokio::time::Instant;
 const NAP: Duration = Duration::from_micros(300);
 /// After such a time without more to say, the server is told what it may forget.
 const TIDY: Duration = Duration::from_millis(20);
+
+/// How often a client with nothing to say looks whether what the server keeps for it is still used.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Talks until the client ends (`Ok`) or the connection does (`Err`).
 pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut O, inlet: &mut I) -> Result<()> {
@@ -26,7 +30,10 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
         let tidies = !sends && quiet.tidies;
         let bytes = match (sends, tidies) {
             (true, _) => engine.next_bytes(),
-            (false, true) => engine.encoder.planned_bytes(),
+            (false, true) => {
+                engine.encoder.tidy(PART_BYTES as u64);
+                engine.encoder.planned_bytes()
+            }
             (false, false) => 0,
         };
         let timer = engine.next_timer().into_iter().chain(quiet.timer()).min();
@@ -39,6 +46,9 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
                 } else if tidies {
                     quiet = Quiet::default();
                     engine.tidy(outlet)?;
+                    if engine.encoder.names_any() {
+                        quiet.tidy = Some(Instant::now() + LOOK_AGAIN);
+                    }
                 }
             }
             arrived = inlet.receive() => {
@@ -89,9 +99,8 @@ impl Quiet {
     }
 
     fn tidy_later(&mut self) {
-        if self.tidy.is_none() {
-            self.tidy = Some(Instant::now() + TIDY);
-        }
+        let soon = Instant::now() + TIDY;
+        self.tidy = Some(self.tidy.map_or(soon, |tidy| tidy.min(soon)));
     }
 
     fn wake(&mut self, now: Instant) {

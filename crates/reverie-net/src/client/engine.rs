@@ -20,6 +20,8 @@ use tokio::time::Instant;
 pub(super) struct Engine {
     pub(super) outbox: Arc<Outbox>,
     pub(super) patience: Duration,
+    /// See `Options::grace`.
+    grace: Duration,
     pub(super) inserts: Inserts,
     pub(super) requests: Requests,
     left: Left,
@@ -52,12 +54,13 @@ const POOL_BYTES: usize = 256 << 20;
 const UNTOLD: usize = 256;
 
 impl Engine {
-    pub(super) fn new(outbox: Arc<Outbox>, patience: Duration) -> Self {
+    pub(super) fn new(outbox: Arc<Outbox>, patience: Duration, grace: Duration) -> Self {
         Self {
             outbox,
             patience,
             inserts: Inserts::default(),
-            requests: Requests::default(),
+            requests: Requests::new(grace),
+            grace,
             left: Left::default(),
             ending: Ending::No,
             taken_below: 1,
@@ -95,7 +98,7 @@ impl Engine {
             Some(at_server) => at_server,
             None => match self.inserts.withdraw(id, connected) {
                 Some(true) => {
-                    self.abandon.push((now + super::requests::GRACE, id));
+                    self.abandon.push((now + self.grace, id));
                     true
                 }
                 _ => false,

@@ -49,6 +49,8 @@ pub struct Options {
     pub tls: Option<Tls>,
     /// For how long a connection may take to be made, and how long a lost one is tried again before requests fail.
     pub patience: Duration,
+    /// How much longer than its timeout a request may take whose answer is on its way: more than a round trip.
+    pub grace: Duration,
 }
 
 /// Which way to travel.
@@ -193,9 +195,9 @@ impl Remote {
         let traffic = Arc::new(Traffic::default());
         let dial = Dial::new(&options, connect, Arc::clone(&traffic), session)?;
         let outbox = Outbox::new(&options.address);
-        let (held, patience) = (Arc::clone(&outbox), options.patience);
+        let (held, patience, grace) = (Arc::clone(&outbox), options.patience, options.grace);
         let seed = session.iter().fold(0u64, |seed, byte| seed.rotate_left(7) ^ u64::from(*byte));
-        runtime.spawn(async move { task::run(Engine::new(held, patience), dial, seed).await });
+        runtime.spawn(async move { task::run(Engine::new(held, patience, grace), dial, seed).await });
         let process = std::process::id();
         Ok(Arc::new(Self { outbox, meter: Arc::new(Meter::default()), traffic, options, process }))
     }

@@ -10,14 +10,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How much later than the server a client looks at a deadline.
-pub(super) const GRACE: Duration = Duration::from_millis(50);
 /// For how long a reason is waited for.
 const PATIENCE_FOR_REASONS: Duration = Duration::from_millis(500);
 
 /// Requests by their numbers.
-#[derive(Default)]
 pub(super) struct Requests {
+    /// How much later than the server a client looks at a deadline.
+    grace: Duration,
     all: BTreeMap<u64, Request>,
     /// Those that were not sent on this connection, in order.
     unsent: VecDeque<u64>,
@@ -61,11 +60,15 @@ impl Request {
 }
 
 impl Requests {
+    pub(super) fn new(grace: Duration) -> Self {
+        Self { grace, all: BTreeMap::new(), unsent: VecDeque::new() }
+    }
+
     pub(super) fn push(&mut self, new: NewRequest, now: Instant) {
         let NewRequest { id, body, timeout, answer } = new;
         let answer_by = match answer {
             Answer::Sentence(_) => Some(now + PATIENCE_FOR_REASONS),
-            _ => timeout.map(|timeout| now + timeout + GRACE),
+            _ => timeout.map(|timeout| now + timeout + self.grace),
         };
         let request = Request {
             body,
@@ -121,7 +124,7 @@ impl Requests {
         let was_sent = connected && !self.unsent.contains(&id);
         if was_sent {
             request.withdrawn = true;
-            request.answer_by = Some(now + GRACE);
+            request.answer_by = Some(now + self.grace);
             return Some(true);
         }
         request.withdraw();

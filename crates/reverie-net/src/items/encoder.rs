@@ -158,6 +158,11 @@ impl Encoder {
         self.forms.tidy(&mut self.message.released_patterns);
     }
 
+    /// True where the server keeps something because of what was named.
+    pub fn names_any(&self) -> bool {
+        !self.chunks.is_empty() || !self.bodies.is_empty()
+    }
+
     /// The message, its bulk bytes put into `bulk`, which must be empty; `insert.bulk` is left to the caller. `None`
     /// where there is nothing to say.
     pub fn take(&mut self, bulk: &mut dyn BulkOut) -> Option<proto::Insert> {

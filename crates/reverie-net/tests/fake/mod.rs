@@ -100,8 +100,8 @@ impl Fake {
     }
 
     pub fn client(&self, patience: Duration) -> Arc<Remote> {
-        let options =
-            Options { address: ADDRESS.to_owned(), transport: Transport::Auto, token: None, tls: None, patience };
+        let (address, transport, grace) = (ADDRESS.to_owned(), Transport::Auto, Duration::from_millis(50));
+        let options = Options { address, transport, token: None, tls: None, patience, grace };
         let connect = Arc::new(Wire(Arc::clone(&self.inside)));
         Remote::on(options, &tokio::runtime::Handle::current(), connect, [3; 16]).unwrap()
     }

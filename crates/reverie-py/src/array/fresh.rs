@@ -130,7 +130,7 @@ impl<'py> Lent<'py> {
         let (py, len) = (self.base.py(), size_of_array(dtype, itemsize, shape));
         assert!(bytes.start <= bytes.end && bytes.end <= self.block.len(), "an array outside its batch's memory");
         let start = self.block.as_ptr().wrapping_add(bytes.start);
-        if len > bytes.len() || start.addr() % 8 != 0 {
+        if len > bytes.len() || !start.addr().is_multiple_of(8) {
             // Text of no characters, of which NumPy wants one; nothing else is laid out so.
             let mut fresh = Fresh::new(py, dtype, itemsize, shape)?;
             assert!(fresh.len >= bytes.len(), "more bytes than the array has");

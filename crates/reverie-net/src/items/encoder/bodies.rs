@@ -22,6 +22,11 @@ pub(super) struct Bodies {
 }
 
 impl Bodies {
+    /// True where none is known.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
     /// The definition of a body that the server does not know. Its chunks have their numbers.
     pub(super) fn define(&mut self, parts: &Arc<Parts>, chunks: &Chunks, named: &mut u64) -> Option<proto::BodyDef> {
         let address = Arc::as_ptr(parts).addr();

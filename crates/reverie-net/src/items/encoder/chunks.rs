@@ -62,6 +62,11 @@ fn address(chunk: &Arc<Chunk>) -> usize {
 }
 
 impl Chunks {
+    /// True where none is known.
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
     /// Bulk bytes of what is noted.
     pub(super) fn planned(&self) -> u64 {
         self.planned
