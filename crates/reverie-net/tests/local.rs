@@ -60,7 +60,8 @@ fn serve(token: Option<&str>, local: bool) -> Server {
 
 fn client(address: &str, transport: Transport) -> Arc<Remote> {
     let patience = Duration::from_secs(20);
-    let options = Options { address: address.to_owned(), transport, token: None, tls: None, patience };
+    let grace = Duration::from_millis(50);
+    let options = Options { address: address.to_owned(), transport, token: None, tls: None, patience, grace };
     Remote::new(options).unwrap()
 }
 

@@ -116,8 +116,8 @@ impl World {
     }
 
     fn client(&self, patience: Duration) -> Arc<Remote> {
-        let options =
-            Options { address: ADDRESS.to_owned(), transport: Transport::Auto, token: None, tls: None, patience };
+        let (address, transport, grace) = (ADDRESS.to_owned(), Transport::Auto, Duration::from_millis(50));
+        let options = Options { address, transport, token: None, tls: None, patience, grace };
         let mut session = [0; 16];
         random(self.seed, 1000 + self.client_lives.fetch_add(1, Ordering::Relaxed)).fill_bytes(&mut session);
         Remote::on(options, &tokio::runtime::Handle::current(), Arc::new(Sockets), session).unwrap()
