@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    agent: Annotated[str, typer.Argument(help="An agent's name, such as apex-dqn, dqn, ddpg, td3 or sac.")],
+    agent: Annotated[str, typer.Argument(help="An agent's name, such as apex-dqn, ppo or sac.")],
     env: Annotated[str, typer.Option(help="Gymnasium environment.")],
     seed: Annotated[int, typer.Option(help="Any integer; the same seed gives the same run, times apart.")] = 0,
     config: Annotated[
