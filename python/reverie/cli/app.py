@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from reverie.cli import checkpoint
 from reverie.cli.common import EPILOG
 from reverie.cli.demo import demo
 from reverie.cli.eval import evaluate
@@ -21,6 +22,7 @@ app.command(epilog=EPILOG)(demo)
 app.command(epilog=EPILOG)(train)
 app.command("eval")(evaluate)
 app.command()(plot)
+app.add_typer(checkpoint.app)
 
 
 @app.callback()
