@@ -109,6 +109,7 @@ class Client:
 
         Raises:
             StorageError: the file system refused; the checkpoints that were there are as they were.
+            ClosedError: the server was stopped.
         """
 
     def insert(self, data: Any, priorities: dict[str, float | Literal["max"]], *, timeout: float | None = None) -> None:

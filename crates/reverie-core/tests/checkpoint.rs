@@ -174,6 +174,33 @@ fn a_server_that_restored_a_checkpoint_goes_on_from_its_files() {
 }
 
 #[test]
+fn tables_that_are_closed_are_not_saved_any_more() {
+    let (tables, _) = busy();
+    let disk = FakeDisk::default();
+    let store = store(&disk, KEEP);
+    save(&store, &tables);
+    tables.close();
+    assert!(matches!(store.save(&tables, NOW), Err(Error::Closed { .. })));
+    assert_eq!(list(&disk, Path::new(ROOT)).unwrap().len(), 1);
+}
+
+#[test]
+fn a_table_of_many_sections_comes_back() {
+    // More items, chunks and patterns than a section takes.
+    let (tables, _) = tables(vec![options("t", 100_000)]);
+    let mut rows = Rows::new(&tables);
+    for value in 0..9_000 {
+        insert(&tables, "t", [(rows.item(f64::from(value)), 1.0)]);
+        rows.close();
+    }
+    let disk = FakeDisk::default();
+    let saved = save(&store(&disk, KEEP), &tables);
+    assert_eq!((saved.items, saved.chunks), (9_000, 9_000));
+    let (restored, _) = restore(&disk, vec![options("t", 100_000)]);
+    assert_eq!(contents(&restored, "t"), contents(&tables, "t"));
+}
+
+#[test]
 fn a_summary_tells_what_a_checkpoint_holds_without_its_items() {
     let (tables, _) = busy();
     let disk = FakeDisk::default();
