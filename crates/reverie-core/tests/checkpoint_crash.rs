@@ -194,7 +194,7 @@ fn any_flipped_bit_and_any_missing_or_added_byte_is_found_and_named() {
         let error = verify(&disk, &newest).expect_err(what);
         assert_named(&error, file, at, what);
         // What is found without a look into the items is found in the same way by both.
-        if at % 16 == 0 {
+        if at.is_multiple_of(16) {
             assert_eq!(load(&disk, &newest, tables.bytes().0).expect_err(what), error);
             assert_eq!(tables.bytes().0.live_bytes(), 0);
         }
