@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-rust test-python test-all check lint types layers examples bench bench-in-process \
-	bench-network bench-smoke 	train-bench docs wheel test-wheel fmt clean
+	bench-network bench-smoke train-bench fuzz docs wheel test-wheel fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -79,6 +79,9 @@ bench-smoke: setup ## the same without peers, small and short: only shows that i
 
 train-bench: setup ## Ape-X DQN against Stable-Baselines3's DQN on CartPole-v1, in one run
 	$(PY) -m benchmarks.train $(ARGS)
+
+fuzz: ## fuzz what reads bytes from outside (needs a C++ compiler): SECONDS=30 for each target, TARGETS=packed_chunk
+	tools/fuzz.sh $(or $(SECONDS),30) $(TARGETS)
 
 docs: setup ## Rust reference under target/doc, and a run of every code block in README and docs
 	cargo doc --locked --no-deps --workspace

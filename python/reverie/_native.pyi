@@ -88,6 +88,9 @@ class Checkpoints:
     def restore(self, path: str) -> dict[str, Any]:
         """Puts a checkpoint's items into the server's tables, which must be unused."""
 
+    def save(self) -> dict[str, Any]:
+        """Takes a checkpoint; its path and what it came to, `pause` in seconds."""
+
     def start(self, period: float) -> None:
         """Takes a checkpoint every `period` seconds, in a thread of its own, until `stop`."""
 
@@ -97,8 +100,8 @@ class Checkpoints:
 def latest_checkpoint(root: str) -> str | None:
     """The newest checkpoint in a folder; None where there is none."""
 
-def list_checkpoints(root: str) -> list[Any]:
-    """The checkpoints in a folder, oldest first: each as a dict, or the error for one that cannot be read."""
+def list_checkpoints(root: str) -> list[str]:
+    """The paths of the checkpoints in a folder, oldest first."""
 
 def describe_checkpoint(path: str) -> dict[str, Any]:
     """What a checkpoint holds, without its items."""
@@ -137,6 +140,7 @@ class Client:
 
         Raises:
             StorageError: the file system refused; the checkpoints that were there are as they were.
+            ClosedError: the server was stopped.
         """
 
     def insert(self, data: Any, priorities: dict[str, float | Literal["max"]], *, timeout: float | None = None) -> None:

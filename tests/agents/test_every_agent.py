@@ -175,9 +175,10 @@ def replay_of(stage, batches):
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_every_network_of_the_learner_moves_when_it_learns(agent, stage):
-    one = stage(agent)
+    period = {"target_period": 5} if hasattr(agent.load_preset(env_of(agent)).config, "target_period") else {}
+    one = stage(agent, **period)
     before = one.learner.state_dict()["networks"]
-    one.learn(60)
+    one.learn(10)
     after = one.learner.state_dict()["networks"]
     assert {name for name in before if (before[name] == after[name]).all()} == set()
 

@@ -37,7 +37,8 @@ def test_train_leaves_a_log_a_curve_checkpoints_and_its_settings_and_json_is_the
     assert printed["folder"] == str(folder.relative_to(tmp_path))
     assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert "max_env_steps = 1300" in (folder / "preset.toml").read_text()
-    assert len(list((folder / "checkpoints").iterdir())) == 2
+    assert len(list((folder / "checkpoints").glob("0*"))) == 2
+    assert list((folder / "checkpoints" / "replay-1").glob("*.checkpoint"))
     assert list((folder / "tensorboard").iterdir())
     assert logs.read(folder).finished["mean_return"] == printed["mean_return"]
 

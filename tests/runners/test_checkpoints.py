@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from reverie import agents  # noqa: E402
 from reverie.agents import presets  # noqa: E402
 from reverie.agents.core import RunSettings  # noqa: E402
+from reverie.errors import DamagedError  # noqa: E402
 from reverie.runners import CheckpointError, Evaluated, NotSaved, Saved, Started, StoppedError, checkpoints, train  # noqa: E402
 
 NEST = {
@@ -153,8 +154,12 @@ def test_a_resumed_run_continues_the_same_curve_counters_and_learner(tmp_path, n
     assert [round(step, -2) for step in steps] == [500, 1_000, 1_200, 1_500, 2_000, 2_400]
     assert second.learner["updates"] > first.learner["updates"]
     assert second.seconds > first.seconds
-    # The table began empty, and nothing was learnt from it before it had filled again: no burst, no idle learner.
-    assert second.replay["inserts"] < first.replay["inserts"] + 1_500
+    # The table is the same one: it counts on from where it was, and its limiter holds the ratio over both parts.
+    assert second.replay["inserts"] > 1.5 * first.replay["inserts"]
+    replay, config = second.replay, second.topology.config
+    if hasattr(config, "error_buffer"):
+        ahead = (replay["inserts"] - config.learning_starts) * config.samples_per_insert - replay["samples"]
+        assert abs(ahead) <= config.error_buffer
 
 
 def test_resuming_twice_gives_the_same_run(tmp_path):
@@ -212,6 +217,38 @@ def test_a_run_that_is_asked_to_stop_saves_between_two_turns_and_says_where(tmp_
     assert checkpoints.load(caught.value.checkpoint)["env_steps"] == caught.value.env_steps == seen[0]
     with pytest.raises(StoppedError, match="after 0 environment steps; nothing was saved"):
         train(agents.dqn, "CartPole-v1", run=SHORT, should_stop=lambda: True)
+
+
+def test_learning_goes_on_at_once_from_the_items_of_the_checkpoint(tmp_path):
+    first, _ = run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
+    turns = iter(range(200))
+    with pytest.raises(StoppedError):
+        run("dqn", tmp_path, resume=checkpoints.find(tmp_path), should_stop=lambda: next(turns, None) is None)
+    state = checkpoints.load(checkpoints.find(tmp_path))
+    steps, updates = state["env_steps"] - first.env_steps, state["updates"] - first.learner["updates"]
+    assert updates == pytest.approx(steps / 4, abs=3)  # one for every four environment steps, from the first on
+
+
+def test_tables_that_no_checkpoint_names_any_more_are_removed_and_those_that_are_gone_are_missed(tmp_path):
+    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
+    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_400), resume=checkpoints.find(tmp_path))
+    assert sorted(path.name for path in tmp_path.glob("replay-*")) == ["replay-1", "replay-2"]
+    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=2_400), resume=checkpoints.find(tmp_path))
+    assert sorted(path.name for path in tmp_path.glob("replay-*")) == ["replay-3"]
+    for segment in tmp_path.glob("replay-3/*"):
+        segment.unlink()
+    with pytest.raises(CheckpointError, match=r"has its tables in .*replay-3.*, which is not there"):
+        run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=9_000), resume=checkpoints.find(tmp_path))
+
+
+def test_damaged_tables_are_refused_with_the_file(tmp_path):
+    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
+    for segment in tmp_path.glob("replay-1/*.segment"):
+        data = bytearray(segment.read_bytes())
+        data[len(data) // 2] ^= 1
+        segment.write_bytes(bytes(data))
+    with pytest.raises(DamagedError, match="segment"):
+        run("dqn", None, resume=checkpoints.find(tmp_path))
 
 
 def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path, monkeypatch):

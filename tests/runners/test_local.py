@@ -184,15 +184,19 @@ def test_ape_x_dqn_reaches_475_on_cartpole_twice_within_50_000_steps():
 
 
 @pytest.mark.timeout(200)
-def test_dqn_reaches_475_on_cartpole_twice_within_30_000_steps():
-    run = dataclasses.replace(agents.dqn.load_preset("CartPole-v1").run, max_env_steps=30_000)
-    result = train(agents.dqn, "CartPole-v1", seed=1, run=run)
+@pytest.mark.parametrize("name", ["dqn", "ppo"])
+def test_dqn_and_ppo_reach_475_on_cartpole_twice_within_30_000_steps(name):
+    agent = agents.find(name)
+    run = dataclasses.replace(agent.load_preset("CartPole-v1").run, max_env_steps=30_000)
+    result = train(agent, "CartPole-v1", seed=1, run=run)
     assert result.confirmed
     assert np.mean(result.evaluation.returns) >= 475.0
 
 
 @pytest.mark.timeout(250)
-@pytest.mark.parametrize("name", ["ddpg", "sac", pytest.param("td3", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["apex-dpg", "sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ddpg", "td3"))]
+)
 def test_agents_of_continuous_actions_reach_minus_170_on_the_pendulum_twice_within_10_000_steps(name):
     agent = agents.find(name)
     run = dataclasses.replace(agent.load_preset("Pendulum-v1").run, max_env_steps=10_000)

@@ -59,3 +59,16 @@ impl Clock for ManualClock {
         Duration::from_nanos(self.nanos.load(Ordering::SeqCst))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_was_set_ahead_is_ahead_and_goes_on() {
+        let clock = SystemClock::new();
+        clock.forward(Duration::from_secs(1_000_000));
+        let first = clock.now();
+        assert!(first >= Duration::from_secs(1_000_000) && clock.now() >= first);
+    }
+}

@@ -159,14 +159,45 @@ fn a_server_that_restored_a_checkpoint_goes_on_from_its_files() {
     insert(&again, "empty", [(Rows::new(&again).item(1.0), 1.0)]);
     let last = save(&store, &again);
     assert_eq!(last.new_chunks, 1);
-    let (restored, _) = restore(&disk, all);
+    let (restored, _) = restore(&disk, all.clone());
     for name in ["per", "packed", "empty"] {
         assert_eq!(contents(&restored, name), contents(&again, name));
     }
-    // A checkpoint of another folder is none of its own.
-    let elsewhere = Store::new(Arc::new(disk.clone()), PathBuf::from("/elsewhere"), KEEP).unwrap();
-    elsewhere.adopt(&load(&disk, &last.path, again.bytes().0).unwrap());
-    assert_eq!(save(&elsewhere, &tables).new_chunks, first.new_chunks);
+    // A checkpoint of another folder is none of its own, whatever that one's files are called.
+    let elsewhere = || Store::new(Arc::new(disk.clone()), PathBuf::from("/elsewhere"), KEEP).unwrap();
+    save(&elsewhere(), &tables);
+    let (third, _) = support::tables(all.clone());
+    let (checkpoint, store) = (load(&disk, &last.path, third.bytes().0).unwrap(), elsewhere());
+    store.adopt(&checkpoint);
+    checkpoint.restore(&third, NOW).unwrap();
+    verify(&disk, &save(&store, &third).path).unwrap();
+}
+
+#[test]
+fn tables_that_are_closed_are_not_saved_any_more() {
+    let (tables, _) = busy();
+    let disk = FakeDisk::default();
+    let store = store(&disk, KEEP);
+    save(&store, &tables);
+    tables.close();
+    assert!(matches!(store.save(&tables, NOW), Err(Error::Closed { .. })));
+    assert_eq!(list(&disk, Path::new(ROOT)).unwrap().len(), 1);
+}
+
+#[test]
+fn a_table_of_many_sections_comes_back() {
+    // More items, chunks and patterns than a section takes.
+    let (tables, _) = tables(vec![options("t", 100_000)]);
+    let mut rows = Rows::new(&tables);
+    for value in 0..9_000 {
+        insert(&tables, "t", [(rows.item(f64::from(value)), 1.0)]);
+        rows.close();
+    }
+    let disk = FakeDisk::default();
+    let saved = save(&store(&disk, KEEP), &tables);
+    assert_eq!((saved.items, saved.chunks), (9_000, 9_000));
+    let (restored, _) = restore(&disk, vec![options("t", 100_000)]);
+    assert_eq!(contents(&restored, "t"), contents(&tables, "t"));
 }
 
 #[test]

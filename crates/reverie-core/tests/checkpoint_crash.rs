@@ -261,7 +261,7 @@ fn a_manifest_that_is_whole_but_makes_no_sense_is_refused_without_a_panic() {
     let (mut refused, mut taken) = (0, 0);
     for (number, payload) in payloads(&whole).into_iter().enumerate() {
         for at in payload.clone() {
-            for value in [0, 1, 0x7f, 0xff] {
+            for value in [1, 0xff] {
                 let mut changed = whole.clone();
                 changed[at] = value;
                 let mut crc = crc32fast::Hasher::new();
@@ -282,7 +282,7 @@ fn a_manifest_that_is_whole_but_makes_no_sense_is_refused_without_a_panic() {
         }
     }
     // Most of the bytes are priorities, counts and times, of which one is as good as another.
-    assert!(refused > 1_000 && taken > 1_000, "{refused} refused, {taken} taken");
+    assert!(refused > 500 && taken > 500, "{refused} refused, {taken} taken");
 }
 
 #[test]

@@ -143,3 +143,35 @@ fn an_insert_that_waits_for_bytes_goes_on_whenever_they_are_freed() {
         SCHEDULES,
     );
 }
+
+#[test]
+fn a_cut_of_all_tables_is_of_one_moment_whoever_writes_and_waits_for_bytes() {
+    shuttle::check_random(
+        || {
+            let (tables, _) = bounded_tables(vec![queue("a", 4), options("b", 4)], Some(1 << 20));
+            let (a, b) = (Arc::clone(tables.get("a").unwrap()), Arc::clone(tables.get("b").unwrap()));
+            let items = items(&mut Rows::new(&tables), 0..3);
+            // Each into a and then into b.
+            let writer = thread::spawn(move || {
+                for item in items {
+                    insert_all(&a, vec![item.clone()]);
+                    insert_all(&b, vec![item]);
+                }
+            });
+            let cutter = {
+                let tables = Arc::clone(&tables);
+                thread::spawn(move || {
+                    for _ in 0..3 {
+                        let cuts = tables.cut().unwrap();
+                        let (a, b) = (cuts.tables[0].counters.inserts, cuts.tables[1].counters.inserts);
+                        assert!(a == b || a == b + 1, "{a} in a, {b} in b");
+                    }
+                })
+            };
+            take(tables.get("a").unwrap(), 2);
+            writer.join().unwrap();
+            cutter.join().unwrap();
+        },
+        SCHEDULES,
+    );
+}

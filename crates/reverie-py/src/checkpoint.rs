@@ -3,6 +3,7 @@
 use crate::count::Count;
 use crate::enter::{Live, detached, quick};
 use crate::errors::raise;
+use crate::nest::PyStructure;
 use crate::options::options_dict;
 use crate::server::Server;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -58,6 +59,12 @@ impl Checkpoints {
         let (saver, clock) = self.parts.get(py)?;
         let (summary, restored) = detached(py, || saver.restore(&path, |by| clock.forward(by)))?;
         restored_dict(py, &summary, &restored)
+    }
+
+    /// Takes a checkpoint; its path, and what it came to.
+    fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (saver, _) = self.parts.get(py)?;
+        saved_dict(py, &detached(py, || saver.save())?)
     }
 
     /// Takes a checkpoint every `period` seconds, in a thread of its own, until `stop`. Failures are logged.
@@ -127,6 +134,17 @@ pub fn on_request(saver: Arc<Saver>) -> Arc<dyn Fn() -> Result<String> + Send + 
     })
 }
 
+fn saved_dict<'py>(py: Python<'py>, saved: &Saved) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("path", saved.path.display().to_string())?;
+    dict.set_item("num_items", saved.items)?;
+    dict.set_item("num_chunks", saved.chunks)?;
+    dict.set_item("num_new_chunks", saved.new_chunks)?;
+    dict.set_item("bytes_written", saved.written)?;
+    dict.set_item("pause", saved.pause.as_secs_f64())?;
+    Ok(dict)
+}
+
 fn restored_dict<'py>(py: Python<'py>, summary: &Summary, restored: &Restored) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("path", summary.path.display().to_string())?;
@@ -142,15 +160,11 @@ pub fn latest_checkpoint(py: Python<'_>, root: PathBuf) -> PyResult<Option<Strin
     Ok(detached(py, || latest(&Folder, &root))?.map(|path| path.display().to_string()))
 }
 
-/// The checkpoints in a folder, oldest first: each as a dict, or the error for one that cannot be read.
+/// The paths of the checkpoints in a folder, oldest first.
 #[pyfunction]
-pub fn list_checkpoints<'py>(py: Python<'py>, root: PathBuf) -> PyResult<Bound<'py, PyList>> {
+pub fn list_checkpoints(py: Python<'_>, root: PathBuf) -> PyResult<Vec<String>> {
     let found = detached(py, || list(&Folder, &root))?;
-    let all = found.into_iter().map(|(_, summary)| match summary {
-        Ok(summary) => Ok(summary_dict(py, &summary)?.into_any()),
-        Err(error) => Ok(raise(py, error).into_value(py).into_bound(py).into_any()),
-    });
-    PyList::new(py, all.collect::<PyResult<Vec<_>>>()?)
+    Ok(found.into_iter().map(|(path, _)| path.display().to_string()).collect())
 }
 
 /// What a checkpoint holds, without its items.

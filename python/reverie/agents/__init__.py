@@ -15,10 +15,12 @@ __all__ = ["ACTIONS", "UnknownAgentError", "find"]
 
 ACTIONS = {
     "apex_dqn": "discrete",
+    "apex_dpg": "continuous",
     "dqn": "discrete",
     "ddpg": "continuous",
     "td3": "continuous",
     "sac": "continuous",
+    "ppo": "discrete",
 }
 """Every agent's module, and which actions it chooses among."""
 

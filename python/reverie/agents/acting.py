@@ -5,27 +5,15 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.core import Policy, Stopwatch, WeightSource, seed_of
+from reverie.agents.core import ActingSettings, Policy, Stopwatch, WeightSource, seed_of
 from reverie.agents.environments import EnvSpec, make_vector
 from reverie.agents.replay import TABLE, ReplaySettings
 from reverie.errors import DeadlineExceededError
-
-
-class ActingSettings(Protocol):
-    """What an actor asks of its agent's settings."""
-
-    @property
-    def num_actors(self) -> int:
-        """Actors of the run."""
-
-    @property
-    def envs_per_actor(self) -> int:
-        """Environments of each."""
 
 
 class EnvActor(ABC):

@@ -30,6 +30,23 @@ class WeightSource(Protocol):
         """The newest weights, or None when there are none newer than version `newer_than`. Does not block."""
 
 
+class ActingSettings(Protocol):
+    """What an actor asks of its agent's settings."""
+
+    @property
+    def num_actors(self) -> int:
+        """Actors of the run."""
+
+    @property
+    def envs_per_actor(self) -> int:
+        """Environments of each."""
+
+
+def layout(config: ActingSettings) -> tuple[int, int]:
+    """Number of actors, and of environments in each."""
+    return config.num_actors, config.envs_per_actor
+
+
 class Policy(Protocol):
     """Greedy actions, for the evaluator."""
 

@@ -76,11 +76,6 @@ class PrioritizedSettings(ReplaySettings):
             raise ValueError(f'importance_normalise is {self.importance_normalise!r}, and must be "batch" or "table"')
 
 
-def layout(config: ReplaySettings) -> tuple[int, int]:
-    """Number of actors, and of environments in each."""
-    return config.num_actors, config.envs_per_actor
-
-
 def needs(config: ReplaySettings) -> TableNeeds:
     """What the runner must know of the table."""
     return TableNeeds(TABLE, config.batch_size, config.inserts_per_act)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from reverie.cli import info, serve, top
+from reverie.cli import checkpoint, info, serve, top
 from reverie.cli.common import EPILOG
 from reverie.cli.demo import demo
 from reverie.cli.eval import evaluate
@@ -25,6 +25,7 @@ app.command()(plot)
 app.command(epilog=serve.EPILOG)(serve.serve)
 app.command(epilog=info.EPILOG)(info.info)
 app.command(epilog=top.EPILOG)(top.top)
+app.add_typer(checkpoint.app)
 
 
 @app.callback()

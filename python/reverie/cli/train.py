@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    agent: Annotated[str, typer.Argument(help="An agent's name, such as apex-dqn, dqn, ddpg, td3 or sac.")],
+    agent: Annotated[str, typer.Argument(help="An agent's name, such as apex-dqn, ppo or sac.")],
     env: Annotated[str, typer.Option(help="Gymnasium environment.")],
     seed: Annotated[int, typer.Option(help="Any integer; the same seed gives the same run, times apart.")] = 0,
     config: Annotated[
@@ -115,6 +115,7 @@ def _request(
 def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr: bool) -> Result:
     from reverie.agents.learning import DivergedError
     from reverie.cli import curve, report
+    from reverie.errors import DamagedError
     from reverie.runners import CheckpointError, StalledError, StoppedError, logs
     from reverie.runners import train as run_in_process
 
@@ -156,7 +157,7 @@ def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr
         except KeyboardInterrupt:
             print("reverie: interrupted; checkpoints written before are whole", file=sys.stderr)
             raise typer.Exit(EXIT_INTERRUPTED) from None
-        except CheckpointError as error:
+        except (CheckpointError, DamagedError) as error:
             refuse(error)
         except (StalledError, DivergedError) as error:
             print(f"reverie: {error}", file=sys.stderr)

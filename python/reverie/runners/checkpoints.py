@@ -1,9 +1,12 @@
-"""Checkpoints of a run: learner, counters, curve and random states, in a folder that is there whole or not at all.
+"""Checkpoints of a run: learner, counters, curve, random states and tables, there whole or not at all.
 
 It is named by the environment steps and has three files: `preset.toml` (the settings, as a person would write them),
 `arrays.npz` (every array and tensor, by number) and `state.json` (two lines: checksums of all the rest, and the state,
 in which arrays are named by their numbers). Nothing is pickled. The folder is written under another name, flushed to
 the disk, and renamed last.
+
+The tables are beside them, in `replay-N/`, which the replay's own checkpointer writes: chunks that several checkpoints
+share are stored once. N counts the times that the run began or went on. A checkpoint names the one that it belongs to.
 """
 
 from __future__ import annotations
@@ -14,17 +17,22 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-FORMAT = 1
+from reverie import checkpointers
+
+FORMAT = 2
 KEPT = 2
 """Checkpoints of a run that stay; older ones are removed once a newer one is whole."""
 
 STATE, ARRAYS, PRESET = "state.json", "arrays.npz", "preset.toml"
+REPLAY = "replay"
+"""Where a state has the path of its tables, from the folder of the checkpoints."""
 
 
 class CheckpointError(ValueError):
@@ -60,6 +68,38 @@ def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Pa
     for old in _all(folder)[:-KEPT]:
         shutil.rmtree(old)
     return final
+
+
+def replay_checkpointer(folder: Path, resume: Path | None) -> checkpointers.DefaultCheckpointer:
+    """For the server of a run that writes into `folder`: it starts from the tables of `resume`, if any.
+
+    Raises `CheckpointError` where those are gone.
+    """
+    number = max((int(one.name.removeprefix("replay-")) for one in _replays(folder)), default=0) + 1
+    tables = None
+    if resume is not None:
+        tables = resume.parent / load(resume)[REPLAY]
+        if not tables.exists():
+            raise CheckpointError(resume, f"has its tables in {tables}, which is not there")
+    # One more than the runs' own: the tables are written before the checkpoint that names them.
+    return checkpointers.DefaultCheckpointer(
+        folder / f"replay-{number}", fallback_checkpoint_path=tables, keep=KEPT + 1
+    )
+
+
+def remove_replays(folder: Path, current: Path) -> None:
+    """Remove the tables that no checkpoint in `folder` names any more, but those that are being written."""
+    needed = {current.name}
+    for path in _all(folder):
+        with suppress(CheckpointError):  # a damaged one names nothing
+            needed.add(Path(load(path)[REPLAY]).parts[0])
+    for replay in _replays(folder):
+        if replay.name not in needed:
+            shutil.rmtree(replay)
+
+
+def _replays(folder: Path) -> list[Path]:
+    return [one for one in folder.glob("replay-*") if one.name.removeprefix("replay-").isdigit()]
 
 
 def load(path: Path) -> dict[str, Any]:

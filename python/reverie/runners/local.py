@@ -5,6 +5,7 @@ The table's limiter decides whose turn it is, and so holds the replay ratio; thi
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import torch
 
 from reverie.agents import presets
 from reverie.agents.core import Actor, Agent, Learner, Preset, RunSettings, Stopwatch, Weights, seed_of
+from reverie.checkpointers import CheckpointerBase
 from reverie.runners import checkpoints
 from reverie.runners.evaluator import Evaluation, Evaluator, confirmation_seeds, screening_seeds
 from reverie.runners.events import CurvePoint, Evaluated, Event, Finished, NotSaved, Progress, Result, Saved, Started
@@ -64,19 +66,23 @@ def train(
     hold the target.
 
     With a `checkpoint_folder`, a checkpoint goes there every `run.checkpoint_every` environment steps and at the end.
-    `resume` is a checkpoint of the same agent, environment, seed and configuration: counters and curve go on, learner
-    and random states are as they were; episodes begin anew, and the table fills again before learning goes on.
+    `resume` is a checkpoint of the same agent, environment, seed and configuration: counters and curve go on, learner,
+    tables (their limiters' counts too) and random states are as they were; episodes begin anew.
     `should_stop` is asked between two turns; where it says yes the run saves and raises `StoppedError`.
 
-    Raises what `plan` raises, `checkpoints.CheckpointError`, `StalledError` where the table's limits contradict each
-    other, what the learner raises, and whatever `on_event` raises: everything is closed on the way out.
+    Raises what `plan` raises, `checkpoints.CheckpointError`, `DamagedError` for damaged tables of a checkpoint,
+    `StalledError` where the table's limits contradict each other, what the learner raises, and whatever `on_event`
+    raises: everything is closed on the way out.
     """
     topology = plan(agent, env_id, seed=seed, preset=preset, config=config, run=run)
     state = None if resume is None else _read_state(resume, topology)
     threads = torch.get_num_threads()
     torch.set_num_threads(topology.run.threads)
     try:
-        with Server(agent.make_tables(topology.env, topology.config, seed=seed_of(seed, 0)), listen=False) as server:
+        # A table's random state is not in its checkpoint: draws after a resume must not be those of the start again.
+        fresh = seed_of(seed, 0) if state is None else seed_of(seed, 0, state["env_steps"])
+        tables = agent.make_tables(topology.env, topology.config, seed=fresh)
+        with Server(tables, checkpointer=_checkpointer(checkpoint_folder, resume), listen=False) as server:
             loop = _Loop(agent, topology, server.client(), on_event or (lambda event: None), checkpoint_folder)
             try:
                 if state is not None:
@@ -86,6 +92,12 @@ def train(
                 loop.close()
     finally:
         torch.set_num_threads(threads)
+
+
+def _checkpointer(folder: Path | None, resume: Path | None) -> CheckpointerBase | None:
+    if folder is not None:
+        return checkpoints.replay_checkpointer(folder, resume)
+    return None if resume is None else checkpoints.replay_checkpointer(resume.parent, resume)
 
 
 def _read_state(resume: Path, topology: Topology) -> dict[str, Any]:
@@ -224,7 +236,10 @@ class _Loop:
         preset = presets.dump(Preset(self.topology.config, self.topology.run, self.topology.preset))
         try:
             with self.watch("checkpoint"):
-                path = checkpoints.save(self.checkpoint_folder, self.env_steps, self.state_dict(), preset)
+                tables = Path(self.client.checkpoint())
+                state = {**self.state_dict(), checkpoints.REPLAY: os.path.relpath(tables, self.checkpoint_folder)}
+                path = checkpoints.save(self.checkpoint_folder, self.env_steps, state, preset)
+                checkpoints.remove_replays(self.checkpoint_folder, tables.parent)
         except OSError as error:
             self.emit(NotSaved(self.env_steps, self.checkpoint_folder, error.strerror or str(error)))
             return None

@@ -177,7 +177,10 @@ fn put_selector(out: &mut Bytes, selector: &SelectorOptions) {
 
 fn selector(from: &mut Reader<'_>) -> Decoded<SelectorOptions> {
     let (kind, exponent) = (from.u8()?, from.f64()?);
-    Ok(match kind {
+    if kind < 5 && exponent.to_bits() != 0 {
+        return Err(format!("the exponent {exponent} of a selector that has none"));
+    }
+    let options = match kind {
         0 => SelectorOptions::Fifo,
         1 => SelectorOptions::Lifo,
         2 => SelectorOptions::Uniform,
@@ -186,7 +189,8 @@ fn selector(from: &mut Reader<'_>) -> Decoded<SelectorOptions> {
         5 => SelectorOptions::Prioritized { exponent },
         6 => SelectorOptions::Stratified { exponent },
         other => return Err(format!("a selector of kind {other}")),
-    })
+    };
+    options.validate().map(|()| options).map_err(|error| error.to_string())
 }
 
 /// The names that users know, in the order of their numbers.

@@ -150,8 +150,7 @@ fn put_items(out: &mut SectionWriter, number: u32, table: &TableCut, plan: &Plan
             out.u32(count as u32);
             for (index, slot, age) in items.by_ref().take(count) {
                 let item = slot.item.as_ref().expect("a cut gives slots that are occupied");
-                let (pattern, body) = plan.item(item);
-                rows::put_item(out, index, (slot, age), pattern, body);
+                rows::put_saved(out, &rows::saved(index, slot, age, item, plan.item(item)));
             }
         })?;
         left -= count;

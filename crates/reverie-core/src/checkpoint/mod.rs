@@ -10,6 +10,8 @@
 mod bytes;
 mod disk;
 mod forms;
+#[cfg(test)]
+mod fuzz;
 mod load;
 mod manifest;
 mod names;

@@ -1,7 +1,7 @@
 //! Items, and the runs of chunks that they share, as bytes with numbers in the place of references.
 
 use super::bytes::{Bytes, Decoded, Reader};
-use crate::item::Part;
+use crate::item::{Item, Part};
 use crate::table::{Age, Slot};
 
 /// Items of a section.
@@ -38,21 +38,37 @@ pub(super) struct SavedPart {
     pub(super) starts: Vec<i64>,
 }
 
-/// Writes the item in an occupied slot.
-pub(super) fn put_item(out: &mut Bytes, index: u32, (slot, age): (&Slot, &Age), pattern: u32, body: SavedBody) {
-    let Some(item) = &slot.item else { return };
-    out.u32(index);
-    out.u32(slot.generation);
-    out.f64(slot.priority());
-    out.u32(slot.version());
-    out.u32(slot.times_sampled());
-    out.u64(slot.inserted_at);
-    out.u64(age.inserted);
-    out.u64(age.updated());
+/// The item in an occupied slot, of which the pattern and the body have these numbers.
+pub(super) fn saved(index: u32, slot: &Slot, age: &Age, item: &Item, (pattern, body): (u32, SavedBody)) -> SavedItem {
+    SavedItem {
+        slot: index,
+        generation: slot.generation,
+        priority: slot.priority(),
+        version: slot.version(),
+        times_sampled: slot.times_sampled(),
+        inserted_at: slot.inserted_at,
+        inserted: age.inserted,
+        updated: age.updated(),
+        episode: item.episode,
+        anchor: item.anchor,
+        pattern,
+        body,
+    }
+}
+
+pub(super) fn put_saved(out: &mut Bytes, item: &SavedItem) {
+    out.u32(item.slot);
+    out.u32(item.generation);
+    out.f64(item.priority);
+    out.u32(item.version);
+    out.u32(item.times_sampled);
+    out.u64(item.inserted_at);
+    out.u64(item.inserted);
+    out.u64(item.updated);
     out.u32(item.episode);
     out.u32(item.anchor);
-    out.u32(pattern);
-    let (kind, number) = match body {
+    out.u32(item.pattern);
+    let (kind, number) = match item.body {
         SavedBody::Chunk(number) => (0, number),
         SavedBody::Span(number) => (1, number),
     };

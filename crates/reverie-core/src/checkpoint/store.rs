@@ -125,7 +125,7 @@ impl Store {
     /// Takes a checkpoint of all tables, which stand still only while references to them are taken. Blocks until it is
     /// on the disk, and while another is being taken. `now` is the time since the Unix epoch.
     ///
-    /// With an error the checkpoints that were there are as they were.
+    /// With an error the checkpoints that were there are as they were. `Closed` for tables that are closed.
     pub fn save(&self, tables: &Tables, now: Duration) -> Result<Saved> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         self.disk.make_folder(&self.root).map_err(storage("make the folder", &self.root))?;
@@ -133,7 +133,7 @@ impl Store {
         self.refuse_another_writer(&written, &before)?;
         // Files may have been deleted by someone else.
         written.segment.take_if(|segment| !before.segments.contains(&segment.number));
-        let cuts = tables.cut();
+        let cuts = tables.cut()?;
         let saved = self.write(&mut written, &before, &cuts, now);
         if saved.is_err() {
             // What is behind its last sync is not known: the next checkpoint begins another.

@@ -197,19 +197,20 @@ impl Tables {
     }
 
     /// A consistent cut of all tables: they stand still together while references to their pages are taken, and go on.
-    /// The one place that holds several tables' locks, always taken in the tables' order.
-    pub fn cut(&self) -> Cuts {
+    /// The one place that holds several tables' locks, always taken in the tables' order. Refused once they are closed.
+    pub fn cut(&self) -> Result<Cuts> {
         let mut states = Vec::with_capacity(self.tables.len());
         let mut started = None;
         for table in &self.tables {
             states.push(lock(&table.state));
             started.get_or_insert_with(|| self.clock.now());
         }
+        self.tables.iter().zip(&states).try_for_each(|(table, state)| state.open(table.name()))?;
         let tables = states.iter_mut().map(|state| state.table.snapshot()).collect();
         let now = self.clock.now();
         drop(states);
         let started = started.unwrap_or(now);
-        Cuts { tables, now, pause: now.saturating_sub(started) }
+        Ok(Cuts { tables, now, pause: now.saturating_sub(started) })
     }
 
     /// The reading of the tables' clock.

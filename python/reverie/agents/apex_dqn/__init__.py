@@ -9,7 +9,8 @@ from reverie.agents.apex_dqn.actor import Actor
 from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_ladder, make_tables, memory
 from reverie.agents.apex_dqn.learner import Learner
 from reverie.agents.apex_dqn.networks import NAME, GreedyPolicy, check
-from reverie.agents.replay import TABLE, layout, needs
+from reverie.agents.core import layout
+from reverie.agents.replay import TABLE, needs
 
 __all__ = [
     "NAME",

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from reverie.agents import presets
+from reverie.agents.core import layout
 from reverie.agents.ddpg.actor import Actor
 from reverie.agents.ddpg.config import DdpgConfig, memory
 from reverie.agents.ddpg.learner import Learner
 from reverie.agents.ddpg.networks import NAME, GreedyPolicy, check
-from reverie.agents.replay import TABLE, layout, needs, uniform_tables
+from reverie.agents.replay import TABLE, needs, uniform_tables
 
 __all__ = [
     "NAME",

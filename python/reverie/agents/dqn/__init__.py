@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from reverie.agents import presets
+from reverie.agents.core import layout
 from reverie.agents.dqn.actor import Actor
 from reverie.agents.dqn.config import DqnConfig, memory
 from reverie.agents.dqn.learner import Learner
 from reverie.agents.dqn.networks import NAME, GreedyPolicy, check
-from reverie.agents.replay import TABLE, layout, needs, uniform_tables
+from reverie.agents.replay import TABLE, needs, uniform_tables
 
 __all__ = [
     "NAME",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from reverie.agents import presets
-from reverie.agents.replay import TABLE, layout, needs, uniform_tables
+from reverie.agents.core import layout
+from reverie.agents.replay import TABLE, needs, uniform_tables
 from reverie.agents.sac.actor import Actor
 from reverie.agents.sac.config import SacConfig, memory
 from reverie.agents.sac.learner import Learner

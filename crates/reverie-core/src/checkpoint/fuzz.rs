@@ -1,0 +1,137 @@
+//! Every decoder of a manifest on bytes that were changed at random: none panics, and what one takes is what it would
+//! write.
+
+use super::bytes::{Bytes, Decoded, Reader};
+use super::forms;
+use super::rows::{self, SavedBody, SavedItem, SavedPart};
+use crate::chunk::Compression;
+use crate::item::{Cells, Pattern, PatternColumn};
+use crate::spec::{ColumnSignature, ColumnSpec, DType, Key, Signature, Structure};
+use crate::table::limiter::{Counters, Limiter};
+use crate::table::selector::SelectorOptions;
+use crate::table::{Stats, TableOptions};
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// Inputs for each decoder; five of them.
+const INPUTS: usize = 40_000;
+
+/// Changes some bytes, cuts some off, or repeats some.
+fn change(bytes: &[u8], random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
+    let mut changed = bytes.to_vec();
+    for _ in 0..=random.next_u32() % 4 {
+        let at = random.next_u32() as usize % changed.len().max(1);
+        match random.next_u32() % 8 {
+            0 => changed.truncate(at),
+            1 => changed.extend_from_within(at..),
+            2 | 3 if !changed.is_empty() => changed[at] = [0, 1, 0x7f, 0xff][random.next_u32() as usize % 4],
+            _ if !changed.is_empty() => changed[at] ^= 1 << (random.next_u32() % 8),
+            _ => {}
+        }
+    }
+    changed
+}
+
+/// Decodes `INPUTS` changed forms of `whole`; what is decoded must encode to the bytes that it was decoded from.
+fn fuzz<T>(whole: &T, decode: impl Fn(&mut Reader<'_>) -> Decoded<T>, encode: impl Fn(&mut Bytes, &T)) {
+    let mut bytes = Bytes::default();
+    encode(&mut bytes, whole);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..INPUTS {
+        let input = change(&bytes.0, &mut random);
+        let mut reader = Reader::new(&input);
+        match decode(&mut reader).and_then(|value| reader.end().map(|()| value)) {
+            Ok(value) => {
+                let mut again = Bytes::default();
+                encode(&mut again, &value);
+                assert_eq!(again.0, input);
+                taken += 1;
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(taken > INPUTS / 100 && refused > INPUTS / 100, "{taken} taken, {refused} refused");
+}
+
+fn structure() -> Structure {
+    let fields = vec![("a".to_owned(), Structure::Leaf), ("b".to_owned(), Structure::Leaf)];
+    let record = Structure::Record { dataclass: false, module: "m".to_owned(), name: "N".to_owned(), fields };
+    let inner = Structure::Tuple(vec![record, Structure::List(vec![Structure::Leaf])]);
+    Structure::Dict(vec![(Key::Int(-1), inner), (Key::Str("é".to_owned()), Structure::Leaf)])
+}
+
+#[test]
+fn patterns() {
+    let column = |cells: Cells, squeeze| PatternColumn {
+        spec: ColumnSpec { path: "obs/pixels".to_owned(), dtype: DType::Float32, shape: vec![2, 3] },
+        part: 1,
+        column: 2,
+        cells,
+        squeeze,
+        stack_axis: 1,
+    };
+    let list = Cells::List([0, 1, 1].into());
+    let columns = [column(list, false), column(Cells::range(-3, 4), false), column(Cells::one(2), true)];
+    let columns = [columns.to_vec(), vec![column(Cells::one(0), true)]].concat();
+    let whole = Pattern { columns: columns.into(), structure: structure(), timestep: false };
+    fuzz(&whole, forms::pattern, forms::put_pattern);
+}
+
+#[test]
+fn options() {
+    let column = ColumnSignature { path: "x".to_owned(), dtype: DType::Str, shape: vec![None, Some(7)] };
+    let whole = TableOptions {
+        name: "table".to_owned(),
+        sampler: SelectorOptions::Prioritized { exponent: 0.6 },
+        remover: SelectorOptions::Fifo,
+        max_size: 100,
+        limiter: Limiter::new(2.0, 1, -5.0, 5.0).unwrap(),
+        max_times_sampled: 0,
+        signature: Some(Signature { columns: vec![column; 2], structure: structure() }),
+        max_bytes: Some(9),
+        compression: Compression::Auto,
+        shard: 0,
+        sampler_seed: 0,
+        remover_seed: 0,
+    };
+    fuzz(&whole, forms::options, forms::put_options);
+}
+
+#[test]
+fn counts() {
+    let counters = Counters { inserts: 7, samples: 8, deletes: 9 };
+    let encode = |out: &mut Bytes, (counters, stats): &(Counters, Stats)| forms::put_counts(out, counters, stats);
+    fuzz(&(counters, Stats::default()), forms::counts, encode);
+}
+
+#[test]
+fn spans() {
+    let part = || SavedPart { chunks: vec![1, 2, 300], starts: vec![-4, 0, 4, 1 << 40] };
+    let encode = |out: &mut Bytes, span: &Vec<SavedPart>| {
+        out.all(span, |out, part| {
+            out.all(&part.chunks, |out, chunk| out.u32(*chunk));
+            out.all(&part.starts, |out, start| out.u64(*start as u64));
+        });
+    };
+    fuzz(&vec![part(), part()], rows::span, encode);
+}
+
+#[test]
+fn items() {
+    let whole = SavedItem {
+        slot: 1,
+        generation: 2,
+        priority: 3.0,
+        version: 4,
+        times_sampled: 5,
+        inserted_at: 6,
+        inserted: 7,
+        updated: 8,
+        episode: 9,
+        anchor: 10,
+        pattern: 11,
+        body: SavedBody::Span(12),
+    };
+    fuzz(&whole, rows::item, rows::put_saved);
+}

@@ -1,0 +1,63 @@
+"""What a person can set, and the table that follows from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from reverie import selectors
+from reverie.agents import checks, continuous, replay
+from reverie.agents.environments import EnvSpec
+from reverie.tables import Table
+
+NOISES = ("gaussian", "ornstein-uhlenbeck")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApexDpgConfig(replay.PrioritizedSettings):
+    """Names follow the paper's appendix where it has one."""
+
+    policy_hidden: tuple[int, ...]
+    critic_hidden: tuple[int, ...]
+    policy_learning_rate: float
+    critic_learning_rate: float
+    action_gradient_clip: float
+    """The gradient of q with respect to the action is clipped to this much either way, element by element."""
+    target_period: int
+    """Updates between two copies into the target networks."""
+    eviction_exponent: float
+    """Below 0: items leave with probabilities in proportion to `priority ** eviction_exponent`."""
+    noise: str
+    """ "gaussian", or "ornstein-uhlenbeck" where single steps of noise move nothing."""
+    noise_sigma: float
+    """Deviation of the noise (of what the Ornstein-Uhlenbeck process comes to), where actions span [-1, 1]."""
+    noise_theta: float = 0.15
+    """How fast the Ornstein-Uhlenbeck process forgets, by step."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least_one(self, "target_period")
+        checks.above_zero(self, "policy_learning_rate", "critic_learning_rate", "action_gradient_clip")
+        checks.not_negative(self, "noise_sigma")
+        checks.widths(self, "policy_hidden", "critic_hidden")
+        if not (math.isfinite(self.eviction_exponent) and self.eviction_exponent <= 0):
+            raise ValueError(f"eviction_exponent is {self.eviction_exponent}, and must not be above 0")
+        if self.noise not in NOISES:
+            raise ValueError(f"noise is {self.noise!r}, and must be {' or '.join(map(repr, NOISES))}")
+        if not 0 < self.noise_theta <= 1:
+            raise ValueError(f"noise_theta is {self.noise_theta}, and must lie in (0, 1]")
+
+
+def make_tables(spec: EnvSpec, config: ApexDpgConfig, *, seed: int) -> list[Table]:
+    """One table: items of large TD errors are drawn more often, and those of small ones leave first."""
+    sampler = selectors.Prioritized(config.priority_exponent, seed=seed)
+    remover = selectors.Prioritized(config.eviction_exponent, seed=seed + 1)
+    return [replay.make_table(config, sampler, remover)]
+
+
+def memory(spec: EnvSpec, config: ApexDpgConfig) -> dict[str, int]:
+    """Bytes that a run needs, by what needs them, an upper estimate."""
+    # Actors hold a critic too: a second one for each is more than enough.
+    return continuous.memory(
+        spec, config, policy=config.policy_hidden, critic=config.critic_hidden, critics=1 + config.num_actors
+    )

@@ -1,0 +1,68 @@
+"""The learner: a batch, a step of the critic, a step of the policy, new priorities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from reverie.agents.apex_dpg.config import ApexDpgConfig
+from reverie.agents.apex_dpg.loss import critic_loss, policy_loss
+from reverie.agents.apex_dpg.networks import make_critic, make_policy_network
+from reverie.agents.core import Stopwatch, seed_of
+from reverie.agents.environments import EnvSpec
+from reverie.agents.learning import PrioritizedLearner, adam, descend, float32
+
+
+class Learner(PrioritizedLearner):
+    """Steps Adam on both networks, and copies them into their targets now and then."""
+
+    def __init__(self, spec: EnvSpec, config: ApexDpgConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
+        super().__init__(config, client, watch=watch)
+        self._config = config
+        self._policy, self._policy_target = (
+            make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
+        )
+        self._critic, self._critic_target = (
+            make_critic(spec, config, seed=seed_of(seed, 1), trainable=t) for t in (True, False)
+        )
+        self._networks = {
+            "policy": self._policy,
+            "policy_target": self._policy_target,
+            "critic": self._critic,
+            "critic_target": self._critic_target,
+        }
+        self._optimizers = {
+            "policy": adam(self._policy, config.policy_learning_rate),
+            "critic": adam(self._critic, config.critic_learning_rate),
+        }
+
+    def _update(self, data: dict[str, NDArray[Any]], weights: Tensor) -> tuple[Tensor, dict[str, float]]:
+        config = self._config
+        s_tm1, s_t = torch.from_numpy(data["obs"]), torch.from_numpy(data["next_obs"])
+        with torch.no_grad():
+            q_t = self._critic_target.module(s_t, self._policy_target.module(s_t))[0]
+        error = critic_loss(
+            self._critic.module(s_tm1, torch.from_numpy(data["action"]))[0],
+            float32(data["reward"]),
+            float32(data["discount"]),
+            q_t,
+            weights,
+            priority_eps=config.priority_eps,
+        )
+        descend(self._critic, self._optimizers["critic"], error.loss)
+        actions = self._policy.module(s_tm1)
+        at = actions.detach().requires_grad_()
+        q = self._critic.module(s_tm1, at)[0]
+        (dq_da,) = torch.autograd.grad(q.sum(), at)
+        descend(self._policy, self._optimizers["policy"], policy_loss(actions, dq_da, config.action_gradient_clip))
+        if (self.version + 1) % config.target_period == 0:
+            self._policy_target.copy_from(self._policy)
+            self._critic_target.copy_from(self._critic)
+        return error.priorities, {"critic_loss": error.loss.item(), "q": q.detach().mean().item()}
+
+    def _acting(self) -> NDArray[np.float32]:
+        return np.concatenate([self._policy.numpy(), self._critic.numpy()])

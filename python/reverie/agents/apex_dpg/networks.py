@@ -1,0 +1,67 @@
+"""The policy network, the critic, and both together as actors hold them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from reverie.agents.apex_dpg.config import ApexDpgConfig
+from reverie.agents.continuous import Critics, GreedyActions, TanhPolicy
+from reverie.agents.environments import EnvSpec, require_continuous
+from reverie.agents.flat import FlatNetwork
+from reverie.agents.layers import initialised
+
+NAME = "apex-dpg"
+
+
+def check(spec: EnvSpec) -> None:
+    """Refuse what this agent cannot play, with what would fit."""
+    require_continuous(spec, NAME)
+
+
+class PolicyAndCritic(nn.Module):
+    """What an actor needs: actions, and q-values for first priorities. Called, it gives actions `[B, A]`."""
+
+    def __init__(self, spec: EnvSpec, config: ApexDpgConfig) -> None:
+        super().__init__()
+        self.policy = TanhPolicy(spec, config.policy_hidden)
+        self.critic = Critics(spec, config.critic_hidden, 1)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Actions `[B, A]` in `[-1, 1]`."""
+        actions: Tensor = self.policy(observations)
+        return actions
+
+
+def make_policy_network(spec: EnvSpec, config: ApexDpgConfig, *, seed: int, trainable: bool) -> FlatNetwork[TanhPolicy]:
+    """Actions `[B, A]` in `[-1, 1]` of observations `[B, ...]`."""
+    check(spec)
+    return FlatNetwork(initialised(lambda: TanhPolicy(spec, config.policy_hidden), seed), trainable=trainable)
+
+
+def make_critic(spec: EnvSpec, config: ApexDpgConfig, *, seed: int, trainable: bool) -> FlatNetwork[Critics]:
+    """Q-values `[1, B]` of observations and actions in `[-1, 1]`."""
+    return FlatNetwork(initialised(lambda: Critics(spec, config.critic_hidden, 1), seed), trainable=trainable)
+
+
+class GreedyPolicy(GreedyActions):
+    """The policy network's actions. Its weights are those of policy and critic, one behind the other."""
+
+    def __init__(self, spec: EnvSpec, config: ApexDpgConfig) -> None:
+        check(spec)
+        self._both = FlatNetwork(initialised(lambda: PolicyAndCritic(spec, config), 0), trainable=False)
+        super().__init__(spec, self._both)
+
+    @torch.inference_mode()
+    def values(
+        self, observations: NDArray[Any], greedy: NDArray[np.float32], taken: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """q-values `[N]` of the policy's own actions, and of those taken: one forward pass for both."""
+        obs, n = torch.from_numpy(observations), len(observations)
+        actions = torch.from_numpy(np.concatenate([greedy, taken]))
+        q: NDArray[np.float32] = self._both.module.critic(torch.cat([obs, obs]), actions)[0].numpy()
+        return q[:n], q[n:]

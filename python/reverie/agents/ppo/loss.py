@@ -1,0 +1,73 @@
+"""PPO's losses as pure functions of tensors.
+
+Names as in the papers. Of unrolls, everything is float32 `[B, T]`; of minibatches `[M]`, logits `[M, num_actions]`,
+actions int64 `[M]`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+def advantages(r_t: Tensor, discount_t: Tensor, lambda_t: Tensor, v: Tensor) -> Tensor:
+    """Generalised advantage estimates `[B, T]` (Schulman et al. 2016, equation 16), of values `v` `[B, T + 1]`.
+
+    `A_t = delta_t + discount_t lambda_t A_{t+1}`, `delta_t = r_t + discount_t v_{t+1} - v_t`. `discount_t` is 0 where
+    the episode terminated in step t. `lambda_t` is 0 where it ended in any way: the sum stops there, and a truncated
+    episode bootstraps from `v_{t+1}`, the value of its true last observation.
+    """
+    delta = r_t + discount_t * v[:, 1:] - v[:, :-1]
+    keep = discount_t * lambda_t
+    out = torch.empty_like(delta)
+    following = torch.zeros_like(delta[:, 0])
+    for t in reversed(range(delta.shape[1])):
+        following = delta[:, t] + keep[:, t] * following
+        out[:, t] = following
+    return out
+
+
+class PpoLoss(NamedTuple):
+    """What one minibatch gives."""
+
+    loss: Tensor
+    """Scalar, to be minimised."""
+    clipped: Tensor
+    """Share of the steps whose ratio is outside the clip."""
+    kl: Tensor
+    """Estimate of `KL(old, new)`: the mean of `ratio - 1 - log ratio`."""
+    entropy: Tensor
+
+
+def ppo_loss(
+    logits: Tensor,
+    values: Tensor,
+    actions: Tensor,
+    old_log_pi: Tensor,
+    advantage: Tensor,
+    value_target: Tensor,
+    *,
+    clip: float,
+    value_coefficient: float,
+    entropy_coefficient: float,
+) -> PpoLoss:
+    """`-L^CLIP + c1 L^VF - c2 S` (Schulman et al. 2017, equations 7 and 9), with `L^VF` half the mean squared error."""
+    log_pi = torch.log_softmax(logits, dim=1)
+    log_ratio = log_pi.gather(1, actions.unsqueeze(1)).squeeze(1) - old_log_pi
+    ratio = log_ratio.exp()
+    surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+    value_loss = 0.5 * torch.mean((value_target - values) ** 2)
+    entropy = -(log_pi.exp() * log_pi).sum(dim=1).mean()
+    loss = -surrogate + value_coefficient * value_loss - entropy_coefficient * entropy
+    with torch.no_grad():
+        clipped = ((ratio - 1).abs() > clip).float().mean()
+        kl = (ratio - 1 - log_ratio).mean()
+    return PpoLoss(loss, clipped, kl, entropy.detach())
+
+
+def standardised(advantage: Tensor) -> Tensor:
+    """Mean 0 and deviation 1; of a single step, 0."""
+    centred = advantage - advantage.mean()
+    return centred / (centred.square().mean().sqrt() + 1e-8)

@@ -1,0 +1,142 @@
+"""`reverie checkpoint`: look into the checkpoints of a server, and check them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from reverie import _native
+from reverie.cli.common import refuse
+from reverie.errors import DamagedError, ReplayError
+
+EXIT_WHOLE = 0
+EXIT_DAMAGED = 1
+
+EPILOG = (
+    "Exit codes: 0 all checkpoints are what was written, as far as they were read; 1 one is damaged, and is named;"
+    " 2 there is no checkpoint at PATH."
+)
+
+app = typer.Typer(
+    name="checkpoint",
+    help="Look into the checkpoints of a server's tables, and check them.",
+    no_args_is_help=True,
+    epilog=EPILOG,
+)
+
+Where = Annotated[Path, typer.Argument(metavar="PATH", help="A folder of checkpoints, or one checkpoint's file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout instead of text.")]
+
+
+@app.command("ls", epilog=EPILOG)
+def ls(path: Where, as_json: AsJson = False) -> None:
+    """List the checkpoints at PATH, oldest first, with what each holds. Reads no item."""
+    found = [_summary(one) for one in _checkpoints(path)]
+    if as_json:
+        print(json.dumps({"checkpoints": found}))
+    else:
+        for one in found:
+            print(_line(one))
+    raise typer.Exit(EXIT_DAMAGED if any("damage" in one for one in found) else EXIT_WHOLE)
+
+
+@app.command("show", epilog=EPILOG)
+def show(path: Where, as_json: AsJson = False) -> None:
+    """Show the newest checkpoint at PATH: its tables, their options and counts. Reads no item."""
+    newest = _summary(_checkpoints(path)[-1])
+    if as_json:
+        print(json.dumps(newest))
+    else:
+        print(_line(newest))
+        for table in newest.get("tables", ()):
+            print(f"\n{table['name']}")
+            for name, value in table.items():
+                if name != "name":
+                    print(f"  {name:18} {value}")
+    raise typer.Exit(EXIT_DAMAGED if "damage" in newest else EXIT_WHOLE)
+
+
+@app.command("verify", epilog=EPILOG)
+def verify(path: Where, as_json: AsJson = False) -> None:
+    """Check every byte of every checkpoint at PATH: manifest, chunks and items."""
+    results: list[dict[str, Any]] = []
+    for one in _checkpoints(path):
+        try:
+            items, chunks, size = _native.verify_checkpoint(one)
+        except DamagedError as error:
+            results.append({"path": one, "damage": _damage(error)})
+            text = f"damaged  {error}"
+        except ReplayError as error:
+            refuse(error)
+        else:
+            results.append({"path": one, "num_items": items, "num_chunks": chunks, "size_bytes": size})
+            text = f"whole    {one}: {items:,} items in {chunks:,} chunks, {_bytes(size)}"
+        if not as_json:
+            print(text, flush=True)
+    if as_json:
+        print(json.dumps({"checkpoints": results}))
+    raise typer.Exit(EXIT_DAMAGED if any("damage" in result for result in results) else EXIT_WHOLE)
+
+
+def _checkpoints(path: Path) -> Sequence[str]:
+    """The checkpoints at a path, oldest first; ends the command where there is none."""
+    if path.is_file():
+        return [str(path)]
+    if not path.is_dir():
+        refuse(f"there is no file or folder {path}")
+    try:
+        found = _native.list_checkpoints(str(path))
+    except ReplayError as error:
+        refuse(error)
+    if not found:
+        refuse(f"there is no checkpoint in {path}; name the folder that a checkpointer was given, or a file in it")
+    return found
+
+
+def _summary(path: str) -> dict[str, Any]:
+    """What a checkpoint holds, as `--json` prints it; what is wrong with it where it is damaged."""
+    try:
+        found = _native.describe_checkpoint(path)
+    except DamagedError as error:
+        return {"path": path, "damage": _damage(error)}
+    except ReplayError as error:
+        refuse(error)
+    found["tables"] = [_table(table) for table in found["tables"]]
+    found["created"] = datetime.datetime.fromtimestamp(found["created"], datetime.UTC).isoformat(" ", "seconds")
+    return found
+
+
+def _damage(error: DamagedError) -> dict[str, Any]:
+    return {"file": error.path, "what": error.what, "offset": error.offset}
+
+
+def _table(table: dict[str, Any]) -> dict[str, Any]:
+    """The options as a user would write them."""
+    for role in ("sampler", "remover"):
+        name, arguments = table[role]
+        table[role] = f"{name}({', '.join(f'{key}={value:g}' for key, value in arguments)})"
+    names = ("samples_per_insert", "min_size_to_sample", "min_diff", "max_diff")
+    limits = zip(names, table["rate_limiter"], strict=True)
+    table["rate_limiter"] = f"RateLimiter({', '.join(f'{name}={value:g}' for name, value in limits)})"
+    if table["signature"] is not None:
+        _, columns = table["signature"]
+        table["signature"] = {path: f"{dtype} {list(shape)}" for path, dtype, shape in columns}
+    return table
+
+
+def _line(summary: dict[str, Any]) -> str:
+    if "damage" in summary:
+        damage = summary["damage"]
+        return f"{summary['path']}  damaged: {damage['file']} at byte {damage['offset']}: {damage['what']}"
+    tables = ", ".join(f"{table['name']} {table['size']:,}" for table in summary["tables"])
+    size = _bytes(summary["manifest_bytes"] + summary["chunk_bytes"])
+    return f"{summary['path']}  {summary['created']}  {size} in {summary['num_chunks']:,} chunks  items: {tables}"
+
+
+def _bytes(size: int) -> str:
+    return f"{size:,} bytes" if size < 1 << 20 else f"{size / (1 << 20):,.1f} MiB"

@@ -1,0 +1,188 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import reverie  # noqa: E402
+from reverie.agents import apex_dpg  # noqa: E402
+from reverie.agents.apex_dpg.actor import Noise  # noqa: E402
+from reverie.agents.apex_dpg.loss import critic_loss, policy_loss  # noqa: E402
+from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.environments import describe  # noqa: E402
+
+PENDULUM = describe("Pendulum-v1")
+CONFIG = apex_dpg.load_preset("Pendulum-v1").config
+
+
+def tensors(*arrays):
+    return [torch.tensor(a) for a in arrays]
+
+
+@pytest.fixture
+def stage():
+    """A function that makes a learner and the actors on the agent's own table, with changes to the Pendulum preset."""
+    closing = []
+
+    def make(**changes):
+        config = dataclasses.replace(CONFIG, **{"learning_starts": 200, **changes})
+        server = reverie.Server(apex_dpg.make_tables(PENDULUM, config, seed=0), listen=False)
+        client = server.client(timeout=0)
+        learner = apex_dpg.make_learner(PENDULUM, config, client, seed=1, watch=Stopwatch())
+        actors = [
+            apex_dpg.make_actor(PENDULUM, config, client, learner, index=i, seed=2 + i, watch=Stopwatch())
+            for i in range(config.num_actors)
+        ]
+        closing.extend([*(actor.close for actor in actors), server.stop])
+        return client, learner, actors, config
+
+    yield make
+    for close in closing:
+        close()
+
+
+def test_a_hand_worked_batch_gives_the_critics_loss_and_priorities():
+    # errors: 1 + 0.9 * 2 - 0.5 = 2.3 and -1 - 1 = -2; half the mean of 1 * 5.29 and 0.5 * 4
+    batch = tensors([0.5, 1.0], [1.0, -1.0], [0.9, 0.0], [2.0, 7.0], [1.0, 0.5])
+    out = critic_loss(*batch, priority_eps=0.01)
+    assert out.loss.item() == pytest.approx((5.29 + 2) / 4)
+    assert out.priorities.tolist() == pytest.approx([2.31, 2.01])
+
+
+def test_the_policys_gradient_is_that_of_q_clipped_element_by_element():
+    actions = torch.zeros(2, 3, requires_grad=True)
+    dq_da = torch.tensor([[0.5, -3.0, 2.0], [0.1, 0.0, -0.2]])
+    policy_loss(actions, dq_da, 1.0).backward()
+    assert torch.equal(actions.grad, -torch.tensor([[0.5, -1.0, 1.0], [0.1, 0.0, -0.2]]) / 2)
+
+
+def test_the_critics_gradient_is_that_of_finite_differences_and_none_reaches_the_target():
+    rng = np.random.default_rng(0)
+    q_tm1, q_t = (torch.tensor(rng.normal(size=6), requires_grad=True) for _ in range(2))
+    r_t, discount_t, weights = tensors(rng.normal(size=6), rng.choice([0.0, 0.9], size=6), rng.uniform(size=6))
+
+    def loss(q):
+        return critic_loss(q, r_t, discount_t, q_t.detach(), weights, priority_eps=0.0).loss
+
+    assert torch.autograd.gradcheck(loss, q_tm1, eps=1e-6, atol=1e-7)
+    critic_loss(q_tm1, r_t, discount_t, q_t, weights, priority_eps=0.0).loss.backward()
+    assert q_t.grad is None
+
+
+@pytest.mark.parametrize("theta", [1.0, 0.15])
+def test_the_noise_has_its_deviation_and_forgets_at_its_rate(theta):
+    noise, rng, steps = Noise((4, 2), 0.3, theta), np.random.default_rng(0), 5_000
+    going = np.zeros(4, bool)
+    x = np.stack([noise.draw(rng, going) for _ in range(steps)]).reshape(steps, -1)
+    # As many independent draws as the process forgets over: (1 - r^2) / (1 + r^2) of them, r = 1 - theta.
+    share = (1 - (1 - theta) ** 2) / (1 + (1 - theta) ** 2)
+    bound = 5 * (2 / (x.size * share)) ** 0.5
+    assert np.mean(x**2) == pytest.approx(0.09, rel=bound)
+    assert np.mean(x[1:] * x[:-1]) / np.mean(x**2) == pytest.approx(1 - theta, abs=bound)
+
+
+def test_noise_begins_anew_where_an_environment_is_reset():
+    noise, rng = Noise((2, 1), 1.0, 0.01), np.random.default_rng(0)
+    x = np.stack([noise.draw(rng, np.array([False, True])) for _ in range(400)])[:, :, 0]
+    one, other = (np.corrcoef(x[1:, i], x[:-1, i])[0, 1] for i in range(2))
+    assert one > 0.9
+    assert abs(other) < 5 / 400**0.5
+
+
+def test_the_first_priorities_are_the_actors_own_td_errors(stage, make_fake_replay):
+    """By hand from the network's values of what the actor appended."""
+    replay = make_fake_replay(max_size=1_000, priority_exponent=0.6)
+    config = dataclasses.replace(CONFIG, num_actors=1, envs_per_actor=2, n_step=2)
+    learner = apex_dpg.make_learner(PENDULUM, config, replay, seed=1, watch=Stopwatch())
+    actor = apex_dpg.make_actor(PENDULUM, config, replay, learner, index=0, seed=2, watch=Stopwatch())
+    for _ in range(30):
+        actor.act()
+    actor.close()
+    policy = apex_dpg.make_policy(PENDULUM, config)
+    policy.load(learner.latest(-1))
+    columns = {name: column[: replay.inserts] for name, column in replay.columns.items()}
+    start, end = columns["obs"], columns["next_obs"]
+    _, taken = policy.values(start, policy.actions(start), columns["action"])
+    bootstrap, _ = policy.values(end, policy.actions(end), policy.actions(end))
+    expected = np.abs(columns["reward"] + columns["discount"] * bootstrap - taken) + config.priority_eps
+    assert replay.raw[: replay.inserts] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_the_weights_that_actors_get_are_the_learners_policy_and_critic(stage):
+    _, learner, _, config = stage()
+    policy = apex_dpg.make_policy(PENDULUM, config)
+    policy.load(learner.latest(-1))
+    obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    actions = policy.actions(obs)
+    with torch.no_grad():
+        expected = learner._policy.module(torch.from_numpy(obs))
+        q = learner._critic.module(torch.from_numpy(obs), expected)[0]
+    assert actions == pytest.approx(expected.numpy(), abs=1e-6)
+    assert policy.values(obs, actions, actions)[0] == pytest.approx(q.numpy(), abs=1e-5)
+
+
+def test_items_of_small_errors_leave_first(stage):
+    client, _, _, config = stage(capacity=400, learning_starts=400)
+    info = client.info().tables["replay"]
+    assert info.remover_options.prioritized.priority_exponent == config.eviction_exponent == -0.4
+    assert info.sampler_options.prioritized.priority_exponent == config.priority_exponent
+    # 200 items of priority 1 and 200 of 1e-6, whose weight is 251 times as large: of 150 that leave, 1 to 2 are of the
+    # first kind. By age, all of them would be.
+    table = apex_dpg.make_tables(PENDULUM, dataclasses.replace(config, capacity=400, learning_starts=400), seed=1)[0]
+    table = table.replace(name="t", rate_limiter=reverie.rate_limiters.MinSize(1))
+    with reverie.Server([table], listen=False).client() as other:
+        old = other.insert_batch("t", {"x": np.arange(400)}, np.where(np.arange(400) < 200, 1.0, 1e-6))
+        other.insert_batch("t", {"x": np.arange(150)}, 1.0)
+        left = [key for key in old.tolist() if holds(other, key)]
+        gone = 400 - len(left)
+        small = sum(not holds(other, key) for key in old[200:].tolist())
+        assert gone >= 145  # a new item may leave itself, with a chance of less than 1 in 100
+        assert small >= 0.9 * gone
+
+
+def holds(client, key):
+    try:
+        client.get("t", [key])
+    except reverie.UnknownKeyError:
+        return False
+    return True
+
+
+def test_the_learners_priorities_reach_the_table(stage):
+    client, learner, actors, config = stage()
+    while not client.can_sample("replay", config.batch_size):
+        for actor in actors:
+            actor.act()
+    learner.learn()
+    metrics = learner.metrics()
+    assert metrics["priorities_applied"] == config.batch_size
+    assert client.info().tables["replay"].num_updates == config.batch_size
+
+
+def test_the_targets_follow_only_every_target_period(stage):
+    client, learner, actors, config = stage(target_period=3)
+    first = learner.state_dict()["networks"]
+    for update in range(3):
+        while not client.can_sample("replay", config.batch_size):
+            actors[0].act()
+        now = learner.state_dict()["networks"]
+        assert (now["policy_target"] == first["policy_target"]).all(), update
+        learner.learn()
+    now = learner.state_dict()["networks"]
+    for name in ("policy", "critic"):
+        assert (now[f"{name}_target"] == now[name]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"noise": "pink"}, "noise is 'pink', and must be 'gaussian' or 'ornstein-uhlenbeck'"),
+        ({"noise_theta": 0.0}, r"noise_theta is 0.0, and must lie in \(0, 1\]"),
+        ({"eviction_exponent": 0.4}, "eviction_exponent is 0.4, and must not be above 0"),
+        ({"policy_hidden": ()}, r"policy_hidden is \(\), and must be widths of at least one layer"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(change, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(CONFIG, **change)

@@ -1,0 +1,349 @@
+"""Checkpoints from Python: what a server saves, what the next one starts with, and what it says about it."""
+
+import logging
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import Server, Table, TensorSpec, checkpointers, rate_limiters, selectors
+from reverie.checkpointers import CheckpointerBase, DefaultCheckpointer, TempDirCheckpointer
+from reverie.errors import DamagedError, StorageError
+
+#: The kernel lets nobody make one there.
+NO_FOLDER = "/proc/reverie-checkpoints"
+
+
+def per(max_size=100, **options):
+    options = {"sampler": selectors.Prioritized(0.6, seed=3), "remover": selectors.Fifo(), **options}
+    return Table("per", max_size=max_size, **options)
+
+
+def tables(**options):
+    return [per(**options), Table.queue("queue", 10)]
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Starts a server whose checkpoints are in one folder: `begin(tables, restore_config=..., keep=...)`."""
+    servers = []
+
+    def begin(given=None, *, restore_config="constructor", **options):
+        checkpointer = DefaultCheckpointer(tmp_path / "saved", **options)
+        server = Server(
+            tables() if given is None else given, None, checkpointer, listen=False, restore_config=restore_config
+        )
+        servers.append(server)
+        return server
+
+    yield begin
+    for server in servers:
+        server.stop()
+
+
+def fill(client, count=20):
+    data = {"obs": np.arange(3 * count, dtype=np.float32).reshape(count, 3), "name": np.array(["ab"] * count)}
+    return client.insert_batch("per", data, priorities=np.arange(float(count)))
+
+
+def test_items_come_back_under_their_keys_with_all_that_the_table_knew(begin, tmp_path, caplog):
+    with begin() as server:
+        client = server.client()
+        keys = fill(client)
+        client.update_priorities("per", keys[:4], np.full(4, 7.0))
+        client.sample_batch("per", 9)
+        client.insert_batch("queue", np.arange(5))
+        want, info = client.get("per", keys), client.server_info()["per"]
+        path = client.checkpoint()
+    assert os.path.dirname(path) == str(tmp_path / "saved")
+    with caplog.at_level(logging.INFO, "reverie"), begin() as server:
+        client = server.client()
+        got = client.get("per", keys)
+        np.testing.assert_array_equal(got.data["obs"], want.data["obs"])
+        np.testing.assert_array_equal(got.data["name"], want.data["name"])
+        for field in ("priority", "times_sampled", "version"):
+            np.testing.assert_array_equal(getattr(got.info, field), getattr(want.info, field))
+        again = client.server_info()["per"]
+        assert again.rate_limiter_info.insert_stats.completed == info.rate_limiter_info.insert_stats.completed
+        assert again.rate_limiter_info.sample_stats.completed == 9
+        assert client.sample_batch("queue", 5).data.tolist() == [0, 1, 2, 3, 4]
+    (line,) = [record for record in caplog.records if "restored" in record.message]
+    assert line.levelno == logging.INFO
+    assert path in line.message
+    assert "20 items of 'per', 5 items of 'queue'" in line.message
+
+
+def test_trajectories_come_back_with_their_shared_chunks_and_the_open_chunk_as_far_as_it_was(begin):
+    with begin() as server, server.client() as client, client.trajectory_writer(5) as writer:
+        for step in range(13):
+            writer.append({"x": np.full(3, step, np.int16), "y": float(step)})
+            if step >= 4:
+                item = {"x": writer.history["x"][-4:], "last": writer.history["y"][-1]}
+                writer.create_item("per", 1.0, item)
+        writer.flush()
+        client.checkpoint()
+        # Behind the checkpoint.
+        writer.append({"x": np.full(3, 99, np.int16), "y": 99.0})
+    with begin() as server, server.client() as client:
+        batch = client.sample_batch("per", 50)
+        assert batch.data["x"].shape == (50, 4, 3)
+        np.testing.assert_array_equal(batch.data["x"][:, -1, 0], batch.data["last"])
+        assert batch.data["last"].max() <= 12
+        assert client.server_info()["per"].num_episodes == 1
+
+
+def test_the_constructors_options_hold_and_the_log_tells_each_difference_in_one_line(begin, caplog):
+    with begin() as server:
+        keys = fill(server.client())
+        server.client().checkpoint()
+    with caplog.at_level(logging.INFO, "reverie"), begin([per(max_size=8, max_times_sampled=2)]) as server:
+        client = server.client()
+        assert server.client().server_info()["per"].current_size == 8
+        assert client.get("per", keys[12:]).info.key.tolist() == keys[12:].tolist()
+        assert client.server_info()["per"].max_times_sampled == 2
+    (line,) = [record for record in caplog.records if "restored" in record.message]
+    assert line.levelno == logging.WARNING
+    for words in (
+        "table 'per': max_size is 8, the checkpoint's was 100",
+        "table 'per': max_times_sampled is 2, the checkpoint's was 0",
+        "table 'per': 12 items beyond its limits were removed by its remover",
+        "table 'queue': its 0 items were left out, as the server has no such table",
+    ):
+        assert words in line.message
+
+
+def test_restore_config_checkpoint_takes_every_option_from_the_checkpoint(begin):
+    signature = {"obs": TensorSpec((None, 3), np.float32), "name": (TensorSpec((), "str"), TensorSpec((), "bytes"))}
+    odd = Table(
+        "odd",
+        sampler=selectors.Prioritized(0.25, stratified=True),
+        remover=selectors.MinHeap(),
+        max_size=77,
+        rate_limiter=rate_limiters.SampleToInsertRatio(2.0, 3, error_buffer=10.0),
+        signature=signature,
+        max_bytes=1 << 20,
+        compression="zstd",
+    )
+    with begin([odd, Table.queue("queue", 10)]) as server:
+        server.client().insert_batch("queue", np.arange(5))
+        server.client().checkpoint()
+    mine = Table("queue", selectors.Lifo(), selectors.Lifo(), 1)
+    with begin([mine], restore_config="checkpoint") as server:
+        queue, restored = server.tables
+        assert server.client().sample_batch("queue", 2).data.tolist() == [0, 1]
+        assert mine.info.max_size == 10, "the table that was given is a view of the one there"
+    assert (queue.max_size, queue.max_times_sampled, queue.rate_limiter.max_diff) == (10, 1, 10.0)
+    for name in ("sampler", "remover", "max_size", "signature", "max_bytes", "compression"):
+        assert getattr(restored, name) == getattr(odd, name), name
+    limits = [(limiter.min_diff, limiter.max_diff) for limiter in (restored.rate_limiter, odd.rate_limiter)]
+    assert limits[0] == limits[1]
+
+
+def test_items_that_a_signature_does_not_allow_are_refused_and_no_server_starts(begin):
+    with begin() as server:
+        fill(server.client())
+        server.client().checkpoint()
+    with pytest.raises(reverie.SignatureError, match="obs"):
+        begin([per(signature={"name": TensorSpec((), "str"), "obs": TensorSpec((3,), np.float64)})])
+
+
+def test_a_damaged_checkpoint_is_named_and_no_server_starts(begin, tmp_path):
+    with begin() as server:
+        fill(server.client())
+        server.client().checkpoint()
+    (segment,) = (tmp_path / "saved").glob("*.segment")
+    bytes_ = bytearray(segment.read_bytes())
+    bytes_[len(bytes_) // 2] ^= 1
+    segment.write_bytes(bytes_)
+    with pytest.raises(DamagedError) as caught:
+        begin()
+    assert caught.value.path == str(segment)
+    assert 0 < caught.value.offset <= len(bytes_) // 2
+    assert caught.value.what in str(caught.value)
+    clone = pickle.loads(pickle.dumps(caught.value))
+    assert (clone.path, clone.offset, clone.what) == (caught.value.path, caught.value.offset, caught.value.what)
+
+
+def test_a_folder_that_cannot_be_made_or_read_is_a_storage_error(tmp_path):
+    with (
+        Server(tables(), None, DefaultCheckpointer(NO_FOLDER), listen=False) as server,
+        pytest.raises(StorageError) as caught,
+    ):
+        server.client().checkpoint()
+    assert isinstance(caught.value, OSError)
+    assert (caught.value.path, caught.value.action) == (NO_FOLDER, "make the folder")
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match="cannot list"):
+        Server(tables(), None, DefaultCheckpointer(tmp_path / "file"), listen=False)
+
+
+def test_checkpoints_stay_as_many_as_asked_and_what_is_new_is_written(begin, tmp_path):
+    with begin(keep=3) as server:
+        client = server.client()
+        client.insert_batch("per", np.random.default_rng(0).random((50, 10_000), np.float32))
+        sizes = []
+        for _ in range(5):
+            client.checkpoint()
+            sizes.append(sum(file.stat().st_size for file in (tmp_path / "saved").glob("*.segment")))
+        assert len(list((tmp_path / "saved").glob("*.checkpoint"))) == 3
+        assert sizes == [sizes[0]] * 5, "two megabytes once, and nothing again"
+        assert sizes[0] > 2_000_000
+
+
+def test_a_server_that_starts_from_a_checkpoint_does_not_write_its_chunks_again(begin, tmp_path):
+    with begin() as server:
+        server.client().insert_batch("per", np.random.default_rng(0).random((50, 10_000), np.float32))
+        server.client().checkpoint()
+    with begin() as server:
+        server.client().checkpoint()
+    assert sum(file.stat().st_size for file in (tmp_path / "saved").glob("*.segment")) < 2_100_000
+
+
+def test_the_fallback_is_restored_only_while_the_folder_has_none(begin, tmp_path):
+    with begin() as server:
+        keys = fill(server.client())
+        path = server.client().checkpoint()
+    other = DefaultCheckpointer(tmp_path / "other", fallback_checkpoint_path=path)
+    with Server(tables(), None, other, listen=False) as server:
+        client = server.client()
+        assert client.server_info()["per"].current_size == 20
+        client.delete("per", keys[:15])
+        client.checkpoint()
+    shutil.rmtree(tmp_path / "saved")
+    with Server(tables(), None, other, listen=False) as server:
+        assert server.client().server_info()["per"].current_size == 5
+    with pytest.raises(DamagedError, match="missing"):
+        Server(tables(), None, DefaultCheckpointer(tmp_path / "third", "", path), listen=False)
+
+
+def test_without_a_checkpointer_checkpoints_go_to_a_temporary_folder_that_outlives_the_server():
+    with Server(tables(), listen=False) as server:
+        fill(server.client())
+        path = server.client().checkpoint()
+    root = path.rsplit("/", 1)[0]
+    try:
+        assert os.stat(root).st_mode & 0o077 == 0, "for this user alone"
+        with Server(tables(), checkpointer=DefaultCheckpointer(root), listen=False) as server:
+            assert server.client().server_info()["per"].current_size == 20
+    finally:
+        shutil.rmtree(root)
+
+
+def test_a_server_that_takes_no_checkpoint_makes_no_folder():
+    checkpointer = TempDirCheckpointer()
+    with Server(tables(), checkpointer=checkpointer, listen=False):
+        pass
+    assert not os.path.exists(checkpointer.path)
+    assert checkpointer.path != TempDirCheckpointer().path
+
+
+def test_periodic_checkpoints_end_with_the_server(begin, tmp_path):
+    folder = tmp_path / "saved"
+    server = begin(period=0.001)
+    fill(server.client())
+    taken = threading.Event()
+
+    def watch():
+        while not any(name.endswith(".checkpoint") for name in (os.listdir(folder) if folder.exists() else ())):
+            pass
+        taken.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    assert taken.wait(60)
+    server.stop()
+    numbers = sorted(os.listdir(folder))
+    assert not any(name.endswith(".unfinished") for name in numbers)
+    assert [thread for thread in os.listdir("/proc/self/task") if _name(thread) == "checkpoints"] == []
+    assert sorted(os.listdir(folder)) == numbers
+
+
+def _name(thread):
+    try:
+        with open(f"/proc/self/task/{thread}/comm") as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        return ""
+
+
+def test_a_periodic_checkpoint_that_fails_says_so(caplog):
+    seen = threading.Event()
+
+    class Watch(logging.Handler):
+        def emit(self, record):
+            seen.set()
+
+    logger, watch = logging.getLogger("reverie"), Watch()
+    logger.addHandler(watch)
+    try:
+        with Server(tables(), checkpointer=DefaultCheckpointer(NO_FOLDER, period=0.001), listen=False):
+            assert seen.wait(60)
+    finally:
+        logger.removeHandler(watch)
+    assert "the periodic checkpoint: cannot make the folder" in caplog.text
+
+
+KILLED = """
+import os, signal, sys, numpy as np
+from reverie import Server, Table, selectors
+from reverie.checkpointers import DefaultCheckpointer
+table = Table("t", selectors.Fifo(), selectors.Fifo(), 1000)
+server = Server([table], checkpointer=DefaultCheckpointer(sys.argv[1], period=0.002), listen=False)
+client = server.client()
+for value in range(10**9):
+    client.insert_batch("t", np.full((10, 100), value))
+    if value == 20:
+        print(client.checkpoint(), flush=True)
+"""
+
+
+def test_a_process_that_is_killed_leaves_a_checkpoint_that_restores(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path / "saved"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline().strip()
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    table = Table("t", selectors.Fifo(), selectors.Fifo(), 1000)
+    with Server([table], checkpointer=DefaultCheckpointer(tmp_path / "saved"), listen=False) as server:
+        assert table.info.current_size >= 200
+        batch = server.client().sample_batch("t", 1)
+        assert len(set(batch.data[0].tolist())) == 1
+        server.client().checkpoint()
+    assert not [name for name in os.listdir(tmp_path / "saved") if name.endswith(".unfinished")]
+
+
+def test_arguments_that_mean_nothing_are_refused_by_name(tmp_path):
+    for wrong, words in (
+        (lambda: DefaultCheckpointer(""), "path"),
+        (lambda: DefaultCheckpointer(tmp_path, "staff"), "group"),
+        (lambda: checkpointers.default_checkpointer("staff"), "group"),
+        (lambda: DefaultCheckpointer(tmp_path, keep=0), "keep"),
+        (lambda: DefaultCheckpointer(tmp_path, max_age=0), "max_age"),
+        (lambda: DefaultCheckpointer(tmp_path, period=-1), "period"),
+        (lambda: TempDirCheckpointer(period=float("nan")), "period"),
+        (lambda: Server(tables(), listen=False, restore_config="both"), "restore_config"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            wrong()
+    with pytest.raises(TypeError, match="checkpointer"):
+        Server(tables(), None, str(tmp_path), listen=False)
+
+
+def test_checkpointers_are_options_that_pickle_by_value_and_have_their_ported_import_path(tmp_path):
+    from reverie.platform import checkpointers_lib
+
+    assert checkpointers_lib.DefaultCheckpointer is DefaultCheckpointer
+    assert isinstance(checkpointers_lib.default_checkpointer(), CheckpointerBase)
+    one = DefaultCheckpointer(tmp_path / "a", keep=4, max_age=5.0, period=6.0)
+    assert repr(pickle.loads(pickle.dumps(one))) == repr(one)
+    temporary = TempDirCheckpointer(keep=7)
+    assert repr(pickle.loads(pickle.dumps(temporary))) == repr(temporary)
+    assert "keep=7" in repr(temporary)
