@@ -32,6 +32,7 @@ use pyo3::prelude::*;
 /// The engine of Reverie; see `_native.pyi`.
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    array::load(module.py())?;
     enter::register(module)?;
     lines::gather();
     module.add_function(wrap_pyfunction!(enter::_panic, module)?)?;

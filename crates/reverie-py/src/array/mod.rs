@@ -225,6 +225,13 @@ fn convert<'py>(value: &Bound<'py, PyAny>, want: Option<DType>, path: &dyn Fn() 
     plain(&array).ok_or_else(|| signature(py, &path(), "an array of another kind", "numbers, bytes or str"))
 }
 
+/// Loads NumPy and finds its interface: at the first array an interrupt would find it half loaded.
+pub fn load(py: Python<'_>) -> PyResult<()> {
+    numpy(py)?;
+    is_array(&py.None().into_bound(py));
+    Ok(())
+}
+
 /// The module `numpy`.
 pub fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static NUMPY: PyOnceLock<Py<PyModule>> = PyOnceLock::new();

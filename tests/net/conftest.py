@@ -1,0 +1,130 @@
+"""What the tests of the network share: server processes of their own, which may be stopped, killed and made again."""
+
+import contextlib
+import socket
+import threading
+
+import pytest
+
+from reverie import Client, Table, rate_limiters, selectors
+from reverie.testing import Host
+
+NETWORKS = ("shared-memory", "grpc")
+
+
+@pytest.fixture(params=NETWORKS)
+def network(request):
+    return request.param
+
+
+@pytest.fixture
+def own_host():
+    """A server process of the test's own."""
+    host = Host()
+    yield host
+    host.process.kill()
+    with contextlib.suppress(BrokenPipeError, OSError):
+        host.close()
+
+
+@pytest.fixture
+def connect():
+    """Makes clients that are closed at the end: `connect(address, ...)`. They are patient, as machines may be busy."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(address, **options):
+            return stack.enter_context(Client(address, **{"patience": 30.0, "grace": 30.0, **options}))
+
+        yield connect
+
+
+@pytest.fixture
+def until():
+    """Looks until something is true; every look takes at least a round trip."""
+
+    def until(true, looks=100_000):
+        assert any(true() for _ in range(looks))
+
+    return until
+
+
+@pytest.fixture
+def fifo():
+    """Makes a table that gives its items once, in order."""
+    return lambda name="t": Table(
+        name, selectors.Fifo(), selectors.Fifo(), 1_000_000, rate_limiters.MinSize(1), max_times_sampled=1
+    )
+
+
+@pytest.fixture
+def uniform():
+    """Makes a table that keeps its items."""
+    return lambda name="t": Table(name, selectors.Uniform(seed=1), selectors.Fifo(), 1000, rate_limiters.MinSize(1))
+
+
+class Proxy:
+    """A TCP way to a server that a test can cut.
+
+    With `answers=False` what the server says is swallowed from then on: acknowledgements are lost.
+    """
+
+    def __init__(self, address):
+        host, port = address.rsplit(":", 1)
+        self.target = (host, int(port))
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.answers = True
+        self.connections = []
+        self.swallowed = 0
+        self.accepted = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self):
+        """Ends all connections, both ways, with nothing said."""
+        connections, self.connections = self.connections, []
+        for connection in connections:
+            for end in connection:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+
+    def close(self):
+        self.listener.close()
+        self.cut()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(self.target)
+            except OSError:
+                return
+            self.accepted += 1
+            self.connections.append((near, far))
+            threading.Thread(target=self._pump, args=(near, far, False), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, True), daemon=True).start()
+
+    def _pump(self, source, sink, is_answer):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if is_answer and not self.answers:
+                    self.swallowed += len(data)
+                    continue
+                sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def proxy():
+    """Makes proxies that are closed at the end: `proxy(address)`."""
+    made = []
+
+    def proxy(address):
+        made.append(Proxy(address))
+        return made[-1]
+
+    yield proxy
+    for one in made:
+        one.close()

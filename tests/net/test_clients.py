@@ -1,0 +1,191 @@
+"""Clients of a network as Python sees them: how they are made, shared and copied."""
+
+import logging
+import multiprocessing
+import os
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import Client, Server
+
+
+@pytest.fixture
+def address(own_host, uniform):
+    with own_host.serve([uniform()]) as address:
+        yield address
+
+
+def test_a_client_of_an_address_of_this_process_goes_straight_to_the_tables(uniform, connect):
+    with Server([uniform()]) as server:
+        client = connect(server.address)
+        assert client.info().transport == "in-process"
+        assert connect(f"localhost:{server.port}").info().transport == "in-process"
+        assert connect(server.address, transport="grpc").info().transport == "grpc"
+        assert connect(server.address, transport="shared-memory").info().transport == "shared-memory"
+        client.insert({"n": 1}, {"t": 1.0})
+        assert server.client().sample_batch("t", 1).data["n"].tolist() == [1]
+        assert client.server_address == server.client().server_address == server.address
+    with pytest.raises(ValueError, match="listens at"):
+        Client(client.server_address, transport="in-process")
+
+
+def test_auto_takes_shared_memory_on_the_same_host_and_says_so(address, connect):
+    info = connect(address).info()
+    assert info.transport == "shared-memory"
+    assert info.reason
+    assert info.address == address
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:", ":12:", "host:99999", "host:0"])
+def test_addresses_that_are_none_are_refused(address):
+    with pytest.raises(ValueError):
+        Client(address)
+    with pytest.raises(ValueError, match="transport"):
+        Client("localhost:1", transport="pigeon")
+    with pytest.raises(TypeError, match="address"):
+        Client(8000)
+    with pytest.raises(ValueError, match="patience"):
+        Client("localhost:1", patience=0)
+
+
+def test_clients_pickle_by_value(network, address, connect):
+    client = connect(address, transport=network, timeout=30.0)
+    client.insert({"n": 5}, {"t": 1.0})
+    with pickle.loads(pickle.dumps(client)) as again:
+        assert (again.server_address, again.timeout, again.info().transport) == (address, 30.0, network)
+        assert again.sample_batch("t", 1).data["n"].tolist() == [5]
+    for live in (client.trajectory_writer(1), client.batches("t", 1)):
+        with pytest.raises(TypeError, match="pickled"):
+            pickle.dumps(live)
+
+
+def test_an_in_process_client_of_a_server_that_listens_pickles_as_its_address(uniform):
+    with Server([uniform()], token="secret") as server:
+        again = pickle.loads(pickle.dumps(server.localhost_client()))
+        assert again.server_address == server.address
+
+
+def _sample(client):
+    return client.sample_batch("t", 2, timeout=30).data["n"].tolist(), client.info().transport
+
+
+def test_clients_go_to_spawned_processes(network, address, connect):
+    client = connect(address, transport=network)
+    client.insert({"n": 5}, {"t": 1.0})
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        # By its parts: a test's own functions cannot be imported there.
+        assert pool.apply(client.can_sample, ("t",)) is True
+
+
+def test_a_forked_child_connects_anew_and_its_writers_refuse(network, address, connect):
+    client = connect(address, transport=network)
+    client.insert({"n": 5}, {"t": 1.0})
+    writer, batches = client.trajectory_writer(1), client.batches("t", 2)
+    writer.append({"n": 1})
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            assert _sample(client) == ([5, 5], network)
+            client.insert({"n": 5}, {"t": 1.0}, timeout=30)
+            for forked in (lambda: writer.append({"n": 2}), lambda: next(batches)):
+                with pytest.raises(reverie.ForkedError, match="spawn"):
+                    forked()
+            with client.trajectory_writer(1) as own:
+                own.append({"n": 5})
+                own.create_item("t", 1.0, {"n": own.history["n"][-1]})
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert client.info().tables["t"].current_size == 3
+    writer.append({"n": 2})
+    assert len(next(batches)) == 2
+
+
+def test_updates_that_nobody_waits_for_arrive_and_their_errors_are_counted(network, address, connect, until, caplog):
+    client = connect(address, transport=network)
+    keys = client.insert_batch("t", {"n": np.arange(4)})
+    for priority in range(1, 100):
+        assert client.update_priorities("t", keys, np.full(4, float(priority)), wait=False) is None
+    until(lambda: client.get("t", keys).info.priority.tolist() == [99.0] * 4)
+    assert client.info().unheard_errors == 0
+    with caplog.at_level(logging.WARNING, "reverie"):
+        for _ in range(3):
+            client.update_priorities("nope", keys, np.ones(4), wait=False)
+        until(lambda: client.info().unheard_errors == 3)
+    assert [record.message for record in caplog.records if "wait=False" in record.message and "nope" in record.message]
+    assert len([record for record in caplog.records if "wait=False" in record.message]) == 1
+
+
+def test_many_clients_at_once(network, address):
+    errors, done = [], []
+
+    def run(number):
+        try:
+            with Client(address, transport=network, patience=100.0, grace=100.0) as client:
+                keys = client.insert_batch("t", {"n": np.full(2, number)}, timeout=100)
+                batch = client.sample_batch("t", 4, timeout=100)
+                assert len(batch) == 4
+                client.update_priorities("t", keys, [1.0, 2.0])
+                done.append(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(200)
+    assert errors == []
+    assert len(done) == 200
+
+
+def test_deadlines_hold_under_load(network, own_host, connect, fifo, uniform):
+    with own_host.serve([uniform(), fifo("empty")]) as address:
+        client = connect(address, transport=network)
+        client.insert_batch("t", {"x": np.zeros((100, 5000))}, timeout=30)
+        stop = threading.Event()
+
+        def load():
+            with Client(address, transport=network) as loading, loading.batches("t", 64, prefetch=4) as batches:
+                while not stop.is_set():
+                    next(batches)
+
+        threads = [threading.Thread(target=load) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(10):
+                with pytest.raises(reverie.DeadlineExceededError, match="table 'empty'") as raised:
+                    client.sample_batch("empty", 1, timeout=0.02)
+                assert raised.value.partial is None
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(60)
+
+
+def _resident_bytes():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_memory_is_flat_over_a_long_loop_of_batches(network, address, connect):
+    client = connect(address, transport=network)
+    client.insert_batch("t", {"x": np.zeros((500, 1024), np.float32), "n": np.arange(500)})
+    with client.batches("t", 64, prefetch=3) as batches:
+        for _ in range(300):
+            next(batches)
+        before = _resident_bytes()
+        for _ in range(3000):
+            batch = next(batches)
+            client.update_priorities("t", batch.info.key, np.ones(64), wait=False)
+    # 3,000 batches are 790 MB.
+    assert _resident_bytes() - before < 32 << 20
+    assert client.info().unheard_errors == 0

@@ -1,0 +1,215 @@
+"""What becomes of the one end when the other ends, in whatever way."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie.testing import Host
+
+
+def test_a_server_that_is_not_there_is_named_with_what_it_was_wanted_for(connect):
+    client = connect("127.0.0.1:1", transport="grpc", patience=0.2)
+    with pytest.raises(reverie.UnavailableError, match=r"127\.0\.0\.1:1 .*sampling from 't'") as raised:
+        client.sample_batch("t", 1)
+    assert isinstance(raised.value, ConnectionError)
+
+
+def test_a_deadline_holds_without_a_server(connect):
+    client = connect("127.0.0.1:1", transport="grpc", patience=1000.0, grace=0.05)
+    with pytest.raises(reverie.UnavailableError, match=r"127\.0\.0\.1:1"):
+        client.sample_batch("t", 1, timeout=0.1)
+
+
+def test_a_killed_server_is_named_by_every_call_and_its_writer_says_what_it_waits_for(
+    network, own_host, connect, uniform
+):
+    with own_host.serve([uniform()]) as address:
+        client = connect(address, transport=network, patience=0.3)
+        client.insert({"n": 1}, {"t": 1.0})
+        writer = client.trajectory_writer(2)
+        writer.append({"n": 1})
+        own_host.process.send_signal(signal.SIGKILL)
+        own_host.process.wait()
+        for call in (
+            lambda: client.sample_batch("t", 1),
+            lambda: client.info(),
+            lambda: client.update_priorities("t", [1], [1.0]),
+            lambda: client.can_sample("t"),
+        ):
+            with pytest.raises(reverie.UnavailableError, match=address):
+                call()
+        writer.create_item("t", 1.0, writer.history["n"][-1])
+        with pytest.raises(reverie.DeadlineExceededError, match=address):
+            writer.flush(timeout=0.3)
+        assert writer.num_in_flight == 1
+
+
+def test_after_a_restart_writers_are_warned_once_and_what_was_not_confirmed_is_sent_again(
+    network, own_host, connect, fifo
+):
+    with own_host.serve([fifo()]) as address:
+        client = connect(address, transport=network)
+        writer = client.trajectory_writer(2)
+        for n in range(3):
+            writer.append({"n": n})
+            writer.create_item("t", 1.0, writer.history["n"][-1])
+        writer.flush(timeout=30)
+        own_host.process.send_signal(signal.SIGKILL)
+        own_host.process.wait()
+        writer.append({"n": 3})
+        writer.create_item("t", 1.0, writer.history["n"][-1])
+        second = Host()
+        try:
+            with second.serve([fifo()], port=int(address.rsplit(":", 1)[1])):
+                writer.flush(timeout=30)
+                with pytest.warns(reverie.ServerRestartedWarning, match="another one"):
+                    writer.append({"n": 4})
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    writer.create_item("t", 1.0, writer.history["n"][-1])
+                    writer.flush(timeout=30)
+                assert client.sample_batch("t", 2, timeout=30).data.tolist() == [3, 4]
+                info = client.info()
+                assert (info.server_restarts, info.reconnects >= 1, info.connected) == (1, True, True)
+                assert info.tables["t"].num_inserts == 2
+        finally:
+            second.close()
+
+
+def test_a_server_that_is_stopped_by_a_signal_is_silent_and_goes_on_later(network, own_host, connect, uniform):
+    with own_host.serve([uniform()]) as address:
+        client = connect(address, transport=network, grace=0.05)
+        client.insert({"n": 7}, {"t": 1.0}, timeout=30)
+        own_host.process.send_signal(signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(own_host.process.pid, os.WUNTRACED)[1])
+        try:
+            with pytest.raises(reverie.UnavailableError, match=r"did not answer for .* sampling from 't'"):
+                client.sample_batch("t", 1, timeout=0.1)
+        finally:
+            own_host.process.send_signal(signal.SIGCONT)
+        assert connect(address, transport=network).sample_batch("t", 1, timeout=30).data["n"].tolist() == [7]
+        while True:
+            try:
+                assert client.sample_batch("t", 1, timeout=1).data["n"].tolist() == [7]
+                break
+            except reverie.UnavailableError:
+                continue
+
+
+def test_clients_are_told_when_the_server_stops(network, own_host, connect, fifo):
+    number, address = own_host._ask("make", ([fifo()], {}))
+    client = connect(address, transport=network, patience=0.3)
+    client.can_sample("t")
+    errors = []
+
+    def wait():
+        try:
+            client.sample_batch("t", 1)
+        except reverie.ReplayError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not client.why("t").samples:
+        pass
+    own_host.stop(number)
+    thread.join(30)
+    [error] = errors
+    assert isinstance(error, reverie.ClosedError | reverie.UnavailableError)
+    with pytest.raises(reverie.UnavailableError, match=address):
+        client.can_sample("t")
+
+
+CLIENT = """
+import sys, numpy as np, reverie
+phase, address, transport = sys.argv[1:]
+client = reverie.Client(address, transport=transport)
+rows = {"x": np.zeros((64, 1000)), "n": np.arange(64)}
+client.insert_batch("t", rows)
+if phase == "sample":
+    work = lambda: client.sample_batch("t", 32)
+elif phase == "batches":
+    batches = client.batches("t", 32, prefetch=4)
+    work = lambda: next(batches)
+elif phase == "insert":
+    work = lambda: client.insert_batch("t", rows)
+else:
+    writer = client.trajectory_writer(4)
+    def work():
+        writer.append({"x": np.zeros(1000), "n": 1})
+        writer.create_item("t", 1.0, {"x": writer.history["x"][-1], "n": writer.history["n"][-1]})
+while True:
+    for _ in range(20):
+        work()
+    print("going", flush=True)
+"""
+
+
+@pytest.mark.parametrize("phase", ["sample", "batches", "insert", "write"])
+def test_a_client_that_is_killed_leaves_the_server_to_the_others(network, own_host, connect, uniform, phase):
+    with own_host.serve([uniform()]) as address:
+        other = connect(address, transport=network)
+        for round_ in range(2):
+            child = subprocess.Popen(
+                [sys.executable, "-c", CLIENT, phase, address, network], stdout=subprocess.PIPE, text=True
+            )
+            for _ in range(1 + round_):
+                assert child.stdout.readline() == "going\n"
+            child.kill()
+            child.wait()
+            child.stdout.close()
+        batch = other.sample_batch("t", 64, timeout=30)
+        assert not batch.data["x"].any()
+        assert other.info().tables["t"].current_size <= 1000
+        keys = other.insert_batch("t", {"x": np.ones((3, 1000)), "n": np.arange(3)}, timeout=30)
+        assert other.get("t", keys).data["n"].tolist() == [0, 1, 2]
+
+
+WAITS = """
+import sys, numpy as np, reverie
+what, address, transport = sys.argv[1:]
+if transport == "in-process":
+    server = reverie.Server([reverie.Table.queue("q", 1)])
+    client, address = server.client(), server.address
+else:
+    client = reverie.Client(address, transport=transport)
+client.can_sample("q")
+print(address, flush=True)
+try:
+    if what == "sample":
+        client.sample_batch("q", 1)
+    elif what == "batches":
+        next(client.batches("q", 1, prefetch=1))
+    elif what == "insert":
+        client.insert_batch("q", {"n": np.arange(3)})
+    else:
+        writer = client.trajectory_writer(1)
+        for n in range(3):
+            writer.append({"n": n})
+            writer.create_item("q", 1.0, writer.history["n"][-1])
+        writer.flush()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize("what", ["sample", "batches", "insert", "flush"])
+@pytest.mark.parametrize("transport", ["in-process", "shared-memory", "grpc"])
+def test_ctrl_c_ends_every_wait(own_host, connect, transport, what, until):
+    with own_host.serve([reverie.Table.queue("q", 1)]) as address:
+        child = subprocess.Popen(
+            [sys.executable, "-c", WAITS, what, address, transport], stdout=subprocess.PIPE, text=True
+        )
+        watcher = connect(child.stdout.readline().strip(), transport="grpc")
+        until(lambda: watcher.why("q").samples or watcher.why("q").inserts)
+        os.kill(child.pid, signal.SIGINT)
+        assert child.stdout.read() == "interrupted\n"
+        assert child.wait(60) == 0
+        child.stdout.close()

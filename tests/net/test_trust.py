@@ -1,0 +1,116 @@
+"""Who is let in, and what strangers can do."""
+
+import shutil
+import socket
+import subprocess
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import Client, ClientTLS, Server, ServerTLS
+
+
+@pytest.fixture(scope="session")
+def pem(tmp_path_factory):
+    """An authority, and certificates of a server and a client that it signed: paths of PEM files."""
+    if shutil.which("openssl") is None:
+        pytest.skip("certificates are made with the openssl command")
+    folder = tmp_path_factory.mktemp("pem")
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
+
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    openssl("req", "-x509", *curve, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
+    for name in ("server", "client"):
+        (folder / f"{name}.ext").write_text(f"subjectAltName=DNS:localhost,IP:127.0.0.1,DNS:{name}.test\n")
+        openssl("req", *curve, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext"]
+        openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
+    return folder
+
+
+def test_a_token_is_asked_of_every_client(uniform, network, connect):
+    with Server([uniform()], token="open sesame") as server:
+        client = connect(server.address, transport=network, token="open sesame")
+        client.insert({"n": 1}, {"t": 1.0}, timeout=30)
+        for wrong in (None, "open barley"):
+            with pytest.raises(reverie.UnauthenticatedError, match="token") as raised:
+                connect(server.address, transport=network, token=wrong).can_sample("t")
+            assert isinstance(raised.value, PermissionError)
+        assert client.can_sample("t")
+
+
+def test_tls_shows_the_server_and_keeps_others_out(uniform, connect, pem):
+    tls = ServerTLS(cert=pem / "server.pem", key=pem / "server.key")
+    with Server([uniform()], tls=tls) as server:
+        client = connect(server.address, transport="grpc", tls=ClientTLS(ca=pem / "ca.pem"))
+        client.insert({"n": 1}, {"t": 1.0}, timeout=30)
+        named = ClientTLS(ca=(pem / "ca.pem").read_bytes(), server_name="server.test")
+        assert connect(server.address, transport="grpc", tls=named).can_sample("t")
+        with pytest.raises((reverie.UnauthenticatedError, reverie.UnavailableError)):
+            connect(server.address, transport="grpc", tls=ClientTLS(), patience=1.0).can_sample("t")
+        with pytest.raises((reverie.UnauthenticatedError, reverie.UnavailableError)):
+            connect(
+                server.address,
+                transport="grpc",
+                patience=1.0,
+                tls=ClientTLS(ca=pem / "ca.pem", server_name="elsewhere.test"),
+            ).can_sample("t")
+        with pytest.raises(reverie.ReplayError):
+            connect(server.address, transport="grpc", patience=1.0).can_sample("t")
+
+
+def test_a_server_may_ask_its_clients_for_certificates(uniform, connect, pem):
+    tls = ServerTLS(cert=pem / "server.pem", key=pem / "server.key", client_ca=pem / "ca.pem")
+    with Server([uniform()], tls=tls) as server:
+        shown = ClientTLS(ca=pem / "ca.pem", cert=pem / "client.pem", key=pem / "client.key")
+        assert not connect(server.address, transport="grpc", tls=shown).can_sample("t")
+        with pytest.raises((reverie.UnauthenticatedError, reverie.UnavailableError)):
+            connect(server.address, transport="grpc", tls=ClientTLS(ca=pem / "ca.pem"), patience=1.0).can_sample("t")
+
+
+def test_off_loopback_a_server_needs_a_token_and_tls(uniform):
+    with pytest.raises(ValueError, match="token"):
+        Server([uniform()], host="0.0.0.0")
+    with pytest.raises(ValueError, match="insecure"):
+        Server([uniform()], host="0.0.0.0", token="open sesame")
+    with Server([uniform()], host="0.0.0.0", token="open sesame", insecure=True) as server:
+        assert server.port
+
+
+def test_certificates_that_are_none_are_refused_where_they_are_given(uniform, tmp_path):
+    with pytest.raises(ValueError, match="key"):
+        ClientTLS(cert=b"x")
+    with pytest.raises(ValueError, match="PEM"):
+        Server([uniform()], tls=ServerTLS(cert=b"no", key=b"no"))
+    with pytest.raises(FileNotFoundError):
+        Client("localhost:1", tls=ClientTLS(ca=tmp_path / "missing.pem"))
+
+
+def test_a_port_that_is_taken_is_named(uniform):
+    with Server([uniform()]) as server, pytest.raises(ValueError, match=str(server.port)):
+        Server([uniform()], port=server.port)
+
+
+def test_random_bytes_at_the_port_disturb_nobody(uniform, own_host, connect):
+    rng = np.random.default_rng(0)
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    with own_host.serve([uniform()]) as address:
+        client = connect(address, transport="grpc")
+        client.insert({"n": 1}, {"t": 1.0}, timeout=30)
+        host, port = address.rsplit(":", 1)
+        for number in range(60):
+            with socket.create_connection((host, int(port)), timeout=30) as stranger:
+                garbage = rng.bytes(int(rng.integers(1, 5000)))
+                try:
+                    stranger.sendall(preface + garbage if number % 2 else garbage)
+                    stranger.shutdown(socket.SHUT_WR)
+                    while stranger.recv(1 << 16):
+                        pass
+                except OSError:
+                    pass
+        assert client.sample_batch("t", 1, timeout=30).data["n"].tolist() == [1]
+        assert connect(address, transport="grpc").info().reconnects == 0
+        assert own_host.alive
