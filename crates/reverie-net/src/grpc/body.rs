@@ -1,18 +1,16 @@
 //! What the server sends on a stream, as the body of an HTTP/2 response: small messages together, and the bytes of
 //! batches as they lie in memory, which encoding them would copy once more.
 
-use super::stream::Queue;
+use super::stream::{Next, Queue};
 use crate::proto::server_message::Body as Said;
 use crate::proto::{Part, ServerMessage};
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::sync::mpsc;
 use tonic::Status;
 
 /// Messages are put together up to so many bytes.
@@ -26,7 +24,6 @@ const PART_DATA: u32 = 3;
 
 /// The connection's end of a way: messages that are to be sent.
 pub(super) struct Outgoing {
-    messages: mpsc::UnboundedReceiver<ServerMessage>,
     queue: Arc<Queue>,
     /// Whole messages, and the head of the one that `data` belongs to.
     together: BytesMut,
@@ -42,12 +39,11 @@ enum State {
 }
 
 impl Outgoing {
-    pub(super) fn new(messages: mpsc::UnboundedReceiver<ServerMessage>, queue: Arc<Queue>) -> Self {
-        Self { messages, queue, together: BytesMut::new(), data: Bytes::new(), state: State::Open }
+    pub(super) fn new(queue: Arc<Queue>) -> Self {
+        Self { queue, together: BytesMut::new(), data: Bytes::new(), state: State::Open }
     }
 
     fn push(&mut self, message: ServerMessage) {
-        self.queue.taken(&message);
         match message.body {
             Some(Said::Part(part)) if part.data.len() >= LARGE => self.data = push_part(part, &mut self.together),
             _ => {
@@ -76,18 +72,24 @@ fn push_part(mut part: Part, out: &mut BytesMut) -> Bytes {
     data
 }
 
+/// The stream is reset: its client did not read to the end.
+#[derive(Debug, thiserror::Error)]
+#[error("the client did not read what was sent to it")]
+pub(super) struct Abandoned;
+
 impl Body for Outgoing {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Abandoned;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         while self.state == State::Open && self.data.is_empty() && self.together.len() < TOGETHER {
-            match self.messages.poll_recv(context) {
-                Poll::Ready(Some(message)) => self.push(message),
-                Poll::Ready(None) => self.state = State::Trailers,
+            match self.queue.poll_next(context) {
+                Poll::Ready(Next::Message(message)) => self.push(message),
+                Poll::Ready(Next::End) => self.state = State::Trailers,
+                Poll::Ready(Next::Abandoned) => return Poll::Ready(Some(Err(Abandoned))),
                 Poll::Pending if self.together.is_empty() => return Poll::Pending,
                 Poll::Pending => break,
             }
@@ -103,8 +105,7 @@ impl Body for Outgoing {
             return Poll::Ready(None);
         }
         let mut trailers = http::HeaderMap::new();
-        let status = Status::ok("").add_header(&mut trailers);
-        debug_assert!(status.is_ok(), "a status without a text is a header");
+        trailers.insert(Status::GRPC_STATUS, http::HeaderValue::from_static("0"));
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
     }
 

@@ -8,67 +8,181 @@ use crate::proto::{self, Bulk, ClientMessage, ServerMessage};
 use crate::server::Way;
 use bytes::Bytes;
 use futures_util::Stream;
-use futures_util::task::AtomicWaker;
 use prost::Message;
 use reverie_core::{Error, Result};
+use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
-use tokio::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use tonic::{Code, Status};
 
 /// What a message costs beside its bytes.
 const OVERHEAD: u64 = 64;
+/// For how long a closing connection may take to send what is queued.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 type Inbound = Pin<Box<dyn Stream<Item = Result<ClientMessage, Status>> + Send>>;
 
 /// The session's end.
 pub(super) struct GrpcWay {
     inbound: Inbound,
-    outbox: mpsc::UnboundedSender<ServerMessage>,
     queue: Arc<Queue>,
     peer: String,
 }
 
-/// What stands between the session and the connection.
+/// Messages between the session and the connection.
 #[derive(Default)]
 pub(super) struct Queue {
-    bytes: AtomicU64,
-    closed: AtomicBool,
-    session: AtomicWaker,
+    /// Guards the messages and who waits for them; nothing is encoded, freed or woken under it.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    messages: VecDeque<ServerMessage>,
+    bytes: u64,
+    /// The session says no more.
+    ended: bool,
+    /// What is left is not sent.
+    abandoned: bool,
+    /// The connection takes no more.
+    gone: bool,
+    /// The session, and the bytes below which it is to be woken.
+    session: Option<(Waker, u64)>,
+    connection: Option<Waker>,
+}
+
+impl State {
+    fn wait(&mut self, context: &Context<'_>, below: u64) -> Poll<()> {
+        let before = self.session.take().map_or(0, |(_, below)| below);
+        self.session = Some((context.waker().clone(), before.max(below)));
+        Poll::Pending
+    }
+}
+
+/// What the connection gets next.
+pub(super) enum Next {
+    Message(ServerMessage),
+    End,
+    Abandoned,
 }
 
 impl Queue {
-    /// A message was taken off.
-    pub(super) fn taken(&self, message: &ServerMessage) {
-        self.bytes.fetch_sub(size(message), Ordering::Release);
-        self.session.wake();
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No more will be taken off.
+    /// Changes the state, and wakes the other end.
+    fn change(&self, change: impl FnOnce(&mut State) -> Option<Waker>) {
+        let waker = change(&mut self.state());
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The next message.
+    pub(super) fn poll_next(&self, context: &mut Context<'_>) -> Poll<Next> {
+        let mut state = self.state();
+        if state.abandoned {
+            return Poll::Ready(Next::Abandoned);
+        }
+        let Some(message) = state.messages.pop_front() else {
+            if state.ended {
+                return Poll::Ready(Next::End);
+            }
+            state.connection = Some(context.waker().clone());
+            return Poll::Pending;
+        };
+        state.bytes -= size(&message);
+        let bytes = state.bytes;
+        let session = state.session.take_if(|(_, below)| bytes < *below);
+        drop(state);
+        if let Some((session, _)) = session {
+            session.wake();
+        }
+        Poll::Ready(Next::Message(message))
+    }
+
+    /// The connection takes no more.
     pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
-        self.session.wake();
+        let mut left = VecDeque::new();
+        self.change(|state| {
+            state.gone = true;
+            left = std::mem::take(&mut state.messages);
+            state.bytes = 0;
+            state.session.take().map(|(session, _)| session)
+        });
+    }
+
+    fn send(&self, message: ServerMessage) {
+        self.change(|state| {
+            if !state.gone {
+                state.bytes += size(&message);
+                state.messages.push_back(message);
+            }
+            state.connection.take()
+        });
+    }
+
+    fn bytes(&self) -> u64 {
+        self.state().bytes
+    }
+
+    /// Ready when fewer bytes are queued, or the connection takes no more.
+    fn poll_below(&self, context: &mut Context<'_>, below: u64) -> Poll<()> {
+        let mut state = self.state();
+        if state.bytes < below || state.gone { Poll::Ready(()) } else { state.wait(context, below) }
+    }
+
+    fn poll_gone(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if state.gone { Poll::Ready(()) } else { state.wait(context, 0) }
+    }
+
+    /// The session says no more; tells whether something is left to be sent.
+    fn end(&self) -> bool {
+        let mut left = false;
+        self.change(|state| {
+            state.ended = true;
+            left = !state.messages.is_empty();
+            state.connection.take()
+        });
+        left
+    }
+
+    /// Lets go of what is left.
+    fn abandon(&self) {
+        let mut left = VecDeque::new();
+        self.change(|state| {
+            state.abandoned = true;
+            left = std::mem::take(&mut state.messages);
+            state.bytes = 0;
+            state.connection.take()
+        });
+    }
+}
+
+impl Drop for GrpcWay {
+    fn drop(&mut self) {
+        self.queue.end();
     }
 }
 
 /// Both ends of a way whose messages come from `inbound`.
 pub(super) fn way(inbound: Inbound, peer: String) -> (GrpcWay, Outgoing) {
-    let (outbox, messages) = mpsc::unbounded_channel();
     let queue = Arc::<Queue>::default();
-    (GrpcWay { inbound, outbox, queue: Arc::clone(&queue), peer }, Outgoing::new(messages, queue))
+    (GrpcWay { inbound, queue: Arc::clone(&queue), peer }, Outgoing::new(queue))
 }
 
 /// A way that brings one message, and lasts until its client is gone.
 pub(super) fn call(message: ClientMessage, peer: String) -> (GrpcWay, Outgoing) {
     let (mut way, outgoing) = way(Box::pin(futures_util::stream::empty()), peer);
-    let outbox = way.outbox.clone();
+    let queue = Arc::clone(&way.queue);
     let mut message = Some(message);
-    let mut gone = Box::pin(async move { outbox.closed().await });
     way.inbound = Box::pin(futures_util::stream::poll_fn(move |context| match message.take() {
         Some(message) => Poll::Ready(Some(Ok(message))),
-        None => gone.as_mut().poll(context).map(|()| None),
+        None => queue.poll_gone(context).map(|()| None),
     }));
     (way, outgoing)
 }
@@ -108,26 +222,26 @@ impl Way for GrpcWay {
     }
 
     fn send(&mut self, message: ServerMessage) {
-        self.queue.bytes.fetch_add(size(&message), Ordering::Relaxed);
-        // Where the connection is gone, `closed` says so.
-        let _ = self.outbox.send(message);
+        self.queue.send(message);
     }
 
     fn queued_bytes(&self) -> u64 {
-        self.queue.bytes.load(Ordering::Acquire)
+        self.queue.bytes()
     }
 
     fn poll_queued(&mut self, context: &mut Context<'_>, below: u64) -> Poll<()> {
-        let ready = || self.queued_bytes() < below || self.queue.closed.load(Ordering::Acquire);
-        if ready() {
-            return Poll::Ready(());
-        }
-        self.queue.session.register(context.waker());
-        if ready() { Poll::Ready(()) } else { Poll::Pending }
+        self.queue.poll_below(context, below)
     }
 
     fn close(self: Box<Self>) {
-        // The connection's end sends what is queued, and then ends the stream.
+        if self.queue.end() {
+            let queue = Arc::clone(&self.queue);
+            tokio::spawn(async move {
+                // Who does not read gets no more, and keeps no memory.
+                tokio::time::sleep(LAST_WORDS).await;
+                queue.abandon();
+            });
+        }
     }
 
     fn freed(&mut self, slots: &[u32]) -> Result<()> {

@@ -12,6 +12,8 @@ use crate::proto::server_message::Body;
 use reverie_core::sample::Draws;
 use reverie_core::{Error, Result};
 use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::Interval;
 
 /// A connection of a session, and what is known to its ends.
 pub(super) struct Link {
@@ -22,7 +24,14 @@ pub(super) struct Link {
     planned: Option<Planned>,
     leave: Option<Leave>,
     waits_for_leave: Option<Later<Leave>>,
+    queued: u64,
+    moved: bool,
+    watch: Interval,
 }
+
+/// A client that reads nothing of what is queued for so long, and up to twice as long, is let go: it holds memory that
+/// others wait for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Session {
     /// Gathers and sends one batch of the first answer, or says what ended it.
@@ -53,12 +62,36 @@ impl Session {
 
 impl Link {
     pub(super) fn new(way: Box<dyn Way>, decoder: Decoder) -> Self {
-        Self { way, decoder, batches: Batches::default(), planned: None, leave: None, waits_for_leave: None }
+        Self {
+            way,
+            decoder,
+            batches: Batches::default(),
+            planned: None,
+            leave: None,
+            waits_for_leave: None,
+            queued: 0,
+            moved: true,
+            watch: tokio::time::interval(PATIENCE),
+        }
     }
 
     /// The leave that was waited for.
     pub(super) fn may_set_aside(&mut self, leave: Leave) {
         (self.leave, self.waits_for_leave) = (Some(leave), None);
+    }
+
+    /// True where the client has read nothing for long. To be asked at every turn.
+    pub(super) fn is_stalled(&mut self, context: &mut Context<'_>) -> bool {
+        let queued = self.way.queued_bytes();
+        self.moved |= queued == 0 || queued < self.queued;
+        self.queued = queued;
+        // The first tick comes at once.
+        while self.watch.poll_tick(context).is_ready() {
+            if !std::mem::take(&mut self.moved) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Ready when the next batch can be planned or gathered: with the leave that was waited for, if one was.

@@ -21,6 +21,9 @@ mod delivery;
 mod pool;
 mod samples;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use shared::Shared;
 pub(crate) use token::wrong as wrong_token;
 pub use way::{Lent, Way};

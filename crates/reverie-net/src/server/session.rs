@@ -74,6 +74,8 @@ enum Event {
     Leave(Leave),
     Deliver,
     Message(Option<Result<ClientMessage>>),
+    /// The client does not read.
+    Stalled,
     /// A session without a name has nothing more to do.
     Idle,
 }
@@ -141,6 +143,7 @@ impl Session {
                     }
                 }
                 Event::Deliver => self.deliver(),
+                Event::Stalled => self.say_goodbye(Error::Unavailable("the client does not read".to_owned()), false),
                 Event::Message(Some(Ok(message))) => {
                     if let Err(error) = self.receive(message) {
                         self.say_goodbye(error, false);
@@ -176,6 +179,9 @@ impl Session {
             let forgotten = self.forget.as_mut().is_some_and(|forget| forget.as_mut().poll(context).is_ready());
             return if stopping || forgotten { Poll::Ready(Event::Forget) } else { Poll::Pending };
         };
+        if link.is_stalled(context) {
+            return Poll::Ready(Event::Stalled);
+        }
         if !self.ready.is_empty() {
             if let Poll::Ready(leave) = link.poll_delivery(context, self.shared.limits.session_batch_bytes) {
                 return Poll::Ready(leave.map_or(Event::Deliver, Event::Leave));

@@ -1,0 +1,278 @@
+//! Sessions over a way that does what the test says.
+
+use super::way::Way;
+use super::{Limits, Options, Shared};
+use crate::bulk::BulkIn;
+use crate::proto::client_message::Body as Asked;
+use crate::proto::server_message::Body;
+use crate::proto::{self, Bulk, ClientMessage, ServerMessage, request};
+use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::chunk::Compression;
+use reverie_core::clock::{Clock, ManualClock};
+use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
+use reverie_core::table::limiter::Limiter;
+use reverie_core::table::selector::SelectorOptions;
+use reverie_core::table::{Priority, TableOptions, Tables};
+use reverie_core::{Error, Result};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// A way whose client reads when it is told to.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Script>>);
+
+#[derive(Default)]
+struct Script {
+    messages: VecDeque<ClientMessage>,
+    queued: VecDeque<ServerMessage>,
+    bytes: u64,
+    most: u64,
+    panics: bool,
+    closed: bool,
+    waker: Option<Waker>,
+}
+
+fn size(message: &ServerMessage) -> u64 {
+    if let Some(Body::Part(part)) = &message.body { part.data.len() as u64 } else { 1 }
+}
+
+impl Told {
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.0.lock().unwrap()
+    }
+
+    fn say(&self, body: Asked) {
+        let mut script = self.script();
+        script.messages.push_back(ClientMessage { body: Some(body), ..Default::default() });
+        script.waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    fn ask(&self, id: u64, num_samples: u32) {
+        let parts = vec![proto::SamplePart { table: "a".to_owned(), num_samples }];
+        let body = Some(request::Body::Sample(proto::Sample { parts, ..Default::default() }));
+        self.say(Asked::Request(proto::Request { id, timeout: None, body }));
+    }
+
+    fn read(&self) -> Option<ServerMessage> {
+        let mut script = self.script();
+        let message = script.queued.pop_front()?;
+        script.bytes -= size(&message);
+        script.waker.take().into_iter().for_each(Waker::wake);
+        Some(message)
+    }
+
+    fn hello(&self, token: &str) {
+        let hello = proto::ClientHello {
+            protocol: proto::PROTOCOL,
+            session: vec![3; 16],
+            token: token.to_owned(),
+            ..Default::default()
+        };
+        self.say(Asked::Hello(hello));
+    }
+}
+
+impl Way for Told {
+    fn transport(&self) -> &'static str {
+        "shared-memory"
+    }
+
+    fn peer(&self) -> String {
+        "a test".to_owned()
+    }
+
+    fn authenticated(&self) -> bool {
+        false
+    }
+
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ClientMessage>>> {
+        let mut script = self.script();
+        assert!(!script.panics, "a panic on request");
+        script.waker = Some(context.waker().clone());
+        script.messages.pop_front().map_or(Poll::Pending, |message| Poll::Ready(Some(Ok(message))))
+    }
+
+    fn send(&mut self, message: ServerMessage) {
+        let mut script = self.script();
+        script.bytes += size(&message);
+        script.most = script.most.max(script.bytes);
+        script.queued.push_back(message);
+    }
+
+    fn queued_bytes(&self) -> u64 {
+        self.script().bytes
+    }
+
+    fn poll_queued(&mut self, context: &mut Context<'_>, below: u64) -> Poll<()> {
+        let mut script = self.script();
+        script.waker = Some(context.waker().clone());
+        if script.bytes < below { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn close(self: Box<Self>) {
+        self.script().closed = true;
+    }
+
+    fn freed(&mut self, _slots: &[u32]) -> Result<()> {
+        Ok(())
+    }
+
+    fn slot_wanted(&mut self, _size_bytes: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn bulk<'a>(&'a mut self, _bulk: &'a Bulk) -> Result<Box<dyn BulkIn + 'a>> {
+        Err(Error::Protocol("no bulk bytes here".to_owned()))
+    }
+}
+
+/// One table, with an item of so many bytes.
+fn shared(item_bytes: usize, limits: Limits, token: Option<&str>) -> Arc<Shared> {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let table = TableOptions {
+        name: "a".to_owned(),
+        sampler: SelectorOptions::Fifo,
+        remover: SelectorOptions::Fifo,
+        max_size: 10,
+        limiter: Limiter::min_size(1).unwrap(),
+        max_times_sampled: 0,
+        signature: None,
+        max_bytes: None,
+        compression: Compression::None,
+        shard: 0,
+        sampler_seed: 1,
+        remover_seed: 2,
+    };
+    let tables = Arc::new(Tables::new(vec![table], None, &clock, 7).unwrap());
+    let sink: Arc<dyn Sink> = tables.clone();
+    let columns = vec![ColumnSpec { path: "x".to_owned(), dtype: DType::UInt8, shape: vec![item_bytes] }];
+    let schema = Arc::new(Schema { columns, structure: Structure::Leaf });
+    let cells = [Cells { itemsize: 1, bytes: &vec![1; item_bytes] }];
+    let items = RowWriter::new(sink, Compression::None, false).append(&schema, &cells, 1).unwrap();
+    let inserts = items.into_iter().map(|item| (item, Priority::Value(1.0))).collect();
+    assert!(tables.get("a").unwrap().insert(inserts).unwrap().is_done());
+    let options = Options {
+        address: "127.0.0.1:0".parse().unwrap(),
+        token: token.map(str::to_owned),
+        tls: None,
+        insecure: false,
+        local: false,
+        grace: Duration::ZERO,
+        limits,
+        checkpoint: None,
+    };
+    Shared::new(tables, &options)
+}
+
+async fn connect(shared: &Arc<Shared>, told: &Told) {
+    told.hello("");
+    Arc::clone(shared).welcome(Box::new(told.clone())).await;
+    settle().await;
+}
+
+/// Lets the sessions do what they can, on the test's one thread.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn batches_that_are_not_read_stay_within_the_sessions_bound() {
+    let limits = Limits { session_batch_bytes: 10_000, ..Limits::default() };
+    let (shared, told) = (shared(2900, limits, None), Told::default());
+    connect(&shared, &told).await;
+    (1..=8).for_each(|id| told.ask(id, 1));
+    settle().await;
+    let batches = |told: &Told| {
+        told.script().queued.iter().filter(|message| matches!(message.body, Some(Body::Batch(_)))).count()
+    };
+    assert_eq!(batches(&told), 3, "three fit");
+    for _ in 0..24 {
+        told.read();
+        settle().await;
+    }
+    let Script { most, bytes, ref queued, .. } = *told.script();
+    assert!(most <= 10_000 + 10, "{most} bytes");
+    assert_eq!((queued.len(), bytes), (0, 0), "all were sent in the end");
+}
+
+#[tokio::test]
+async fn sessions_take_their_turns_at_the_servers_bound() {
+    let limits = Limits { total_batch_bytes: 128 << 10, ..Limits::default() };
+    let shared = shared(100_000, limits, None);
+    let mut all = Vec::new();
+    for name in 0..3 {
+        let told = Told::default();
+        told.hello("");
+        if let Some(Asked::Hello(hello)) = &mut told.script().messages[0].body {
+            hello.session = vec![name; 16];
+        }
+        Arc::clone(&shared).welcome(Box::new(told.clone())).await;
+        told.ask(1, 1);
+        settle().await;
+        all.push(told);
+    }
+    let has = |told: &Told| told.script().bytes > 1000;
+    for turn in 0..3 {
+        let holders: Vec<usize> = (0..3).filter(|at| has(&all[*at])).collect();
+        assert_eq!(holders, [turn], "one batch fits, and who asked first is first");
+        while all[turn].read().is_some() {}
+        settle().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_nothing_for_a_minute_is_let_go() {
+    let (shared, told) = (shared(1000, Limits::default(), None), Told::default());
+    connect(&shared, &told).await;
+    while told.read().is_some() {}
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(!told.script().closed, "who has nothing to read may be silent");
+    (1..4).for_each(|id| told.ask(id, 1));
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_secs(29)).await;
+        let closed = told.script().closed;
+        assert!(!closed && told.read().is_some(), "a slow reader is served");
+    }
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert!(told.script().closed);
+}
+
+#[tokio::test]
+async fn a_panic_ends_its_session_only_and_its_name_is_free_again() {
+    let (shared, told, other) = (shared(10, Limits::default(), None), Told::default(), Told::default());
+    other.hello("");
+    if let Some(Asked::Hello(hello)) = &mut other.script().messages[0].body {
+        hello.session = vec![9; 16];
+    }
+    Arc::clone(&shared).welcome(Box::new(other.clone())).await;
+    connect(&shared, &told).await;
+    told.script().panics = true;
+    let waker = told.script().waker.take();
+    waker.unwrap().wake();
+    settle().await;
+    let told = Told::default();
+    connect(&shared, &told).await;
+    let Some(Body::Hello(hello)) = told.read().unwrap().body else { panic!("no hello") };
+    assert!(!hello.resumed, "another session");
+    other.ask(1, 1);
+    settle().await;
+    assert!(matches!(other.script().queued.back().unwrap().body, Some(Body::Part(_))));
+}
+
+#[tokio::test]
+async fn a_way_that_brings_no_token_is_asked_for_it_in_the_hello() {
+    let shared = shared(10, Limits::default(), Some("secret"));
+    for (token, admitted) in [("", false), ("wrong", false), ("secret", true)] {
+        let told = Told::default();
+        told.hello(token);
+        Arc::clone(&shared).welcome(Box::new(told.clone())).await;
+        settle().await;
+        let first = told.read().unwrap().body;
+        assert_eq!(matches!(first, Some(Body::Hello(_))), admitted, "{token}: {first:?}");
+        assert_eq!(told.script().closed, !admitted);
+    }
+}
