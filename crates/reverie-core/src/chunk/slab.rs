@@ -4,6 +4,11 @@
 //! after: readers hold plain slices of published cells while the pen writes behind them. The functions here are
 //! safe to call with any arguments; what holds that up is said at each `unsafe`.
 
+mod fill;
+
+use fill::copy_small;
+pub use fill::{fill, filled};
+
 use super::layout::{ALIGN, Layout, Place};
 use crate::prefetch::prefetch_address;
 use std::alloc;
@@ -269,24 +274,6 @@ fn alloc_layout(layout: &Layout) -> alloc::Layout {
     alloc::Layout::from_size_align(layout.size_bytes().max(1), ALIGN).expect("checked by `Layout::finish`")
 }
 
-/// Copies with one or two moves for the widths that scalars and small vectors have.
-///
-/// # Safety
-/// As `ptr::copy_nonoverlapping`.
-#[inline(always)]
-unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: passed on to the caller; the lengths are those asked for.
-    unsafe {
-        match len {
-            1 => ptr::copy_nonoverlapping(from, to, 1),
-            4 => ptr::copy_nonoverlapping(from, to, 4),
-            8 => ptr::copy_nonoverlapping(from, to, 8),
-            16 => ptr::copy_nonoverlapping(from, to, 16),
-            _ => ptr::copy_nonoverlapping(from, to, len),
-        }
-    }
-}
-
 /// Rows of plain chunks that are laid out alike, to be gathered column by column without looking at the chunks again.
 #[derive(Debug)]
 pub(crate) struct Rows<'a> {
@@ -395,25 +382,4 @@ impl<'a> Rows<'a> {
             copy(row, (i64::from(row.anchor) + relative) as usize, to);
         }
     }
-}
-
-/// Fills `to` from `from`, and gives it back as what it is now. Panics where their lengths differ.
-#[inline]
-pub fn fill<'a>(to: &'a mut [MaybeUninit<u8>], from: &[u8]) -> &'a mut [u8] {
-    assert!(to.len() == from.len(), "{} bytes into {}", from.len(), to.len());
-    // SAFETY: equal lengths, and a `&mut` cannot overlap a `&`; every byte of `to` is initialised then.
-    unsafe {
-        copy_small(from.as_ptr(), to.as_mut_ptr().cast(), from.len());
-        slice::from_raw_parts_mut(to.as_mut_ptr().cast(), to.len())
-    }
-}
-
-/// `len` bytes from memory that can only be copied: `fill` fills all that it is given and gives it back.
-pub fn filled(len: usize, fill: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> &'a mut [u8]) -> Box<[u8]> {
-    let mut bytes = Box::<[u8]>::new_uninit_slice(len);
-    let start = bytes.as_ptr().cast::<u8>();
-    let filled = fill(&mut bytes);
-    assert!(filled.as_ptr() == start && filled.len() == len, "a filler gives back what it was given");
-    // SAFETY: a slice of bytes in this place can only be had by who filled all of it.
-    unsafe { bytes.assume_init() }
 }
