@@ -71,7 +71,8 @@ fn main() -> Result<()> {
             let transport = if way == "grpc" { Transport::Grpc } else { Transport::SharedMemory };
             let address = server.address().to_string();
             let patience = Duration::from_secs(5);
-            let client = Remote::new(Options { address, transport, token: None, tls: None, patience })?;
+            let grace = Duration::from_millis(50);
+            let client = Remote::new(Options { address, transport, token: None, tls: None, patience, grace })?;
             let mut described = client.describe();
             while described.wait(Duration::from_secs(1)).transpose()?.is_none() {}
             client

@@ -4,9 +4,12 @@ mod fake;
 
 use fake::{ADDRESS, Fake, Talk};
 use reverie_core::Error;
+use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::batch::{Output, Ragged, Role};
-use reverie_core::spec::{DType, Structure};
-use reverie_core::table::Updated;
+use reverie_core::chunk::Compression;
+use reverie_core::item::Key;
+use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
+use reverie_core::table::{Inserts, Priority, Updated};
 use reverie_net::bulk::BatchLayout;
 use reverie_net::client::{Remote, SampleRequest, Sampled};
 use reverie_net::convert;
@@ -321,6 +324,145 @@ async fn a_server_that_breaks_the_rules_ends_what_waits() {
     let id = talk.request().await.id;
     talk.reply(id, reply::Body::Info(proto::ServerInfo { live_bytes: 5, ..Default::default() })).await;
     assert_eq!(info.await.unwrap().unwrap().raw.live_bytes, 5);
+}
+
+/// Writes rows of 1,000 bytes.
+struct Rows {
+    writer: RowWriter,
+    schema: Arc<Schema>,
+}
+
+impl Rows {
+    fn new(client: &Arc<Remote>) -> Self {
+        let sink: Arc<dyn Sink> = client.clone();
+        let column = ColumnSpec { path: String::new(), dtype: DType::UInt8, shape: vec![1000] };
+        let schema = Arc::new(Schema { columns: vec![column], structure: Structure::Leaf });
+        Self { writer: RowWriter::new(sink, Compression::None, false), schema }
+    }
+
+    fn inserts(&mut self) -> Inserts {
+        let cells = Cells { itemsize: 1, bytes: &[7; 1000] };
+        let item = self.writer.append(&self.schema, &[cells], 1).unwrap().remove(0);
+        Inserts::from_iter([(item, Priority::Value(1.0))])
+    }
+}
+
+/// Connects, as writers do before they write.
+async fn connected(fake: &Fake, client: &Arc<Remote>) -> Talk {
+    let (described, talk) = tokio::join!(client.describe(), fake.session());
+    described.unwrap();
+    talk
+}
+
+/// The next inserts: the first number, and how many.
+async fn next_inserts(talk: &mut Talk) -> (u64, u64) {
+    loop {
+        match talk.asked().await {
+            Some(Asked::Insert(insert)) if insert.runs.is_empty() => {}
+            Some(Asked::Insert(insert)) => {
+                let requests: u32 = insert.runs.iter().map(|run| run.requests).sum();
+                return (insert.first_id, u64::from(requests));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn say_inserted(talk: &Talk, first_id: u64, keys: std::ops::Range<i64>) {
+    let requests = keys.clone().count() as u32;
+    talk.say(Body::Inserted(proto::Inserted { first_id, requests, keys: keys.collect() })).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn inserts_in_quick_succession_travel_together_and_each_gets_its_own_key() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let mut talk = connected(&fake, &client).await;
+    let mut rows = Rows::new(&client);
+    let tickets: Vec<_> = (0..100).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
+    let (first, requests) = next_inserts(&mut talk).await;
+    assert_eq!(requests, 100, "one message for all");
+    say_inserted(&talk, first, 1000..1100).await;
+    for (index, ticket) in tickets.into_iter().enumerate() {
+        assert_eq!(ticket.await.unwrap()[..], [Key::from(1000 + index as i64)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_inserts_are_sent_than_the_server_has_credit_for() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let mut talk = connected(&fake, &client).await;
+    let mut rows = Rows::new(&client);
+    let tickets: Vec<_> = (0..3000).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
+    // The fake gives 1 MiB; a message may pass it, a second must not.
+    let (mut first, mut requests) = next_inserts(&mut talk).await;
+    let mut sent = requests;
+    while sent < 3000 {
+        assert!(requests < 1500, "{requests} of 1,000 bytes in one message");
+        // Not even cells that belong to no insert, for which a server would end the connection.
+        let quiet = tokio::time::timeout(10 * SECOND, talk.asked()).await;
+        assert!(quiet.is_err(), "sent without credit: {quiet:?}");
+        say_inserted(&talk, first, first as i64..(first + requests) as i64).await;
+        (first, requests) = next_inserts(&mut talk).await;
+        sent += requests;
+    }
+    say_inserted(&talk, first, first as i64..(first + requests) as i64).await;
+    for ticket in tickets {
+        ticket.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn inserts_that_were_not_confirmed_are_sent_again_and_those_that_were_are_not() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let mut talk = connected(&fake, &client).await;
+    let mut rows = Rows::new(&client);
+    let tickets: Vec<_> = (0..10).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
+    let (first, requests) = next_inserts(&mut talk).await;
+    assert_eq!(requests, 10);
+    // Of ten: the first four are in, the seventh is refused, the tenth was in before.
+    say_inserted(&talk, first, 0..4).await;
+    let refusal = Error::InvalidArgument("no".to_owned());
+    talk.reply(first + 6, reply::Body::Error(convert::error::encode(&refusal))).await;
+    say_inserted(&talk, first + 9, 9..10).await;
+    let mut tickets: Vec<_> = tickets.into_iter().map(Some).collect();
+    for index in [0, 1, 2, 3, 9] {
+        assert_eq!(tickets[index].take().unwrap().await.unwrap()[..], [Key::from(index as i64)]);
+    }
+    assert_eq!(tickets[6].take().unwrap().await, Err(refusal));
+    drop(talk);
+    // Longer than any request would be kept for.
+    fake.refuse();
+    tokio::time::sleep(100 * SECOND).await;
+    let why = Sink::why(&*client, "replay").await.unwrap();
+    assert!(why.contains(ADDRESS) && why.contains("kept"), "{why}");
+    fake.listen();
+    let mut talk = fake.session().await;
+    assert_eq!(next_inserts(&mut talk).await, (first + 4, 2));
+    assert_eq!(next_inserts(&mut talk).await, (first + 7, 2));
+    say_inserted(&talk, first + 4, 4..6).await;
+    say_inserted(&talk, first + 7, 7..9).await;
+    for index in [4, 5, 7, 8] {
+        assert_eq!(tickets[index].take().unwrap().await.unwrap()[..], [Key::from(index as i64)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_confirms_what_it_was_not_sent_breaks_the_rules() {
+    for (requests, keys) in [(1, 2), (2, 1), (3, 3)] {
+        let fake = Fake::start();
+        let client = fake.client(SECOND);
+        let mut talk = connected(&fake, &client).await;
+        let mut rows = Rows::new(&client);
+        let tickets = [(); 2].map(|()| client.insert("replay", rows.inserts()).unwrap());
+        let (first_id, _) = next_inserts(&mut talk).await;
+        talk.say(Body::Inserted(proto::Inserted { first_id, requests, keys: vec![5; keys] })).await;
+        let [_, second] = tickets;
+        assert!(matches!(second.await, Err(Error::Protocol(_)) | Ok(_)));
+        assert!(talk.asked().await.is_none(), "the connection has ended");
+    }
 }
 
 #[test]

@@ -218,9 +218,9 @@ impl Engine {
 
     /// Lets the encoder say what it has to say without items, and tells the server what was received.
     pub(super) fn tidy<O: Outlet>(&mut self, outlet: &mut O) -> Result<()> {
-        let body = match self.inserts.is_planned() {
-            true => None,
-            false => self.inserts.take(&mut self.encoder, outlet).map(Asked::Insert),
+        let body = match !self.inserts.is_planned() && self.inserts.has_room(self.credit) {
+            true => self.inserts.take(&mut self.encoder, outlet).map(Asked::Insert),
+            false => None,
         };
         self.post(outlet, body)
     }

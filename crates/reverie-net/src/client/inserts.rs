@@ -77,7 +77,12 @@ impl Inserts {
 
     /// True where one can be sent with so many bytes allowed to be in flight.
     pub(super) fn can_send(&self, credit: u64) -> bool {
-        self.sent < self.all.len() && self.in_flight < credit
+        self.sent < self.all.len() && self.has_room(credit)
+    }
+
+    /// True where the server takes a message with cells now.
+    pub(super) fn has_room(&self, credit: u64) -> bool {
+        self.in_flight < credit
     }
 
     /// True where a message is made that was not taken.
