@@ -16,16 +16,24 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::DuplexStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-struct Wire(mpsc::UnboundedSender<io::Result<(DuplexStream, String)>>);
+/// A network within memory, which can be cut.
+struct Wire(mpsc::UnboundedSender<io::Result<(DuplexStream, String)>>, Arc<Notify>);
 
 impl Connect for Wire {
     fn connect(&self, _address: &str) -> Connecting {
-        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let ((ours, mut near), (mut far, theirs)) = (tokio::io::duplex(1 << 16), tokio::io::duplex(1 << 16));
         let sent = self.0.send(Ok((theirs, "memory".to_owned())));
+        let cut = Arc::clone(&self.1);
         Box::pin(async move {
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                    () = cut.notified() => {}
+                }
+            });
             sent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
             Ok(Box::new(ours) as Box<dyn Stream>)
         })
@@ -33,6 +41,12 @@ impl Connect for Wire {
 }
 
 fn serve(tables: Vec<TableOptions>) -> (Arc<Tables>, Arc<Remote>) {
+    let (tables, client, _) = serve_with(tables, server::Limits::default());
+    (tables, client)
+}
+
+/// The last cuts the connection that there is.
+fn serve_with(tables: Vec<TableOptions>, limits: server::Limits) -> (Arc<Tables>, Arc<Remote>, Arc<Notify>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let tables = Arc::new(Tables::new(tables, None, &clock, 7).unwrap());
     let (connections, incoming) = mpsc::unbounded_channel();
@@ -45,7 +59,7 @@ fn serve(tables: Vec<TableOptions>) -> (Arc<Tables>, Arc<Remote>) {
             insecure: false,
             local: false,
             grace: Duration::from_secs(1),
-            limits: server::Limits::default(),
+            limits,
             checkpoint: None,
         };
         server::serve(served, &options, UnboundedReceiverStream::new(incoming)).await
@@ -58,8 +72,10 @@ fn serve(tables: Vec<TableOptions>) -> (Arc<Tables>, Arc<Remote>) {
         patience: Duration::from_secs(5),
         grace: Duration::from_millis(50),
     };
-    let client = Remote::on(options, &tokio::runtime::Handle::current(), Arc::new(Wire(connections)), [1; 16]).unwrap();
-    (tables, client)
+    let cut = Arc::new(Notify::new());
+    let wire = Arc::new(Wire(connections, Arc::clone(&cut)));
+    let client = Remote::on(options, &tokio::runtime::Handle::current(), wire, [1; 16]).unwrap();
+    (tables, client, cut)
 }
 
 fn table(name: &str, sampler: SelectorOptions) -> TableOptions {
@@ -140,5 +156,38 @@ async fn what_is_written_is_read_back() -> Result<()> {
     assert!(matches!(client.insert("none", rows.inserts(0.0)), Err(Error::UnknownTable { .. })));
     let nan = rows.inserts(0.0).into_iter().map(|(item, _)| (item, Priority::Value(f64::NAN))).collect();
     assert!(matches!(client.insert("replay", nan), Err(Error::InvalidArgument(_))));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_lost_while_all_credit_is_used_is_made_again_and_nothing_is_lost() -> Result<()> {
+    let limiter = Limiter::queue(4)?;
+    let queue = TableOptions { limiter, max_size: 4, max_times_sampled: 1, ..table("queue", SelectorOptions::Fifo) };
+    let limits = server::Limits { session_insert_bytes: 4 << 10, total_insert_bytes: 4 << 10, ..Default::default() };
+    let (tables, client, cut) = serve_with(vec![queue], limits);
+    client.describe().await?;
+    let mut rows = Rows::new(&client);
+    let tickets: Vec<_> =
+        (0..300).map(|value| client.insert("queue", rows.inserts(f64::from(value))).unwrap()).collect();
+    let waiting = || tables.get("queue").map(|table| table.info().pending_inserts);
+    while waiting()? < 30 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for _ in 0..3 {
+        cut.notify_one();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(waiting()? >= 30, "the credit is used");
+    let mut drawn = 0;
+    while drawn < 300 {
+        let sampled = client.sample(draws("queue", 3), Some(Duration::from_secs(5))).await?;
+        assert_eq!(sampled.error, None);
+        drawn += sampled.batches[0].num_draws;
+    }
+    for ticket in tickets {
+        assert_eq!(ticket.await?.len(), 1);
+    }
+    let info = tables.get("queue")?.info();
+    assert_eq!((info.counters.inserts, info.counters.samples, client.link().reconnects), (300, 300, 3));
     Ok(())
 }

@@ -166,8 +166,12 @@ impl Inserts {
         let wrong =
             || Error::Protocol(format!("the server confirmed {requests} inserts from {first_id} that it was not sent"));
         let mut keys = keys.as_slice();
-        let from = self.find(first_id).ok_or_else(wrong)?;
-        for (at, id) in (from..).zip(first_id..first_id.saturating_add(u64::from(requests))) {
+        let ids = first_id..first_id.saturating_add(u64::from(requests));
+        let Some(from) = self.find(first_id) else {
+            // Known already, and told again because it was sent again; or given up.
+            return if self.all.iter().any(|insert| ids.contains(&insert.id)) { Err(wrong()) } else { Ok(()) };
+        };
+        for (at, id) in (from..).zip(ids) {
             let insert = self.all.get_mut(at).filter(|insert| insert.id == id).ok_or_else(wrong)?;
             let (own, rest) = keys.split_at_checked(insert.count).ok_or_else(wrong)?;
             keys = rest;

@@ -17,10 +17,18 @@ use tokio::sync::oneshot;
 pub(super) struct Inserts {
     /// Bytes that wait for their tables.
     in_flight: u64,
+    /// Those of them that came by earlier connections, which the client of this one does not count: it sends again what
+    /// was not confirmed, and its credit begins anew.
+    before: u64,
     waiting: usize,
 }
 
 impl Inserts {
+    /// A connection takes the place of another.
+    pub(super) fn reconnected(&mut self) {
+        self.before = self.in_flight;
+    }
+
     /// How many wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
@@ -38,10 +46,10 @@ impl Session {
     /// Puts the requests of a message into their tables. `Protocol` where the message breaks a rule.
     pub(super) fn insert(&mut self, mut message: proto::Insert) -> Result<()> {
         let Some(link) = &mut self.link else { return Ok(()) };
-        if self.inserts.in_flight > 0 && self.inserts.in_flight >= self.credit.granted() {
+        let in_flight = self.inserts.in_flight - self.inserts.before;
+        if in_flight > 0 && in_flight >= self.credit.granted() {
             return Err(Error::Protocol(format!(
-                "an insert beyond the credit: {} bytes in flight, {} granted",
-                self.inserts.in_flight,
+                "an insert beyond the credit: {in_flight} bytes in flight, {} granted",
                 self.credit.granted()
             )));
         }
@@ -123,6 +131,7 @@ impl Session {
         self.cancels.remove(&id);
         self.inserts.waiting -= 1;
         self.inserts.in_flight -= size_bytes;
+        self.inserts.before = self.inserts.before.min(self.inserts.in_flight);
         match (keys, late) {
             (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys] }),
             (Err(error), _) => self.refuse_insert(id, &error),

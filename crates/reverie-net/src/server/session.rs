@@ -208,6 +208,7 @@ impl Session {
         let resumed = self.link.is_some() || self.forget.is_some();
         self.lose_link();
         self.forget = None;
+        self.inserts.reconnected();
         if self.id.is_some() {
             let hello = proto::ServerHello {
                 protocol: PROTOCOL,
