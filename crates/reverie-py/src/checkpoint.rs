@@ -2,7 +2,6 @@
 
 use crate::count::Count;
 use crate::enter::{Live, detached, quick};
-use crate::errors::raise;
 use crate::options::options_dict;
 use crate::server::Server;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
