@@ -151,6 +151,12 @@ impl Drop for Mapping {
     }
 }
 
+/// Bytes of this process as memory that is to be written. The caller leaves none of them uninitialised.
+pub(crate) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the same memory, of the same layout; what the callers hand it to (a gather) writes bytes only.
+    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,7 @@ mod socket;
 mod tests;
 
 pub use client::{LocalInlet, LocalOutlet, connect};
+pub(crate) use mapping::as_uninit;
 pub use server::{Listener, LocalWay, serve};
 
 /// The peer's process number, where it is of our user or one of us is root; otherwise why it is not trusted.

@@ -84,18 +84,13 @@ impl Pool {
 impl Block {
     /// The memory, to be written: all of it, since what was there before was somebody else's.
     pub(super) fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
-        as_uninit(&mut self.bytes[..self.len])
+        crate::local::as_uninit(&mut self.bytes[..self.len])
     }
 
     /// The memory, to be shared out.
     pub(super) fn share(self) -> Bytes {
         Bytes::from_owner(self)
     }
-}
-
-fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
-    // SAFETY: the same memory, of the same layout. The caller writes bytes, and never leaves one uninitialised.
-    unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
 
 impl AsRef<[u8]> for Block {

@@ -135,7 +135,7 @@ impl Shared {
         }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>> {
+    pub(super) fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -254,6 +254,7 @@ async fn a_panic_ends_its_session_only_and_its_name_is_free_again() {
     let waker = told.script().waker.take();
     waker.unwrap().wake();
     settle().await;
+    assert_eq!(shared.sessions().len(), 1, "the other one");
     let told = Told::default();
     connect(&shared, &told).await;
     let Some(Body::Hello(hello)) = told.read().unwrap().body else { panic!("no hello") };
