@@ -110,6 +110,14 @@ def _others() -> list[Row]:
         wanted = transport == "auto"
         rows += [
             _row(
+                f"{way}, insert_batch of 64 x 400 B, four threads of one client",
+                "insert_batch_threads",
+                400,
+                "batch",
+                transport=transport,
+                items=BATCH,
+            ),
+            _row(
                 f"{way}, insert_batch of 64 x 400 B, one at a time",
                 "insert_batch",
                 400,

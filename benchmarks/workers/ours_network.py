@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 import time
 from typing import Any
@@ -105,6 +106,19 @@ def insert_batch(row: dict[str, Any]) -> Loop:
     return loop
 
 
+def insert_batch_threads(row: dict[str, Any]) -> Loop:
+    """The same from `IN_FLIGHT` threads of one client: each call waits for its keys."""
+    insert = insert_batch(row)
+    pool = concurrent.futures.ThreadPoolExecutor(wire.IN_FLIGHT)
+
+    def loop(n: int) -> None:
+        shares = [n // wire.IN_FLIGHT + (thread < n % wire.IN_FLIGHT) for thread in range(wire.IN_FLIGHT)]
+        for done in [pool.submit(insert, share) for share in shares]:
+            done.result()
+
+    return loop
+
+
 def updates(row: dict[str, Any]) -> Loop:
     client = client_of(row, "prioritized")
     fill(client, row)
@@ -167,6 +181,7 @@ if __name__ == "__main__":
             "per_item": per_item,
             "append": append,
             "insert_batch": insert_batch,
+            "insert_batch_threads": insert_batch_threads,
             "updates": updates,
             "one_update": one_update,
         },
