@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use reverie_net::convert::{batch, error, table};
-use reverie_net::proto::{ClientMessage, ServerMessage, request, reply, server_message};
+use reverie_net::proto::{ClientMessage, ServerMessage, reply, request, server_message};
 
 fuzz_target!(|input: &[u8]| {
     if let Ok(message) = ClientMessage::decode(input) {
