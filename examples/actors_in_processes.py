@@ -27,7 +27,7 @@ def main() -> None:
         max_size=10_000,
         sampler=reverie.selectors.Uniform(),
         remover=reverie.selectors.Fifo(),
-        rate_limiter=reverie.rate_limiters.MinSize(64),
+        rate_limiter=reverie.rate_limiters.MinSize(NUM_STEPS),  # more than one actor writes
     )
     with reverie.Server([table]) as server:
         context = multiprocessing.get_context("spawn")
