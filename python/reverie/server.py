@@ -103,6 +103,7 @@ class Server:
         """
         self._checkpoints.stop()
         self._native.close()
+        self._checkpoints.release()
         self._stopped.set()
 
     def wait(self) -> None:
