@@ -178,7 +178,9 @@ fn a_server_that_restored_a_checkpoint_goes_on_from_its_files() {
     }
     // A checkpoint of another folder is none of its own, whatever that one's files are called.
     let elsewhere = || Store::new(Arc::new(disk.clone()), PathBuf::from("/elsewhere"), KEEP).unwrap();
-    save(&elsewhere(), &tables);
+    let (other, _) = support::tables(vec![options("t", 5)]);
+    insert(&other, "t", [(Rows::new(&other).item(1.0), 1.0)]);
+    save(&elsewhere(), &other);
     let (third, _) = support::tables(all.clone());
     let (checkpoint, store) = (load(&disk, &last.path, third.bytes().0).unwrap(), elsewhere());
     store.adopt(&checkpoint);
