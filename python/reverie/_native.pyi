@@ -94,6 +94,9 @@ class Checkpoints:
     def start(self, period: float) -> None:
         """Takes a checkpoint every `period` seconds, in a thread of its own, until `stop`."""
 
+    def release(self) -> None:
+        """Lets another server save in the folder; for a server that is closed."""
+
     def stop(self) -> None:
         """Ends the thread, and waits for the checkpoint that it takes. Idempotent."""
 

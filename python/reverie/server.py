@@ -167,6 +167,7 @@ class Server:
             del _LISTENING[port]
         self._checkpoints.stop()
         self._native.close()
+        self._checkpoints.release()
         self._stopped.set()
 
     def wait(self) -> None:

@@ -165,6 +165,21 @@ def test_every_unroll_is_learnt_from_once_by_the_weights_that_made_it(stage):
         learner.learn()
 
 
+def test_an_unroll_that_newer_weights_overtake_begins_anew(stage):
+    """As after a resume: one actor's unrolls are in the queue, and the other comes too late for the update."""
+    client, learner, actors, config = stage(num_actors=2, envs_per_actor=3, unroll_length=8)
+    for _ in range(16):
+        actors[0].act()
+    for _ in range(7):
+        actors[1].act()
+    learner.learn()  # from two unrolls of the first actor
+    for turn in range(16):
+        actors[turn % 2].act()
+    assert client.can_sample("unrolls", config.batch_size)
+    learner.learn()
+    assert learner.metrics()["age_in_updates"] == 0
+
+
 def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(stage):
     client, learner, (actor,), config = stage(epochs=1, minibatch_size=10**6)
     while not client.can_sample("unrolls", config.batch_size):

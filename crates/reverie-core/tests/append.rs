@@ -175,7 +175,26 @@ fn items_cross_an_episodes_border_where_the_buffers_were_kept() {
     let columns = [column(&writer, "a", 1..4)];
     let item = make(&mut writer, &columns).unwrap();
     assert_eq!(values(&item, 0), [1.0, 2.0, 3.0]);
-    assert_ne!(item.episode, before);
+    assert_eq!(item.episode, before, "it begins in the one before");
+}
+
+#[test]
+fn an_item_is_of_the_episode_that_its_first_step_is_of_whichever_column_that_is_in() {
+    let mut writer = writer(3, 4);
+    let mut episodes = Vec::new();
+    for step in 0..12_u64 {
+        append(&mut writer, &[("a", step as f64), ("b", 0.0)], false).unwrap();
+        let columns = [column(&writer, "a", step..step + 1)];
+        episodes.push(make(&mut writer, &columns).unwrap().episode);
+        let oldest = step.saturating_sub(2);
+        let columns = [column(&writer, "a", step..step + 1), column(&writer, "b", oldest..oldest + 1)];
+        assert_eq!(make(&mut writer, &columns).unwrap().episode, episodes[oldest as usize], "at step {step}");
+        if step % 3 == 1 {
+            // The second ends an episode without a step.
+            (0..2).for_each(|_| writer.end_episode(false));
+        }
+    }
+    assert!((1..12).all(|step| (episodes[step] == episodes[step - 1]) == (step % 3 != 2)));
 }
 
 #[test]

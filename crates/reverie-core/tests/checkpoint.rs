@@ -3,7 +3,7 @@
 mod support;
 
 use reverie_core::append::{Cells, RowWriter, Sink};
-use reverie_core::checkpoint::{Keep, Periodic, Store, describe, list, load, verify};
+use reverie_core::checkpoint::{Disk, Folder, Keep, Periodic, Store, describe, list, load, verify};
 use reverie_core::chunk::{Compression, Meter};
 use reverie_core::error::Error;
 use reverie_core::spec::DType;
@@ -132,17 +132,30 @@ fn a_checkpoint_that_stays_and_cannot_be_read_keeps_its_segments() {
 }
 
 #[test]
-fn a_second_server_in_the_same_folder_is_noticed_by_the_first() {
+fn a_second_server_in_the_same_folder_is_refused_until_the_first_lets_go_and_then_the_first() {
     let (tables, _) = busy();
     let disk = FakeDisk::default();
     let (first, second) = (store(&disk, KEEP), store(&disk, KEEP));
     save(&first, &tables);
+    let error = second.save(&tables, NOW).unwrap_err();
+    assert!(error.to_string().contains("another server saves there"), "{error}");
     save(&first, &tables);
+    first.release();
     let theirs = save(&second, &tables);
+    second.release();
     let error = first.save(&tables, NOW).unwrap_err();
-    assert!(error.to_string().contains("another server"), "{error}");
+    assert!(error.to_string().contains("another server took a checkpoint"), "{error}");
     verify(&disk, &theirs.path).unwrap();
-    save(&second, &tables);
+}
+
+#[test]
+fn the_machines_own_locks_have_one_holder_at_a_time() {
+    let path = std::env::temp_dir().join(format!("reverie-lock-{}", std::process::id()));
+    let held = Folder.lock(&path).unwrap();
+    assert!(held.is_some() && Folder.lock(&path).unwrap().is_none());
+    drop(held);
+    assert!(Folder.lock(&path).unwrap().is_some());
+    Folder.remove(&path).unwrap();
 }
 
 #[test]
@@ -165,7 +178,9 @@ fn a_server_that_restored_a_checkpoint_goes_on_from_its_files() {
     }
     // A checkpoint of another folder is none of its own, whatever that one's files are called.
     let elsewhere = || Store::new(Arc::new(disk.clone()), PathBuf::from("/elsewhere"), KEEP).unwrap();
-    save(&elsewhere(), &tables);
+    let (other, _) = support::tables(vec![options("t", 5)]);
+    insert(&other, "t", [(Rows::new(&other).item(1.0), 1.0)]);
+    save(&elsewhere(), &other);
     let (third, _) = support::tables(all.clone());
     let (checkpoint, store) = (load(&disk, &last.path, third.bytes().0).unwrap(), elsewhere());
     store.adopt(&checkpoint);
@@ -180,7 +195,9 @@ fn tables_that_are_closed_are_not_saved_any_more() {
     let store = store(&disk, KEEP);
     save(&store, &tables);
     tables.close();
+    store.release();
     assert!(matches!(store.save(&tables, NOW), Err(Error::Closed { .. })));
+    assert!(disk.lock(&Path::new(ROOT).join("lock")).unwrap().is_some(), "nor is the folder held for them");
     assert_eq!(list(&disk, Path::new(ROOT)).unwrap().len(), 1);
 }
 

@@ -76,6 +76,15 @@ impl Checkpoints {
         Ok(())
     }
 
+    /// Lets another server save in the folder; for a server that is closed.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        let (saver, _) = self.parts.get(py)?;
+        detached(py, || {
+            saver.store().release();
+            Ok(())
+        })
+    }
+
     /// Ends the thread, and waits for the checkpoint that it takes. Idempotent.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         match self.periodic.get(py)?.get() {

@@ -69,11 +69,14 @@ class EnvActor(ABC):
         """Close the environments."""
         self._envs.close()
 
-    def _pull(self, policy: Policy) -> None:
+    def _pull(self, policy: Policy) -> bool:
+        """Load the newest weights into `policy`; False where it has them already."""
         newer = self._weights.latest(int(self._version[0]))
-        if newer is not None:
-            policy.load(newer)
-            self._version = np.full_like(self._version, newer.version)
+        if newer is None:
+            return False
+        policy.load(newer)
+        self._version = np.full_like(self._version, newer.version)
+        return True
 
     def _count(self, reward: NDArray[Any], done: NDArray[np.bool_]) -> int:
         resets = self._resets

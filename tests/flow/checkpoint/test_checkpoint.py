@@ -236,6 +236,17 @@ def test_without_a_checkpointer_checkpoints_go_to_a_temporary_folder_that_outliv
         shutil.rmtree(root)
 
 
+def test_one_server_at_a_time_saves_in_a_folder(begin):
+    first, second = begin(), begin()
+    first.client().checkpoint()
+    with pytest.raises(StorageError, match="another server saves there"):
+        second.client().checkpoint()
+    first.stop()
+    with pytest.raises(reverie.ClosedError):
+        first.client().checkpoint()
+    second.client().checkpoint()
+
+
 def test_a_server_that_takes_no_checkpoint_makes_no_folder():
     checkpointer = TempDirCheckpointer()
     with Server(tables(), checkpointer=checkpointer, listen=False):

@@ -1,7 +1,7 @@
 //! What a checkpoint asks of a file system, and the machine's own.
 
 use crate::error::{Error, Result};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,9 @@ pub trait Disk: Send + Sync {
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
     /// Waits until the folder's names are on the disk.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
+    /// A lock that one holder at a time has, on this machine, until it is dropped or its process ends; `None` while
+    /// somebody else has it.
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>>;
 }
 
 /// A file that is written from front to back.
@@ -86,6 +89,15 @@ impl Disk for Folder {
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         let here = Path::new(".");
         File::open(if folder.as_os_str().is_empty() { here } else { folder })?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Box::new(file))),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
     }
 }
 

@@ -130,6 +130,11 @@ fn cells(from: &mut Reader<'_>) -> Decoded<Cells> {
 pub(super) fn pattern(from: &mut Reader<'_>) -> Decoded<Pattern> {
     let columns = from.all(|from| {
         let spec = ColumnSpec { path: from.text()?, dtype: dtype(from)?, shape: from.all(Reader::size)? };
+        // A size that no memory holds; the bytes of a cell are computed without looking again.
+        let bytes = spec.shape.iter().try_fold(16_usize, |bytes, size| bytes.checked_mul(*size));
+        if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
+            return Err(format!("a cell of the shape {:?}", spec.shape));
+        }
         let (part, column, cells) = (from.u32()?, from.u32()?, cells(from)?);
         let (squeeze, stack_axis) = (from.bool()?, from.u8()?);
         if squeeze && cells.len() != 1 {

@@ -46,6 +46,11 @@ pub(super) fn unfinished(root: &Path, number: u64) -> PathBuf {
     path(root, number, UNFINISHED)
 }
 
+/// What the server that writes to the folder holds a lock on.
+pub(super) fn lock(root: &Path) -> PathBuf {
+    root.join("lock")
+}
+
 fn path(root: &Path, number: u64, suffix: &str) -> PathBuf {
     root.join(format!("{number:0DIGITS$}.{suffix}"))
 }

@@ -65,6 +65,8 @@ pub struct Store {
 
 #[derive(Default)]
 struct Written {
+    /// Held from the first checkpoint on: two servers in one folder would remove each other's files.
+    lock: Option<Box<dyn Send>>,
     /// The checkpoint taken last.
     newest: Option<u64>,
     segment: Option<SegmentWriter>,
@@ -119,18 +121,24 @@ impl Store {
         let mut chunks: Vec<OnDisk> = checkpoint.chunks.iter().filter_map(on_disk).collect();
         chunks.sort_unstable_by_key(OnDisk::address);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        *written = Written { newest: Some(checkpoint.summary.number), segment: None, chunks };
+        *written = Written { newest: Some(checkpoint.summary.number), chunks, ..Written::default() };
     }
 
     /// Takes a checkpoint of all tables, which stand still only while references to them are taken. Blocks until it is
     /// on the disk, and while another is being taken. `now` is the time since the Unix epoch.
     ///
-    /// With an error the checkpoints that were there are as they were. `Closed` for tables that are closed.
+    /// With an error the checkpoints that were there are as they were. `Closed` for tables that are closed,
+    /// `Storage` where another server saves in the folder.
     pub fn save(&self, tables: &Tables, now: Duration) -> Result<Saved> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the folder is asked for: a server that is closed has let go of it.
+        tables.check_open()?;
         self.disk.make_folder(&self.root).map_err(storage("make the folder", &self.root))?;
+        self.lock(&mut written)?;
         let before = scan(&*self.disk, &self.root)?;
-        self.refuse_another_writer(&written, &before)?;
+        if written.newest.is_some() && before.manifests.last().copied() > written.newest {
+            return Err(self.refusal("another server took a checkpoint there since this one's last"));
+        }
         // Files may have been deleted by someone else.
         written.segment.take_if(|segment| !before.segments.contains(&segment.number));
         let cuts = tables.cut()?;
@@ -144,14 +152,23 @@ impl Store {
         Ok(saved)
     }
 
-    /// Two servers in one folder would remove each other's files.
-    fn refuse_another_writer(&self, written: &Written, before: &Found) -> Result<()> {
-        let (ours, theirs) = (written.newest, before.manifests.last().copied());
-        if ours.is_none() || theirs <= ours {
-            return Ok(());
+    fn lock(&self, written: &mut Written) -> Result<()> {
+        if written.lock.is_none() {
+            let path = names::lock(&self.root);
+            written.lock = self.disk.lock(&path).map_err(storage("lock", &path))?;
         }
-        let reason = "another server took a checkpoint there since; give each server a folder of its own".to_owned();
-        Err(Error::Storage { path: self.root.display().to_string(), action: "save to", reason })
+        if written.lock.is_some() { Ok(()) } else { Err(self.refusal("another server saves there")) }
+    }
+
+    fn refusal(&self, what: &str) -> Error {
+        let reason = format!("{what}; give each server a folder of its own");
+        Error::Storage { path: self.root.display().to_string(), action: "save to", reason }
+    }
+
+    /// Lets another server save in the folder. Blocks while a checkpoint is being taken; the next one, if any, asks
+    /// for the folder again.
+    pub fn release(&self) {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).lock = None;
     }
 
     fn write(&self, written: &mut Written, before: &Found, cuts: &Cuts, now: Duration) -> Result<(Saved, Newest)> {

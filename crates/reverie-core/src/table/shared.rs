@@ -3,11 +3,13 @@
 //! The lock is held for decisions: a batch of draws, a group of inserts. Bytes are copied, items dropped and
 //! waiters woken after it is released.
 
-use super::info::{InsertReason, SampleReason, TableInfo, Times, Waiting, Why};
+mod figures;
+
+use super::info::Times;
 use super::options::{Change, TableOptions};
 use super::queues::{After, MEASURED_EVERY, PendingInsert, PendingSample, State};
 use super::table::{Table, Updated};
-use super::tables::{Budget, Starved};
+use super::tables::Budget;
 use super::ticket::{Cell, Keys, Ticket};
 use crate::chunk::Compression;
 use crate::clock::Clock;
@@ -278,73 +280,6 @@ impl SharedTable {
     pub fn can_insert(&self, n: u64) -> bool {
         let state = lock(&self.state);
         state.inserts.is_empty() && state.table.limiter().can_insert(state.table.counters(), n)
-    }
-
-    /// The figures.
-    pub fn info(&self) -> TableInfo {
-        let now = self.clock.now();
-        let mut state = lock(&self.state);
-        let max_priority = state.table.max_priority();
-        let table = &state.table;
-        let mut times = state.times;
-        times.alive = now.saturating_sub(state.created);
-        times.inserts_blocked += state.inserts_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        times.samples_blocked += state.samples_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        TableInfo {
-            options: table.options().clone(),
-            counters: *table.counters(),
-            size: table.len() as u64,
-            bytes: table.bytes(),
-            num_episodes: table.num_episodes(),
-            stats: table.stats().clone(),
-            times,
-            pending_inserts: state.inserts.iter().map(PendingInsert::left).sum(),
-            pending_samples: state.samples.iter().fold(0, |all, pending| pending.left().saturating_add(all)),
-            max_priority,
-        }
-    }
-
-    /// Who waits, since when, for what, and what would free them.
-    pub fn why(&self) -> Why {
-        let now = self.clock.now();
-        let state = lock(&self.state);
-        let (table, limiter) = (&state.table, state.table.limiter());
-        let counters = *table.counters();
-        let waiting =
-            |since: Duration, wanted: u64, done: u64| Waiting { since: now.saturating_sub(since), wanted, done };
-        let next = state.inserts.front().and_then(PendingInsert::next);
-        let bytes = self.budget.as_deref().and_then(|budget| budget.blocks(table, next));
-        let insert_reason = match (limiter.blocked_insert(&counters), bytes) {
-            (Some(block), _) => Some(InsertReason::Limiter(block)),
-            (None, Some(Starved { held, needed, budget })) => Some(InsertReason::Bytes { held, needed, budget }),
-            (None, None) => (!state.inserts.is_empty()).then_some(InsertReason::Turn),
-        };
-        let sample_reason = match limiter.blocked_sample(&counters) {
-            Some(block) => Some(SampleReason::Limiter(block)),
-            None => state.samples.front().map(|first| match first.request.without_replacement {
-                true => SampleReason::TooFewItems { size: table.len() as u64 },
-                false => SampleReason::Turn,
-            }),
-        };
-        Why {
-            table: self.name.clone(),
-            size: table.len() as u64,
-            max_size: table.options().max_size,
-            counters,
-            inserts: state
-                .inserts
-                .iter()
-                .map(|p| waiting(p.since, p.keys.len() as u64 + p.left(), p.keys.len() as u64))
-                .collect(),
-            samples: state
-                .samples
-                .iter()
-                .map(|p| waiting(p.since, p.request.num_samples as u64, p.draws.len() as u64))
-                .collect(),
-            stuck: limiter.blocked_insert(&counters).is_some() && limiter.blocked_sample(&counters).is_some(),
-            insert_reason,
-            sample_reason,
-        }
     }
 
     /// Serves waiting inserts after bytes were freed where no table sees it: by packing.

@@ -213,6 +213,11 @@ impl Tables {
         Ok(Cuts { tables, now, pause: now.saturating_sub(started) })
     }
 
+    /// Refuses where a table is closed.
+    pub fn check_open(&self) -> Result<()> {
+        self.tables.iter().try_for_each(|table| lock(&table.state).open(table.name()))
+    }
+
     /// The reading of the tables' clock.
     pub fn now(&self) -> Duration {
         self.clock.now()

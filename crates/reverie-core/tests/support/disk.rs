@@ -1,7 +1,7 @@
 //! A file system that stops where it is told to, and what may be left of it then.
 
 use reverie_core::checkpoint::{Disk, Input, Output};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,6 +20,7 @@ struct State {
     names: BTreeMap<PathBuf, Shared>,
     /// The names as they were when their folder was synced last.
     synced: BTreeMap<PathBuf, Shared>,
+    locked: HashSet<PathBuf>,
     operations: u64,
     stop_at: Option<u64>,
 }
@@ -144,6 +145,11 @@ impl FakeDisk {
     }
 }
 
+struct Lock {
+    disk: FakeDisk,
+    path: PathBuf,
+}
+
 struct Open {
     disk: FakeDisk,
     data: Shared,
@@ -195,6 +201,18 @@ impl Disk for FakeDisk {
         synced.retain(|path, _| !inside(path));
         synced.extend(names.iter().filter(|(path, _)| inside(path)).map(|(path, data)| (path.clone(), data.clone())));
         Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>> {
+        let free = self.operation()?.locked.insert(path.to_owned());
+        let lock = || Box::new(Lock { disk: self.clone(), path: path.to_owned() }) as Box<dyn Send>;
+        Ok(free.then(lock))
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.disk.state().locked.remove(&self.path);
     }
 }
 

@@ -17,7 +17,10 @@ Row = dict[str, NDArray[Any]]
 
 
 class Actor(EnvActor):
-    """Draws actions from the policy. All steps of an unroll are made with the weights of its first.
+    """Draws actions from the policy. All steps of an unroll are made with the newest weights there are.
+
+    Where newer ones come in the middle of an unroll it begins anew. Within one process that happens only after a resume
+    that found some actors' unrolls in the queue and others still at work on theirs.
 
     An item is the unroll of one environment: `obs` `[T, ...]`, `action`, `log_pi`, `reward`, `discount` (0 where the
     episode terminated), `ended` (in any way), `is_step` (False for the reset after an end) and `weights_version`, all
@@ -45,8 +48,8 @@ class Actor(EnvActor):
         """One step of every environment; how many were steps of an episode. Waits for room in the queue at the last."""
         obs, resets = self._obs, self._resets
         with self._watch("act"):
-            if not self._rows:
-                self._pull(self._policy)
+            if self._pull(self._policy):
+                self._rows.clear()
             self._acts += 1
             log_pi, values = self._policy.outputs(obs)
             actions = draw(self._rng, log_pi)
