@@ -230,7 +230,12 @@ fn server_options() -> server::Options {
         insecure: false,
         local: false,
         grace: Duration::from_secs(1),
-        limits: server::Limits { linger: Duration::from_secs(600), ..server::Limits::default() },
+        // Little credit, so that connections are also lost while it is used up.
+        limits: server::Limits {
+            linger: Duration::from_secs(600),
+            session_insert_bytes: 8 << 10,
+            ..server::Limits::default()
+        },
         checkpoint: None,
     }
 }
