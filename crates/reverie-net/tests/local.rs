@@ -175,7 +175,8 @@ fn say(what: &str) {
 #[tokio::test]
 #[ignore = "the other process of the tests in this file"]
 async fn the_other_process() {
-    let task = std::env::var(TASK).expect("started by a test");
+    // Where somebody runs every ignored test, there is nothing to do.
+    let Ok(task) = std::env::var(TASK) else { return };
     let (task, address) = task.split_once(' ').unwrap();
     if task == "serve" {
         let server = serve(None, true);

@@ -23,6 +23,8 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// What is queued waits for what comes behind it up to so many bytes, unless it is a batch of so many.
 const TOGETHER: u64 = 16 << 10;
 const LARGE_BATCH: u64 = 64 << 10;
+/// Messages of a client that never pauses, after which it gets its answers all the same.
+const PATIENCE: u32 = 32;
 /// For how long no connection is taken after the system refused one (descriptors run out, mostly).
 const BREATH: Duration = Duration::from_millis(20);
 
@@ -85,6 +87,7 @@ impl Listener {
             consumed: None,
             lost: false,
             urgent: false,
+            unanswered: 0,
             permit: None,
             peer: format!("process {peer}"),
         })
@@ -120,6 +123,8 @@ pub struct LocalWay {
     lost: bool,
     /// Something was queued that should not wait for more.
     urgent: bool,
+    /// Messages that were taken since the last flush.
+    unanswered: u32,
     peer: String,
     /// Counts against the server's connections.
     permit: Option<OwnedSemaphorePermit>,
@@ -131,7 +136,7 @@ impl LocalWay {
         if let Some(consumed) = self.consumed.take() {
             self.queue(&ServerMessage { body: Some(Body::Consumed(consumed)) }, None);
         }
-        self.urgent = false;
+        (self.urgent, self.unanswered) = (false, 0);
         if !self.lost {
             self.lost = matches!(self.writer.poll_flush(context), Poll::Ready(Err(_)));
         }
@@ -162,7 +167,10 @@ impl Way for LocalWay {
 
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ClientMessage>>> {
         match self.reader.poll_next(context) {
-            Poll::Ready(Ok(message)) => Poll::Ready(message.map(Ok)),
+            Poll::Ready(Ok(message)) => {
+                self.unanswered += 1;
+                Poll::Ready(message.map(Ok))
+            }
             Poll::Ready(Err(Error::Protocol(why))) => Poll::Ready(Some(Err(Error::Protocol(why)))),
             Poll::Ready(Err(_)) => Poll::Ready(None),
             Poll::Pending => {
@@ -188,7 +196,7 @@ impl Way for LocalWay {
     }
 
     fn poll_queued(&mut self, context: &mut Context<'_>, below: u64) -> Poll<()> {
-        if self.urgent || self.queued_bytes() >= below.min(TOGETHER) {
+        if self.urgent || self.unanswered >= PATIENCE || self.queued_bytes() >= below.min(TOGETHER) {
             self.flush(context);
         }
         if self.lost || self.queued_bytes() < below { Poll::Ready(()) } else { Poll::Pending }

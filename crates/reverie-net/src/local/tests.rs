@@ -13,7 +13,7 @@ use prost::Message;
 use reverie_core::{Error, Result};
 use std::fs;
 use std::future::poll_fn;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -252,6 +252,36 @@ async fn last_words_are_sent_before_the_connection_is_closed() {
     way.close();
     assert!(matches!(inlet.receive().await.unwrap().unwrap().message.body, Some(Answer::Goodbye(_))));
     assert!(inlet.receive().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_client_that_never_pauses_gets_its_answers_all_the_same() {
+    let (_base, listener) = listen("never_pauses");
+    let (mut way, mut peer) = hostile(&listener).await;
+    let asked = (0..100).flat_map(|id| framed(&request(id))).collect::<Vec<_>>();
+    peer.write_all(&asked).unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let mut answered_after = None;
+    for number in 0..100 {
+        receive_only(&mut *way).await;
+        way.send(ServerMessage::default());
+        let read = peer.read(&mut [0; 1000]).unwrap_or(0);
+        if read > 0 && answered_after.is_none() {
+            answered_after = Some(number);
+        }
+    }
+    assert!(answered_after.is_some_and(|number| (8..50).contains(&number)), "{answered_after:?}");
+}
+
+/// A message, as a session takes it while more are there.
+async fn receive_only(way: &mut dyn Way) {
+    poll_fn(|context| match way.poll_queued(context, u64::MAX) {
+        Poll::Ready(()) => way.poll_receive(context),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+    .unwrap()
+    .unwrap();
 }
 
 #[tokio::test]

@@ -76,7 +76,7 @@ pub struct Limits {
     pub total_insert_bytes: u64,
     /// Requests of one session that wait.
     pub max_pending_requests: usize,
-    /// Bytes of batches that were gathered and are not sent yet (or of batch slots): of one session, and of all.
+    /// Bytes of batches that were gathered and are not sent yet (or of slots in shared memory): of one session, and of all.
     pub session_batch_bytes: u64,
     /// See `session_batch_bytes`.
     pub total_batch_bytes: u64,
