@@ -59,7 +59,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn row(address: &str, server: u32, transport: Transport, size: usize, seconds: f64) -> Result<(), Box<dyn Error>> {
     let patience = Duration::from_secs(10);
-    let client = Remote::new(Options { address: address.to_owned(), transport, token: None, tls: None, patience })?;
+    let (address, grace) = (address.to_owned(), Duration::from_millis(50));
+    let client = Remote::new(Options { address, transport, token: None, tls: None, patience, grace })?;
     let ask = || {
         let request = SampleRequest {
             parts: vec![("replay".to_owned(), BATCH)],
