@@ -68,7 +68,9 @@ def test_the_flags_describe_one_table(served):
 
 
 def test_a_file_of_tables_is_served(served, tmp_path):
-    (tmp_path / "tables.toml").write_text('[[tables]]\nname = "a"\nmax_size = 4\n[[tables]]\nname = "b"\nmax_size = 5\n')
+    (tmp_path / "tables.toml").write_text(
+        '[[tables]]\nname = "a"\nmax_size = 4\n[[tables]]\nname = "b"\nmax_size = 5\n'
+    )
     _, hello = served("tables.toml")
     assert hello["tables"] == ["a", "b"]
 

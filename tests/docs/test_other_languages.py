@@ -22,7 +22,11 @@ def test_the_ruby_client_describes_inserts_and_samples(tmp_path):
     with reverie.Server([reverie.Table.queue("other", 3), table()]) as server:
         client = ROOT / "examples" / "other_languages" / "client.rb"
         done = subprocess.run(
-            ["ruby", client, server.address, tmp_path, "replay"], capture_output=True, text=True, timeout=60, check=False
+            ["ruby", client, server.address, tmp_path, "replay"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         assert "inserted 4 items" in done.stdout

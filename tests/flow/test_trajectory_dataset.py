@@ -173,7 +173,9 @@ def test_a_table_without_signature_or_that_is_not_there_has_none_to_take(connect
 
 
 def test_the_chain_does_what_its_words_say(fifo):
-    numbers = TrajectoryDataset(fifo, "t", DTYPES, SHAPES, 4, max_samples=3).map(lambda sample: sample.data["reward"][0])
+    numbers = TrajectoryDataset(fifo, "t", DTYPES, SHAPES, 4, max_samples=3).map(
+        lambda sample: sample.data["reward"][0]
+    )
     assert list(numbers) == [0.0] * 3
     assert list(numbers.repeat(2).take(4)) == [0.0] * 4
     assert list(numbers.enumerate().map(lambda index, value: index + value)) == [0.0, 1.0, 2.0]

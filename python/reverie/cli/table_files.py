@@ -45,6 +45,7 @@ def load(source: str) -> list[reverie.Table]:
         return _from_python(Path(path), name)
     if name:
         raise ValueError(f"{source!r}: only a Python file can have a name behind a colon")
+    described: Any
     if suffix == ".toml":
         try:
             described = tomllib.loads(Path(path).read_text())

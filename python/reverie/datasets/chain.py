@@ -126,7 +126,7 @@ class Dataset(Iterable[Any]):
                 index = int(rng.integers(len(buffer)))
                 buffer[index], element = element, buffer[index]
                 yield element
-            rng.shuffle(buffer)  # type: ignore[arg-type]
+            rng.shuffle(buffer)
             yield from buffer
 
         return Dataset(make, self._element_spec)
