@@ -7,7 +7,7 @@ import enum
 import functools
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, cast, final, get_args
 
@@ -18,6 +18,7 @@ from reverie.datasets import Batches
 from reverie.tables import Compression, Table
 from reverie.tls import ClientTLS
 from reverie.types import (
+    Batch,
     CallStats,
     RateLimiterInfo,
     ReplaySample,
@@ -33,6 +34,9 @@ from reverie.writers import Autoreset, TrajectoryWriter, TransitionWriter
 __all__ = ["Client", "Info", "Transport"]
 
 Transport = Literal["auto", "in-process", "shared-memory", "grpc"]
+
+#: What the columns of a batch are.
+As = Literal["numpy", "torch", "jax", "tensordict"]
 
 #: Draws that `sample` asks for at once.
 _SAMPLES_AT_ONCE = 64
@@ -301,7 +305,7 @@ class Client(_native.Client):
         max_samples: int | None = None,
         timeout: float | None = None,
         without_replacement: bool = False,
-        as_: Literal["numpy", "torch"] = "numpy",
+        as_: As = "numpy",
         device: Any = None,
         pinned: bool | None = None,
     ) -> Batches:
@@ -314,19 +318,12 @@ class Client(_native.Client):
             columns, ragged, without_replacement: as for `sample_batch`.
             max_samples: draws in all.
             timeout: seconds that each batch may take.
-            as_: "torch" gives tensors in `Batch.data`.
-            device: with "torch", where to; None is the CPU.
-            pinned: with "torch", copy through page-locked memory without waiting; None does so for a CUDA device.
+            as_: what the columns of `Batch.data` are: NumPy's arrays, tensors, JAX's arrays, or one TensorDict. The
+                info stays NumPy.
+            device: of tensors and JAX's arrays, where to; None is the CPU.
+            pinned: copy tensors through page-locked memory without waiting; None does so for a CUDA device.
         """
-        if as_ not in ("numpy", "torch"):
-            raise ValueError(f'as_ must be "numpy" or "torch", got {as_!r}')
-        if as_ == "numpy" and (device is not None or pinned is not None):
-            raise ValueError('device and pinned are for as_="torch"')
-        convert = None
-        if as_ == "torch":
-            from reverie.adapters.torch import converter
-
-            convert = converter(device, pinned)
+        convert = _converter(as_, device, pinned)
         if prefetch is None:
             names = [table] if isinstance(table, str) else list(table)
             prefetch = 0 if any(self._consumes(name) for name in names) else 2
@@ -431,6 +428,28 @@ class Client(_native.Client):
         names = ", ".join(repr(table.name) for table in self._own)
         at = "" if self._like is None else f", address={self.server_address!r}"
         return f"Client(in-process, tables=[{names}]{at})"
+
+
+def _converter(as_: As, device: Any, pinned: bool | None) -> Callable[[Batch], Batch] | None:
+    if as_ not in get_args(As):
+        raise ValueError(f"as_ must be one of {get_args(As)}, got {as_!r}")
+    if as_ == "numpy" and device is not None:
+        raise ValueError('device is for as_="torch", "tensordict" or "jax"')
+    if as_ in ("numpy", "jax") and pinned is not None:
+        raise ValueError('pinned is for as_="torch" or "tensordict"')
+    if as_ == "numpy":
+        return None
+    if as_ == "jax":
+        from reverie.adapters import jax
+
+        return jax.converter(device)
+    if as_ == "tensordict":
+        from reverie.adapters import tensordict
+
+        return tensordict.converter(device, pinned)
+    from reverie.adapters import torch
+
+    return torch.converter(device, pinned)
 
 
 def _files(options: ClientTLS) -> tuple[bytes | None, tuple[bytes, bytes] | None, str | None]:

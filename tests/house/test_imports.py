@@ -19,6 +19,7 @@ CRATES = ROOT / "crates"
 ALLOWED = {
     "torch": ("adapters/torch.py", "agents", "runners", "cli"),
     "jax": ("adapters/jax.py",),
+    "tensordict": ("adapters/tensordict.py",),
     "gymnasium": ("specs.py", "adapters", "agents", "runners", "cli", "testing.py"),
     "ray": ("runners/ray.py",),
     "matplotlib": ("cli", "runners"),

@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{Live, Waited, detached, late, quick, wait};
 use crate::pipeline::Pipeline;
-use crate::reach::{Way, why};
+use crate::reach::Way;
 use crate::remote::Wrapper;
 use crate::sampler::{Batcher, Reading};
 use pyo3::exceptions::{PyMemoryError, PyOSError};
@@ -147,9 +147,9 @@ impl Prefetch {
     ) -> PyResult<Option<T>> {
         let client = self.client.get();
         let (way, deadline) = (client.reach().way(py)?, client.deadline(timeout)?);
-        let sink = way.shared_sink();
+        let reasons = way.reasons();
         let why = || {
-            let tables = self.schedule.parts.iter().map(|(table, _)| why(&*sink, table));
+            let tables = self.schedule.parts.iter().map(|(table, _)| reasons.why(table));
             tables.collect::<Vec<_>>().join(" ")
         };
         match wait(py, deadline, poll, why)? {

@@ -5,7 +5,7 @@ use crate::checkpoint;
 use crate::count::Count;
 use crate::enter::{Deadline, Live, copying, detached, finish, late, quick};
 use crate::errors::raise;
-use crate::reach::{Connection, Reach, TlsFiles, Way, options, why};
+use crate::reach::{Connection, Reach, TlsFiles, Way, options};
 use crate::remote::{Wrapper, tables};
 use crate::rows::{Priorities, Rows, priority};
 use crate::sampler::{Batcher, Reading};
@@ -139,7 +139,7 @@ impl Client {
         }
         let start = Instant::now();
         for (table, ticket) in waiting {
-            if let Err(left) = finish(py, ticket, deadline.after(start.elapsed()), || why(sink, table))? {
+            if let Err(left) = finish(py, ticket, deadline.after(start.elapsed()), || way.reasons().why(table))? {
                 return Err(late(py, "insert", &left.why, |_| Ok(())));
             }
         }
@@ -169,7 +169,7 @@ impl Client {
             }
         };
         let ticket = copying(py, count << 8, || sink.insert(table, inserts))?;
-        match finish(py, ticket, deadline, || why(sink, table))? {
+        match finish(py, ticket, deadline, || way.reasons().why(table))? {
             Ok(keys) => column(py, &keys, |key| key.get()),
             Err(left) => Err(late(py, "insert_batch", &left.why, |with| {
                 with.set_item("partial", column(py, &left.done, |key| key.get())?)

@@ -2,12 +2,13 @@
 
 use crate::client::Client;
 use crate::enter::{Deadline, Late, copying, finish, late};
-use crate::reach::{Way, why};
+use crate::reach::Way;
 use crate::remote::request as ask;
 use crate::sampler::Reading;
 use pyo3::prelude::*;
 use reverie_core::sample::{Draws, SampleRequest, Source};
 use reverie_core::table::Tables;
+use std::sync::Arc;
 
 /// `Client.sample_batch`.
 pub fn batch<'py>(
@@ -81,11 +82,11 @@ fn late_draws(client: &Client, py: Python<'_>, left: Late<Draws>, reading: &Read
 
 fn draw(
     py: Python<'_>,
-    tables: &Tables,
+    tables: &Arc<Tables>,
     table: &str,
     request: SampleRequest,
     deadline: Deadline,
 ) -> PyResult<Result<Draws, Late<Draws>>> {
     let ticket = copying(py, request.num_samples << 8, || tables.sample(table, request))?;
-    finish(py, ticket, deadline, || why(tables, table))
+    finish(py, ticket, deadline, || Way::Here(tables).reasons().why(table))
 }

@@ -10,8 +10,6 @@ use reverie_net::client::{Described, Options, Remote, Tls, Transport};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// How long one who waits for something else asks why: a table's reason comes at once, or from a server that answers.
-const SOON: Duration = Duration::from_millis(40);
 /// A network's client answers within its grace after the deadline that it was told. Should it not, nobody waits for it
 /// longer than this beyond.
 const DEFECT: Duration = Duration::from_secs(1);
@@ -43,6 +41,15 @@ impl Way<'_> {
             Way::Here(tables) => &***tables,
             Way::There(far) => &*far.remote,
         }
+    }
+
+    /// Who can say why something waits.
+    pub fn reasons(&self) -> Reasons {
+        let soon = match self {
+            Way::Here(_) => Duration::ZERO,
+            Way::There(far) => far.connection.options.grace,
+        };
+        Reasons { sink: self.shared_sink(), soon }
     }
 
     /// The same, to keep.
@@ -164,13 +171,21 @@ impl Connection {
     }
 }
 
-/// Who waits at a table for what, as far as it can be known soon. Parks this thread for a moment where a network is
-/// between.
-pub fn why(sink: &dyn Sink, table: &str) -> String {
-    match sink.why(table).wait(SOON) {
-        Some(Ok(why)) => why,
-        Some(Err(error)) => error.to_string(),
-        None => format!("the server does not say what table '{table}' waits for"),
+/// Who can say why something waits.
+pub struct Reasons {
+    sink: Arc<dyn Sink>,
+    /// For how long a network is asked.
+    soon: Duration,
+}
+
+impl Reasons {
+    /// Who waits at a table for what. Parks this thread for a moment where a network is between.
+    pub fn why(&self, table: &str) -> String {
+        match self.sink.why(table).wait(self.soon) {
+            Some(Ok(why)) => why,
+            Some(Err(error)) => error.to_string(),
+            None => format!("the server does not say what table '{table}' waits for"),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::enter::{Deadline, Live, Waited, detached, late, locked, quick, wait};
-use crate::reach::{Way, why};
+use crate::reach::{Reasons, Way};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use reverie_core::append::{InFlight, Sink};
@@ -15,6 +15,7 @@ use std::time::Duration;
 /// A writer's way to its tables.
 pub struct Sending {
     sink: Live<Arc<dyn Sink>>,
+    reasons: Live<Reasons>,
     server: Option<Watch>,
     max_in_flight_bytes: u64,
     timeout: Option<f64>,
@@ -41,6 +42,7 @@ impl Sending {
         let deadline = client.deadline(timeout)?;
         let way = client.reach().known(py, deadline)?;
         let sink = Live::new(way.shared_sink(), "writer");
+        let reasons = Live::new(way.reasons(), "writer");
         let server = match way {
             Way::Here(_) => None,
             Way::There(far) => Some(Watch {
@@ -49,7 +51,7 @@ impl Sending {
             }),
         };
         let timeout = client.or_own(timeout);
-        Ok(Self { sink, server, max_in_flight_bytes, timeout, in_flight: Mutex::default() })
+        Ok(Self { sink, reasons, server, max_in_flight_bytes, timeout, in_flight: Mutex::default() })
     }
 
     /// Where the items go, or ForkedError. Tells once, as a warning, that the server is another one.
@@ -91,7 +93,8 @@ impl Sending {
     }
 
     fn settle(&self, py: Python<'_>, what: &str, room: Room, timeout: Option<f64>) -> PyResult<()> {
-        let (sink, deadline) = (self.sink(py)?, Deadline::from_timeout(timeout)?);
+        self.sink(py)?;
+        let (reasons, deadline) = (self.reasons.get(py)?, Deadline::from_timeout(timeout)?);
         let poll = |slice: Duration| {
             let mut in_flight = self.lock();
             let settled = if slice.is_zero() { in_flight.settle() } else { in_flight.wait(slice) };
@@ -103,7 +106,7 @@ impl Sending {
         };
         let why = || {
             let table = self.lock().waits_for().map(str::to_owned);
-            table.map_or_else(|| "the last item went in meanwhile".to_owned(), |table| why(&**sink, &table))
+            table.map_or_else(|| "the last item went in meanwhile".to_owned(), |table| reasons.why(&table))
         };
         match wait(py, deadline, poll, why)? {
             Waited::Done(()) => Ok(()),

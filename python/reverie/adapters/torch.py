@@ -78,11 +78,13 @@ def converter(device: torch.device | str | None, pinned: bool | None) -> Callabl
 class BatchDataset(torch.utils.data.IterableDataset[Batch]):
     """Batches for a `DataLoader(dataset, batch_size=None)`.
 
-    An in-process client lives in one process: keep `num_workers=0`, as the batches are made ahead by a thread of the
-    engine already (forked workers raise ForkedError).
+    The batches are made ahead already, so that `num_workers=0` is mostly the quickest. A client of an address works in
+    workers, too, forked or spawned: each makes a connection and draws batches of its own (`max_samples` counts for
+    each). An in-process client lives in one process (forked workers raise ForkedError).
 
     Args:
-        batches: makes a fresh iterator, `lambda: client.batches("replay", 256, as_="torch")`.
+        batches: makes a fresh iterator; `functools.partial(client.batches, "replay", 256, as_="torch")` can be sent to
+            spawned workers.
     """
 
     def __init__(self, batches: Callable[[], Iterator[Batch]]) -> None:

@@ -67,7 +67,7 @@ impl Requests {
     pub(super) fn push(&mut self, new: NewRequest, now: Instant) {
         let NewRequest { id, body, timeout, answer } = new;
         let answer_by = match answer {
-            Answer::Sentence(_) => Some(now + PATIENCE_FOR_REASONS),
+            Answer::Sentence(_) => Some(now + PATIENCE_FOR_REASONS.max(self.grace)),
             _ => timeout.map(|timeout| now + timeout + self.grace),
         };
         let request = Request {

@@ -1,0 +1,105 @@
+"""Batches as the arrays of other libraries, over every way to the tables."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import reverie
+
+
+def rows(count=40):
+    return {
+        "x": np.arange(count * 3, dtype=np.float32).reshape(count, 3),
+        "deep": {"n": np.arange(count, dtype=np.int32), "f": np.arange(count) % 2 == 0},
+        "s": np.array(["a"] * count),
+    }
+
+
+def test_jax_arrays_hold_what_was_stored_and_outlive_their_batch(connect):
+    jax = pytest.importorskip("jax")
+    client = connect()
+    client.insert_batch("t", {**rows(), "big": np.full(40, 2.0**60)})
+    held = []
+    with client.batches("t", 16, as_="jax", prefetch=2) as batches:
+        for _ in range(20):
+            batch = next(batches)
+            held.append((batch.data["deep"]["n"], batch.data["x"]))
+    for n, x in held:
+        assert isinstance(x, jax.Array)
+        assert (x.dtype, n.dtype) == (np.float32, np.int32)
+        np.testing.assert_array_equal(np.asarray(x)[:, 0], np.asarray(n) * 3)
+    assert isinstance(batch.data["s"], np.ndarray)
+    assert isinstance(batch.info.key, np.ndarray)
+    assert batch.info.key.dtype == np.int64
+    assert float(batch.data["big"][0]) == 2.0**60
+    assert batch.data["deep"]["f"].dtype == bool
+    on = next(client.batches("t", 4, as_="jax", device=jax.devices("cpu")[0])).data["x"]
+    assert on.devices() == {jax.devices("cpu")[0]}
+
+
+def test_jax_takes_the_types_of_ml_dtypes(connect):
+    pytest.importorskip("jax")
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    client = connect()
+    client.insert_batch("t", {"h": np.ones((4, 2), ml_dtypes.bfloat16)})
+    assert next(client.batches("t", 3, as_="jax")).data["h"].dtype == ml_dtypes.bfloat16
+
+
+def test_a_tensordict_has_the_names_and_the_size_of_the_batch(connect):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("tensordict")
+    client = connect()
+    step = rows()
+    del step["s"]
+    client.insert_batch("t", step)
+    with client.batches("t", 8, as_="tensordict") as batches:
+        batch = next(batches)
+    assert batch.data.batch_size == torch.Size([8])
+    assert batch.data["deep", "n"].dtype == torch.int32
+    assert torch.equal(batch.data["x"][:, 0], batch.data["deep", "n"] * 3.0)
+    client.reset("t")
+    client.insert_batch("t", [np.zeros((4, 2))])
+    with pytest.raises(TypeError, match="dictionaries"):
+        next(client.batches("t", 2, as_="tensordict"))
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [({"as_": "jax", "pinned": True}, "pinned"), ({"pinned": True}, "pinned"), ({"device": "cpu"}, "device")],
+)
+def test_options_of_other_libraries_are_refused(connect, options, word):
+    with pytest.raises(ValueError, match=word):
+        connect().batches("t", 1, **options)
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("connect", ["shared-memory", "grpc"], indirect=True)
+def test_a_data_loader_draws_in_its_workers(connect, context):
+    # A client in the tables' own process can go to no worker.
+    torch = pytest.importorskip("torch")
+    from reverie.adapters.torch import BatchDataset
+
+    client = connect()
+    step = rows()
+    client.insert_batch("t", step)
+    dataset = BatchDataset(functools.partial(client.batches, "t", 8, as_="torch", max_samples=24))
+    loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=context)
+    batches = list(loader)
+    assert [len(batch.info.key) for batch in batches] == [8] * 6
+    for batch in batches:
+        assert torch.equal(batch.data["x"][:, 0], batch.data["deep"]["n"] * 3.0)
+    assert client.info().tables["t"].num_samples == 48
+
+
+@pytest.mark.parametrize("connect", ["in-process"], indirect=True)
+def test_a_forked_worker_of_a_client_in_the_tables_process_says_so(connect):
+    torch = pytest.importorskip("torch")
+    from reverie.adapters.torch import BatchDataset
+
+    client = connect()
+    client.insert_batch("t", rows())
+    dataset = BatchDataset(functools.partial(client.batches, "t", 8, as_="torch", max_samples=8))
+    loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")
+    with pytest.raises(reverie.ForkedError, match="spawn"):
+        list(loader)
