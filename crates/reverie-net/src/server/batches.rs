@@ -3,12 +3,13 @@
 use super::pool::{Leave, Pool};
 use super::samples::Reading;
 use super::way::Way;
-use crate::bulk::BatchLayout;
+use crate::bulk::{BatchLayout, INFO_ARRAYS};
 use crate::convert;
 use crate::proto::server_message::Body;
 use crate::proto::{self, PART_BYTES, ServerMessage};
 use reverie_core::Result;
 use reverie_core::batch::{Plan, Planner};
+use reverie_core::chunk;
 use reverie_core::sample::Draws;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -159,23 +160,20 @@ fn fill(planned: &Planned, draws: &Draws, bytes: &mut [MaybeUninit<u8>]) -> Resu
     planned.plan.gather(&draws.items, &mut arrays)
 }
 
-fn fill_info(draws: &Draws, info: &[std::ops::Range<usize>], bytes: &mut [MaybeUninit<u8>]) {
-    let mut arrays = info.iter().cloned();
-    let mut put = |numbers: &mut dyn Iterator<Item = [u8; 8]>| {
-        let array = &mut bytes[arrays.next().expect("as many ranges as numbers")];
-        for (out, number) in array.chunks_exact_mut(8).zip(numbers) {
-            out.iter_mut().zip(number).for_each(|(out, byte)| {
-                out.write(byte);
-            });
+fn fill_info(draws: &Draws, info: &[std::ops::Range<usize>; INFO_ARRAYS], bytes: &mut [MaybeUninit<u8>]) {
+    fn put<T>(out: &mut [MaybeUninit<u8>], numbers: &[T], as_bytes: impl Fn(&T) -> [u8; 8]) {
+        for (out, number) in out.chunks_exact_mut(8).zip(numbers) {
+            chunk::fill(out, &as_bytes(number));
         }
-    };
-    put(&mut draws.keys.iter().map(|key| key.get().to_le_bytes()));
-    put(&mut draws.probabilities.iter().map(|p| p.to_le_bytes()));
-    put(&mut draws.priorities.iter().map(|p| p.to_le_bytes()));
-    put(&mut draws.table_sizes.iter().map(|n| n.to_le_bytes()));
-    put(&mut draws.times_sampled.iter().map(|n| u64::from(*n).to_le_bytes()));
-    put(&mut draws.versions.iter().map(|n| u64::from(*n).to_le_bytes()));
-    put(&mut draws.inserted_at.iter().map(|nanos| (*nanos as f64 * 1e-9).to_le_bytes()));
+    }
+    let [keys, probabilities, priorities, table_sizes, times_sampled, versions, inserted_at] = info;
+    put(&mut bytes[keys.clone()], &draws.keys, |key| key.get().to_le_bytes());
+    put(&mut bytes[probabilities.clone()], &draws.probabilities, |p| p.to_le_bytes());
+    put(&mut bytes[priorities.clone()], &draws.priorities, |p| p.to_le_bytes());
+    put(&mut bytes[table_sizes.clone()], &draws.table_sizes, |n| n.to_le_bytes());
+    put(&mut bytes[times_sampled.clone()], &draws.times_sampled, |n| u64::from(*n).to_le_bytes());
+    put(&mut bytes[versions.clone()], &draws.versions, |n| u64::from(*n).to_le_bytes());
+    put(&mut bytes[inserted_at.clone()], &draws.inserted_at, |nanos| (*nanos as f64 * 1e-9).to_le_bytes());
 }
 
 /// Work on so many bytes: where they are many and the runtime has more threads, the other tasks of this one go there.
