@@ -9,6 +9,7 @@ import reverie  # noqa: E402
 from reverie.agents import ppo  # noqa: E402
 from reverie.agents.core import Stopwatch, Weights  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents.ppo import learner as learning  # noqa: E402
 from reverie.agents.ppo.actor import draw  # noqa: E402
 from reverie.agents.ppo.loss import advantages, ppo_loss, standardised  # noqa: E402
 
@@ -189,6 +190,23 @@ def test_the_first_pass_over_a_batch_finds_the_policy_where_the_actor_left_it(st
     assert metrics["clipped"] == 0
     assert metrics["kl"] == pytest.approx(0, abs=1e-6)
     assert metrics["entropy"] == pytest.approx(np.log(2), abs=1e-3)
+
+
+def test_the_learner_cuts_the_sum_where_episodes_end_and_leaves_resets_out(stage, counting_env, monkeypatch):
+    env_id, length, _ = counting_env
+    client, learner, (actor,), config = stage(env_id, num_actors=1, envs_per_actor=2, unroll_length=2 * (length + 1))
+    while not client.can_sample("unrolls", config.batch_size):
+        actor.act()
+    given, sizes = [], []
+    monkeypatch.setattr(learning, "advantages", lambda *args: given.append(args) or advantages(*args))
+    monkeypatch.setattr(
+        learning, "ppo_loss", lambda *args, **kwargs: sizes.append(len(args[0])) or ppo_loss(*args, **kwargs)
+    )
+    learner.learn()
+    ((_, _, lambda_t, _),) = given
+    expected = [0.0 if t % (length + 1) == length - 1 else config.gae_lambda for t in range(config.unroll_length)]
+    assert lambda_t.tolist() == [pytest.approx(expected)] * 2
+    assert sum(sizes) == config.epochs * 2 * 2 * length
 
 
 def test_rate_and_clip_fall_in_a_line_to_a_twentieth():

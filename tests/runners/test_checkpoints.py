@@ -77,6 +77,16 @@ def test_the_newest_two_stay_and_are_found_by_the_runs_folder_or_their_own(tmp_p
         checkpoints.find(tmp_path / "nowhere")
 
 
+def test_what_a_crash_left_half_written_is_never_found_and_is_swept_by_the_next_checkpoint(tmp_path):
+    whole = checkpoints.save(tmp_path, 5, {"step": 5}, "")
+    for word in ("draft", "aside"):
+        (tmp_path / f".{word}-000000000006").mkdir()
+        (tmp_path / f".{word}-000000000006" / "state.json").write_text("half")
+    assert checkpoints.find(tmp_path) == whole
+    checkpoints.save(tmp_path, 7, {"step": 7}, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000000005", "000000000007"]
+
+
 @pytest.mark.parametrize("failing", range(3))
 def test_a_full_disk_loses_nothing_already_saved(tmp_path, monkeypatch, failing):
     first = checkpoints.save(tmp_path, 5, {"step": 5}, "old")

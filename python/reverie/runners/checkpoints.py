@@ -65,7 +65,8 @@ def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Pa
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         shutil.rmtree(aside, ignore_errors=True)
-    for old in _all(folder)[:-KEPT]:
+    left_by_crashes = [*folder.glob(".draft-*"), *folder.glob(".aside-*")]
+    for old in [*_all(folder)[:-KEPT], *left_by_crashes]:
         shutil.rmtree(old)
     return final
 
