@@ -28,10 +28,9 @@ def to_array(array: np.ndarray[Any, Any], device: Any = None) -> jax.Array:
         array: of numbers or bools. Without JAX's 64-bit mode, 64-bit numbers become 32-bit ones, as everywhere there.
         device: a `jax.Device` or a sharding; None leaves the array on the CPU's default device.
     """
-    wide = array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1) == 8
-    known_to_dlpack = array.dtype.kind in "biufc" and not (wide and not jax.config.jax_enable_x64)
-    # Flags of extension types (bfloat16 and its like) are for JAX itself to read.
-    made = jax.dlpack.from_dlpack(array) if known_to_dlpack and array.size else jnp.asarray(array)
+    # Extension types (bfloat16 and its like), and 64-bit ones that become narrower, are for JAX itself to read.
+    as_it_is = array.dtype.kind in "biufc" and jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype
+    made = jax.dlpack.from_dlpack(array) if as_it_is and array.size else jnp.asarray(array)
     return made if device is None else jax.device_put(made, device)
 
 
