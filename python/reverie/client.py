@@ -7,24 +7,20 @@ import enum
 import functools
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, cast, final, get_args
 
 import numpy as np
 
-from reverie import _checks, _native, tls
+from reverie import _checks, _native, adapters, tls
 from reverie.datasets import Batches
 from reverie.tables import Compression, Table
 from reverie.tls import ClientTLS
 from reverie.types import (
-    Batch,
-    CallStats,
-    RateLimiterInfo,
     ReplaySample,
     SampleInfo,
     TableInfo,
-    TableWorkerTime,
     UpdateResult,
     Waiting,
     Why,
@@ -34,9 +30,6 @@ from reverie.writers import Autoreset, TrajectoryWriter, TransitionWriter
 __all__ = ["Client", "Info", "Transport"]
 
 Transport = Literal["auto", "in-process", "shared-memory", "grpc"]
-
-#: What the columns of a batch are.
-As = Literal["numpy", "torch", "jax", "tensordict"]
 
 #: Draws that `sample` asks for at once.
 _SAMPLES_AT_ONCE = 64
@@ -305,7 +298,7 @@ class Client(_native.Client):
         max_samples: int | None = None,
         timeout: float | None = None,
         without_replacement: bool = False,
-        as_: As = "numpy",
+        as_: adapters.As = "numpy",
         device: Any = None,
         pinned: bool | None = None,
     ) -> Batches:
@@ -323,7 +316,7 @@ class Client(_native.Client):
             device: of tensors and JAX's arrays, where to; None is the CPU.
             pinned: copy tensors through page-locked memory without waiting; None does so for a CUDA device.
         """
-        convert = _converter(as_, device, pinned)
+        convert = adapters.converter(as_, device, pinned)
         if prefetch is None:
             names = [table] if isinstance(table, str) else list(table)
             prefetch = 0 if any(self._consumes(name) for name in names) else 2
@@ -379,7 +372,7 @@ class Client(_native.Client):
         link = figures.pop("link", {"transport": "in-process", "reason": reason})
         tables = self._own or tuple(Table._described(of_table.pop("options")) for of_table in figures.values())
         return Info(
-            tables={table.name: _table_info(table, figures[table.name]) for table in tables},
+            tables={table.name: table._told(figures[table.name]) for table in tables},
             size_bytes=size_bytes,
             max_bytes=max_bytes,
             address=self.server_address,
@@ -430,28 +423,6 @@ class Client(_native.Client):
         return f"Client(in-process, tables=[{names}]{at})"
 
 
-def _converter(as_: As, device: Any, pinned: bool | None) -> Callable[[Batch], Batch] | None:
-    if as_ not in get_args(As):
-        raise ValueError(f"as_ must be one of {get_args(As)}, got {as_!r}")
-    if as_ == "numpy" and device is not None:
-        raise ValueError('device is for as_="torch", "tensordict" or "jax"')
-    if as_ in ("numpy", "jax") and pinned is not None:
-        raise ValueError('pinned is for as_="torch" or "tensordict"')
-    if as_ == "numpy":
-        return None
-    if as_ == "jax":
-        from reverie.adapters import jax
-
-        return jax.converter(device)
-    if as_ == "tensordict":
-        from reverie.adapters import tensordict
-
-        return tensordict.converter(device, pinned)
-    from reverie.adapters import torch
-
-    return torch.converter(device, pinned)
-
-
 def _files(options: ClientTLS) -> tuple[bytes | None, tuple[bytes, bytes] | None, str | None]:
     identity = None
     if options.cert is not None and options.key is not None:
@@ -466,37 +437,3 @@ def _steps(cells: list[Any], paths: list[str]) -> list[list[Any]]:
         shapes = ", ".join(f"'{path}' {cell.shape}" for path, cell in zip(paths, cells, strict=True))
         raise ValueError(f"the columns of this item have no common time axis ({shapes}); pass emit_timesteps=False")
     return [[cell[step] for cell in cells] for step in range(lengths.pop())]
-
-
-def _table_info(table: Table, figures: dict[str, Any]) -> TableInfo:
-    limiter = RateLimiterInfo(
-        samples_per_insert=figures.pop("samples_per_insert"),
-        min_diff=figures.pop("min_diff"),
-        max_diff=figures.pop("max_diff"),
-        min_size_to_sample=figures.pop("min_size_to_sample"),
-        insert_stats=CallStats(
-            figures["num_inserts"], figures.pop("pending_inserts"), blocked_inserts := figures.pop("inserts_blocked")
-        ),
-        sample_stats=CallStats(
-            figures["num_samples"], figures.pop("pending_samples"), blocked_samples := figures.pop("samples_blocked")
-        ),
-    )
-    inserting, sampling, alive = (figures.pop(name) for name in ("inserting", "sampling", "alive"))
-    working = inserting + sampling
-    times = TableWorkerTime(
-        running_ms=int(working * 1e3),
-        sampling_ms=int(sampling * 1e3),
-        inserting_ms=int(inserting * 1e3),
-        sleeping_ms=int(max(0.0, alive - working) * 1e3),
-        waiting_for_sampling_ms=int(blocked_samples * 1e3),
-        waiting_for_inserts_ms=int(blocked_inserts * 1e3),
-    )
-    return TableInfo(
-        name=table.name,
-        sampler_options=table.sampler,
-        remover_options=table.remover,
-        signature=table.signature,
-        rate_limiter_info=limiter,
-        table_worker_time=times,
-        **figures,
-    )

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, final
+from typing import Any, Literal, Protocol, final
 
 from reverie import _checks, rate_limiters, selectors, specs
-
-if TYPE_CHECKING:
-    from reverie.types import TableInfo
+from reverie.types import CallStats, RateLimiterInfo, TableInfo, TableWorkerTime
 
 __all__ = ["Table"]
 
@@ -181,6 +179,44 @@ class Table:
             signature=signature,
             max_bytes=options["max_bytes"],
             compression=options["compression"],
+        )
+
+    def _told(self, figures: dict[str, Any]) -> TableInfo:
+        """What a server tells of this table, whose figures these are."""
+        limiter = RateLimiterInfo(
+            samples_per_insert=figures.pop("samples_per_insert"),
+            min_diff=figures.pop("min_diff"),
+            max_diff=figures.pop("max_diff"),
+            min_size_to_sample=figures.pop("min_size_to_sample"),
+            insert_stats=CallStats(
+                figures["num_inserts"],
+                figures.pop("pending_inserts"),
+                blocked_inserts := figures.pop("inserts_blocked"),
+            ),
+            sample_stats=CallStats(
+                figures["num_samples"],
+                figures.pop("pending_samples"),
+                blocked_samples := figures.pop("samples_blocked"),
+            ),
+        )
+        inserting, sampling, alive = (figures.pop(name) for name in ("inserting", "sampling", "alive"))
+        working = inserting + sampling
+        times = TableWorkerTime(
+            running_ms=int(working * 1e3),
+            sampling_ms=int(sampling * 1e3),
+            inserting_ms=int(inserting * 1e3),
+            sleeping_ms=int(max(0.0, alive - working) * 1e3),
+            waiting_for_sampling_ms=int(blocked_samples * 1e3),
+            waiting_for_inserts_ms=int(blocked_inserts * 1e3),
+        )
+        return TableInfo(
+            name=self.name,
+            sampler_options=self.sampler,
+            remover_options=self.remover,
+            signature=self.signature,
+            rate_limiter_info=limiter,
+            table_worker_time=times,
+            **figures,
         )
 
     def _server(self) -> Host:

@@ -1,1 +1,41 @@
 """Adapters: the only files below the agents that import a framework; each is imported on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+from reverie.types import Batch
+
+__all__ = ["As", "converter"]
+
+#: What the columns of a batch are.
+As = Literal["numpy", "torch", "jax", "tensordict"]
+
+
+def converter(as_: As, device: Any, pinned: bool | None) -> Callable[[Batch], Batch] | None:
+    """What makes the columns of a batch so; None where nothing is to be done.
+
+    Raises:
+        ValueError: for another `as_`, or options that it does not have.
+        ImportError: the library is not installed.
+    """
+    if as_ not in get_args(As):
+        raise ValueError(f"as_ must be one of {get_args(As)}, got {as_!r}")
+    if as_ == "numpy" and device is not None:
+        raise ValueError('device is for as_="torch", "tensordict" or "jax"')
+    if as_ in ("numpy", "jax") and pinned is not None:
+        raise ValueError('pinned is for as_="torch" or "tensordict"')
+    if as_ == "numpy":
+        return None
+    if as_ == "jax":
+        from reverie.adapters import jax
+
+        return jax.converter(device)
+    if as_ == "tensordict":
+        from reverie.adapters import tensordict
+
+        return tensordict.converter(device, pinned)
+    from reverie.adapters import torch
+
+    return torch.converter(device, pinned)
