@@ -118,6 +118,7 @@ def _write(address: str, payload: int, seconds: float, ready: Any, start: Any, w
         writer.flush()
     with written.get_lock():
         written.value += count
+    ready.release()
 
 
 def many_writers(processes: int, payload: int, capacity: int, transport: str, seconds: float) -> dict[str, float]:

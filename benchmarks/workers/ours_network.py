@@ -163,6 +163,7 @@ def _write(address: str, transport: str, payload: int, seconds: float, ready: An
     writer.flush()
     with written.get_lock():
         written.value += count
+    ready.release()
 
 
 def many_writers(processes: int, payload: int, capacity: int, transport: str, seconds: float) -> dict[str, float]:

@@ -58,21 +58,21 @@ class ServerProcess:
 
 def together(processes: int, write: Callable[..., None], arguments: tuple[Any, ...]) -> float:
     """Items per second of `write(*arguments, ready, start, written)` in so many processes at once, from their common
-    start to the end of the last. Each says when it is ready, waits for the start, and adds what it wrote."""
+    start to the last one's flush. Each releases `ready` when it can begin, waits for the start, adds what it wrote, and
+    releases `ready` again: what an interpreter takes to end is no writing."""
     context = multiprocessing.get_context("spawn")
     ready, start, written = context.Semaphore(0), context.Event(), context.Value("q", 0)
     workers = [context.Process(target=write, args=(*arguments, ready, start, written)) for _ in range(processes)]
     for worker in workers:
         worker.start()
     try:
-        for _ in workers:
-            if not ready.acquire(timeout=120):
-                raise RuntimeError("a writer did not get ready within 120 s")
+        wait_for_all(ready, processes)
         began = time.perf_counter()
         start.set()
+        wait_for_all(ready, processes)
+        took = time.perf_counter() - began
         for worker in workers:
             worker.join(timeout=120)
-        took = time.perf_counter() - began
         failed = [worker.exitcode for worker in workers if worker.exitcode != 0]
         if failed:
             raise RuntimeError(f"{len(failed)} of {processes} writers failed: exit codes {sorted(map(str, failed))}")
@@ -81,3 +81,10 @@ def together(processes: int, write: Callable[..., None], arguments: tuple[Any, .
             if worker.is_alive():
                 worker.kill()
     return written.value / took
+
+
+def wait_for_all(ready: Any, processes: int) -> None:
+    """Waits until each process has released the semaphore once."""
+    for _ in range(processes):
+        if not ready.acquire(timeout=120):
+            raise RuntimeError("a writer did not answer within 120 s")
