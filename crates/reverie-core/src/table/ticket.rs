@@ -1,7 +1,7 @@
 //! A request that was made: done, or waiting as data with whoever will answer it.
 
 use super::shared::SharedTable;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::item::Key;
 use crate::sample::Draws;
 use crate::sync::{Arc, Condvar, Mutex, lock};
@@ -78,13 +78,24 @@ impl Desk<Draws> for SharedTable {
     }
 }
 
-/// The other end of a waiting ticket: whoever holds it answers, once. Dropped unanswered, it leaves the ticket waiting.
-pub struct Promise<T>(Arc<Cell<T>>);
+/// The other end of a waiting ticket: whoever holds it answers, once. Dropped unanswered, as when its holder panics, it
+/// answers that nobody will: no ticket waits for ever.
+pub struct Promise<T>(Option<Arc<Cell<T>>>);
 
 impl<T> Promise<T> {
     /// Gives the outcome, and wakes whoever waits for it.
-    pub fn fill(self, outcome: Result<T>) {
-        self.0.fill(outcome);
+    pub fn fill(mut self, outcome: Result<T>) {
+        if let Some(cell) = self.0.take() {
+            cell.fill(outcome);
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        if let Some(cell) = self.0.take() {
+            cell.fill(Err(Error::Unavailable("the request was given up by what should have answered it".to_owned())));
+        }
     }
 }
 
@@ -121,7 +132,7 @@ impl<T> Ticket<T> {
     /// `withdraw_on_drop` also where it is dropped while it waits.
     pub fn promised(desk: Arc<dyn Desk<T>>, id: u64, withdraw_on_drop: bool) -> (Self, Promise<T>) {
         let cell = Cell::new();
-        (Self::waiting(desk, id, Arc::clone(&cell), withdraw_on_drop), Promise(cell))
+        (Self::waiting(desk, id, Arc::clone(&cell), withdraw_on_drop), Promise(Some(cell)))
     }
 
     /// True when [`Ticket::poll`] would give something.
@@ -207,5 +218,36 @@ impl<T: Unpin> Future for Ticket<T> {
             Some(outcome) => Poll::Ready(outcome),
             None => Poll::Pending,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silent;
+
+    impl Desk<u32> for Silent {
+        fn withdraw(&self, _id: u64) -> Option<u32> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_promise_that_is_dropped_unanswered_ends_the_wait_with_an_error_and_so_does_cancelling() {
+        for cancels in [false, true] {
+            let (mut ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+            assert!(ticket.poll().is_none());
+            drop(promise);
+            let outcome = if cancels { ticket.cancel() } else { ticket.wait(Duration::ZERO).expect("it is answered") };
+            assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_promise_that_was_kept_is_not_broken_by_its_end() {
+        let (mut ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+        promise.fill(Ok(7));
+        assert_eq!(ticket.poll(), Some(Ok(7)));
     }
 }
