@@ -28,6 +28,7 @@ from reverie.server import Server
 from reverie.specs import TensorSpec
 from reverie.tables import Table
 from reverie.tls import ClientTLS, ServerTLS
+from reverie.trajectory_dataset import TimestepDataset, TrajectoryDataset
 from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo, TableInfo, UpdateResult
 from reverie.writers import TrajectoryColumn, TrajectoryWriter, TransitionWriter
 
@@ -58,7 +59,9 @@ __all__ = [
     "Table",
     "TableInfo",
     "TensorSpec",
+    "TimestepDataset",
     "TrajectoryColumn",
+    "TrajectoryDataset",
     "TrajectoryWriter",
     "TransitionWriter",
     "UnauthenticatedError",
