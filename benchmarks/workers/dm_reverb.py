@@ -53,7 +53,7 @@ def batches(row: dict[str, Any]) -> Loop:
         shapes={"x": tf.TensorShape([1, row["payload"] // 4])},
         max_in_flight_samples_per_worker=SAMPLES_IN_FLIGHT,
     )
-    iterator = dataset.batch(wire.BATCH).prefetch(wire.IN_FLIGHT).as_numpy_iterator()
+    iterator = dataset.batch(wire.BATCH).prefetch(wire.in_flight(row["payload"])).as_numpy_iterator()
 
     def loop(n: int) -> None:
         for _ in range(n):

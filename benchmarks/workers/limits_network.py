@@ -52,7 +52,7 @@ def socket(kind: str) -> Any:
 
     def prepare(row: dict[str, Any]) -> Loop:
         process = subprocess.Popen(
-            [socket_program(), kind, str(wire.BATCH * row["payload"]), str(wire.IN_FLIGHT)],
+            [socket_program(), kind, str(wire.BATCH * row["payload"]), str(wire.in_flight(row["payload"]))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -49,7 +49,7 @@ def fill(client: reverie.Client, row: dict[str, Any]) -> None:
 def batches(row: dict[str, Any]) -> Loop:
     client = client_of(row)
     fill(client, row)
-    iterator = iter(client.batches(wire.TABLE, wire.BATCH, prefetch=wire.IN_FLIGHT))
+    iterator = iter(client.batches(wire.TABLE, wire.BATCH, prefetch=wire.in_flight(row["payload"])))
 
     def loop(n: int) -> None:
         for _ in range(n):
@@ -107,12 +107,12 @@ def insert_batch(row: dict[str, Any]) -> Loop:
 
 
 def insert_batch_threads(row: dict[str, Any]) -> Loop:
-    """The same from `IN_FLIGHT` threads of one client: each call waits for its keys."""
+    """The same from `THREADS` threads of one client: each call waits for its keys."""
     insert = insert_batch(row)
-    pool = concurrent.futures.ThreadPoolExecutor(wire.IN_FLIGHT)
+    pool = concurrent.futures.ThreadPoolExecutor(wire.THREADS)
 
     def loop(n: int) -> None:
-        shares = [n // wire.IN_FLIGHT + (thread < n % wire.IN_FLIGHT) for thread in range(wire.IN_FLIGHT)]
+        shares = [n // wire.THREADS + (thread < n % wire.THREADS) for thread in range(wire.THREADS)]
         for done in [pool.submit(insert, share) for share in shares]:
             done.result()
 

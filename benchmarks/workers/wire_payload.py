@@ -15,8 +15,13 @@ import numpy as np
 TABLE = "replay"
 BATCH = 64
 UPDATES = 256
-#: Batches asked for ahead, and for peers that count items, those.
-IN_FLIGHT = 4
+#: Threads of one client that call at once.
+THREADS = 4
+
+
+def in_flight(payload: int) -> int:
+    """Batches asked for ahead: about a megabyte of them, at least 4 and at most 16."""
+    return min(16, max(4, (1 << 20) // (BATCH * payload)))
 
 
 def steps(count: int, payload: int, seed: int = 7) -> np.ndarray:

@@ -20,6 +20,9 @@ pub(super) struct Requests {
     all: BTreeMap<u64, Request>,
     /// Those that were not sent on this connection, in order.
     unsent: VecDeque<u64>,
+    /// No caller must be answered before, while there is a connection. Thousands may be in flight, and each turn of the
+    /// task asks: so it is only looked up anew when its time has come.
+    soonest: Option<Instant>,
 }
 
 pub(super) struct Request {
@@ -61,7 +64,7 @@ impl Request {
 
 impl Requests {
     pub(super) fn new(grace: Duration) -> Self {
-        Self { grace, all: BTreeMap::new(), unsent: VecDeque::new() }
+        Self { grace, all: BTreeMap::new(), unsent: VecDeque::new(), soonest: None }
     }
 
     pub(super) fn push(&mut self, new: NewRequest, now: Instant) {
@@ -82,6 +85,7 @@ impl Requests {
         };
         self.all.insert(id, request);
         self.unsent.push_back(id);
+        self.soonest = earlier(self.soonest, answer_by);
     }
 
     pub(super) fn first_id(&self) -> Option<u64> {
@@ -125,6 +129,7 @@ impl Requests {
         if was_sent {
             request.withdrawn = true;
             request.answer_by = Some(now + self.grace);
+            self.soonest = earlier(self.soonest, request.answer_by);
             return Some(true);
         }
         request.withdraw();
@@ -162,13 +167,16 @@ impl Requests {
         Ok(())
     }
 
-    /// When the next caller must be answered. `outage` and `patience`: there has been no connection since.
+    /// When to look whether a caller must be answered. `outage` and `patience`: there has been no connection since.
     pub(super) fn next_timer(&self, outage: Option<Instant>, patience: Duration) -> Option<Instant> {
-        let waiting = self.all.values().filter(|request| request.answer.is_some());
         match outage {
-            None => waiting.filter_map(|request| request.answer_by).min(),
-            Some(outage) => waiting.map(|request| request.give_up(outage, patience)).min(),
+            None => self.soonest,
+            Some(outage) => self.wanted().map(|request| request.give_up(outage, patience)).min(),
         }
+    }
+
+    fn wanted(&self) -> impl Iterator<Item = &Request> {
+        self.all.values().filter(|request| request.is_wanted())
     }
 
     /// Answers those whose time has come; gives the numbers of those that the server has to be told of.
@@ -202,6 +210,7 @@ impl Requests {
             }
         }
         forgotten.into_iter().for_each(|id| self.forget(id));
+        self.soonest = self.wanted().filter_map(|request| request.answer_by).min();
         told
     }
 
@@ -231,6 +240,10 @@ impl Requests {
     pub(super) fn any_wanted(&self) -> bool {
         self.all.values().any(Request::is_wanted)
     }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
 }
 
 impl Request {
