@@ -154,16 +154,25 @@ impl Server {
         let address = listener.local_addr().map_err(|error| refuse("cannot listen there", &error))?;
         let shared = Shared::new(tables, &options);
         let front = Front::new(Arc::clone(&shared), options.tls.as_ref())?;
+        let mut local = None;
         if options.local {
             match Listener::bind(address.port(), &options.limits) {
-                Ok(local) => {
-                    shared.set_local_socket(local.path().to_owned());
-                    runtime.spawn(crate::local::serve(local, Arc::clone(&shared)));
+                Ok(listener) => {
+                    shared.set_local_socket(listener.path().to_owned());
+                    local = Some(crate::local::serve(listener, Arc::clone(&shared)));
                 }
                 Err(error) => tracing::warn!("clients of this host go over gRPC, too: {error}"),
             }
         }
-        let serving = runtime.spawn(front.serve(incoming(listener)));
+        let local = local.map(|serving| runtime.spawn(serving));
+        let remote = runtime.spawn(front.serve(incoming(listener)));
+        let serving = runtime.spawn(async move {
+            let _ = remote.await;
+            if let Some(local) = local {
+                // The socket's file goes with it: who stops the server finds it gone.
+                let _ = local.await;
+            }
+        });
         drop(entered);
         Ok(Self { running: Mutex::new(Some((runtime, serving))), shared, address, grace: options.grace })
     }
