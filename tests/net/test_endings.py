@@ -173,7 +173,9 @@ def test_a_client_that_is_killed_leaves_the_server_to_the_others(network, own_ho
 
 
 WAITS = """
-import sys, numpy as np, reverie
+import signal, sys, numpy as np, reverie
+# Whoever started the tests in the background of a shell left Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 what, address, transport = sys.argv[1:]
 if transport == "in-process":
     server = reverie.Server([reverie.Table.queue("q", 1)])
