@@ -148,16 +148,6 @@ class Dataset(Iterable[Any]):
 
         return iterable_dataset(self)
 
-    def as_tf(self) -> Any:
-        """The same elements as a `tf.data.Dataset`, for pipelines that need TensorFlow itself (`interleave`).
-
-        Raises:
-            ImportError: TensorFlow is not installed; Reverie does not need it.
-        """
-        from reverie.adapters.tensorflow import as_tf
-
-        return as_tf(self)
-
 
 class _Ahead(Iterator[Any]):
     """Elements made ahead by a thread; the queue is the bound."""
