@@ -1,0 +1,6 @@
+"""The client: inserts, samples, priorities, figures. One file per word of the flow."""
+
+from reverie.client.client import _LISTENING, Client, Transport
+from reverie.client.table import Info
+
+__all__ = ["_LISTENING", "Client", "Info", "Transport"]

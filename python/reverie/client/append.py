@@ -1,0 +1,70 @@
+"""What a client writes with: writers of trajectories and of transitions."""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal, cast
+
+from reverie.client.table import Keeping
+from reverie.tables import Compression
+from reverie.writers import Autoreset, TrajectoryWriter, TransitionWriter
+
+
+class Appending(Keeping):
+    """The part of a client that makes writers."""
+
+    def trajectory_writer(
+        self,
+        num_keep_alive_refs: int,
+        *,
+        validate_items: bool = True,
+        chunk_length: int | None = None,
+        compression: Compression | None = None,
+        max_in_flight_bytes: int = 64 << 20,
+        timeout: float | None = None,
+    ) -> TrajectoryWriter:
+        """A writer of trajectories; see `reverie.writers.TrajectoryWriter`."""
+        if compression is None:
+            asked = {table.compression for table in self._tables(timeout)}
+            compression = asked.pop() if len(asked) == 1 else "auto"
+        return TrajectoryWriter(
+            self,
+            num_keep_alive_refs,
+            validate_items=validate_items,
+            chunk_length=chunk_length,
+            compression=compression,
+            max_in_flight_bytes=max_in_flight_bytes,
+            timeout=timeout,
+        )
+
+    def transition_writer(
+        self,
+        table: str,
+        *,
+        n_step: int = 1,
+        discount: float = 0.99,
+        num_envs: int | None = None,
+        frame_stack: int | None = None,
+        stack_axis: int = 0,
+        autoreset: Autoreset | enum.Enum = "next_step",
+        priority_eps: float = 1e-6,
+        priority: float | Literal["max"] = 1.0,
+        max_in_flight_bytes: int = 64 << 20,
+        timeout: float | None = None,
+    ) -> TransitionWriter:
+        """A writer of n-step transitions from vector environments; see `reverie.writers.TransitionWriter`."""
+        return TransitionWriter(
+            self,
+            table,
+            n_step=n_step,
+            discount=discount,
+            num_envs=num_envs,
+            frame_stack=frame_stack,
+            stack_axis=stack_axis,
+            # Gymnasium's own AutoresetMode.NEXT_STEP is as good as its name.
+            autoreset=cast("Autoreset", autoreset.name.lower()) if isinstance(autoreset, enum.Enum) else autoreset,
+            priority_eps=priority_eps,
+            priority=priority,
+            max_in_flight_bytes=max_in_flight_bytes,
+            timeout=timeout,
+        )

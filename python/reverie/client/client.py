@@ -1,0 +1,162 @@
+"""The client: how it reaches a server's tables, and how it is shared."""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Literal, Protocol, final, get_args
+
+from reverie import _native, tls
+from reverie.client.append import Appending
+from reverie.client.batch import Batching
+from reverie.client.sample import Sampling
+from reverie.tables import Table
+from reverie.tls import ClientTLS
+
+__all__ = ["Client", "Transport"]
+
+Transport = Literal["auto", "in-process", "shared-memory", "grpc"]
+
+
+class Listening(Protocol):
+    """What a client of this process needs of a server that listens."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def tables(self) -> tuple[Table, ...]: ...
+    @property
+    def _native(self) -> _native.Server: ...
+
+
+#: The servers of this process that listen, by port. A forked child has none: their tables stayed behind.
+_LISTENING: weakref.WeakValueDictionary[int, Listening] = weakref.WeakValueDictionary()
+os.register_at_fork(after_in_child=_LISTENING.clear)
+
+_LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
+
+
+@final
+class Client(Appending, Sampling, Batching):
+    """Reaches a server's tables. Safe to share between threads, and between processes by pickling.
+
+    Every call that can wait takes `timeout=`: seconds, 0 tries, None takes the client's own default, which is to wait
+    unless `timeout=` said otherwise here. A wait without end logs what it waits for after 10 s and then sparsely, ends
+    with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops. The connection is made at the first
+    call, and made again where it was lost; in a forked child the first call makes one of its own.
+
+    Args:
+        address: `host:port` of the server.
+        transport: "auto" takes the shortest way: straight to the tables where the server is in this process, shared
+            memory where it is on this host, else "grpc". The others insist.
+        token: what the server asks for.
+        tls: certificates; None sends plain text.
+        timeout: the default of every `timeout=` of this client and of its writers, in seconds.
+        patience: seconds that a connection may take to be made, or to be made again, before calls fail.
+        grace: seconds beyond a call's timeout in which the server's answer may come in: at the deadline the server says
+            what was done and why not more. Longer than a round trip, and than a batch takes to arrive.
+
+    Raises:
+        ValueError: for an address that is none, or "in-process" without a server there.
+        Later, by every call over a network: UnavailableError, UnauthenticatedError, ProtocolError.
+    """
+
+    def __new__(
+        cls,
+        address: str,
+        *,
+        transport: Transport = "auto",
+        token: str | None = None,
+        tls: ClientTLS | None = None,
+        timeout: float | None = None,
+        patience: float = 10.0,
+        grace: float = 0.05,
+    ) -> Client:
+        """Checks the options; see the class."""
+        if not isinstance(address, str):
+            raise TypeError(f'address must be a str, "host:port", got {address!r}')
+        if transport not in get_args(Transport):
+            raise ValueError(f"transport must be one of {get_args(Transport)}, got {transport!r}")
+        like = functools.partial(
+            cls,
+            address,
+            transport=transport,
+            token=token,
+            tls=tls,
+            timeout=timeout,
+            patience=patience,
+            grace=grace,
+        )
+        host, _, port = address.rpartition(":")
+        server = _LISTENING.get(int(port)) if port.isdecimal() else None
+        here = server is not None and (host == server.host or {host.strip("[]"), server.host} <= _LOOPBACK)
+        if server is not None and here and transport in ("auto", "in-process"):
+            return cls._of(server._native, server.tables, timeout, like)
+        if transport == "in-process":
+            raise ValueError(f"no server of this process listens at '{address}'; server.client() needs no address")
+        self = super().__new__(
+            cls,
+            timeout=timeout,
+            address=address,
+            transport=transport,
+            token=token,
+            tls=None if tls is None else _files(tls),
+            patience=patience,
+            grace=grace,
+        )
+        self._own, self._like = None, like
+        return self
+
+    @classmethod
+    def _of(
+        cls,
+        server: _native.Server,
+        tables: Sequence[Table],
+        timeout: float | None,
+        like: functools.partial[Client] | None,
+    ) -> Client:
+        """A client of tables in this process."""
+        self = super().__new__(cls, server, timeout=timeout)
+        self._own, self._like = tuple(tables), like
+        return self
+
+    def close(self) -> None:
+        """Lets go of the chunks that this client was filling, and of its connection. The tables stay; idempotent.
+
+        Writers have their own hold on the connection, and what was sent goes on; a later call makes a new connection.
+        """
+        self._close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._like is None:
+            raise TypeError(
+                "a client of a server that does not listen cannot be pickled: its tables live in this process; share "
+                "it between threads, or make the server with listen=True"
+            )
+        return self._like, ()
+
+    def __repr__(self) -> str:
+        if self._own is None:
+            return f"Client({self.server_address!r})"
+        names = ", ".join(repr(table.name) for table in self._own)
+        at = "" if self._like is None else f", address={self.server_address!r}"
+        return f"Client(in-process, tables=[{names}]{at})"
+
+
+def _files(options: ClientTLS) -> tuple[bytes | None, tuple[bytes, bytes] | None, str | None]:
+    identity = None
+    if options.cert is not None and options.key is not None:
+        identity = (tls.read("certificate", options.cert), tls.read("key", options.key))
+    ca = None if options.ca is None else tls.read("ca", options.ca)
+    return ca, identity, options.server_name

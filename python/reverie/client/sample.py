@@ -1,0 +1,86 @@
+"""What a client draws one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from reverie import _checks, _native
+from reverie.client.table import Keeping
+from reverie.types import ReplaySample, SampleInfo
+
+#: Draws that `sample` asks for at once.
+_SAMPLES_AT_ONCE = 64
+
+
+class Sampling(Keeping):
+    """The part of a client that gives samples."""
+
+    def sample(
+        self,
+        table: str,
+        num_samples: int = 1,
+        *,
+        emit_timesteps: bool = True,
+        unpack_as_table_signature: bool = False,
+        timeout: float | None = None,
+    ) -> Iterator[list[ReplaySample] | ReplaySample]:
+        """Draws items one by one.
+
+        Draws are made ahead, as many as the table gives at once and never more than are asked for; one by one where
+        draws consume the table's items, so that a loop may end early. Items that were drawn together are views of one
+        allocation.
+
+        Args:
+            table: the table.
+            num_samples: items to draw.
+            emit_timesteps: True gives, for every item, a list with one sample per step; False one sample per item.
+            unpack_as_table_signature: True gives data in the structure that was stored; False the flat list of its
+                leaves in flattening order.
+            timeout: seconds that each item may take.
+
+        Raises:
+            DeadlineExceededError, UnknownTableError, ClosedError.
+            ValueError: for `num_samples` below 1, or timesteps of an item whose columns differ in length.
+        """
+        num_samples = _checks.count("num_samples", num_samples, 1)
+        return self._sample(table, num_samples, emit_timesteps, unpack_as_table_signature, timeout, _SAMPLES_AT_ONCE)
+
+    def _sample(
+        self, table: str, num_samples: int, timesteps: bool, unpack: bool, timeout: float | None, at_once: int
+    ) -> Iterator[list[ReplaySample] | ReplaySample]:
+        left = num_samples
+        at_once = 1 if self._consumes(table) else at_once
+        while left > 0:
+            for batch, step in self._sample_some(table, min(left, at_once), timeout=timeout):
+                left -= len(batch)
+                columns, structure = _native.flatten(batch.data)
+                info = batch.info
+                fields = zip(
+                    info.key.tolist(),
+                    info.probability.tolist(),
+                    info.table_size.tolist(),
+                    info.priority.tolist(),
+                    info.times_sampled.tolist(),
+                    strict=True,
+                )
+                for row, values in enumerate(fields):
+                    sampled = SampleInfo(*values)
+                    cells = [column[row, ...] for column in columns]
+                    if step and not timesteps:
+                        cells = [cell[np.newaxis] for cell in cells]
+                    if not timesteps:
+                        yield ReplaySample(sampled, structure.unflatten(cells) if unpack else cells)
+                        continue
+                    steps = [cells] if step else _steps(cells, structure.paths)
+                    yield [ReplaySample(sampled, structure.unflatten(one) if unpack else one) for one in steps]
+
+
+def _steps(cells: list[Any], paths: list[str]) -> list[list[Any]]:
+    lengths = {len(cell) if cell.ndim else 1 for cell in cells}
+    if len(lengths) > 1 or any(cell.ndim == 0 for cell in cells):
+        shapes = ", ".join(f"'{path}' {cell.shape}" for path, cell in zip(paths, cells, strict=True))
+        raise ValueError(f"the columns of this item have no common time axis ({shapes}); pass emit_timesteps=False")
+    return [[cell[step] for cell in cells] for step in range(lengths.pop())]

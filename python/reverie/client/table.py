@@ -1,0 +1,112 @@
+"""What a client asks of a table: changes by key, figures, reasons."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from reverie import _native
+from reverie.tables import Table
+from reverie.types import TableInfo, UpdateResult, Waiting, Why
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Info:
+    """What `client.info()` tells."""
+
+    transport: str
+    """How the client reaches its tables: "in-process", "shared-memory" or "grpc"."""
+    reason: str
+    """Why this way."""
+    tables: dict[str, TableInfo]
+    size_bytes: int
+    """Bytes of all chunks of the server, each once."""
+    max_bytes: int | None
+    address: str | None = None
+    """Where the server listens, `host:port`; None where it does not."""
+    connected: bool = True
+    reconnects: int = 0
+    """Connections that were lost and made again."""
+    server_restarts: int = 0
+    """How often the server was found to be another one: what its predecessor held is gone."""
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    unheard_errors: int = 0
+    """Updates with `wait=False` that failed."""
+
+
+class Keeping(_native.Client):
+    """The part of a client that looks after tables; the others stand on it."""
+
+    #: Of tables in this process; None where they are asked of the server.
+    _own: tuple[Table, ...] | None
+    #: What makes another client like this; None where the server does not listen.
+    _like: functools.partial[Any] | None
+
+    @property
+    def server_address(self) -> str | None:
+        """Where the server listens, `host:port`; None where it does not."""
+        return None if self._like is None else str(self._like.args[0])
+
+    def mutate_priorities(
+        self, table: str, updates: Mapping[int, float] | None = None, deletes: Sequence[int] | None = None
+    ) -> tuple[UpdateResult, UpdateResult]:
+        """Deletes items, then sets priorities, as one decision. Keys of items that are gone are ignored.
+
+        Returns:
+            what became of the updates, and of the deletes.
+
+        Raises:
+            ValueError: for a priority that the table's selectors refuse.
+        """
+        updates = {} if updates is None else updates
+        keys = np.fromiter(updates.keys(), np.int64, len(updates))
+        priorities = np.fromiter(updates.values(), np.float64, len(updates))
+        return self._mutate(table, keys, priorities, [] if deletes is None else deletes)
+
+    def delete(self, table: str, keys: Any) -> UpdateResult:
+        """Deletes items by their keys (array-like of ints); keys of items that are gone are counted as stale."""
+        nothing = np.empty(0, np.int64)
+        return self._mutate(table, nothing, np.empty(0), keys)[1]
+
+    def server_info(self, timeout: float | None = None) -> dict[str, TableInfo]:
+        """The figures of every table, by name. In-process, it is never late."""
+        return self.info(timeout).tables
+
+    def info(self, timeout: float | None = None) -> Info:
+        """The transport in use and why, the tables' figures, and the bytes of the server."""
+        figures = self._info(timeout)
+        size_bytes, max_bytes, unheard_errors = figures.pop("")
+        reason = "the client was made by server.client() in the server's process"
+        if self._like is not None:
+            reason = "the server listens in this process"
+        link = figures.pop("link", {"transport": "in-process", "reason": reason})
+        tables = self._own or tuple(Table._described(of_table.pop("options")) for of_table in figures.values())
+        return Info(
+            tables={table.name: table._told(figures[table.name]) for table in tables},
+            size_bytes=size_bytes,
+            max_bytes=max_bytes,
+            address=self.server_address,
+            unheard_errors=unheard_errors,
+            **link,
+        )
+
+    def why(self, table: str) -> Why:
+        """Who waits at the table, since when, for what, and what would free them."""
+        figures = self._why(table)
+        for queue in ("inserts", "samples"):
+            figures[queue] = tuple(Waiting(*waiting) for waiting in figures[queue])
+        return Why(**figures)
+
+    def _tables(self, timeout: float | None) -> tuple[Table, ...]:
+        if self._own is not None:
+            return self._own
+        return tuple(Table._described(options) for options in self._describe(timeout))
+
+    def _consumes(self, table: str) -> bool:
+        figures = self._info()
+        return table in figures and figures[table]["max_times_sampled"] > 0
