@@ -112,7 +112,7 @@ ROWS = [
         FRAMES,
         "batch",
         {"limits": 1 / 1.3},
-        ("limits", "cpprb", "sb3"),
+        ("limits", "numpy", "cpprb", "sb3"),
     ),
     Row(
         "Atari 256, compressed Pong",

@@ -39,4 +39,25 @@ def push(row: dict[str, Any]) -> Loop:
     return loop
 
 
-serve(["numpy"], {"uniform": uniform, "push": push})
+def atari(row: dict[str, Any]) -> Loop:
+    """The frames of a batch taken from where they lie into two warm arrays: what the memory gives where it is not warm.
+
+    The draws are made beforehand.
+    """
+    stored = payload.frames(row["capacity"] + 1, row.get("frames"))
+    firsts = np.random.default_rng(2).integers(0, row["capacity"] - payload.STACK, (64, payload.BATCH, 1))
+    obs = firsts + np.arange(payload.STACK)
+    targets = np.zeros((2, payload.BATCH, payload.STACK, *payload.FRAME), dtype=np.uint8)
+    at = 0
+
+    def loop(n: int) -> None:
+        nonlocal at
+        for _ in range(n):
+            stored.take(obs[at], axis=0, out=targets[0], mode="clip")
+            stored.take(obs[at] + 1, axis=0, out=targets[1], mode="clip")
+            at = (at + 1) % len(obs)
+
+    return loop
+
+
+serve(["numpy"], {"uniform": uniform, "push": push, "atari": atari})

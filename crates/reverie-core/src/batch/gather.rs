@@ -1,8 +1,9 @@
 //! Filling a plan's arrays.
 
 use super::Role;
+use super::copies::{self, Copy, ask_for_chunks};
 use super::plan::{Column, Kind, Plan, missing};
-use crate::chunk::slab::{Rows, fill};
+use crate::chunk::slab::{Rows, Slab, fill};
 use crate::chunk::{Cells as View, Chunk, Decoder, Layout};
 use crate::error::{Error, Result};
 use crate::item::{Body, Cells, Form, Item, Part, PatternColumn};
@@ -148,23 +149,30 @@ impl Plan {
 
     /// Every other case: cell runs one by one; chunks that are not plain come last, each unpacked once.
     fn gather_any<T: Borrow<Item>>(&self, items: &[T], left: &[usize], out: &mut [&mut Bytes]) -> Result<()> {
-        let mut deferred = Vec::new();
+        ask_for_chunks(items, left);
+        let (mut copies, mut deferred) = (Vec::with_capacity(2 * left.len() * self.columns.len()), Vec::new());
         // Item by item: columns that share cells, as obs and next_obs do, find them in the cache.
         for number in left.iter().copied() {
             let item: &Item = items[number].borrow();
             for (index, (column, out)) in self.columns.iter().zip(out.iter_mut()).enumerate() {
                 let source = self.source(item, number, column)?;
-                let to = &mut out[column.range(number)];
-                column.zero_tail(source.cells.len(), to);
+                let place = column.range(number);
+                column.zero_tail(source.cells.len(), &mut out[place.clone()]);
                 column.each_run(item, source, |chunk, run| {
-                    if chunk.plain().is_none() {
+                    let Some(slab) = chunk.plain() else {
                         deferred.push(Deferred { chunk, column: index, item: number, run });
                         return Ok(());
+                    };
+                    if let Some(from) = column.whole(slab, run) {
+                        copies.push(Copy { from, column: index, at: place.start + run.at * column.cell_bytes() });
+                        return Ok(());
                     }
+                    let to = &mut out[place.clone()];
                     column.copy(&chunk.read()?, chunk, run, to).ok_or_else(|| missing(&source.spec.path))
                 })?;
             }
         }
+        copies::run(&copies, out);
         self.gather_deferred(deferred, out)
     }
 
@@ -285,6 +293,15 @@ impl Column {
                 byte.write(0);
             });
         }
+    }
+
+    /// The bytes of a run that becomes one piece of the batch as it is.
+    #[inline]
+    fn whole<'a>(&self, slab: &'a Slab, run: Run) -> Option<&'a [u8]> {
+        let layout = slab.layout();
+        let fits =
+            self.outer == 1 && run.source < layout.num_columns() && layout.width(run.source) == self.cell_bytes();
+        if fits { slab.run(run.source, run.first, run.n) } else { None }
     }
 
     /// Copies a run to its place in the item's part of the batch. `None` where the chunk does not have the cells, or

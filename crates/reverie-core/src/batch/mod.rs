@@ -3,6 +3,7 @@
 //! [`plan`] decides, and refuses, before memory is set aside: it says which arrays to allocate. [`Plan::gather`]
 //! fills them. A [`Planner`] keeps the plan of the batch before, which mostly serves the next one too.
 
+mod copies;
 mod gather;
 mod plan;
 mod select;

@@ -63,7 +63,7 @@ impl Slab {
         (Self { base, rows: AtomicU32::new(0), holes: AtomicBool::new(false), id, layout }, pen)
     }
 
-    pub(super) fn layout(&self) -> &Arc<Layout> {
+    pub(crate) fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
 
@@ -96,7 +96,7 @@ impl Slab {
 
     /// `n` published cells in one slice, where the column's cells lie one behind another.
     #[inline]
-    pub(super) fn run(&self, column: usize, first: usize, n: usize) -> Option<&[u8]> {
+    pub(crate) fn run(&self, column: usize, first: usize, n: usize) -> Option<&[u8]> {
         let place = self.layout.place(column);
         let end = first.checked_add(n)?;
         // SAFETY: published cells are in bounds, initialised and never written again, and with the stride equal to

@@ -1,0 +1,50 @@
+//! Copies of a gather that are known before any is made, so that memory is asked for ahead.
+
+use crate::chunk::slab::fill;
+use crate::item::{Body, Item};
+use crate::prefetch::{prefetch, prefetch_address, prefetch_whole};
+use std::borrow::Borrow;
+use std::mem::MaybeUninit;
+
+const LINE: usize = 64;
+/// Lines of the next copy that are asked for: behind them the processor goes on by itself.
+const LINES_AHEAD: usize = 16;
+
+/// `from` goes to the output `column`, `at` bytes behind its start.
+pub(super) struct Copy<'a> {
+    pub(super) from: &'a [u8],
+    pub(super) column: usize,
+    pub(super) at: usize,
+}
+
+/// Asks for what is read to find the cells of items that span chunks, one step of the way for all items at a time: the
+/// misses of one step overlap, those of two steps of one item cannot.
+pub(super) fn ask_for_chunks<T: Borrow<Item>>(items: &[T], numbers: &[usize]) {
+    let parts = || {
+        numbers.iter().flat_map(|number| match &items[*number].borrow().body {
+            Body::Span(parts) => &parts[..],
+            Body::Chunk(_) => &[],
+        })
+    };
+    for number in numbers {
+        if let Body::Span(parts) = &items[*number].borrow().body {
+            prefetch(&parts[..]);
+        }
+    }
+    for part in parts() {
+        prefetch(&part.chunks[..]);
+        prefetch(&part.starts[..]);
+    }
+    parts().flat_map(|part| &part.chunks[..]).for_each(|chunk| prefetch_whole(&**chunk));
+}
+
+/// Makes the copies, in order, and asks for the beginning of each while the one before is made.
+pub(super) fn run(copies: &[Copy<'_>], out: &mut [&mut [MaybeUninit<u8>]]) {
+    for (index, Copy { from, column, at }) in copies.iter().enumerate() {
+        if let Some(next) = copies.get(index + 1) {
+            let lines = next.from.len().div_ceil(LINE).min(LINES_AHEAD);
+            (0..lines).for_each(|line| prefetch_address(next.from.as_ptr().wrapping_add(line * LINE)));
+        }
+        fill(&mut out[*column][*at..*at + from.len()], from);
+    }
+}
