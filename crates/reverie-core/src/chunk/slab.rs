@@ -5,6 +5,7 @@
 //! safe to call with any arguments; what holds that up is said at each `unsafe`.
 
 mod fill;
+mod reserve;
 
 use fill::copy_small;
 pub use fill::{fill, filled};
@@ -53,9 +54,8 @@ impl Slab {
     pub(super) fn new(layout: Arc<Layout>) -> (Self, Pen) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let size = alloc_layout(&layout);
         // SAFETY: `alloc_layout` never has size zero.
-        let base = NonNull::new(unsafe { alloc::alloc(size) }).unwrap_or_else(|| alloc::handle_alloc_error(size));
+        let base = unsafe { reserve::allocate(alloc_layout(&layout)) };
         // SAFETY: `lengths_at` is a multiple of four with room for one `u32` per column, inside the allocation,
         // whose start has at least that alignment. All-zero bytes are valid lengths.
         unsafe { ptr::write_bytes(base.add(layout.lengths_at()).as_ptr(), 0, size_of::<u32>() * layout.num_columns()) };
@@ -266,7 +266,7 @@ impl Slab {
 impl Drop for Slab {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with the same layout, and nobody can hold a slice of it any more.
-        unsafe { alloc::dealloc(self.base.as_ptr(), alloc_layout(&self.layout)) };
+        unsafe { reserve::free(self.base, alloc_layout(&self.layout)) };
     }
 }
 
