@@ -11,7 +11,8 @@ from reverie.agents import apex_dqn
 from reverie.agents.core import RunSettings
 from reverie.runners import local
 from reverie.runners.evaluator import Evaluation, confirmation_seeds, screening_seeds
-from reverie.runners.local import Evaluated, Finished, Progress, StalledError, Started, train
+from reverie.runners.events import Evaluated, Finished, Progress, StalledError, Started
+from reverie.runners.local import train
 
 PRESETS = [
     pytest.param(agents.find(name), path, id=f"{name}-{path.stem}")

@@ -10,10 +10,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reverie.agents.core import ActingSettings, Policy, Stopwatch, WeightSource, seed_of
+from reverie.agents.core import (
+    ActingSettings,
+    Crash,
+    EnvironmentCrashedError,
+    Policy,
+    Stopwatch,
+    WeightSource,
+    seed_of,
+)
 from reverie.agents.environments import EnvSpec, make_vector
 from reverie.agents.replay import TABLE, ReplaySettings
 from reverie.errors import DeadlineExceededError
+
+CRASHES_IN_A_ROW = 5
+"""So often an actor's environments may raise without an episode's end in between; then it is no accident."""
+
+Stepped = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]
 
 
 class EnvActor(ABC):
@@ -30,13 +43,17 @@ class EnvActor(ABC):
         """Steps of episodes so far, over all environments of this actor."""
         self._weights, self._watch = weights, watch
         self._rng = np.random.default_rng(seed_of(seed, 0))
+        self._env_id = spec.env_id
         self._envs = make_vector(spec.env_id, n)
         self._acts = 0
+        self._crashes: list[Crash] = []
+        self._crashed_in_a_row = 0
         self._version = np.full(n, -1, dtype=np.int64)
         self._returns: list[float] = []
         self._begin(seed_of(seed, 1) >> 32)
 
     def _begin(self, seed: int) -> None:
+        self._seed, self._steps = seed, 0
         self._obs, _ = self._envs.reset(seed=seed)
         self._resets = np.zeros(self.num_envs, dtype=bool)
         """Environments whose coming step is a reset, and no step of an episode."""
@@ -45,6 +62,40 @@ class EnvActor(ABC):
     @abstractmethod
     def act(self) -> int:
         """One step of every environment; how many of them were steps of an episode."""
+
+    def _step(self, actions: NDArray[Any]) -> Stepped | None:
+        """Step the environments: observations, rewards, terminated, truncated.
+
+        None where one raised. Then all of them were made anew and stand at new episodes: a vector of which some had
+        stepped and some had not is in no state at all. The step that raised has no end, and is nobody's transition.
+        """
+        try:
+            self._obs, reward, terminated, truncated, _ = self._envs.step(actions)
+        except Exception as error:
+            self._restart(error)
+            return None
+        self._steps += 1
+        return self._obs, reward, terminated, truncated
+
+    def _restart(self, error: Exception) -> None:
+        crash = Crash(self._env_id, self._seed, self._steps, f"{type(error).__name__}: {error}")
+        self._crashes.append(crash)
+        self._crashed_in_a_row += 1
+        if self._crashed_in_a_row >= CRASHES_IN_A_ROW:
+            raise EnvironmentCrashedError(crash, self._crashed_in_a_row) from error
+        with suppress(Exception):  # it is broken: what it says at its end is no news
+            self._envs.close()
+        self._envs = make_vector(self._env_id, self.num_envs)
+        self._begin(int(self._rng.integers(2**31)))
+
+    @abstractmethod
+    def settle(self, timeout: float | None = None) -> None:
+        """Wait until the table has taken what was written, but for a bounded rest."""
+
+    def drain_crashes(self) -> list[Crash]:
+        """Environments that raised since the last call, and were made anew."""
+        drained, self._crashes = self._crashes, []
+        return drained
 
     def drain_returns(self) -> list[float]:
         """Undiscounted returns of the episodes that ended since the last call, exploration included."""
@@ -82,6 +133,7 @@ class EnvActor(ABC):
         resets = self._resets
         self._running += np.where(resets, 0.0, reward)
         if done.any():
+            self._crashed_in_a_row = 0
             self._returns.extend(self._running[done].tolist())
             self._running[done] = 0.0
         self._resets = done
@@ -125,6 +177,8 @@ class ReplayActor(EnvActor):
     ) -> None:
         super().__init__(spec, config, weights, index=index, seed=seed, watch=watch)
         self._acting_policy, self._weights_period = policy, config.weights_period
+        self._max_in_flight = 2 * config.inserts_per_act
+        self._last_value: NDArray[np.float32] | None = None
         self._writer = client.transition_writer(
             TABLE,
             n_step=config.n_step,
@@ -147,7 +201,12 @@ class ReplayActor(EnvActor):
             self._acts += 1
             choice = self._choose(obs)
         with self._watch("env step"):
-            self._obs, reward, terminated, truncated, _ = self._envs.step(choice.env_actions)
+            stepped = self._step(choice.env_actions)
+        if stepped is None:
+            self._writer.end_episodes(bootstrap_value=self._last_value)
+            return 0
+        _, reward, terminated, truncated = stepped
+        self._last_value = choice.bootstrap_value
         with self._watch("append"):
             self._writer.append(
                 obs,
@@ -160,6 +219,11 @@ class ReplayActor(EnvActor):
                 extras={"weights_version": self._version},
             )
         return self._count(reward, terminated | truncated)
+
+    def settle(self, timeout: float | None = None) -> None:
+        """Wait until at most the items of two steps are on their way to the table."""
+        with self._watch("wait for the table"):
+            self._writer.flush(self._max_in_flight, timeout=timeout)
 
     def close(self) -> None:
         """Close the environments and the writer.

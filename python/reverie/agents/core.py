@@ -57,11 +57,49 @@ class Policy(Protocol):
         """Actions for observations `[N, ...]`, as environments take them: int64 `[N]` or float32 `[N, A]`."""
 
 
+@dataclass(frozen=True)
+class Crash:
+    """An environment that raised; with the seed and the actions, the same happens again."""
+
+    env_id: str
+    seed: int
+    """Of the first reset of the actor's environments: environment i has seed + i."""
+    step: int
+    """Steps of every environment since then."""
+    error: str
+
+
+class EnvironmentCrashedError(RuntimeError):
+    """An environment raised again and again, and no episode ended in between. `.crash` (the last), `.crashes`"""
+
+    def __init__(self, crash: Crash, crashes: int) -> None:
+        self.crash, self.crashes = crash, crashes
+        super().__init__(
+            f"{crash.env_id} raised {crashes} times without an episode's end in between, the last time at step"
+            f" {crash.step} from seed {crash.seed}: {crash.error}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.crash, self.crashes)
+
+
 class Actor(Protocol):
     """Steps its environments and writes what happened through the public client."""
 
     def act(self) -> int:
-        """One step of every environment; how many of them were steps of an episode (a reset is none)."""
+        """One step of every environment; how many of them were steps of an episode (a reset is none).
+
+        An environment that raises is made anew; one that does so again and again is an `EnvironmentCrashedError`.
+        """
+
+    def settle(self, timeout: float | None = None) -> None:
+        """Wait until the table has taken what was written, but for a bounded rest: what holds an actor back.
+
+        Raises `DeadlineExceededError` with the table's reason; nothing is lost then, and the next call waits on.
+        """
+
+    def drain_crashes(self) -> list[Crash]:
+        """Environments that raised since the last call, and were made anew."""
 
     def drain_returns(self) -> list[float]:
         """Undiscounted returns of the episodes that ended since the last call, exploration included."""

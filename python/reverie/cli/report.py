@@ -10,7 +10,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reverie.runners import CurvePoint, Evaluated, Event, Finished, NotSaved, Result, Saved, Started
+from reverie.runners import (
+    CurvePoint,
+    EnvironmentRestarted,
+    Evaluated,
+    Event,
+    Finished,
+    NotSaved,
+    Result,
+    Saved,
+    Started,
+)
 from reverie.runners import Progress as ProgressEvent
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -54,6 +64,10 @@ class Progress:
             case NotSaved():
                 text = f"no checkpoint at {event.env_steps:,} steps: {event.reason} ({event.path}); going on without"
                 self._console.print(text, style="bold red", soft_wrap=True)
+            case EnvironmentRestarted(env_steps, crash):
+                where = f"at step {crash.step} from seed {crash.seed}"
+                text = f"{crash.env_id} raised {where}, and was made anew ({env_steps:,} steps): {crash.error}"
+                self._console.print(text, style="red", soft_wrap=True)
             case Saved() | Finished():
                 return
         if self._console.is_terminal and self._event is not None and self._started is not None:

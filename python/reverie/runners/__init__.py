@@ -1,20 +1,34 @@
-"""Runners: how a run is laid out (`topology`), how it runs (`local`), what it tells (`events`), and who judges it.
+"""Runners: how a run is laid out (`topology`), how it runs, what it tells (`events`), and who judges it.
 
-A runner receives an agent's module and knows no algorithm by name.
+`train` runs in this process (`local`). A runner receives an agent's module and knows no algorithm by name.
 """
 
 from __future__ import annotations
 
 from reverie.runners.checkpoints import CheckpointError
 from reverie.runners.evaluator import Evaluation, Evaluator
-from reverie.runners.events import CurvePoint, Evaluated, Event, Finished, NotSaved, Progress, Result, Saved, Started
-from reverie.runners.local import StalledError, StoppedError, train
+from reverie.runners.events import (
+    CurvePoint,
+    EnvironmentRestarted,
+    Evaluated,
+    Event,
+    Finished,
+    NotSaved,
+    Progress,
+    Result,
+    Saved,
+    StalledError,
+    Started,
+    StoppedError,
+)
+from reverie.runners.local import train
 from reverie.runners.topology import DoesNotFitError, Topology, plan
 
 __all__ = [
     "CheckpointError",
     "CurvePoint",
     "DoesNotFitError",
+    "EnvironmentRestarted",
     "Evaluated",
     "Evaluation",
     "Evaluator",

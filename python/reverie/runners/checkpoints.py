@@ -5,8 +5,9 @@ It is named by the environment steps and has three files: `preset.toml` (the set
 in which arrays are named by their numbers). Nothing is pickled. The folder is written under another name, flushed to
 the disk, and renamed last.
 
-The tables are beside them, in `replay-N/`, which the replay's own checkpointer writes: chunks that several checkpoints
-share are stored once. N counts the times that the run began or went on. A checkpoint names the one that it belongs to.
+The tables are beside them, in `replay-N/` (where there are several shards, in a folder of it for each), which the
+replay's own checkpointer writes: chunks that several checkpoints share are stored once. N counts the times that the run
+began or went on. A checkpoint names those that belong to it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,17 @@ import numpy as np
 import torch
 
 from reverie import checkpointers
+from reverie.agents import presets
+from reverie.agents.core import Preset
+from reverie.runners.topology import Topology
 
-FORMAT = 2
+FORMAT = 3
 KEPT = 2
 """Checkpoints of a run that stay; older ones are removed once a newer one is whole."""
 
 STATE, ARRAYS, PRESET = "state.json", "arrays.npz", "preset.toml"
 REPLAY = "replay"
-"""Where a state has the path of its tables, from the folder of the checkpoints."""
+"""Where a state has the paths of its tables, one for each shard, from the folder of the checkpoints."""
 
 
 class CheckpointError(ValueError):
@@ -71,29 +75,68 @@ def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Pa
     return final
 
 
-def replay_checkpointer(folder: Path, resume: Path | None) -> checkpointers.DefaultCheckpointer:
-    """For the server of a run that writes into `folder`: it starts from the tables of `resume`, if any.
+def save_run(folder: Path, topology: Topology, state: dict[str, Any], tables: list[Path]) -> Path:
+    """Write a checkpoint of a run whose tables (one path for each shard) were written before, and tidy up."""
+    preset = presets.dump(Preset(topology.config, topology.run, topology.preset))
+    paths = [os.path.relpath(one, folder) for one in tables]
+    path = save(folder, state["env_steps"], {**state, REPLAY: paths}, preset)
+    remove_replays(folder, Path(paths[0]).parts[0])
+    return path
 
-    Raises `CheckpointError` where those are gone.
+
+def load_run(resume: Path, topology: Topology, identity: dict[str, Any]) -> dict[str, Any]:
+    """The state of a checkpoint that this run may go on from. Raises `CheckpointError`."""
+    state = load(resume)
+    for name, value in identity.items():
+        if state["identity"].get(name) != value:
+            there = state["identity"].get(name)
+            raise CheckpointError(resume, f"has {name} {there!r}, and this run {value!r}: resume its own")
+    if len(state[REPLAY]) != topology.num_shards:
+        raise CheckpointError(
+            resume,
+            f"has the tables of {len(state[REPLAY])} shards, and this run {topology.num_shards}: ask for as many",
+        )
+    if state["env_steps"] >= topology.run.max_env_steps:
+        done = f"is of a run that ended after {state['env_steps']:,} environment steps"
+        raise CheckpointError(resume, f"{done}; raise max_env_steps ({topology.run.max_env_steps:,})")
+    return state
+
+
+def replay_checkpointers(
+    folder: Path | None, resume: Path | None, num_shards: int = 1
+) -> Sequence[checkpointers.DefaultCheckpointer | None]:
+    """For the servers of a run that writes into `folder`: they start from the tables of `resume`, if any.
+
+    Without either there is nothing to write or to start from: None for each. Raises `CheckpointError` where the tables
+    are gone.
     """
+    if folder is None:
+        if resume is None:
+            return [None] * num_shards
+        folder = resume.parent
     number = max((int(one.name.removeprefix("replay-")) for one in _replays(folder)), default=0) + 1
-    tables = None
+    tables: list[Path | None] = [None] * num_shards
     if resume is not None:
-        tables = resume.parent / load(resume)[REPLAY]
-        if not tables.exists():
-            raise CheckpointError(resume, f"has its tables in {tables}, which is not there")
+        tables = [resume.parent / path for path in load(resume)[REPLAY]]
+        for path in tables:
+            if path is not None and not path.exists():
+                raise CheckpointError(resume, f"has its tables in {path}, which is not there")
+    ours = folder / f"replay-{number}"
     # One more than the runs' own: the tables are written before the checkpoint that names them.
-    return checkpointers.DefaultCheckpointer(
-        folder / f"replay-{number}", fallback_checkpoint_path=tables, keep=KEPT + 1
-    )
+    return [
+        checkpointers.DefaultCheckpointer(
+            ours if num_shards == 1 else ours / f"shard-{index}", fallback_checkpoint_path=path, keep=KEPT + 1
+        )
+        for index, path in enumerate(tables)
+    ]
 
 
-def remove_replays(folder: Path, current: Path) -> None:
+def remove_replays(folder: Path, current: str) -> None:
     """Remove the tables that no checkpoint in `folder` names any more, but those that are being written."""
-    needed = {current.name}
+    needed = {current}
     for path in _all(folder):
         with suppress(CheckpointError):  # a damaged one names nothing
-            needed.add(Path(load(path)[REPLAY]).parts[0])
+            needed.update(Path(one).parts[0] for one in load(path)[REPLAY])
     for replay in _replays(folder):
         if replay.name not in needed:
             shutil.rmtree(replay)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from reverie.agents.core import Weights
+from reverie.agents.core import Crash, Weights
 from reverie.runners.evaluator import Evaluation
 from reverie.runners.topology import Topology
 
@@ -91,10 +92,35 @@ class NotSaved:
 
 
 @dataclass(frozen=True)
+class EnvironmentRestarted:
+    """An environment raised; the actor's environments were made anew, and the step that failed was not written."""
+
+    env_steps: int
+    crash: Crash
+
+
+@dataclass(frozen=True)
 class Finished:
     """The run ended."""
 
     result: Result
 
 
-Event = Started | Progress | Evaluated | Saved | NotSaved | Finished
+Event = Started | Progress | Evaluated | Saved | NotSaved | EnvironmentRestarted | Finished
+
+
+class StalledError(RuntimeError):
+    """The table lets nobody go on: neither a batch nor an insert. `.why` is the table's own account."""
+
+    def __init__(self, table: str, why: Any) -> None:
+        self.why = why
+        super().__init__(f"table {table!r} lets neither the learner draw nor an actor insert: {why}")
+
+
+class StoppedError(RuntimeError):
+    """`should_stop` ended it. `.env_steps`, `.checkpoint` (None where the run keeps none, or could not write it)."""
+
+    def __init__(self, env_steps: int, checkpoint: Path | None) -> None:
+        self.env_steps, self.checkpoint = env_steps, checkpoint
+        saved = "nothing was saved" if checkpoint is None else f"saved as {checkpoint}"
+        super().__init__(f"stopped after {env_steps:,} environment steps; {saved}")

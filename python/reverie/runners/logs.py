@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from reverie.runners.events import Evaluated, Event, Finished, NotSaved, Progress, Saved, Started
+from reverie.runners.events import (
+    EnvironmentRestarted,
+    Evaluated,
+    Event,
+    Finished,
+    NotSaved,
+    Progress,
+    Saved,
+    Started,
+)
 
 LOG = "log.jsonl"
 SECONDS_BETWEEN_PROGRESS = 1.0
@@ -125,6 +134,8 @@ def as_line(event: Event) -> dict[str, Any]:
             return {"event": "saved", "env_steps": event.env_steps, "path": str(event.path)}
         case NotSaved():
             return {"event": "not saved", **vars(event), "path": str(event.path)}
+        case EnvironmentRestarted():
+            return {"event": "environment restarted", "env_steps": event.env_steps, **vars(event.crash)}
         case Finished():
             result = event.result
             return {

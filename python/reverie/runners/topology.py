@@ -36,6 +36,7 @@ class Topology:
     seed: int
     num_actors: int
     envs_per_actor: int
+    num_shards: int
     needs: TableNeeds
     run: RunSettings
     config: Any
@@ -67,6 +68,7 @@ def plan(
     preset: Path | None = None,
     config: Any = None,
     run: RunSettings | None = None,
+    num_shards: int = 1,
     available_bytes: int | None = None,
 ) -> Topology:
     """Lay a run out; nothing is started.
@@ -88,6 +90,7 @@ def plan(
         seed=seed,
         num_actors=actors,
         envs_per_actor=envs,
+        num_shards=num_shards,
         needs=agent.needs(config),
         run=found.run if run is None else run,
         config=config,

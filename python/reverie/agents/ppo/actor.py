@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from reverie.agents.core import Stopwatch, WeightSource
 from reverie.agents.environments import EnvSpec
 from reverie.agents.ppo.config import TABLE, PpoConfig
 from reverie.agents.ppo.networks import GreedyPolicy
+from reverie.errors import DeadlineExceededError
 
 Row = dict[str, NDArray[Any]]
 
@@ -43,9 +45,14 @@ class Actor(EnvActor):
         self._config, self._client = config, client
         self._policy = GreedyPolicy(spec, config)
         self._rows: list[Row] = []
+        self._unsent: Row = {}
 
     def act(self) -> int:
-        """One step of every environment; how many were steps of an episode. Waits for room in the queue at the last."""
+        """One step of every environment; how many were steps of an episode.
+
+        Where the queue has no room for the unroll that ends with it, `settle` waits, and so does the next step.
+        """
+        self.settle()
         obs, resets = self._obs, self._resets
         with self._watch("act"):
             if self._pull(self._policy):
@@ -54,7 +61,11 @@ class Actor(EnvActor):
             log_pi, values = self._policy.outputs(obs)
             actions = draw(self._rng, log_pi)
         with self._watch("env step"):
-            self._obs, reward, terminated, truncated, _ = self._envs.step(actions)
+            after = self._step(actions)
+        if after is None:
+            self._rows.clear()
+            return 0
+        _, reward, terminated, truncated = after
         self._rows.append(
             {
                 "obs": obs,
@@ -71,15 +82,29 @@ class Actor(EnvActor):
         stepped = self._count(reward, terminated | truncated)
         if len(self._rows) == self._config.unroll_length:
             with self._watch("append"):
-                self._insert()
+                self._unsent = self._unrolls()
+                with suppress(DeadlineExceededError):
+                    self.settle(timeout=0)
         return stepped
 
-    def _insert(self) -> None:
+    def settle(self, timeout: float | None = None) -> None:
+        """Wait until all of the last unroll is in the queue."""
+        if not self._unsent:
+            return
+        try:
+            self._client.insert_batch(TABLE, self._unsent, timeout=timeout)
+        except DeadlineExceededError as error:
+            sent = 0 if error.partial is None else len(error.partial)
+            self._unsent = {name: rows[sent:] for name, rows in self._unsent.items()}
+            raise
+        self._unsent = {}
+
+    def _unrolls(self) -> Row:
         rows, self._rows = self._rows, []
         unrolls = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
         last = self._policy.values(self._obs)
         unrolls["value"] = np.concatenate([unrolls["value"], last[:, None]], axis=1)
-        self._client.insert_batch(TABLE, unrolls)
+        return unrolls
 
 
 def draw(rng: np.random.Generator, log_pi: NDArray[np.float32]) -> NDArray[np.int64]:

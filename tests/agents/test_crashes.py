@@ -1,0 +1,178 @@
+"""Environments that raise, and tables that have no room: what an actor makes of them."""
+
+import dataclasses
+
+import gymnasium
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import reverie
+from reverie import agents
+from reverie.agents.acting import CRASHES_IN_A_ROW
+from reverie.agents.core import EnvironmentCrashedError, Stopwatch
+from reverie.agents.environments import describe
+from reverie.errors import DeadlineExceededError
+from reverie.runners import EnvironmentRestarted, logs, train
+
+
+class Crashing(gymnasium.Env):
+    """Observations count the steps of all of them; the steps named in `AT` raise, each once, or all in `ALWAYS`."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    at: tuple[int, ...] = ()
+    always_after = 10**9
+    length = 7
+    made = steps = 0
+
+    def __init__(self):
+        type(self).made += 1
+        self.number = type(self).made
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._obs(), {}
+
+    def step(self, action):
+        kind = type(self)
+        kind.steps += 1
+        if kind.steps in kind.at or kind.steps > kind.always_after:
+            raise RuntimeError("the simulator is gone")
+        self.t += 1
+        return self._obs(), 1.0, self.t == self.length, False, {}
+
+    def _obs(self):
+        return np.array([self.number, self.t], np.float32)
+
+
+@pytest.fixture
+def crashing(monkeypatch):
+    """The id of an environment, and its class."""
+    env_id = "ReverieCrashing-v0"
+    kind = type("OneRun", (Crashing,), {})
+    gymnasium.register(env_id, lambda: kind())
+    yield env_id, kind
+    del gymnasium.registry[env_id]
+
+
+class Weights:
+    def latest(self, newer_than):
+        return None
+
+
+def actor_of(name, env_id, **changes):
+    agent = agents.find(name)
+    config = dataclasses.replace(agent.load_preset("CartPole-v1").config, num_actors=1, envs_per_actor=2, **changes)
+    spec = describe(env_id)
+    server = reverie.Server(agent.make_tables(spec, config, seed=0), listen=False)
+    client = server.client()
+    actor = agent.make_actor(spec, config, client, Weights(), index=0, seed=3, watch=Stopwatch())
+    return actor, client
+
+
+def test_a_crash_is_told_with_its_seed_and_step_and_no_item_reaches_over_it(crashing):
+    env_id, kind = crashing
+    actor, client = actor_of("apex-dqn", env_id, n_step=2)
+    client.configure("replay", rate_limiter=reverie.rate_limiters.MinSize(1))
+    kind.at = (kind.steps + 23,)
+    seeds = [actor._seed]
+    for _ in range(40):
+        actor.act()
+    (crash,) = actor.drain_crashes()
+    assert actor.drain_crashes() == []
+    assert (crash.env_id, crash.seed, crash.error) == (env_id, seeds[0], "RuntimeError: the simulator is gone")
+    # Two environments: the 23rd step of both together is of the twelfth of each, two of which were resets.
+    assert crash.step in (11, 12)
+    assert actor._seed != seeds[0]
+    batch = client.sample_batch("replay", 4000, timeout=0)
+    before, after = batch.data["obs"], batch.data["next_obs"]
+    assert (before[:, 0] == after[:, 0]).all()
+    steps = after[:, 1] - before[:, 1]
+    assert set(steps.tolist()) == {1.0, 2.0}
+    assert (batch.data["reward"] == np.where(steps == 2, 1 + 0.99, 1).astype(np.float32)).all()
+    # The first one was made to describe the environment, two before the crash, and two after it.
+    assert set(before[:, 0].tolist()) == {2, 3, 4, 5}
+
+
+def test_crashes_without_an_episodes_end_in_between_end_the_run_with_the_error(crashing):
+    env_id, kind = crashing
+    actor, _ = actor_of("dqn", env_id)
+    kind.always_after = kind.steps + 40
+
+    def act_on():
+        for _ in range(100):
+            actor.act()
+
+    with pytest.raises(EnvironmentCrashedError, match=r"raised 5 times .* from seed \d+: RuntimeError: the simul") as e:
+        act_on()
+    assert (e.value.crashes, e.value.crash.step) == (CRASHES_IN_A_ROW, 0)
+
+
+def test_crashes_with_episodes_in_between_are_no_row(crashing):
+    env_id, kind = crashing
+    actor, _ = actor_of("dqn", env_id)
+    kind.at = tuple(range(kind.steps + 30, kind.steps + 500, 40))
+    for _ in range(250):
+        actor.act()
+    assert len(actor.drain_crashes()) > 2 * CRASHES_IN_A_ROW
+
+
+def test_ppo_begins_its_unroll_anew_after_a_crash(crashing):
+    env_id, kind = crashing
+    actor, client = actor_of("ppo", env_id, unroll_length=8)
+    kind.at = (kind.steps + 9,)
+    for _ in range(4 + 1 + 8):
+        actor.act()
+    assert len(actor.drain_crashes()) == 1
+    rows = client.sample_batch("unrolls", 2, timeout=0).data
+    assert set(rows["obs"][:, :, 0].ravel().tolist()) <= {kind.made - 1.0, float(kind.made)}
+
+
+def test_a_run_goes_on_after_a_crash_and_says_so(crashing):
+    env_id, kind = crashing
+    agent = agents.dqn
+    preset = agent.load_preset("CartPole-v1")
+    run = dataclasses.replace(preset.run, max_env_steps=300, evaluate_every=300, screening_episodes=1)
+    kind.at = (150,)
+    events = []
+    result = train(agent, env_id, preset=preset.path, run=run, on_event=events.append)
+    assert result.env_steps >= 300
+    (told,) = [event for event in events if isinstance(event, EnvironmentRestarted)]
+    assert told.crash.error == "RuntimeError: the simulator is gone"
+    line = logs.as_line(told)
+    assert (line["event"], line["env_steps"], line["seed"]) == (
+        "environment restarted",
+        told.env_steps,
+        told.crash.seed,
+    )
+
+
+@pytest.mark.parametrize("name", ["dqn", "ppo"])
+def test_an_actor_settles_at_once_where_there_is_room_and_says_why_where_there_is_none(name, crashing):
+    env_id, _ = crashing
+    changes = {"unroll_length": 4} if name == "ppo" else {"learning_starts": 4, "samples_per_insert": 100.0}
+    actor, client = actor_of(name, env_id, **changes)
+    table = next(iter(client.info().tables))
+    acts = 0
+
+    def act_on():
+        nonlocal acts
+        while acts < 500:
+            actor.act()
+            acts += 1
+            actor.settle(timeout=0)
+
+    with pytest.raises(DeadlineExceededError) as caught:
+        act_on()
+    assert acts > 1
+    assert table in str(caught.value)
+    held = client.info().tables[table].num_inserts
+    client.sample_batch(table, 2 if name == "ppo" else 1_000, timeout=0)
+    actor.settle(timeout=5.0)
+    # What was not taken in time is there now, once.
+    assert client.info().tables[table].num_inserts > held
+    if name == "ppo":
+        assert client.info().tables[table].num_inserts == 2 * (acts // 4)
