@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rust test-python test-all check lint types layers examples bench bench-in-process \
+.PHONY: help setup demo test test-rust test-python test-all test-differential check lint types layers examples bench bench-in-process \
 	bench-network bench-smoke train-bench fuzz docs wheel test-wheel fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
@@ -44,6 +44,9 @@ test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes 
 test-all: setup test-rust wheel ## also the long ones: learning runs, 1,000 simulated networks, the wheel in an empty environment
 	REVERIE_SIMULATIONS=1000 cargo test --locked --quiet --package reverie-net --test simulation
 	$(PY) -m pytest -m "slow or not slow" $(ARGS)
+
+test-differential: setup ## the same random programs against dm-reverb and Reverie; ARGS="--kind trajectories --seed 17" replays one
+	$(PY) tests/differential $(ARGS)
 
 check: lint types layers test examples test-wheel ## what CI runs: lints, types, layers, tests, README, docs, examples, the wheel
 
