@@ -2,8 +2,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rust test-python test-all test-differential check lint types layers examples bench bench-in-process \
-	bench-network bench-smoke train-bench fuzz docs wheel test-wheel fmt clean
+.PHONY: help setup demo test test-rust test-python test-all test-differential check lint types layers examples bench \
+	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs wheel test-wheel fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
 FOUND_RUSTUP_HOME := $(shell tools/rust_env.sh rustup-home)
@@ -79,9 +79,13 @@ bench-network: setup ## the server in another process: against dm-reverb, bare s
 bench-smoke: setup ## the same without peers, small and short: only shows that it runs
 	$(PY) -m benchmarks --suite in-process --smoke $(ARGS)
 	$(PY) -m benchmarks --suite network --smoke $(ARGS)
+	$(PY) -m benchmarks.learn --smoke
 
 train-bench: setup ## Ape-X DQN against Stable-Baselines3's DQN on CartPole-v1, in one run
 	$(PY) -m benchmarks.train $(ARGS)
+
+bench-learn: setup ## learning targets with five seeds, resumable (hours); ARGS="--rows cartpole-dqn --minutes 30"
+	$(PY) -m benchmarks.learn $(ARGS)
 
 fuzz: ## fuzz what reads bytes from outside (needs a C++ compiler): SECONDS=30 for each target, TARGETS=packed_chunk
 	tools/fuzz.sh $(or $(SECONDS),30) $(TARGETS)

@@ -126,8 +126,10 @@ class FakeWriter:
         num_envs: int,
         autoreset: str,
         priority_eps: float,
+        priority: float,
     ) -> None:
         assert autoreset == "next_step"
+        assert priority == 1.0
         self.replay, self.n, self.gamma, self.eps = replay, n_step, discount, priority_eps
         self.open: list[list[tuple]] = [[] for _ in range(num_envs)]
         self.ended: list[tuple[bool, bool] | None] = [None] * num_envs

@@ -34,6 +34,11 @@ def test_every_preset_can_be_read(path):
     assert isinstance(apex_dqn.load_preset("-", path).config, ApexDqnConfig)
 
 
+def test_a_first_priority_that_means_nothing_is_refused(config):
+    with pytest.raises(ValueError, match=r'first_priority is \'mean\', and must be "td_error" or "max"'):
+        dataclasses.replace(config, first_priority="mean")
+
+
 def test_an_environment_without_a_preset_names_those_that_have_one():
     with pytest.raises(presets.PresetError, match=r"Blackjack-v1.*presets for .*CartPole-v1"):
         apex_dqn.load_preset("Blackjack-v1")

@@ -90,6 +90,24 @@ def test_the_table_draws_by_the_actors_priorities_raised_to_alpha_once(stage):
         assert (np.abs(counts - counts.sum() * other) > five_sigma(counts, other)).any()
 
 
+@pytest.mark.parametrize(("first_priority", "largest"), [("td_error", None), ("max", 7.0)])
+def test_new_items_have_the_actors_errors_or_the_largest_priority_of_the_table(stage, first_priority, largest):
+    client, _, actor, _ = stage(acts=20, first_priority=first_priority, sampler=reverie.selectors.Fifo())
+    first = client.sample_batch("replay", 1, timeout=0)
+    client.update_priorities("replay", first.info.key, np.array([7.0]))
+    before = client.info().tables["replay"].num_inserts
+    for _ in range(20):
+        actor.act()
+    count = client.info().tables["replay"].current_size
+    client.configure("replay", max_times_sampled=2)
+    # In order, each twice; the first item was drawn once before.
+    priorities = client.sample_batch("replay", 2 * count - 1, timeout=0).info.priority.tolist()
+    if largest is None:
+        assert len(set(priorities)) > 20
+    else:
+        assert (priorities.count(largest), priorities.count(1.0)) == (2 * (count - before) + 1, 2 * (before - 1))
+
+
 def test_the_learners_priorities_reach_the_table_and_change_what_is_drawn(stage):
     client, learner, _, config = stage(acts=30, batch_size=256)
     asked = []

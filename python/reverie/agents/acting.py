@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,6 +174,7 @@ class ReplayActor(EnvActor):
         seed: int,
         watch: Stopwatch,
         priority_eps: float = 0.0,
+        priority: float | Literal["max"] = 1.0,
     ) -> None:
         super().__init__(spec, config, weights, index=index, seed=seed, watch=watch)
         self._acting_policy, self._weights_period = policy, config.weights_period
@@ -186,6 +187,7 @@ class ReplayActor(EnvActor):
             num_envs=self.num_envs,
             autoreset="next_step",
             priority_eps=priority_eps,
+            priority=priority,
         )
 
     @abstractmethod

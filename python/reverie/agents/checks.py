@@ -34,6 +34,13 @@ def within_unit(settings: Any, *names: str) -> None:
             raise ValueError(f"{name} is {getattr(settings, name)}, and must lie in [0, 1]")
 
 
+def one_of(settings: Any, name: str, choices: tuple[str, ...]) -> None:
+    """Refuse words that mean nothing here: ValueError."""
+    if getattr(settings, name) not in choices:
+        words = " or ".join(f'"{choice}"' for choice in choices)
+        raise ValueError(f"{name} is {getattr(settings, name)!r}, and must be {words}")
+
+
 def widths(settings: Any, *names: str) -> None:
     """Refuse networks without a hidden layer, and layers without a unit: ValueError."""
     for name in names:

@@ -72,8 +72,7 @@ class PrioritizedSettings(ReplaySettings):
         super().__post_init__()
         checks.within_unit(self, "priority_exponent", "importance_exponent")
         checks.not_negative(self, "priority_eps")
-        if self.importance_normalise not in ("batch", "table"):
-            raise ValueError(f'importance_normalise is {self.importance_normalise!r}, and must be "batch" or "table"')
+        checks.one_of(self, "importance_normalise", ("batch", "table"))
 
 
 def needs(config: ReplaySettings) -> TableNeeds:

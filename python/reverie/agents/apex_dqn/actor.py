@@ -44,6 +44,7 @@ class Actor(ReplayActor):
             seed=seed,
             watch=watch,
             priority_eps=config.priority_eps,
+            priority="max" if config.first_priority == "max" else 1.0,
         )
         n = config.envs_per_actor
         total = config.num_actors * n
@@ -52,9 +53,12 @@ class Actor(ReplayActor):
         self._config = config
         self._num_actions = spec.num_actions or 0
         self._rows = np.arange(n)
+        self._sends_errors = config.first_priority == "td_error"
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
         q = self._policy.q_values(obs)
         epsilons = epsilon_alone(self.env_steps, self._config) if self._alone else self.epsilons
         actions = epsilon_greedy(self._rng, q.argmax(axis=1), self._num_actions, epsilons)
+        if not self._sends_errors:
+            return Choice(actions, actions)
         return Choice(actions, actions, q[self._rows, actions], q.max(axis=1))

@@ -26,6 +26,8 @@ class ApexDqnConfig(replay.PrioritizedSettings):
     max_grad_norm: float
     target_period: int
     """Updates between two copies into the target network."""
+    first_priority: str = "td_error"
+    """Of new items: the actor's own "td_error", or the "max" that the table holds (Schaul et al. 2016)."""
     epsilon_base: float = 0.4
     epsilon_alpha: float = 7.0
     single_env_decay_steps: int = 10_000
@@ -37,6 +39,7 @@ class ApexDqnConfig(replay.PrioritizedSettings):
         checks.above_zero(self, "learning_rate", "adam_epsilon", "huber_delta", "max_grad_norm")
         checks.within_unit(self, "epsilon_base")
         checks.widths(self, "hidden")
+        checks.one_of(self, "first_priority", ("td_error", "max"))
 
 
 def epsilon_ladder(num_envs: int, base: float, alpha: float) -> NDArray[np.float64]:

@@ -1,0 +1,95 @@
+"""`python -m benchmarks.learn`: the table of learning targets, five seeds a row, and the ablations of Ape-X.
+
+Every (row, seed) that has a file under `benchmarks/results/learn` is left as it is; one that was interrupted goes on
+from its checkpoint under `runs/learn`. At the end, and after every run, docs/results.md is written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from ..peers import ROOT
+from . import report
+from .rows import DEFAULT, ROWS
+from .runs import RunError, run
+
+RESULTS, PAGE, RUNS = ROOT / "benchmarks" / "results" / "learn", ROOT / "docs" / "results.md", ROOT / "runs" / "learn"
+SMOKE = ("cartpole-dqn", "priorities-max")
+
+
+def main() -> int:
+    """Returns the process's exit code: 1 where a run failed or the time was up."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.learn", description=__doc__)
+    parser.add_argument("--rows", default=",".join(DEFAULT), help="comma-separated (%(default)s)")
+    parser.add_argument("--seeds", default="0,1,2,3,4", help="comma-separated (%(default)s)")
+    parser.add_argument("--minutes", type=float, help="stop after so long; the same command goes on from there")
+    parser.add_argument("--report", action="store_true", help="write docs/results.md from what is there, and end")
+    parser.add_argument("--smoke", action="store_true", help="one seed of two rows, 1,500 steps, kept nowhere")
+    options = parser.parse_args()
+    if options.smoke:
+        return smoke()
+    names = options.rows.split(",")
+    if unknown := set(names) - set(ROWS):
+        parser.error(f"unknown rows {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
+    if options.report:
+        report.write(RESULTS, PAGE)
+        return 0
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    return work(names, seeds, deadline)
+
+
+def work(names: list[str], seeds: list[int], deadline: float | None) -> int:
+    """Seeds outside, rows inside: an early end leaves every row with as many seeds as the others."""
+    failed = 0
+    for seed in seeds:
+        for name in names:
+            path = RESULTS / name / f"seed-{seed}.json"
+            if path.exists():
+                continue
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return 1
+            try:
+                result = run(ROWS[name], seed, RUNS / name / f"seed-{seed}", left)
+            except RunError as error:
+                failed += 1
+                print(f"==> {error}", file=sys.stderr, flush=True)
+                continue
+            if result is None:
+                print(f"==> {name}, seed {seed}: time is up; the same command goes on", file=sys.stderr)
+                return 1
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(result) + "\n")
+            report.write(RESULTS, PAGE)
+            word = "confirmed" if result["confirmed"] else "not reached"
+            print(
+                f"==> {name}, seed {seed}: {word}, {result['mean_return']:.1f} after {result['env_steps']:,} steps",
+                file=sys.stderr,
+                flush=True,
+            )
+    return 1 if failed else 0
+
+
+def smoke() -> int:
+    """Shows that it runs; measures nothing."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for row in (ROWS[row] for row in SMOKE):
+            short = dataclasses.replace(row, by=1_500)
+            result = run(short, 0, folder / "runs" / row.name, None)
+            (folder / row.name).mkdir()
+            (folder / row.name / "seed-0.json").write_text(json.dumps(result))
+        report.write(folder, folder / "results.md")
+        print((folder / "results.md").read_text())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

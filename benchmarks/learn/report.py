@@ -1,0 +1,144 @@
+"""docs/results.md and its pictures, from the results that are there."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from pathlib import Path
+from typing import Any
+
+from reverie.cli.plot import draw
+from reverie.runners.logs import RunLog
+from reverie.runners.scores import bootstrap_interval, interquartile_mean
+
+from .rows import ABLATIONS, ROWS, TARGETS, UPDATES, Row
+
+MUST_REACH = 4
+"""Of five seeds, beside the interquartile mean."""
+
+HEAD = """\
+# Results
+
+Written by `make bench-learn` from the files under [benchmarks/results/learn](../benchmarks/results/learn), one for each
+row and seed; do not edit. How a run is judged: [training](guides/training.md).
+
+Every run ends when a greedy evaluation reaches the target and a second one on other episodes agrees, or at its last
+step. Its score is the mean return of the **last** weights on those other episodes (20; 100 on Pendulum), never the best
+on the way. A row is reached where the interquartile mean over five seeds is at the target and at least four seeds are.
+Brackets are 95 % bootstrap intervals of the interquartile mean (Agarwal et al. 2021); with so few seeds they are rough.
+Processor time is of the whole process, evaluations included, with one thread, on a machine with other work.
+"""
+ABLATION_HEAD = """\
+
+## Ablations of Ape-X DQN
+
+CartPole-v1, its preset but for what the row names, {updates:,} updates each and no stop at the target. The learner does
+the same work in every row; with twice the actors it sees twice the environment steps. "Mean of the curve" is the greedy
+return averaged over all 20 evaluations: who learns sooner, and holds it, has more.
+"""
+
+
+def read(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Results by row, in the rows' order, seeds in order."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in ROWS}
+    for name in ROWS:
+        for path in sorted((folder / name).glob("seed-*.json"), key=lambda path: int(path.stem[5:])):
+            found[name].append(json.loads(path.read_text()))
+    return found
+
+
+def write(folder: Path, page: Path) -> None:
+    """The page, and a picture for each environment and for the ablations in `folder`."""
+    results = read(folder)
+    text = HEAD + "\n" + targets_table(results) + "\n"
+    for title, runs in pictures(results).items():
+        picture = folder / f"{title}.png"
+        draw(runs, picture)
+        if not title.startswith(ABLATIONS):
+            text += f"\n![greedy return over environment steps]({_relative(picture, page)})\n"
+    if any(results[name] for name, row in ROWS.items() if row.group == ABLATIONS):
+        text += ABLATION_HEAD.format(updates=UPDATES) + "\n" + ablations_table(results) + "\n"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(text)
+
+
+def _relative(path: Path, page: Path) -> str:
+    return os.path.relpath(path, page.parent)
+
+
+def targets_table(results: dict[str, list[dict[str, Any]]]) -> str:
+    """One line a row; rows that were not run say so."""
+    out = [
+        "| environment | agent | target, by | score | seeds that reach it | steps to it, median (least to most)"
+        " | processor time, median | reached |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in ROWS.items():
+        if row.group == TARGETS:
+            out.append(_target_line(row, results[name]))
+    return "\n".join(out)
+
+
+def _target_line(row: Row, runs: list[dict[str, Any]]) -> str:
+    start = f"| {row.env_id} | {row.agent} | {row.reach:g}, {row.by:,} |"
+    if not runs:
+        return f"{start} not run yet | | | | |"
+    scores = [run["mean_return"] for run in runs]
+    reached = [run for run in runs if run["confirmed"]]
+    steps = sorted(run["env_steps"] for run in reached)
+    where = f"{statistics.median(steps):,.0f} ({steps[0]:,} to {steps[-1]:,})" if steps else "-"
+    times = [run["cpu_seconds"] for run in runs if run["cpu_seconds"] is not None]
+    time = f"{statistics.median(times):,.0f} s" if times else "-"
+    return f"{start} {score(scores)} | {len(reached)} of {len(runs)} | {where} | {time} | {verdict(row, runs)} |"
+
+
+def verdict(row: Row, runs: list[dict[str, Any]]) -> str:
+    """`yes`, `no`, or how many seeds are missing for a verdict."""
+    if len(runs) < 5:
+        return f"{len(runs)} of 5 seeds run"
+    scores = [run["mean_return"] for run in runs]
+    enough = sum(run["confirmed"] for run in runs) >= MUST_REACH * len(runs) / 5
+    return "yes" if enough and interquartile_mean(scores) >= row.reach else "**no**"
+
+
+def score(scores: list[float]) -> str:
+    """Interquartile mean and interval."""
+    low, high = bootstrap_interval(scores)
+    return f"{interquartile_mean(scores):.1f} [{low:.1f}, {high:.1f}]"
+
+
+def ablations_table(results: dict[str, list[dict[str, Any]]]) -> str:
+    """One line an ablation that was run."""
+    out = ["| row | seeds | environment steps | mean of the curve | last weights |", "|---|---|---|---|---|"]
+    for name, row in ROWS.items():
+        runs = results[name]
+        if row.group == ABLATIONS and runs:
+            curves = [statistics.mean(point[1] for point in run["curve"]) for run in runs]
+            last = [run["mean_return"] for run in runs]
+            out.append(f"| {name} | {len(runs)} | {row.by:,} | {score(curves)} | {score(last)} |")
+    return "\n".join(out)
+
+
+def pictures(results: dict[str, list[dict[str, Any]]]) -> dict[str, list[RunLog]]:
+    """Curves by the picture that they are drawn in."""
+    found: dict[str, list[RunLog]] = {}
+    for name, runs in results.items():
+        row = ROWS[name]
+        title = row.env_id.replace("/", "_") if row.group == TARGETS else f"{ABLATIONS}-{name.partition('-')[0]}"
+        label = row.agent if row.group == TARGETS else name
+        found.setdefault(title, []).extend(_curve(run, label) for run in runs)
+    return {title: runs for title, runs in found.items() if runs}
+
+
+def _curve(run: dict[str, Any], label: str) -> RunLog:
+    return RunLog(
+        path=Path(),
+        agent=label,
+        env_id=run["env_id"],
+        seed=run["seed"],
+        target_return=run["target_return"],
+        env_steps=tuple(point[0] for point in run["curve"]),
+        returns=tuple(point[1] for point in run["curve"]),
+        finished=None,
+    )

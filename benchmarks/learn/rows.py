@@ -1,0 +1,86 @@
+"""What is learned: the rows of the table, and the ablations of Ape-X."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reverie.agents import ACTIONS
+
+TARGETS, ABLATIONS = "targets", "ablations"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One agent on one environment, with its own preset but for `settings`."""
+
+    name: str
+    agent: str
+    env_id: str
+    reach: float
+    """Greedy mean return of the last weights that counts as reached."""
+    by: int
+    """Environment steps at most."""
+    settings: tuple[str, ...] = ()
+    """As `reverie train --set` takes them."""
+    group: str = TARGETS
+    to_the_end: bool = False
+    """Train on after the target is confirmed: curves of equal length, for comparisons."""
+
+    def arguments(self, seed: int, folder: str) -> list[str]:
+        """Of the `reverie` command."""
+        settings = (*self.settings, f"target_return={self.reach}", f"max_env_steps={self.by}")
+        return [
+            *("train", self.agent, "--env", self.env_id, "--seed", str(seed), "--out", folder),
+            *(word for setting in settings for word in ("--set", setting)),
+            *(["--to-the-end"] if self.to_the_end else []),
+            *("--no-tensorboard", "--json"),
+        ]
+
+
+def _targets() -> list[Row]:
+    cartpole = [("apex-dqn", 100_000), ("dqn", 100_000), ("ppo", 100_000), ("gorila", 150_000), ("impala", 300_000)]
+    pendulum = ["apex-dpg", "ddpg", "td3", "sac"]
+    return [
+        *(Row(f"cartpole-{agent}", agent, "CartPole-v1", 475.0, by) for agent, by in cartpole),
+        *(Row(f"pendulum-{agent}", agent, "Pendulum-v1", -170.0, 50_000) for agent in pendulum),
+        Row("acrobot-apex-dqn", "apex-dqn", "Acrobot-v1", -90.0, 150_000),
+        Row("lunarlander-apex-dqn", "apex-dqn", "LunarLander-v3", 200.0, 400_000),
+        Row("mountaincarcontinuous-apex-dpg", "apex-dpg", "MountainCarContinuous-v0", 90.0, 300_000),
+        Row("pong-apex-dqn", "apex-dqn", "ALE/Pong-v5", 19.0, 3_000_000),
+    ]
+
+
+UPDATES = 5_000
+"""Of every ablation: the learner does the same work, whoever acts."""
+BATCH, ENVIRONMENTS = 128, 4
+
+
+def _ablation(name: str, steps_per_update: int, *settings: str) -> Row:
+    """On CartPole, with the preset's numbers but for `settings`; an update for every `steps_per_update` steps."""
+    return Row(
+        name,
+        "apex-dqn",
+        "CartPole-v1",
+        475.0,
+        1_000 + UPDATES * steps_per_update,
+        (f"samples_per_insert={BATCH / steps_per_update}", f"evaluate_every={250 * steps_per_update}", *settings),
+        ABLATIONS,
+        to_the_end=True,
+    )
+
+
+def _ablations() -> list[Row]:
+    return [
+        # Horgan et al. 2018, figure 5: more actors beside the same learner bring more data for each of its updates.
+        *(_ablation(f"actors-{n}", 2 * n, f"num_actors={n}", f"envs_per_actor={ENVIRONMENTS}") for n in (1, 2, 4, 8)),
+        _ablation("priorities-of-actors", 4),
+        _ablation("priorities-max", 4, "first_priority=max"),
+        _ablation("priorities-none", 4, "priority_exponent=0.0", "importance_exponent=0.0"),
+        _ablation("n-step-1", 4, "n_step=1"),
+        _ablation("n-step-3", 4, "n_step=3"),
+    ]
+
+
+ROWS = {row.name: row for row in (*_targets(), *_ablations()) if row.agent.replace("-", "_") in ACTIONS}
+DEFAULT = tuple(name for name, row in ROWS.items() if row.env_id != "ALE/Pong-v5")
+"""Pong takes a GPU or a day: it is asked for by name."""

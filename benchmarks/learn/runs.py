@@ -1,0 +1,90 @@
+"""One (row, seed): a `reverie train` in a process of its own, which can be interrupted, and what it left."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from reverie.runners import CheckpointError, checkpoints, logs
+
+from ..peers import ROOT
+from ..report import machine
+from .rows import Row
+
+COMMAND = [sys.executable, "-c", "from reverie.cli import main; main()"]
+GRACE = 60.0
+"""Seconds for a run that was asked to stop to write its checkpoint."""
+
+
+class RunError(RuntimeError):
+    """`reverie train` ended without a result; what it said is in the text."""
+
+
+def run(row: Row, seed: int, folder: Path, seconds: float | None) -> dict[str, Any] | None:
+    """Train, or go on where an earlier call was interrupted; None where `seconds` were up first.
+
+    Blocks. Raises `RunError`.
+    """
+    arguments = row.arguments(seed, str(folder))
+    if folder.exists():
+        try:
+            checkpoints.find(folder)
+            arguments.append("--resume")
+        except CheckpointError:  # interrupted before the first one
+            shutil.rmtree(folder)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        out, said = process.communicate(timeout=seconds)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=GRACE)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return None
+    if process.returncode not in (0, 1) or not out:
+        raise RunError(f"{row.name}, seed {seed}: exit code {process.returncode}: {_last_line(said)}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return result(row, folder, json.loads(out.splitlines()[-1]), used, resumed="--resume" in arguments)
+
+
+def result(row: Row, folder: Path, printed: dict[str, Any], cpu_seconds: float, *, resumed: bool) -> dict[str, Any]:
+    """What is kept of a run."""
+    log = logs.read(folder)
+    return {
+        "row": row.name,
+        **{key: value for key, value in printed.items() if key != "folder"},
+        "settings": list(row.settings),
+        # Of the last process alone where the run was interrupted: then it says nothing.
+        "cpu_seconds": None if resumed else round(cpu_seconds, 1),
+        "curve": [list(point) for point in zip(log.env_steps, log.returns, strict=True)],
+        "version": version("reverie"),
+        "commit": _commit(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": machine(),
+    }
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it said nothing"])[-1]
