@@ -12,11 +12,14 @@ use std::sync::Arc;
 /// Cells of the columns of one call.
 pub type Columns<'a> = SmallVec<[Cells<'a>; 8]>;
 
+/// The bytes of the leaves of one nest. Made by the caller, filled in place: it is too long to be handed on quickly.
+pub type Given<'py> = SmallVec<[Cell<'py>; 8]>;
+
 /// One nest, read: what its columns hold, and their bytes.
 pub struct Intake<'py> {
     /// The columns and their structure.
     pub schema: Arc<Schema>,
-    cells: SmallVec<[Cell<'py>; 8]>,
+    cells: Given<'py>,
     /// Rows of each column; 1 where the nest is one row.
     pub rows: usize,
 }
@@ -24,13 +27,14 @@ pub struct Intake<'py> {
 impl Intake<'_> {
     /// The cells, column by column.
     pub fn columns(&self) -> Columns<'_> {
-        self.cells.iter().map(|cell| Cells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect()
+        columns(&self.cells)
     }
+}
 
-    /// Bytes of all cells.
-    pub fn size_bytes(&self) -> usize {
-        self.cells.iter().map(|cell| cell.bytes().len()).sum()
-    }
+/// The cells, column by column.
+#[inline]
+pub fn columns<'a>(given: &'a Given<'_>) -> Columns<'a> {
+    given.iter().map(|cell| Cells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect()
 }
 
 /// Reads one nest after another; remembers the last forms.
@@ -58,11 +62,39 @@ impl Reader {
         rows: Option<Option<usize>>,
         promised: Option<&Signature>,
     ) -> PyResult<Intake<'py>> {
+        let mut cells = Given::new();
+        let (schema, rows) = self.read_into(&mut cells, prefix, value, rows, promised)?;
+        Ok(Intake { schema, cells, rows })
+    }
+
+    /// The same, the bytes in place; what they are, and how many rows.
+    #[inline]
+    pub fn read_into<'py>(
+        &mut self,
+        given: &mut Given<'py>,
+        prefix: &str,
+        value: &Bound<'py, PyAny>,
+        rows: Option<Option<usize>>,
+        promised: Option<&Signature>,
+    ) -> PyResult<(Arc<Schema>, usize)> {
+        if let Some(known) = self.read_known(given, value, rows)? {
+            return Ok(known);
+        }
+        given.clear();
+        self.read_any(given, prefix, value, rows, promised)
+    }
+
+    #[inline(never)]
+    fn read_any<'py>(
+        &mut self,
+        given: &mut Given<'py>,
+        prefix: &str,
+        value: &Bound<'py, PyAny>,
+        rows: Option<Option<usize>>,
+        promised: Option<&Signature>,
+    ) -> PyResult<(Arc<Schema>, usize)> {
         let py = value.py();
         let path = |path: String| join(prefix, &path);
-        if let Some(intake) = self.read_known(value, rows)? {
-            return Ok(intake);
-        }
         let (leaves, nest) = self.flattener.flatten(value)?;
         if leaves.len() == 0 {
             return Err(signature(py, prefix, "an empty nest", "at least one column"));
@@ -111,29 +143,30 @@ impl Reader {
             }
         };
         self.last = Some((Arc::clone(&nest.structure), Arc::clone(&schema)));
-        let cells = read_leaves.into_iter().map(|leaf| leaf.cell).collect();
-        Ok(Intake { schema, cells, rows: count.unwrap_or(1) })
+        given.extend(read_leaves.into_iter().map(|leaf| leaf.cell));
+        Ok((schema, count.unwrap_or(1)))
     }
 
     /// The usual case: a nest of the form of the last, whose leaves are what their columns hold. `None`: look closer.
     #[inline]
     fn read_known<'py>(
         &mut self,
+        given: &mut Given<'py>,
         value: &Bound<'py, PyAny>,
         rows: Option<Option<usize>>,
-    ) -> PyResult<Option<Intake<'py>>> {
+    ) -> PyResult<Option<(Arc<Schema>, usize)>> {
         let Some((structure, schema)) = &self.last else { return Ok(None) };
         let (mut leaves, nest) = self.flattener.flatten(value)?;
         if !Arc::ptr_eq(structure, &nest.structure) {
             return Ok(None);
         }
         let mut count = rows.flatten();
-        let mut cells = SmallVec::new();
+        given.reserve(schema.columns.len());
         for (leaf, spec) in leaves.slots().zip(&schema.columns) {
             let Some(cell) = Cell::taken(leaf, spec, rows.is_some().then_some(&mut count)) else { return Ok(None) };
-            cells.push(cell);
+            given.push(cell);
         }
-        Ok(Some(Intake { schema: Arc::clone(schema), cells, rows: count.unwrap_or(1) }))
+        Ok(Some((Arc::clone(schema), count.unwrap_or(1))))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::array::{Numbers, numbers};
 use crate::enter::locked;
-use crate::intake::Reader;
+use crate::intake::{Given, Reader, columns};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -55,13 +55,14 @@ impl Rows {
     pub fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<(SmallVec<[Item; 1]>, usize)> {
         let rows = self.batched.then_some(None);
         // Reading may run Python code, which may let another thread in here: that one reads without memory.
-        let intake = match self.reader.try_lock() {
-            Ok(mut reader) => reader.read("", data, rows, self.signature.as_ref()),
-            Err(_) => Reader::default().read("", data, rows, self.signature.as_ref()),
+        let (mut given, signature) = (Given::new(), self.signature.as_ref());
+        let (schema, count) = match self.reader.try_lock() {
+            Ok(mut reader) => reader.read_into(&mut given, "", data, rows, signature),
+            Err(_) => Reader::default().read_into(&mut given, "", data, rows, signature),
         }?;
-        let columns = intake.columns();
-        let (schema, count) = (&intake.schema, intake.rows);
-        let items = locked(py, &self.writer, intake.size_bytes(), |writer| writer.append(schema, &columns, count))?;
+        let columns = columns(&given);
+        let bytes = columns.iter().map(|cells| cells.bytes.len()).sum();
+        let items = locked(py, &self.writer, bytes, |writer| writer.append(&schema, &columns, count))?;
         Ok((items, count))
     }
 }

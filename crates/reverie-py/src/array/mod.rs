@@ -17,7 +17,7 @@ use numpy::npyffi::objects::{_PyArray_GET_ITEM_DATA, _PyDataType_GET_ITEM_DATA, 
 use numpy::npyffi::{PyArray_Check, npy_intp};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString, PyType};
 use pyo3::{ffi, intern};
 use reverie_core::spec::{ColumnSpec, DType};
 use smallvec::SmallVec;
@@ -30,14 +30,14 @@ pub type Dims = SmallVec<[usize; 4]>;
 pub struct Cell<'py> {
     /// Bytes of an element.
     pub itemsize: usize,
-    /// The array, where the bytes are one's.
+    /// The array or number that the bytes are in, where they were left there.
     _holder: Option<Bound<'py, PyAny>>,
     data: Data,
 }
 
 enum Data {
     Inline(Aligned, u8),
-    Array(NonNull<u8>, usize),
+    Lent(NonNull<u8>, usize),
 }
 
 /// One number, aligned as any number is.
@@ -64,7 +64,8 @@ impl<'py> Cell<'py> {
             // SAFETY: the array is alive (we hold it), C-contiguous and `len` bytes long. NumPy never moves the data
             // of an array that somebody else holds (`resize` refuses). A thread that writes into the array while we
             // read it without the GIL tears its own numbers, as it does under any NumPy call that lets the GIL go.
-            Data::Array(data, len) => unsafe { std::slice::from_raw_parts(data.as_ptr(), *len) },
+            // A number (`exact_scalar`) is alive for the same reason, and never changes.
+            Data::Lent(data, len) => unsafe { std::slice::from_raw_parts(data.as_ptr(), *len) },
         }
     }
 
@@ -75,8 +76,8 @@ impl<'py> Cell<'py> {
         Self::taken(&mut Some(leaf.clone()), spec, rows)
     }
 
-    /// The same; a leaf that is an array is taken out of its slot.
-    #[inline]
+    /// The same; a leaf whose bytes are read where they lie is taken out of its slot.
+    #[inline(always)]
     pub fn taken(
         slot: &mut Option<Bound<'py, PyAny>>,
         spec: &ColumnSpec,
@@ -85,9 +86,9 @@ impl<'py> Cell<'py> {
         let (itemsize, leaf) = (spec.dtype.size()?, slot.as_ref()?);
         if spec.shape.is_empty()
             && rows.is_none()
-            && let Some(data) = exact_scalar(leaf, spec.dtype, itemsize)
+            && let Some(value) = exact_scalar(leaf, spec.dtype)
         {
-            return Some(Self { itemsize, data, _holder: None });
+            return Some(Self { itemsize, data: Data::Lent(value, itemsize), _holder: slot.take() });
         }
         if !is_array(leaf) {
             let fits = rows.is_none() && spec.shape.is_empty();
@@ -95,26 +96,38 @@ impl<'py> Cell<'py> {
                 .filter(|leaf| fits && leaf.dtype == spec.dtype)
                 .map(|leaf| leaf.cell);
         }
-        let (dtype, dims, data) = fields(leaf)?;
-        if dtype != spec.dtype || dims.len() != spec.shape.len() + usize::from(rows.is_some()) {
+        let (start, len) = array_of(leaf, spec, itemsize, rows)?;
+        Some(Self { itemsize, data: Data::Lent(start, len), _holder: slot.take() })
+    }
+}
+
+/// The bytes of an array that is what its column holds already, and how many.
+#[inline]
+fn array_of(
+    array: &Bound<'_, PyAny>,
+    spec: &ColumnSpec,
+    itemsize: usize,
+    rows: Option<&mut Option<usize>>,
+) -> Option<(NonNull<u8>, usize)> {
+    let (dtype, dims, start) = fields(array)?;
+    if dtype != spec.dtype || dims.len() != spec.shape.len() + usize::from(rows.is_some()) {
+        return None;
+    }
+    let (leading, dims) = dims.split_at(dims.len() - spec.shape.len());
+    let mut len = itemsize;
+    for (got, want) in dims.iter().zip(&spec.shape) {
+        if *got as usize != *want {
             return None;
         }
-        let (leading, dims) = dims.split_at(dims.len() - spec.shape.len());
-        let mut len = itemsize;
-        for (got, want) in dims.iter().zip(&spec.shape) {
-            if *got as usize != *want {
-                return None;
-            }
-            len *= *want;
-        }
-        if let (Some(rows), [leading]) = (rows, leading) {
-            if *rows.get_or_insert(*leading as usize) != *leading as usize {
-                return None;
-            }
-            len *= *leading as usize;
-        }
-        Some(Self { itemsize, data: Data::Array(data, len), _holder: slot.take() })
+        len *= *want;
     }
+    if let (Some(rows), [leading]) = (rows, leading) {
+        if *rows.get_or_insert(*leading as usize) != *leading as usize {
+            return None;
+        }
+        len *= *leading as usize;
+    }
+    Some((start, len))
 }
 
 impl Leaf<'_> {
@@ -146,7 +159,7 @@ fn plain<'py>(value: &Bound<'py, PyAny>) -> Option<Leaf<'py>> {
         Some(size) => size,
         None => value.getattr(intern!(value.py(), "itemsize")).ok()?.extract().ok()?,
     };
-    let data = Data::Array(data, itemsize * shape.iter().product::<usize>());
+    let data = Data::Lent(data, itemsize * shape.iter().product::<usize>());
     Some(Leaf { dtype, shape, cell: Cell { itemsize, _holder: Some(value.clone()), data } })
 }
 
@@ -264,6 +277,43 @@ pub fn descr<'py>(py: Python<'py>, dtype: DType, itemsize: usize) -> PyResult<Bo
             Ok(known.bind(py).clone())
         }
     }
+}
+
+/// An entry of a dict as it was when it was last seen, and where its value goes.
+pub struct KnownEntry {
+    /// This very key.
+    pub key: Py<PyAny>,
+    /// The value's class.
+    pub class: Py<PyType>,
+    /// Which of the leaves the value is.
+    pub index: usize,
+}
+
+/// Puts the values of a dict where they go, provided that it has these very keys in this order, with values of these
+/// very classes; false where it has not: then some may have been put.
+#[inline]
+pub fn take_known<'py>(
+    dict: &Bound<'py, PyDict>,
+    known: &[KnownEntry],
+    leaves: &mut [Option<Bound<'py, PyAny>>],
+) -> bool {
+    let (py, mut at, mut seen) = (dict.py(), 0, 0);
+    let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: a live dict, under the GIL; `at`, `key` and `value` are ours. No code of Python's runs between finding an
+    // entry and taking a reference to its value: no leaf is dropped, as each place is still empty.
+    unsafe {
+        while ffi::PyDict_Next(dict.as_ptr(), &mut at, &mut key, &mut value) != 0 {
+            let Some(entry) = known.get(seen).filter(|entry| entry.key.as_ptr() == key) else { return false };
+            let Some(leaf) = leaves.get_mut(entry.index) else { return false };
+            let value = Borrowed::<PyAny>::from_ptr(py, value);
+            if value.get_type_ptr() != entry.class.as_ptr().cast() || leaf.is_some() {
+                return false;
+            }
+            *leaf = Some(value.to_owned());
+            seen += 1;
+        }
+    }
+    seen == known.len()
 }
 
 /// True for a NumPy array.

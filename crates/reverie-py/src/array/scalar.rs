@@ -1,6 +1,6 @@
 //! Numbers that are no arrays: Python's own and NumPy's.
 
-use super::{Aligned, Data, Leaf, descr, dtype_of};
+use super::{Leaf, descr, dtype_of};
 use numpy::PY_ARRAY_API;
 use numpy::npyffi::objects::_PyDataType_GET_ITEM_DATA;
 use numpy::npyffi::{NpyTypes, get_type_object};
@@ -9,25 +9,21 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyFloat, PyInt};
 use pyo3::{ffi, intern};
 use reverie_core::spec::DType;
+use std::ptr::NonNull;
 
-/// A number of exactly NumPy's class for this dtype.
-#[inline]
-pub(super) fn exact_scalar(value: &Bound<'_, PyAny>, dtype: DType, itemsize: usize) -> Option<Data> {
+/// Where the value lies of a number of exactly NumPy's class for this dtype: as long as the number lives.
+#[inline(always)]
+pub(super) fn exact_scalar(value: &Bound<'_, PyAny>, dtype: DType) -> Option<NonNull<u8>> {
     if value.get_type_ptr() != class_of(value.py(), dtype)?.as_ptr().cast() {
         return None;
     }
-    let mut inline = [0; 16];
     // SAFETY: an instance of one of NumPy's own classes of numbers is, by its public ABI (`arrayscalars.h`), an object's
-    // head with the value behind it; no value of them is longer than 16 bytes.
-    unsafe {
-        let number = value.as_ptr().cast::<u8>().add(size_of::<ffi::PyObject>());
-        std::ptr::copy_nonoverlapping(number, inline.as_mut_ptr(), itemsize.min(16));
-    }
-    Some(Data::Inline(Aligned(inline), itemsize as u8))
+    // head with the value behind it.
+    NonNull::new(unsafe { value.as_ptr().cast::<u8>().add(size_of::<ffi::PyObject>()) })
 }
 
 /// NumPy's class of numbers for one of its own dtypes: their values lie in the object.
-#[inline]
+#[inline(always)]
 fn class_of(py: Python<'_>, dtype: DType) -> Option<&Py<PyAny>> {
     static CLASSES: [PyOnceLock<Py<PyAny>>; DType::ALL.len()] = [const { PyOnceLock::new() }; DType::ALL.len()];
     use DType::*;

@@ -6,7 +6,7 @@ mod build;
 
 pub use build::{Builder, PyStructure, Unflattener};
 
-use crate::array::is_array;
+use crate::array::{KnownEntry, is_array, take_known};
 use crate::errors::signature;
 use build::record;
 use pyo3::intern;
@@ -59,7 +59,11 @@ enum Node {
         class: Py<PyType>,
     },
     /// In the order of insertion that was seen last.
-    Dict(Vec<(Py<PyAny>, Node)>),
+    Dict {
+        entries: Vec<(Py<PyAny>, Node)>,
+        /// The same for a dict of leaves; else empty.
+        known: Vec<KnownEntry>,
+    },
     Sequence {
         class: Py<PyType>,
         children: Vec<Node>,
@@ -139,8 +143,11 @@ impl Node {
                 slots[*index] = Some(value.clone());
                 Some(())
             }
-            Node::Dict(entries) => {
+            Node::Dict { entries, known } => {
                 let dict = value.cast::<PyDict>().ok()?;
+                if !known.is_empty() && take_known(dict, known, slots) {
+                    return Some(());
+                }
                 if dict.len() != entries.len() {
                     return None;
                 }
@@ -186,7 +193,7 @@ impl Node {
                 *index = *next;
                 *next += 1;
             }
-            Node::Dict(entries) => {
+            Node::Dict { entries, known } => {
                 let mut order: Vec<usize> = (0..entries.len()).collect();
                 let keys: Vec<Option<Key>> =
                     Python::attach(|py| entries.iter().map(|(key, _)| key_of(key.bind(py))).collect());
@@ -194,6 +201,13 @@ impl Node {
                 for at in order {
                     entries[at].1.number(next);
                 }
+                let leaf = |(key, node): &(Py<PyAny>, Node)| match node {
+                    Node::Leaf { index, class } => Python::attach(|py| {
+                        Some(KnownEntry { key: key.clone_ref(py), class: class.clone_ref(py), index: *index })
+                    }),
+                    _ => None,
+                };
+                *known = entries.iter().map(leaf).collect::<Option<_>>().unwrap_or_default();
             }
             Node::Sequence { children, .. } => children.iter_mut().for_each(|child| child.number(next)),
             Node::Dataclass { fields, .. } => fields.iter_mut().for_each(|(_, child)| child.number(next)),
@@ -269,7 +283,7 @@ fn learn(value: &Bound<'_, PyAny>, leaves: &mut usize, path: &mut Vec<String>) -
         if let (Some((Key::Int(_), _)), Some((Key::Str(_), _))) = (sorted.first(), sorted.last()) {
             return Err(refused(path, "keys of type int and str, which have no order", "keys of one type"));
         }
-        return Ok((Node::Dict(entries), Structure::Dict(sorted)));
+        return Ok((Node::Dict { entries, known: Vec::new() }, Structure::Dict(sorted)));
     }
     if is_dataclass(value)? {
         return learn_dataclass(value, &mut descend);
