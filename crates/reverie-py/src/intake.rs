@@ -20,8 +20,6 @@ pub struct Intake<'py> {
     /// The columns and their structure.
     pub schema: Arc<Schema>,
     cells: Given<'py>,
-    /// Rows of each column; 1 where the nest is one row.
-    pub rows: usize,
 }
 
 impl Intake<'_> {
@@ -63,11 +61,11 @@ impl Reader {
         promised: Option<&Signature>,
     ) -> PyResult<Intake<'py>> {
         let mut cells = Given::new();
-        let (schema, rows) = self.read_into(&mut cells, prefix, value, rows, promised)?;
-        Ok(Intake { schema, cells, rows })
+        let (schema, _) = self.read_into(&mut cells, prefix, value, rows, promised)?;
+        Ok(Intake { schema, cells })
     }
 
-    /// The same, the bytes in place; what they are, and how many rows.
+    /// The same, the bytes in place; what they are, and how many rows (1 where the nest is one row).
     #[inline]
     pub fn read_into<'py>(
         &mut self,
