@@ -450,6 +450,49 @@ async fn inserts_that_were_not_confirmed_are_sent_again_and_those_that_were_are_
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_sent_to_a_server_that_forgot_the_session_is_not_sent_twice_and_the_caller_is_told() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let mut talk = connected(&fake, &client).await;
+    let mut rows = Rows::new(&client);
+    let sent: Vec<_> = (0..3).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
+    let (first, requests) = next_inserts(&mut talk).await;
+    assert_eq!(requests, 3);
+    say_inserted(&talk, first, 0..1).await;
+    drop(talk);
+    fake.refuse();
+    tokio::time::sleep(100 * SECOND).await;
+    let later = client.insert("replay", rows.inserts()).unwrap();
+    fake.listen();
+    let mut talk = fake.session_with(false).await;
+    assert_eq!(next_inserts(&mut talk).await, (first + 3, 1), "only what was never sent");
+    say_inserted(&talk, first + 3, 7..8).await;
+    assert_eq!(later.await.unwrap()[..], [Key::from(7)]);
+    let mut sent = sent.into_iter();
+    assert!(sent.next().unwrap().await.is_ok());
+    for ticket in sent {
+        let Err(Error::Unavailable(text)) = ticket.await else { panic!("its fate is not known") };
+        assert!(text.contains(ADDRESS) && text.contains("not known"), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_server_is_sent_all_that_was_not_confirmed() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let mut talk = connected(&fake, &client).await;
+    let mut rows = Rows::new(&client);
+    let ticket = client.insert("replay", rows.inserts()).unwrap();
+    let sent = next_inserts(&mut talk).await;
+    drop(talk);
+    fake.inside.incarnation.store(2, Ordering::SeqCst);
+    let mut talk = fake.session_with(false).await;
+    assert_eq!(next_inserts(&mut talk).await, sent);
+    say_inserted(&talk, sent.0, 0..1).await;
+    assert!(ticket.await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_confirms_what_it_was_not_sent_breaks_the_rules() {
     for (requests, keys) in [(1, 2), (2, 1), (3, 3)] {
         let fake = Fake::start();

@@ -48,6 +48,8 @@ struct Insert {
     promise: Option<Promise<Keys>>,
     bytes: u64,
     state: State,
+    /// True where it was sent on a connection that is gone: it may be in its table.
+    tried: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,7 +64,7 @@ impl Inserts {
     pub(super) fn push(&mut self, new: NewInsert) {
         let NewInsert { id, table, items, promise } = new;
         let (count, promise) = (items.len(), Some(promise));
-        self.all.push_back(Insert { id, table, count, items, promise, bytes: 0, state: State::Waits });
+        self.all.push_back(Insert { id, table, count, items, promise, bytes: 0, state: State::Waits, tried: false });
     }
 
     /// True where nothing waits for the server.
@@ -221,6 +223,7 @@ impl Inserts {
         for at in 0..self.all.len() {
             let insert = &mut self.all[at];
             insert.bytes = 0;
+            insert.tried |= at < self.sent;
             if insert.state == State::Withdrawn {
                 insert.finish(Ok(Keys::new()));
                 self.done += 1;
@@ -228,6 +231,24 @@ impl Inserts {
         }
         (self.sent, self.in_flight, self.plan, self.room, self.ahead) = (0, 0, None, 0, 0);
         self.settle();
+    }
+
+    /// The server is another one: nothing of what waits was sent to it.
+    pub(super) fn renewed(&mut self) {
+        self.all.iter_mut().for_each(|insert| insert.tried = false);
+    }
+
+    /// The server is the same and knows the session no more: what was sent before may be in its table, and would be in
+    /// twice if it were sent again. Ends those, and gives how many they are.
+    pub(super) fn forgotten(&mut self, error: &Error) -> usize {
+        let tried = |insert: &Insert| insert.tried && insert.state != State::Done;
+        let doubtful: Vec<_> = (0..self.all.len()).filter(|at| tried(&self.all[*at])).collect();
+        for at in &doubtful {
+            let in_flight = self.all[*at].finish(Err(error.clone()));
+            self.count_done(in_flight);
+        }
+        self.settle();
+        doubtful.len()
     }
 
     /// Ends those that `refuse` gives an error for.

@@ -118,6 +118,11 @@ impl Life {
         });
         // Whoever waits for the description finds the way told.
         engine.begin(description, hello.insert_credit_bytes)?;
+        match restarted {
+            true => engine.inserts.renewed(),
+            false if hello.forgot => engine.forgotten(&address),
+            false => {}
+        }
         match (again, restarted) {
             (false, _) => tracing::info!("connected to {address} by {transport}: {reason}"),
             (true, false) => tracing::warn!("connected to {address} again, by {transport}"),
@@ -176,6 +181,17 @@ impl Engine {
             self.requests.describe(&described);
         }
         Ok(())
+    }
+
+    /// The server is the one from before, and has forgotten the session meanwhile.
+    fn forgotten(&mut self, address: &str) {
+        let doubtful = self.inserts.forgotten(&Error::Unavailable(format!(
+            "{address} was out of reach for longer than it remembers a client: whether this insert, which it had not \
+             confirmed, is in its table is not known, and it was not sent again"
+        )));
+        if doubtful > 0 {
+            tracing::warn!("{address} has forgotten this client: the fate of {doubtful} inserts is not known");
+        }
     }
 
     fn note_outage(&mut self, since: Instant) {

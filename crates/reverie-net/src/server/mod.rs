@@ -12,6 +12,7 @@ mod way;
 mod welcome;
 
 mod inserts;
+mod forgotten;
 mod memory;
 mod requests;
 mod session;

@@ -63,6 +63,8 @@ pub(super) struct Session {
     stopping: bool,
     asked: bool,
     forget: Option<Pin<Box<Sleep>>>,
+    /// Its predecessor's outcomes are known no more, and the client was not told yet as far as is known.
+    forgot: bool,
     _busy: Busy,
 }
 
@@ -82,7 +84,12 @@ enum Event {
 
 impl Session {
     /// A session. One without a name answers one message and ends.
-    pub(super) fn new(shared: &Arc<Shared>, named: Option<(SessionId, mpsc::Receiver<Box<dyn Way>>)>) -> Self {
+    /// `forgot`: there was one of that name, and what it did is known no more.
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        named: Option<(SessionId, mpsc::Receiver<Box<dyn Way>>)>,
+        forgot: bool,
+    ) -> Self {
         let (id, arrivals) = match named {
             Some((id, arrivals)) => (Some(id), arrivals),
             None => (None, mpsc::channel(1).1),
@@ -102,6 +109,7 @@ impl Session {
             stopping: false,
             asked: false,
             forget: None,
+            forgot,
             _busy: shared.busy(),
             shared: Arc::clone(shared),
         }
@@ -134,7 +142,13 @@ impl Session {
                     self.say_goodbye(Error::Unavailable("the server stops".to_owned()), true);
                     return false;
                 }
-                Event::Forget | Event::Idle => return false,
+                Event::Idle => return false,
+                Event::Forget => {
+                    if let Some(id) = self.id.filter(|_| !self.is_empty()) {
+                        self.shared.forget_outcomes(id);
+                    }
+                    return false;
+                }
                 Event::Arrived(way) => self.connect(way),
                 Event::Finished(finished) => self.finished(finished),
                 Event::Leave(leave) => {
@@ -215,6 +229,7 @@ impl Session {
                 incarnation: self.shared.incarnation(),
                 resumed,
                 insert_credit_bytes: self.credit.granted(),
+                forgot: self.forgot,
             };
             way.send(ServerMessage { body: Some(Body::Hello(hello)) });
         }
@@ -248,6 +263,10 @@ impl Session {
 
     fn receive(&mut self, message: ClientMessage) -> Result<()> {
         self.asked = true;
+        // Whoever says something has read the hello.
+        if let (true, Some(id)) = (std::mem::take(&mut self.forgot), &self.id) {
+            self.shared.told(id);
+        }
         if let Some(received) = &message.received {
             self.memory.received(received);
         }

@@ -1,5 +1,6 @@
 //! What all connections of a server share.
 
+use super::forgotten::Forgotten;
 use super::pool::Pool;
 use super::session::Session;
 use super::token::Token;
@@ -32,6 +33,8 @@ pub struct Shared {
     started: Instant,
     /// Guards the sessions that are connected or remembered: where a new connection of each goes.
     sessions: Mutex<HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>>,
+    /// Guards the names of sessions that are remembered no more.
+    forgotten: Mutex<Forgotten>,
     /// Insert credit that was given out.
     credit: AtomicU64,
     connections: Arc<Semaphore>,
@@ -55,6 +58,7 @@ impl Shared {
             incarnation: RandomState::new().hash_one("incarnation") | 1,
             started: Instant::now(),
             sessions: Mutex::default(),
+            forgotten: Mutex::default(),
             credit: AtomicU64::new(0),
             connections: Arc::new(Semaphore::new(options.limits.max_connections)),
             grpc: AtomicU64::new(0),
@@ -165,8 +169,23 @@ impl Shared {
         let (sender, arrivals) = mpsc::channel(4);
         sessions.insert(id, sender);
         drop(sessions);
-        tokio::spawn(Session::new(self, Some((id, arrivals))).run(Some(way)));
+        let forgot = self.forgotten().has(&id);
+        tokio::spawn(Session::new(self, Some((id, arrivals)), forgot).run(Some(way)));
         Ok(())
+    }
+
+    /// A session ends with outcomes that its client may not have.
+    pub(super) fn forget_outcomes(&self, id: SessionId) {
+        self.forgotten().add(id);
+    }
+
+    /// The client of a session was told that its predecessor's outcomes are gone.
+    pub(super) fn told(&self, id: &SessionId) {
+        self.forgotten().remove(id);
+    }
+
+    fn forgotten(&self) -> MutexGuard<'_, Forgotten> {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A session that ends takes itself off, unless a connection has just come for it.

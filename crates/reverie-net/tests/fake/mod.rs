@@ -94,6 +94,7 @@ impl Fake {
             incarnation: self.inside.incarnation.load(Ordering::SeqCst),
             resumed: resumed && talk.hello.resume,
             insert_credit_bytes: 1 << 20,
+            forgot: !resumed && talk.hello.resume,
         };
         talk.say(Body::Hello(hello)).await;
         talk

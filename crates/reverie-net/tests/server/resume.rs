@@ -152,3 +152,37 @@ async fn a_session_is_forgotten_after_a_while() {
     let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_session_that_was_let_go_of_with_outcomes_is_told_so_until_its_client_says_something() {
+    let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
+    let host = Host::with(vec![table("a")], Options { limits, ..options() });
+    // Comes back when the session before is gone.
+    let anew = async |name: u8| loop {
+        let (session, hello) = Session::open(host.client().await, [name; 16]).await;
+        if !hello.resumed {
+            return (session, hello.forgot);
+        }
+    };
+    let (session, forgot) = anew(1).await;
+    assert!(!forgot);
+    session.lose();
+    let (mut session, forgot) = anew(1).await;
+    assert!(!forgot, "nothing was done, there is nothing to forget");
+    let first = session.insert(0, &[1.0]);
+    session.inserted(first, 1).await;
+    session.lose();
+    let (session, forgot) = anew(1).await;
+    assert!(forgot);
+    assert!(!anew(2).await.1, "another client is another session");
+    session.lose();
+    let (mut session, forgot) = anew(1).await;
+    assert!(forgot, "it may not have read the hello before");
+    let first = session.insert(0, &[2.0]);
+    session.inserted(first, 1).await;
+    session.received(first + 1, &[]);
+    let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+    assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
+    session.lose();
+    assert!(!anew(1).await.1, "it was told, and has had all outcomes since");
+}
