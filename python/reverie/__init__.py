@@ -3,7 +3,22 @@
 Experience flows in one direction: append -> chunk -> item -> table -> sample -> batch.
 """
 
-from reverie import checkpointers, errors, rate_limiters, selectors, specs, types
+import sys as _sys
+
+from reverie import (
+    _ported,
+    checkpointers,
+    errors,
+    item_selectors,
+    rate_limiters,
+    replay_sample,
+    reverb_types,
+    selectors,
+    specs,
+    timestep_dataset,
+    trajectory_writer,
+    types,
+)
 from reverie.client import Client
 from reverie.errors import (
     ClosedError,
@@ -27,10 +42,13 @@ from reverie.errors import (
 from reverie.server import Server
 from reverie.specs import TensorSpec
 from reverie.tables import Table
+from reverie.tf_client import TFClient
 from reverie.tls import ClientTLS, ServerTLS
 from reverie.trajectory_dataset import TimestepDataset, TrajectoryDataset
 from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo, TableInfo, UpdateResult
-from reverie.writers import TrajectoryColumn, TrajectoryWriter, TransitionWriter
+from reverie.writers import TrajectoryColumn, TrajectoryWriter, TransitionWriter, Writer
+
+_ported.install(_sys.modules[__name__])
 
 # What the user names, in the order of the flow: where experience is kept, who reaches it, what comes out, what goes
 # wrong.
@@ -56,6 +74,7 @@ __all__ = [
     "ServerTLS",
     "SignatureError",
     "StorageError",
+    "TFClient",
     "Table",
     "TableInfo",
     "TensorSpec",
@@ -69,10 +88,16 @@ __all__ = [
     "UnknownKeyError",
     "UnknownTableError",
     "UpdateResult",
+    "Writer",
     "checkpointers",
     "errors",
+    "item_selectors",
     "rate_limiters",
+    "replay_sample",
+    "reverb_types",
     "selectors",
     "specs",
+    "timestep_dataset",
+    "trajectory_writer",
     "types",
 ]

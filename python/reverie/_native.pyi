@@ -397,6 +397,7 @@ class TrajectoryWriter:
         compression: str,
         max_in_flight_bytes: int,
         timeout: float | None,
+        timesteps: bool = False,
     ) -> Self: ...
     def append(self, data: Any, *, partial_step: bool = False) -> None:
         """Appends a step, or a part of one.

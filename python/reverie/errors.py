@@ -56,8 +56,8 @@ class DeadlineExceededError(ReplayError, TimeoutError):
         self.partial = partial
 
 
-class UnknownTableError(ReplayError, LookupError):
-    """The server has no table of that name.
+class UnknownTableError(ReplayError, LookupError, ValueError):
+    """The server has no table of that name. Ported code catches ValueError for it.
 
     Attributes:
         name: the name that was asked for.
@@ -139,8 +139,8 @@ class ResourceExhaustedError(ReplayError):
         self.hint = hint
 
 
-class ClosedError(ReplayError):
-    """The table, its server, the client or the writer was closed.
+class ClosedError(ReplayError, RuntimeError):
+    """The table, its server, the client or the writer was closed. Ported code catches RuntimeError for it.
 
     Attributes:
         name: what was closed.

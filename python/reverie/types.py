@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reverie import _native
+from reverie._tensorflow import tensorflow
 
 __all__ = [
     "Batch",
@@ -47,6 +48,18 @@ class SampleInfo(NamedTuple):
     def zeros(cls) -> SampleInfo:
         """An info of zeros, with the dtypes that samples have."""
         return cls(np.uint64(0), np.float64(0), np.int64(0), np.float64(0), np.int32(0))
+
+    @classmethod
+    def tf_dtypes(cls) -> SampleInfo:
+        """TensorFlow's dtypes of the fields, as datasets give them. ImportError without TensorFlow."""
+        tf = tensorflow("SampleInfo.tf_dtypes", "SampleInfo.zeros(), whose fields have the dtypes that samples have")
+        return cls(*(tf.as_dtype(field.dtype) for field in cls.zeros()))
+
+    @classmethod
+    def tf_shapes(cls) -> SampleInfo:
+        """TensorFlow's shapes of the fields: scalars. ImportError without TensorFlow."""
+        tf = tensorflow("SampleInfo.tf_shapes", "SampleInfo.zeros(): every field is a scalar")
+        return cls(*(tf.TensorShape([]) for _ in cls._fields))
 
 
 class ReplaySample(NamedTuple):

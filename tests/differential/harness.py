@@ -13,8 +13,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-#: Seconds that one operation may take; all that could wait for a limiter are asked first whether they would.
-PATIENCE = 20.0
+#: Seconds that one operation, or the start of a worker, may take. What could wait for a limiter is asked first.
+PATIENCE = 120.0
 
 Outcome = dict[str, Any]
 

@@ -88,9 +88,9 @@ def of_sequences(rng: random.Random) -> Program:
     """The legacy writer."""
     tables = [table(rng, name) for name in NAMES[: rng.randint(1, 2)]]
     length = rng.randint(1, 6)
-    options: dict[str, Any] = {"max_sequence_length": length, "delta_encoded": rng.random() < 0.3}
-    if rng.random() < 0.5:
-        options["chunk_length"] = rng.randint(1, length)
+    # Chunks of one step: after a flush in the middle of a chunk dm-reverb's writer miscounts its steps, takes items of
+    # steps that it does not have, and fails to sample them ("Cannot slice (-2, 2) out of tensor with shape [2,2]").
+    options: dict[str, Any] = {"max_sequence_length": length, "chunk_length": 1, "delta_encoded": rng.random() < 0.3}
     operations: list[list[Any]] = [["writer", "w", "writer", options]]
     step = 0
     for _ in range(rng.randint(20, 60)):

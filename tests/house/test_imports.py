@@ -20,6 +20,7 @@ ALLOWED = {
     "torch": ("adapters/torch.py", "agents", "runners", "cli"),
     "jax": ("adapters/jax.py",),
     "tensordict": ("adapters/tensordict.py",),
+    "tensorflow": ("_tensorflow.py",),
     "gymnasium": ("specs.py", "adapters", "agents", "runners", "cli", "testing.py"),
     "ray": ("runners/ray.py",),
     "matplotlib": ("cli", "runners"),

@@ -150,8 +150,8 @@ pub struct Pattern {
     pub columns: Box<[PatternColumn]>,
     /// The structure that the columns fill.
     pub structure: Structure,
-    /// True for an item that is one step of an environment loop (`insert`): readers that speak of
-    /// timesteps give its columns a time axis of one.
+    /// True for an item of whole steps of an environment loop (`insert`, the legacy writer): a signature may
+    /// describe the step or the item.
     pub timestep: bool,
 }
 
@@ -199,6 +199,11 @@ impl Kept {
 }
 
 impl Pattern {
+    /// True for a step inserted alone: readers that speak of timesteps give its columns a time axis of one.
+    pub fn is_one_step(&self) -> bool {
+        self.timestep && self.columns.iter().all(|column| column.squeeze)
+    }
+
     /// Bytes of memory, about.
     pub fn size_bytes(&self) -> usize {
         let column = |column: &PatternColumn| {

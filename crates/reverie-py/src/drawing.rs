@@ -68,7 +68,7 @@ pub fn some<'py>(
     while !draws.is_empty() {
         let first = draws.items[0].pattern.clone();
         let alike = draws.items.iter().take_while(|item| item.pattern.same(&first)).count();
-        let (rest, timestep) = (draws.split_off(alike), first.timestep);
+        let (rest, timestep) = (draws.split_off(alike), first.is_one_step());
         batches.push((client.batcher.batch(py, &mut std::mem::replace(&mut draws, rest), &reading)?, timestep));
     }
     Ok(batches)

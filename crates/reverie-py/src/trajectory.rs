@@ -58,7 +58,9 @@ const REMEMBERED: usize = 8;
 #[pymethods]
 impl TrajectoryWriter {
     #[new]
-    #[pyo3(signature = (client, num_keep_alive_refs, *, chunk_length, compression, max_in_flight_bytes, timeout))]
+    #[pyo3(signature = (client, num_keep_alive_refs, *, chunk_length, compression, max_in_flight_bytes, timeout,
+        timesteps=false))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         client: Py<Client>,
@@ -67,6 +69,7 @@ impl TrajectoryWriter {
         compression: &str,
         max_in_flight_bytes: Count,
         timeout: Option<f64>,
+        timesteps: bool,
     ) -> PyResult<Self> {
         let compression = self::compression(compression)?;
         let keep_alive = num_keep_alive_refs.at_least("num_keep_alive_refs", 1)?;
@@ -75,7 +78,8 @@ impl TrajectoryWriter {
         let max_in_flight_bytes = max_in_flight_bytes.at_least("max_in_flight_bytes", 0)? as u64;
         let sending = Sending::new(py, client.get(), max_in_flight_bytes, timeout)?;
         let sink = Arc::clone(sending.sink(py)?);
-        let steps = Mutex::new(quick(py, || StepWriter::new(sink, options))?);
+        let steps = quick(py, || StepWriter::new(sink, options))?;
+        let steps = Mutex::new(if timesteps { steps.of_timesteps() } else { steps });
         Ok(Self { sending, options, steps, forms: Mutex::default() })
     }
 

@@ -2,5 +2,6 @@
 
 from reverie.client.client import _LISTENING, Client, Transport
 from reverie.client.table import Info
+from reverie.writers import Writer
 
-__all__ = ["_LISTENING", "Client", "Info", "Transport"]
+__all__ = ["_LISTENING", "Client", "Info", "Transport", "Writer"]

@@ -1,4 +1,4 @@
-"""What a client writes with: writers of trajectories and of transitions."""
+"""What a client writes with: writers of trajectories, of transitions and of sequences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 from reverie.client.table import Keeping
 from reverie.tables import Compression
-from reverie.writers import Autoreset, TrajectoryWriter, TransitionWriter
+from reverie.writers import Autoreset, TrajectoryWriter, TransitionWriter, Writer
 
 
 class Appending(Keeping):
@@ -24,18 +24,40 @@ class Appending(Keeping):
         timeout: float | None = None,
     ) -> TrajectoryWriter:
         """A writer of trajectories; see `reverie.writers.TrajectoryWriter`."""
-        if compression is None:
-            asked = {table.compression for table in self._tables(timeout)}
-            compression = asked.pop() if len(asked) == 1 else "auto"
         return TrajectoryWriter(
             self,
             num_keep_alive_refs,
             validate_items=validate_items,
             chunk_length=chunk_length,
-            compression=compression,
+            compression=self._compression(timeout) if compression is None else compression,
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
         )
+
+    def writer(
+        self,
+        max_sequence_length: int,
+        delta_encoded: bool = False,
+        chunk_length: int | None = None,
+        max_in_flight_items: int | None = 25,
+        *,
+        timeout: float | None = None,
+    ) -> Writer:
+        """A writer of sequences under dm-reverb's older interface; see `reverie.writers.Writer`."""
+        return Writer(
+            self,
+            max_sequence_length,
+            delta_encoded,
+            chunk_length,
+            max_in_flight_items,
+            compression=self._compression(timeout),
+            timeout=timeout,
+        )
+
+    def _compression(self, timeout: float | None) -> Compression:
+        """What the tables ask for, where they agree."""
+        asked = {table.compression for table in self._tables(timeout)}
+        return asked.pop() if len(asked) == 1 else "auto"
 
     def transition_writer(
         self,

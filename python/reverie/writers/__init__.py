@@ -1,6 +1,7 @@
 """Writers: from an environment's steps to items in a table. Each takes a native client."""
 
+from reverie.writers.legacy import Writer
 from reverie.writers.trajectory import TrajectoryColumn, TrajectoryWriter
 from reverie.writers.transition import Autoreset, TransitionWriter
 
-__all__ = ["Autoreset", "TrajectoryColumn", "TrajectoryWriter", "TransitionWriter"]
+__all__ = ["Autoreset", "TrajectoryColumn", "TrajectoryWriter", "TransitionWriter", "Writer"]

@@ -27,6 +27,8 @@ struct Known {
 #[derive(Default)]
 pub(super) struct Forms {
     forms: Vec<Known>,
+    /// Whether items are whole steps ([`Pattern::timestep`]).
+    pub(super) timestep: bool,
 }
 
 impl Forms {
@@ -55,7 +57,7 @@ impl Forms {
         let pattern = Form::new(Pattern {
             columns: pattern_columns.collect(),
             structure: (**structure).clone(),
-            timestep: false,
+            timestep: self.timestep,
         });
         self.forms.truncate(KEPT - 1);
         let form = Known { columns: columns.to_vec(), structure: Arc::clone(structure), pattern: pattern.clone() };

@@ -83,6 +83,15 @@ impl StepWriter {
         })
     }
 
+    /// Items will be runs of whole steps: a table's signature may describe the step (see [`Pattern::timestep`]).
+    ///
+    /// [`Pattern::timestep`]: crate::item::Pattern::timestep
+    #[must_use]
+    pub fn of_timesteps(mut self) -> Self {
+        self.forms.timestep = true;
+        self
+    }
+
     fn check_options(options: &WriterOptions) -> Result<()> {
         if options.keep_alive < 1 || options.chunk_length.is_some_and(|length| length < 1) {
             return Err(Error::InvalidArgument(

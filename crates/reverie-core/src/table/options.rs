@@ -111,8 +111,11 @@ pub fn check_pattern(signature: &Signature, pattern: &Pattern) -> Result<()> {
         if !got.squeeze {
             shape.insert(usize::from(got.stack_axis).min(shape.len()), got.cells.len());
         }
-        // A step inserted alone may be described with its time axis or without.
-        let per_step = pattern.timestep.then(|| [&[1], shape.as_slice()].concat());
+        // Items of whole steps may be described with their time axis or without.
+        let per_step = pattern.timestep.then(|| match got.squeeze {
+            true => [&[1], shape.as_slice()].concat(),
+            false => got.spec.shape.clone(),
+        });
         let fits = |shape: &[usize]| fits(want, shape);
         if want.dtype != got.spec.dtype || !(fits(&shape) || per_step.as_deref().is_some_and(fits)) {
             return Err(Error::Signature {

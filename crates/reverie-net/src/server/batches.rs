@@ -111,7 +111,7 @@ impl Batches {
     /// The number of the batch's head, and the head itself where the client does not have it.
     fn head(&mut self, planned: &Planned, draws: &Draws) -> (u32, Option<proto::BatchHead>) {
         let Plan { outputs, structure, num_columns, .. } = &*planned.plan;
-        let timestep = draws.items.first().is_some_and(|item| item.pattern.timestep);
+        let timestep = draws.items.first().is_some_and(|item| item.pattern.is_one_step());
         let alike = |head: &&Head| {
             let same = Arc::ptr_eq(&head.plan, &planned.plan)
                 || (head.plan.outputs == *outputs

@@ -1,0 +1,17 @@
+"""What annotations of ported code name, under dm-reverb's import path."""
+
+from typing import Any
+
+from reverie.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Selector, Uniform
+from reverie.types import TableInfo
+
+__all__ = ["Fifo", "Heap", "Lifo", "Prioritized", "SelectorType", "SpecNest", "TableInfo", "Uniform"]
+
+#: Both heaps.
+Heap = MaxHeap | MinHeap
+
+#: Any selector.
+SelectorType = Selector
+
+#: A nest of specs: anything with `.shape` and `.dtype`.
+SpecNest = Any

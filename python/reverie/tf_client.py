@@ -1,0 +1,147 @@
+"""`TFClient`, under dm-reverb's name: the calls of a client with TensorFlow's tensors, eagerly or inside a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from reverie import _native
+from reverie._tensorflow import tensorflow
+from reverie.client import Client
+from reverie.errors import SignatureError
+from reverie.types import ReplaySample, SampleInfo
+
+__all__ = ["TFClient"]
+
+
+@final
+class TFClient:
+    """A client whose calls take and give tensors, for ported code that names it.
+
+    It can be made and named without TensorFlow; its calls need it, and say what replaces them where it is missing. They
+    run Python inside a graph (`tf.numpy_function`), in the process that made the client: for training, read with
+    `client.batches(...)` or a `TrajectoryDataset`.
+
+    Args:
+        server_address: the server's, `host:port`, or a client.
+        shared_name: taken for dm-reverb's sake: clients of one process share their connection as it is.
+        name: the prefix of its operations' names.
+    """
+
+    def __init__(self, server_address: str | Client, shared_name: str | None = None, name: str = "reverb") -> None:
+        del shared_name
+        self._client = server_address if isinstance(server_address, Client) else Client(server_address)
+        self._name = name
+
+    @property
+    def server_address(self) -> str | None:
+        """The server's address."""
+        return self._client.server_address
+
+    def sample(self, table: str, data_dtypes: Any, name: str | None = None) -> ReplaySample:
+        """Draws an item and gives its first step: all of it, where steps were inserted alone. Blocks for the limiter.
+
+        Args:
+            table: the table.
+            data_dtypes: a nest of TensorFlow's dtypes, which the data comes back in.
+            name: of the operation.
+
+        Returns:
+            a `ReplaySample` of tensors; those of the info are scalars (uint64, float64, int64, float64, int32).
+
+        Raises:
+            ImportError: without TensorFlow.
+            tf.errors.OpError: what `client.sample` raises, as TensorFlow hands on what its functions raise.
+        """
+        tf = tensorflow("TFClient.sample", "client.sample or client.sample_batch")
+        dtypes, structure = _native.flatten(data_dtypes)
+        names = [tf.as_dtype(dtype).as_numpy_dtype for dtype in dtypes]
+
+        def draw() -> list[Any]:
+            [sampled] = self._client.sample(table, 1)
+            info, data = sampled[0] if isinstance(sampled, list) else sampled
+            got = [str(cell.dtype) for cell in data]
+            want = [str(np.dtype(dtype)) for dtype in names]
+            if got != want:
+                raise SignatureError(
+                    f"table '{table}': items have columns of {got}, data_dtypes names {want}",
+                    got=str(got),
+                    want=str(want),
+                )
+            return [*(np.asarray(value, kind) for value, kind in zip(info, _INFO, strict=True)), *data]
+
+        flat = tf.numpy_function(draw, [], [*_INFO, *names], name=self._named(name, "sample"))
+        return ReplaySample(SampleInfo(*flat[: len(_INFO)]), structure.unflatten(flat[len(_INFO) :]))
+
+    def insert(self, data: Sequence[Any], tables: Any, priorities: Any, name: str | None = None) -> Any:
+        """Inserts one step into one or more tables, its bytes stored once. Blocks for the limiters.
+
+        Args:
+            data: a sequence of tensors, the columns of the step.
+            tables: the names of the tables, string `[N]`.
+            priorities: the priority in each, float64 `[N]`.
+            name: of the operation.
+
+        Returns:
+            None; inside a graph the operation.
+
+        Raises:
+            ImportError: without TensorFlow.
+            ValueError: for tables or priorities of another dtype or rank, or of different length.
+            tf.errors.OpError: what `client.insert` raises.
+        """
+        tf = tensorflow("TFClient.insert", "client.insert")
+        if tables.dtype != tf.string or tables.shape.rank != 1:
+            raise ValueError(f"tables must be strings of one axis, got {tables.dtype.name} {tables.shape}")
+        if priorities.dtype != tf.float64 or priorities.shape.rank != 1:
+            raise ValueError(f"priorities must be float64 of one axis, got {priorities.dtype.name} {priorities.shape}")
+        if not tables.shape.is_compatible_with(priorities.shape):
+            raise ValueError(f"tables and priorities must be as long, got {tables.shape} and {priorities.shape}")
+
+        def insert(names: Any, values: Any, *columns: Any) -> None:
+            by_table: dict[str, Any] = {name.decode(): float(value) for name, value in zip(names, values, strict=True)}
+            self._client.insert(list(columns), by_table)
+
+        return self._run(insert, [tables, priorities, *data], self._named(name, "insert"))
+
+    def update_priorities(self, table: str, keys: Any, priorities: Any, name: str | None = None) -> Any:
+        """Sets priorities. Keys of items that are gone are ignored. Waits for no limiter.
+
+        Args:
+            table: the table.
+            keys: uint64 `[N]`, of samples.
+            priorities: float64 `[N]`.
+            name: of the operation.
+
+        Returns:
+            None; inside a graph the operation.
+
+        Raises:
+            ImportError: without TensorFlow.
+            tf.errors.OpError: what `client.update_priorities` raises.
+        """
+
+        def update(keys: Any, priorities: Any) -> None:
+            self._client.update_priorities(table, keys.astype(np.int64), priorities)
+
+        return self._run(update, [keys, priorities], self._named(name, "update_priorities"))
+
+    def _run(self, function: Any, inputs: list[Any], name: str) -> Any:
+        tf = tensorflow(f"TFClient.{function.__name__}", "the client's own call")
+        done = tf.numpy_function(function, inputs, [], name=name)
+        return None if tf.executing_eagerly() else done
+
+    def _named(self, name: str | None, call: str) -> str:
+        return name or f"{self._name}_{call}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TFClient, (self._client, None, self._name)
+
+    def __repr__(self) -> str:
+        return f"TFClient({self._client!r})"
+
+
+#: Of `SampleInfo`.
+_INFO = (np.uint64, np.float64, np.int64, np.float64, np.int32)

@@ -1,0 +1,220 @@
+"""The writer of sequences, under dm-reverb's older interface: items are the latest steps."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, final
+
+import numpy as np
+
+from reverie import _checks, _native
+from reverie.errors import ClosedError, ReplayError, SignatureError
+
+__all__ = ["Writer"]
+
+#: What None stands for as a bound of items in flight.
+_MANY = 1_000_000
+
+
+@final
+class Writer:
+    """Appends whole steps, and makes items of the latest of them; `client.writer(...)` makes it.
+
+    One thread at a time may use it. For new code a `TrajectoryWriter` does more: columns that differ in length, steps
+    in parts, any slice of the history.
+
+    Args:
+        max_sequence_length: how many of the latest steps an item may have.
+        delta_encoded: True packs the steps with Zstandard, as differences to the step before where that is smaller,
+            whatever the tables ask for. False stores them as `compression` says.
+        chunk_length: steps that are stored together; None is at most 10.
+        max_in_flight_items: `create_item` waits while so many items are not in their tables yet; None is a million.
+        compression: how steps are stored without `delta_encoded`.
+        timeout: seconds that `create_item` and `flush` may wait; None takes the client's.
+
+    Raises:
+        ValueError: for counts below 1, or a `chunk_length` above `max_sequence_length`.
+    """
+
+    __slots__ = ("_closed", "_columns", "_flight", "_length", "_sending", "_steps", "_structure", "_timeout")
+
+    def __init__(
+        self,
+        client: _native.Client,
+        max_sequence_length: int,
+        delta_encoded: bool = False,
+        chunk_length: int | None = None,
+        max_in_flight_items: int | None = 25,
+        *,
+        compression: str = "auto",
+        timeout: float | None = None,
+    ) -> None:
+        self._closed = True
+        self._length = _checks.count("max_sequence_length", max_sequence_length, 1)
+        chunk_length = min(10, self._length) if chunk_length is None else _checks.count("chunk_length", chunk_length, 1)
+        if chunk_length > self._length:
+            raise ValueError(f"chunk_length must be at most max_sequence_length={self._length}, got {chunk_length}")
+        many = _MANY if max_in_flight_items is None else max_in_flight_items
+        self._flight = _checks.count("max_in_flight_items", many, 1)
+        self._timeout = timeout
+        self._steps = _native.TrajectoryWriter(
+            client,
+            self._length,
+            chunk_length=chunk_length,
+            compression="zstd" if delta_encoded else compression,
+            # The bound of this writer counts items.
+            max_in_flight_bytes=1 << 62,
+            timeout=timeout,
+            timesteps=True,
+        )
+        self._structure: _native.Structure | None = None
+        self._columns: list[_native.HistoryColumn] = []
+        self._closed = False
+
+    def append(self, data: Any) -> None:
+        """Appends one step. It is stored once, however many items refer to it, and not at all where none does.
+
+        Args:
+            data: a nest of arrays and numbers; the first append says of which structure, dtypes and shapes.
+
+        Raises:
+            SignatureError: for a step unlike the first; the error names the path.
+            ClosedError: the writer was closed, or the tables were.
+        """
+        self._open()
+        leaves, structure = _native.flatten(data)
+        self._append(data, leaves, structure)
+
+    def append_sequence(self, sequence: Any) -> None:
+        """Appends the steps of a nest of arrays, each `[T, ...]`, one after another.
+
+        Raises:
+            ValueError: for arrays that differ in length, or have no time axis.
+            SignatureError, ClosedError: as for `append`; the steps before the refused one were appended.
+        """
+        self._open()
+        leaves, structure = _native.flatten(sequence)
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        lengths = {array.shape[:1] for array in arrays}
+        if len(lengths) != 1 or () in lengths:
+            shapes = ", ".join(f"'{path}' {array.shape}" for path, array in zip(structure.paths, arrays, strict=True))
+            raise ValueError(f"the arrays of a sequence must share a first axis, got {shapes or 'no array'}")
+        for cells in zip(*arrays, strict=True):
+            self._append(structure.unflatten(list(cells)), cells, structure)
+
+    def _append(self, data: Any, leaves: Any, structure: _native.Structure) -> None:
+        if self._structure is None:
+            if not leaves:
+                raise SignatureError("a step needs at least one array")
+        elif structure != self._structure:
+            got, want = ", ".join(structure.paths), ", ".join(self._structure.paths)
+            raise SignatureError(
+                f"every step has the structure of the first: got columns {got or 'none'}, want {want}",
+                got=got,
+                want=want,
+            )
+        for path, leaf in zip(structure.paths, leaves, strict=True):
+            if leaf is None:
+                raise SignatureError(
+                    f"column '{path}': got None, want a value in every step; `client.trajectory_writer(...)` takes "
+                    "steps with missing fields",
+                    path=path,
+                    got="None",
+                    want="a value",
+                )
+        self._steps.append(data)
+        if self._structure is None:
+            self._structure = structure
+            self._columns = _native.flatten(self._steps.history)[0]
+
+    def create_item(self, table: str, num_timesteps: int, priority: float) -> None:
+        """Makes an item of the latest `num_timesteps` steps. Waits while `max_in_flight_items` are unconfirmed.
+
+        Args:
+            table: the table it goes into.
+            num_timesteps: how many steps.
+            priority: of the item.
+
+        Raises:
+            ValueError: for fewer than one step, more than there are or the writer keeps, or a priority that the table's
+                selectors refuse.
+            SignatureError: for steps that the table's signature does not allow; it may describe the step or the item.
+            UnknownTableError, ClosedError.
+            DeadlineExceededError: too many items were unconfirmed for too long; this one was not made.
+        """
+        self._open()
+        count = _checks.count("num_timesteps", num_timesteps, 1)
+        there = min(self._length, len(self._columns[0])) if self._columns else 0
+        if count > there:
+            raise ValueError(
+                f"num_timesteps must be at most the {there} steps that are kept (max_sequence_length={self._length}), "
+                f"got {count}"
+            )
+        self._steps._flush(self._flight - 1, self._timeout)
+        assert self._structure is not None
+        latest = [column[-count:] for column in self._columns]
+        self._steps.create_item(table, priority, self._structure.unflatten(latest))
+
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Waits until all items are in their tables.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            DeadlineExceededError: the insertion goes on in the background.
+            ClosedError: the writer was closed.
+        """
+        self._open()
+        self._steps._flush(0, self._timeout if timeout is None else timeout)
+
+    def close(self, retry_on_unavailable: bool = True) -> None:
+        """Ends the writer, and waits until all items are in their tables.
+
+        Args:
+            retry_on_unavailable: False gives up at once where some are not there yet: they go on in the background.
+
+        Raises:
+            ValueError: the writer was closed before.
+            DeadlineExceededError: the insertion goes on in the background.
+        """
+        if self._closed:
+            raise ValueError("the writer was closed already; make another")
+        self._closed = True
+        try:
+            self._steps._flush(0, self._timeout if retry_on_unavailable else 0.0)
+        finally:
+            self._steps._close()
+
+    @property
+    def num_in_flight(self) -> int:
+        """Items that are not in their tables yet."""
+        return self._steps.num_in_flight
+
+    def _open(self) -> None:
+        if self._closed:
+            raise ClosedError("this writer is closed; make another", name="writer")
+
+    def __enter__(self) -> Writer:
+        if self._closed:
+            raise ValueError("a writer that was closed cannot be entered again; make another")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._closed:
+            return
+        # After an error of the replay itself a flush could only wait in vain.
+        if kind is None or not issubclass(kind, ReplayError):
+            self.close()
+        else:
+            self._closed = True
+            self._steps._close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.num_in_flight} items in flight"
+        return f"Writer(max_sequence_length={self._length}, max_in_flight_items={self._flight}, {state})"
