@@ -1,5 +1,6 @@
 """The engine, in Rust. Nobody imports it but `reverie` itself."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, Self, final, overload
 
 import numpy as np
@@ -8,7 +9,7 @@ from typing_extensions import disjoint_base
 
 from reverie.rate_limiters import RateLimiter
 from reverie.tables import Table
-from reverie.types import Batch, UpdateResult
+from reverie.types import Batch, BatchInfo, Condition, UpdateResult
 
 __all__ = [
     "Checkpoints",
@@ -221,6 +222,7 @@ class Client:
         priorities: npt.ArrayLike,
         *,
         if_version: npt.ArrayLike | None = None,
+        neighbours: tuple[int, float] | None = None,
         wait: Literal[True] = True,
     ) -> UpdateResult:
         """Sets priorities. Keys of items that are gone are counted as stale, and ignored. Waits for no limiter.
@@ -230,6 +232,12 @@ class Client:
             keys: `[N]`, ints.
             priorities: `[N]`, numbers; where a key occurs twice the last one counts.
             if_version: `[N]`: only where the item's version (`BatchInfo.version`) is still this one.
+            neighbours: `(k, decay)` also raises what led there: where an item is given the priority p, the i-th item
+                before it gets `max(own, p * decay**i)`, for i from 1 to k (Brittain et al. 2019, prioritized sequence
+                experience replay, section 4). Before it are the items that are still in the table, of the same writer
+                (of a vector writer: of the same environment) and of the same episode; rows of `insert` and
+                `insert_batch` have no episodes. A raise counts as an update of the item's version, not in the result.
+                k is at most 1024, decay in (0, 1].
             wait: False waits for no answer, and returns None: a learner needs none, and over a network it takes a
                 round trip. What fails is then counted (`client.info().unheard_errors`), and the first failure logged.
 
@@ -246,8 +254,39 @@ class Client:
         priorities: npt.ArrayLike,
         *,
         if_version: npt.ArrayLike | None = None,
+        neighbours: tuple[int, float] | None = None,
         wait: bool,
     ) -> UpdateResult | None: ...
+    def query(
+        self,
+        table: str,
+        where: Sequence[Condition] | None = None,
+        *,
+        limit: int | None = None,
+        order: str | None = None,
+    ) -> BatchInfo:
+        """Looks for items by what the table knows of them, as they are at one moment. It counts as no sample.
+
+        Other calls go on meanwhile: the table stands still only for a copy of its page list.
+
+        Args:
+            table: the table.
+            where: conditions `(field, op, number)`, at most 64, which must all hold: field is "priority",
+                "times_sampled", "version" (updates of the priority) or "age" (seconds since the insertion), op one of
+                `< <= == != >= >`. None, or none of them: every item.
+            limit: items at most, the first in the order; None gives all.
+            order: a field to sort by, smallest first; with a "-" before it, largest first. None is the order of
+                insertion, which also decides between equals.
+
+        Returns:
+            what the table knows of the items, an array `[N]` per field; N may be 0. The probabilities are 0: nothing
+            was drawn. `client.get(table, found.key)` reads the items.
+
+        Raises:
+            ValueError, TypeError: for conditions that are none. UnknownTableError, ClosedError.
+            ResourceExhaustedError: more items than the server sends at once (56 bytes each): pass limit.
+        """
+
     def get(
         self,
         table: str,
@@ -289,6 +328,9 @@ class Client:
     def _mutate(
         self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike, deletes: npt.ArrayLike
     ) -> tuple[UpdateResult, UpdateResult]: ...
+    def _delete_where(
+        self, table: str, keys: npt.ArrayLike | None, conditions: Sequence[Condition]
+    ) -> UpdateResult: ...
     def _close(self) -> None: ...
     def _info(self, timeout: float | None = None) -> dict[str, Any]: ...
     def _why(self, table: str) -> dict[str, Any]: ...

@@ -14,6 +14,7 @@ from reverie._tensorflow import tensorflow
 __all__ = [
     "Batch",
     "BatchInfo",
+    "Condition",
     "RateLimiterInfo",
     "ReplaySample",
     "SampleInfo",
@@ -23,6 +24,10 @@ __all__ = [
     "Why",
 ]
 
+#: `(field, op, number)`; see `Client.query`.
+Condition = tuple[
+    Literal["priority", "times_sampled", "version", "age"], Literal["<", "<=", "==", "!=", ">=", ">"], float
+]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

@@ -74,7 +74,7 @@ fn transitions(criterion: &mut Criterion) {
             for row in 0..64 {
                 TRANSITION.iter().enumerate().for_each(|(at, (width, _))| writer.push(at, &[row as u8; 16][..*width]));
                 let body = Body::Chunk(writer.chunk().clone());
-                items.push(Item { body, pattern: form.clone(), anchor: row, episode: 0 });
+                items.push(Item { body, pattern: form.clone(), anchor: row, episode: 0, stream: 0 });
             }
         }
         let count = if n > 100_000 { 512 } else { 64 };
@@ -124,14 +124,15 @@ fn frames(criterion: &mut Criterion) {
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
         let (parts, meter) = spans(compression, 20_000);
         println!("{compression:?}: {} bytes a frame", meter.live_bytes() / 20_000);
-        let item = |anchor| Item { body: Body::Span(parts.clone()), pattern: form.clone(), anchor, episode: 0 };
+        let item =
+            |anchor| Item { body: Body::Span(parts.clone()), pattern: form.clone(), anchor, episode: 0, stream: 0 };
         let batches = batches(&(0..19_000).map(item).collect::<Vec<_>>(), 256, 16);
         run(&mut group, BenchmarkId::from_parameter(format!("{compression:?}")), &batches);
     }
     let mut last = (*form).clone();
     last.columns.iter_mut().filter(|column| !column.squeeze).for_each(|column| column.stack_axis = 2);
     let (last, (parts, _meter)) = (Form::new(last), spans(Compression::None, 20_000));
-    let item = |anchor| Item { body: Body::Span(parts.clone()), pattern: last.clone(), anchor, episode: 0 };
+    let item = |anchor| Item { body: Body::Span(parts.clone()), pattern: last.clone(), anchor, episode: 0, stream: 0 };
     let batches = batches(&(0..19_000).map(item).collect::<Vec<_>>(), 256, 16);
     run(&mut group, BenchmarkId::from_parameter("None, stacked along the last axis"), &batches);
     let bytes = 256 * 2 * 4 * FRAME;
@@ -151,7 +152,8 @@ fn payloads(criterion: &mut Criterion) {
             writer.push(0, &vec![index as u8; bytes]);
             writer.seal(&mut Chooser::new(Compression::None))
         };
-        let item = |index| Item { body: Body::Chunk(chunk(index)), pattern: form.clone(), anchor: 0, episode: 0 };
+        let item =
+            |index| Item { body: Body::Chunk(chunk(index)), pattern: form.clone(), anchor: 0, episode: 0, stream: 0 };
         let items = (0..n).map(item).collect::<Vec<_>>();
         run(&mut group, BenchmarkId::from_parameter(bytes), &batches(&items, 64, 256));
         let (from, mut to) = (vec![7_u8; 64 * bytes], vec![0_u8; 64 * bytes]);

@@ -273,6 +273,9 @@ pub struct Item {
     /// The episode the item begins in, unique among the writers of one server; 0 for a step inserted alone,
     /// which is an episode of its own.
     pub episode: u32,
+    /// The stream of steps that the item begins in: one for each writer, and for each environment of a vector writer;
+    /// unique among those of one server. 0 where none is known.
+    pub stream: u32,
 }
 
 impl Item {

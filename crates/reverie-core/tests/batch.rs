@@ -34,7 +34,7 @@ fn pattern(columns: Vec<PatternColumn>) -> Form {
 }
 
 fn item(chunk: &Arc<Chunk>, pattern: &Form, anchor: u32) -> Item {
-    Item { body: Body::Chunk(chunk.clone()), pattern: pattern.clone(), anchor, episode: 0 }
+    Item { body: Body::Chunk(chunk.clone()), pattern: pattern.clone(), anchor, episode: 0, stream: 0 }
 }
 
 /// Two uint8 columns, `a` of shape [2] and `b` of shape []: step s holds [s, s] and 100 + s.
@@ -510,7 +510,7 @@ proptest! {
         let single = store.parts.iter().all(|part| *part == 0) && parts[0].chunks.len() == 1;
         let body = if single { Body::Chunk(parts[0].chunks[0].clone()) } else { Body::Span(parts) };
         let items = forms.2.iter().map(|form| {
-            Item { body: body.clone(), pattern: patterns[*form].clone(), anchor: STEPS as u32 / 2, episode: 0 }
+            Item { body: body.clone(), pattern: patterns[*form].clone(), anchor: STEPS as u32 / 2, episode: 0, stream: 0 }
         }).collect::<Vec<_>>();
         let lengths = |column: usize| items.iter().map(|item| item.pattern.columns[column].cells.len()).collect::<Vec<_>>();
         let must_refuse = (0..store.specs.len()).any(|column| {

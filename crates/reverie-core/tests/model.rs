@@ -7,7 +7,7 @@ use reverie_core::item::Key;
 use reverie_core::sample::Draws;
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Change, Table, TableOptions, Tables};
+use reverie_core::table::{Change, Table, TableOptions, Tables, Updates};
 use std::sync::Arc;
 use support::{Rows, f64_of, options};
 
@@ -267,7 +267,9 @@ impl Pair {
     fn update(&mut self, pick: usize, priority: f64, version: Option<u32>) -> Result<(), TestCaseError> {
         let key = self.key(pick);
         let versions = version.map(|version| [version]);
-        let done = self.table.update(&[key], &[priority], versions.as_ref().map(|v| v.as_slice())).unwrap();
+        let if_version = versions.as_ref().map(|versions| versions.as_slice());
+        let updates = Updates { keys: &[key], priorities: &[priority], if_version, neighbours: None };
+        let done = self.table.update(&updates).unwrap();
         let order = self.model.order;
         let found = self.model.entries.iter_mut().find(|e| e.key == key && version.is_none_or(|v| v == e.version));
         prop_assert_eq!(done.applied, u64::from(found.is_some()));

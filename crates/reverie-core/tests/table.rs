@@ -9,7 +9,7 @@ use reverie_core::sample::{SampleRequest, Source};
 use reverie_core::spec::{ColumnSignature, DType, Signature, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Change, InsertReason, Priority, SampleReason, SharedTable, TableOptions, Tables};
+use reverie_core::table::{Change, InsertReason, Priority, SampleReason, SharedTable, TableOptions, Tables, Updates};
 use std::sync::Arc;
 use std::time::Duration;
 use support::{Rows, bounded_tables, f64_of, options, queue, tables};
@@ -210,11 +210,13 @@ fn priorities_that_are_not_numbers_refuse_the_whole_call() {
         assert_eq!(table.get(&keys).unwrap().priorities, [1.0, 1.0], "nothing was changed");
         let items = [rows.item(3.0), rows.item(4.0)].into_iter().zip([Priority::Value(1.0), Priority::Value(bad)]);
         assert!(table.insert(items.collect()).is_err());
-        assert!(table.mutate((&keys[..1], &[bad]), None, &keys[1..]).is_err());
+        assert!(
+            table.mutate(&Updates { keys: &keys[..1], priorities: &[bad], ..Updates::default() }, &keys[1..]).is_err()
+        );
         assert_eq!(table.info().size, 2, "nothing went in or out");
     }
     assert!(table.update(&keys, &[1.0], None).is_err(), "one priority for two keys");
-    assert!(table.mutate((&keys, &[1.0]), None, &[]).is_err(), "the same");
+    assert!(table.mutate(&Updates { keys: &keys, priorities: &[1.0], ..Updates::default() }, &[]).is_err(), "the same");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use reverie_core::batch::{Output, Ragged, Role};
 use reverie_core::chunk::Compression;
 use reverie_core::item::Key;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
-use reverie_core::table::{Inserts, Priority, Updated};
+use reverie_core::table::{Inserts, Priority, Updated, Updates};
 use reverie_net::bulk::BatchLayout;
 use reverie_net::client::{Remote, SampleRequest, Sampled};
 use reverie_net::convert;
@@ -147,7 +147,10 @@ async fn what_was_drawn_comes_with_the_reason_why_it_was_not_more() {
 async fn what_was_not_answered_is_asked_again_on_the_next_connection_under_its_number() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let (sample, update) = (client.sample(draws(4), None), client.mutate("replay", (&[1], &[2.0]), None, &[]));
+    let (sample, update) = (
+        client.sample(draws(4), None),
+        client.mutate("replay", &Updates { keys: &[1], priorities: &[2.0], ..Updates::default() }, &[]),
+    );
     let mut talk = fake.session().await;
     assert!(!talk.hello.resume);
     let (first, second) = (talk.request().await, talk.request().await);
@@ -258,7 +261,7 @@ async fn a_dropped_sample_is_withdrawn_and_a_dropped_change_is_made() {
     let sample = client.sample(draws(4), None);
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
-    drop(client.mutate("replay", (&[3], &[1.0]), None, &[4]));
+    drop(client.mutate("replay", &Updates { keys: &[3], priorities: &[1.0], ..Updates::default() }, &[4]));
     assert!(matches!(talk.request().await.body, Some(request::Body::Mutate(mutate)) if mutate.deletes == [4]));
     drop(sample);
     assert!(matches!(talk.asked().await, Some(Asked::Cancel(cancel)) if cancel.id == id));
@@ -268,7 +271,7 @@ async fn a_dropped_sample_is_withdrawn_and_a_dropped_change_is_made() {
 async fn a_dropped_client_still_makes_the_changes_that_were_asked_for_and_leaves_then() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    drop(client.mutate("replay", (&[3], &[1.0]), None, &[]));
+    drop(client.mutate("replay", &Updates { keys: &[3], priorities: &[1.0], ..Updates::default() }, &[]));
     drop(client);
     let mut talk = fake.session().await;
     let id = talk.request().await.id;

@@ -56,6 +56,7 @@ fn sound() -> proto::Insert {
             anchor: vec![1],
             episode: vec![4],
             priority: vec![2.5],
+            stream: vec![],
         }),
         ..Default::default()
     }

@@ -35,7 +35,7 @@ fn bytes_chunk(compression: Compression, cells: usize) -> (ChunkWriter, Item) {
         stack_axis: 0,
     };
     let form = Form::new(Pattern { columns: [column].into(), structure: Structure::Leaf, timestep: false });
-    let item = Item { body: Body::Chunk(Arc::clone(writer.chunk())), pattern: form, anchor: 0, episode: 0 };
+    let item = Item { body: Body::Chunk(Arc::clone(writer.chunk())), pattern: form, anchor: 0, episode: 0, stream: 0 };
     (writer, item)
 }
 

@@ -7,7 +7,7 @@ use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
+use reverie_core::table::{Inserts, Priority, TableOptions, Tables, Updates};
 use reverie_core::{Error, Result};
 use reverie_net::client::{Options, Remote, SampleRequest, Transport};
 use reverie_net::grpc::connector::{Connect, Connecting, Stream};
@@ -144,7 +144,9 @@ async fn what_is_written_is_read_back() -> Result<()> {
     assert_eq!(sampled.batches[0].num_draws, 64);
     let read = client.get("replay", &keys[5..8], None, Ragged::Refuse).await?;
     assert_eq!((read.error, read.batches[0].num_draws), (None, 3));
-    let (updated, deleted) = client.mutate("replay", (&keys[..2], &[2.0, 3.0]), None, &keys[10..13]).await?;
+    let (updated, deleted) = client
+        .mutate("replay", &Updates { keys: &keys[..2], priorities: &[2.0, 3.0], ..Updates::default() }, &keys[10..13])
+        .await?;
     assert_eq!((updated.applied, deleted.applied), (2, 3));
     assert!(client.can("replay", 1, true).await?);
     let info = client.info().await?.unwrap();

@@ -1,17 +1,16 @@
 //! What a client does: every method parses, enters the engine through the gate, and wraps what comes back.
 
-use crate::array::{column, numbers};
+use crate::array::column;
 use crate::checkpoint;
 use crate::count::Count;
 use crate::enter::{Deadline, Live, copying, detached, finish, late, quick};
-use crate::errors::raise;
 use crate::reach::{Connection, Reach, TlsFiles, Way, options};
 use crate::remote::{Wrapper, tables};
 use crate::rows::{Priorities, Rows, priority};
 use crate::sampler::{Batcher, Reading};
 use crate::server::{Server, change};
 use crate::unwatched::Unwatched;
-use crate::{drawing, figures, updates};
+use crate::{drawing, figures, query, updates};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -209,7 +208,8 @@ impl Client {
     }
 
     /// Sets priorities; keys of items that are gone are counted as stale. `wait=False` leaves the outcome to itself.
-    #[pyo3(signature = (table, keys, priorities, *, if_version=None, wait=true))]
+    #[pyo3(signature = (table, keys, priorities, *, if_version=None, neighbours=None, wait=true))]
+    #[allow(clippy::too_many_arguments)]
     fn update_priorities<'py>(
         &self,
         py: Python<'py>,
@@ -217,9 +217,10 @@ impl Client {
         keys: &Bound<'py, PyAny>,
         priorities: &Bound<'py, PyAny>,
         if_version: Option<&Bound<'py, PyAny>>,
+        neighbours: Option<(Count, f64)>,
         wait: bool,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        updates::update(self, py, table, (keys, priorities), if_version, wait)
+        updates::update(self, py, table, (keys, priorities), if_version, neighbours, wait)
     }
 
     /// Deletes, then updates; the results in the order (updates, deletes).
@@ -234,6 +235,30 @@ impl Client {
         updates::mutate(self, py, table, (keys, priorities), deletes)
     }
 
+    /// Looks for items by what the table knows of them.
+    #[pyo3(signature = (table, r#where=None, *, limit=None, order=None))]
+    fn query<'py>(
+        &self,
+        py: Python<'py>,
+        table: &str,
+        r#where: Option<Vec<Bound<'py, PyAny>>>,
+        limit: Option<Count>,
+        order: Option<&str>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        query::query(self, py, table, r#where, limit, order)
+    }
+
+    /// Deletes items for which all conditions hold, of those with these keys or of all.
+    fn _delete_where<'py>(
+        &self,
+        py: Python<'py>,
+        table: &str,
+        keys: Option<&Bound<'py, PyAny>>,
+        conditions: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        query::delete_where(self, py, table, keys, conditions)
+    }
+
     /// Reads items by their keys.
     #[pyo3(signature = (table, keys, *, columns=None, ragged=None))]
     fn get<'py>(
@@ -244,24 +269,7 @@ impl Client {
         columns: Option<Vec<String>>,
         ragged: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let reading = Reading::new(columns, ragged)?;
-        let (way, keys) = (self.reach.way(py)?, numbers::<i64>(keys, "keys")?);
-        let keys = keys.as_slice();
-        match way {
-            Way::Here(tables) => {
-                let mut draws = copying(py, keys.len() << 7, || tables.get(table)?.get(keys))?;
-                self.batcher.batch(py, &mut draws, &reading)
-            }
-            Way::There(far) => {
-                let ticket = far.remote.get(table, keys, reading.columns, reading.ragged);
-                let sampled = far.told(py, "get", ticket, self.deadline(None)?)?;
-                // Nothing was drawn that could be lost.
-                match sampled.error {
-                    Some(error) => Err(raise(py, error)),
-                    None => self.wrapper.whole(py, "get", sampled),
-                }
-            }
-        }
+        drawing::get(self, py, table, keys, &Reading::new(columns, ragged)?)
     }
 
     /// Drops all items of a table and starts its counts anew.

@@ -1,7 +1,9 @@
 //! Draws that are waited for, as batches.
 
+use crate::array::numbers;
 use crate::client::Client;
 use crate::enter::{Deadline, Late, copying, finish, late};
+use crate::errors::raise;
 use crate::reach::Way;
 use crate::remote::request as ask;
 use crate::sampler::Reading;
@@ -72,6 +74,33 @@ pub fn some<'py>(
         batches.push((client.batcher.batch(py, &mut std::mem::replace(&mut draws, rest), &reading)?, timestep));
     }
     Ok(batches)
+}
+
+/// `Client.get`.
+pub fn get<'py>(
+    client: &Client,
+    py: Python<'py>,
+    table: &str,
+    keys: &Bound<'py, PyAny>,
+    reading: &Reading,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (way, keys) = (client.reach().way(py)?, numbers::<i64>(keys, "keys")?);
+    let keys = keys.as_slice();
+    match way {
+        Way::Here(tables) => {
+            let mut draws = copying(py, keys.len() << 7, || tables.get(table)?.get(keys))?;
+            client.batcher.batch(py, &mut draws, reading)
+        }
+        Way::There(far) => {
+            let ticket = far.remote.get(table, keys, reading.columns.clone(), reading.ragged);
+            let sampled = far.told(py, "get", ticket, client.deadline(None)?)?;
+            // Nothing was drawn that could be lost.
+            match sampled.error {
+                Some(error) => Err(raise(py, error)),
+                None => client.wrapper.whole(py, "get", sampled),
+            }
+        }
+    }
 }
 
 fn late_draws(client: &Client, py: Python<'_>, left: Late<Draws>, reading: &Reading) -> PyResult<PyErr> {

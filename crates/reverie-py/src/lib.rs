@@ -16,6 +16,7 @@ mod lines;
 mod nest;
 mod options;
 mod pipeline;
+mod query;
 mod reach;
 mod remote;
 mod rows;

@@ -34,11 +34,6 @@ pub struct Wrapper(Mutex<Unflattener>);
 impl Wrapper {
     /// The `reverie.Batch`: its arrays, those of the info included, are views of the memory in which it arrived.
     pub fn batch<'py>(&self, py: Python<'py>, batch: &RemoteBatch) -> PyResult<Bound<'py, PyAny>> {
-        const INFO: [DType; 7] = {
-            use DType::{Float64, Int64};
-            [Int64, Float64, Float64, Int64, Int64, Int64, Float64]
-        };
-        static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let lent = Lent::new(py, Arc::clone(&batch.block))?;
         let mut arrays = Vec::with_capacity(batch.head.outputs.len());
         for (output, bytes) in batch.head.outputs.iter().zip(&batch.layout.outputs) {
@@ -50,22 +45,12 @@ impl Wrapper {
         let head = &batch.head;
         let parts = assemble(py, unflattener, &head.structure, head.num_columns, &head.outputs, arrays.into_iter())?;
         drop(kept);
-        let mut info = Vec::with_capacity(INFO.len());
-        for (dtype, bytes) in INFO.into_iter().zip(&batch.layout.info) {
-            info.push(lent.array(dtype, 8, &[batch.num_draws], bytes.clone())?);
-        }
-        let [key, probability, priority, table_size, times_sampled, version, inserted_at] =
-            <[_; 7]>::try_from(info).expect("seven arrays were made");
-        let info = CLASS.import(py, "reverie.types", "BatchInfo")?.call1((
-            key,
-            probability,
-            priority,
-            table_size,
-            times_sampled,
-            version,
-            inserted_at,
-        ))?;
-        made(info, parts, batch.smallest_probability)
+        made(infos(py, &lent, batch)?, parts, batch.smallest_probability)
+    }
+
+    /// The `reverie.BatchInfo` of a batch without arrays.
+    pub fn info<'py>(&self, py: Python<'py>, batch: &RemoteBatch) -> PyResult<Bound<'py, PyAny>> {
+        infos(py, &Lent::new(py, Arc::clone(&batch.block))?, batch)
     }
 
     /// All batches.
@@ -104,6 +89,30 @@ impl Wrapper {
         }
         Ok(raised)
     }
+}
+
+/// The `reverie.BatchInfo` of a batch: views of the memory in which it arrived.
+fn infos<'py>(py: Python<'py>, lent: &Lent<'py>, batch: &RemoteBatch) -> PyResult<Bound<'py, PyAny>> {
+    const INFO: [DType; 7] = {
+        use DType::{Float64, Int64};
+        [Int64, Float64, Float64, Int64, Int64, Int64, Float64]
+    };
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let mut info = Vec::with_capacity(INFO.len());
+    for (dtype, bytes) in INFO.into_iter().zip(&batch.layout.info) {
+        info.push(lent.array(dtype, 8, &[batch.num_draws], bytes.clone())?);
+    }
+    let [key, probability, priority, table_size, times_sampled, version, inserted_at] =
+        <[_; 7]>::try_from(info).expect("seven arrays were made");
+    CLASS.import(py, "reverie.types", "BatchInfo")?.call1((
+        key,
+        probability,
+        priority,
+        table_size,
+        times_sampled,
+        version,
+        inserted_at,
+    ))
 }
 
 /// What the tables of a server are, as dicts; `reverie.client` makes `Table`s of them.

@@ -2,11 +2,12 @@
 
 use crate::array::numbers;
 use crate::client::Client;
-use crate::enter::copying;
+use crate::count::Count;
+use crate::enter::{copying, quick};
 use crate::reach::Way;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use reverie_core::table::Updated;
+use reverie_core::table::{Neighbours, Updated, Updates};
 
 /// `Client.update_priorities`.
 pub fn update<'py>(
@@ -15,6 +16,7 @@ pub fn update<'py>(
     table: &str,
     (keys, priorities): (&Bound<'py, PyAny>, &Bound<'py, PyAny>),
     if_version: Option<&Bound<'py, PyAny>>,
+    neighbours: Option<(Count, f64)>,
     wait: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let way = client.reach().way(py)?;
@@ -28,15 +30,19 @@ pub fn update<'py>(
             Some(versions.as_slice().iter().map(|v| u32::try_from(*v).unwrap_or(u32::MAX)).collect())
         }
     };
+    let neighbours = neighbours.map(|(count, decay)| {
+        let count = count.at_least("neighbours: k", 1)? as u64;
+        quick(py, || Neighbours::new(count, decay))
+    });
+    let updates = Updates { keys, priorities, if_version: versions.as_deref(), neighbours: neighbours.transpose()? };
     let updated = match way {
         Way::Here(tables) => {
-            let bytes = keys.len() << 6;
-            copying(py, bytes, || tables.get(table)?.update(keys, priorities, versions.as_deref()))
+            let reach = updates.neighbours.map_or(1, |neighbours| neighbours.parts().0 as usize + 1);
+            let bytes = (keys.len() << 6).saturating_mul(reach);
+            copying(py, bytes, || tables.get(table)?.mutate(&updates, &[])).map(|(updated, _)| updated)
         }
         Way::There(far) => {
-            let ticket = copying(py, keys.len() << 4, || {
-                Ok(far.remote.mutate(table, (keys, priorities), versions.as_deref(), &[]))
-            })?;
+            let ticket = copying(py, keys.len() << 4, || Ok(far.remote.mutate(table, &updates, &[])))?;
             if !wait {
                 return client.unwatched(py)?.leave(py, ticket).map(|()| None);
             }
@@ -62,18 +68,20 @@ pub fn mutate<'py>(
     let (keys, priorities) = (numbers::<i64>(keys, "updates")?, numbers::<f64>(priorities, "updates")?);
     let deletes = numbers::<i64>(deletes, "deletes")?;
     let (keys, priorities, deletes) = (keys.as_slice(), priorities.as_slice(), deletes.as_slice());
+    let updates = Updates { keys, priorities, ..Updates::default() };
     let bytes = (keys.len() + deletes.len()) << 6;
     let (updated, deleted) = match way {
-        Way::Here(tables) => copying(py, bytes, || tables.get(table)?.mutate((keys, priorities), None, deletes))?,
+        Way::Here(tables) => copying(py, bytes, || tables.get(table)?.mutate(&updates, deletes))?,
         Way::There(far) => {
-            let ticket = copying(py, bytes, || Ok(far.remote.mutate(table, (keys, priorities), None, deletes)))?;
+            let ticket = copying(py, bytes, || Ok(far.remote.mutate(table, &updates, deletes)))?;
             far.told(py, "mutate_priorities", ticket, client.deadline(None)?)?
         }
     };
     Ok((update_result(py, updated)?, update_result(py, deleted)?))
 }
 
-fn update_result(py: Python<'_>, updated: Updated) -> PyResult<Bound<'_, PyAny>> {
+/// `reverie.UpdateResult`.
+pub fn update_result(py: Python<'_>, updated: Updated) -> PyResult<Bound<'_, PyAny>> {
     static RESULT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     RESULT.import(py, "reverie.types", "UpdateResult")?.call1((updated.applied, updated.stale))
 }

@@ -11,7 +11,7 @@ import numpy as np
 
 from reverie import _native
 from reverie.tables import Table
-from reverie.types import TableInfo, UpdateResult, Waiting, Why
+from reverie.types import Condition, TableInfo, UpdateResult, Waiting, Why
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,8 +68,27 @@ class Keeping(_native.Client):
         priorities = np.fromiter(updates.values(), np.float64, len(updates))
         return self._mutate(table, keys, priorities, [] if deletes is None else deletes)
 
-    def delete(self, table: str, keys: Any) -> UpdateResult:
-        """Deletes items by their keys (array-like of ints); keys of items that are gone are counted as stale."""
+    def delete(self, table: str, keys: Any = None, where: Sequence[Condition] | None = None) -> UpdateResult:
+        """Deletes items, by their keys, by conditions, or both.
+
+        Args:
+            table: the table.
+            keys: array-like of ints; None is every item that fulfils `where`.
+            where: conditions as of `query`; those must hold still when the item's turn comes. A large table is gone
+                through a thousand items at a time, so that other calls go on meanwhile.
+
+        Returns:
+            how many were deleted; and, as stale, of how many the item was gone or `where` does not hold (any more).
+
+        Raises:
+            ValueError: for neither keys nor conditions: `client.reset(table)` drops all items.
+        """
+        if where:
+            return self._delete_where(table, keys, where)
+        if keys is None:
+            raise ValueError(
+                "delete needs keys= or at least one condition in where=; client.reset(table) drops all items"
+            )
         nothing = np.empty(0, np.int64)
         return self._mutate(table, nothing, np.empty(0), keys)[1]
 

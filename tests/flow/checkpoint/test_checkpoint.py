@@ -119,6 +119,20 @@ def test_the_constructors_options_hold_and_the_log_tells_each_difference_in_one_
         assert words in line.message
 
 
+def test_who_came_before_whom_is_restored_and_goes_on(begin):
+    with begin() as server:
+        client = server.client()
+        keys = fill(client, 3)
+        client.checkpoint()
+    with begin() as server:
+        client = server.client()
+        client.update_priorities("per", keys[2:], [8.0], neighbours=(2, 0.5))
+        assert client.get("per", keys).info.priority.tolist() == [2.0, 4.0, 8.0]
+        late = fill(client, 2)  # Another writer: its items have nobody of the checkpoint before them.
+        client.update_priorities("per", late[:1], [80.0], neighbours=(2, 0.5))
+        assert client.get("per", keys).info.priority.tolist() == [2.0, 4.0, 8.0]
+
+
 def test_restore_config_checkpoint_takes_every_option_from_the_checkpoint(begin):
     signature = {"obs": TensorSpec((None, 3), np.float32), "name": (TensorSpec((), "str"), TensorSpec((), "bytes"))}
     odd = Table(

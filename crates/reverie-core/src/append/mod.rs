@@ -10,6 +10,6 @@ mod transitions;
 
 pub use in_flight::InFlight;
 pub use rows::RowWriter;
-pub use sink::{Cells, Sink, next_episode};
+pub use sink::{Cells, Sink, next_episode, next_stream};
 pub use steps::{ItemColumn, StepWriter, WriterOptions};
 pub use transitions::{RightEnds, TransitionOptions, TransitionStep, TransitionWriter};

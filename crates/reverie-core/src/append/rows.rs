@@ -1,7 +1,7 @@
 //! Steps that are items by themselves: `insert` and `insert_batch`. Rows of one form share open chunks.
 
 use super::run::{layout, packing};
-use super::sink::{Cells, Sink};
+use super::sink::{Cells, Sink, next_stream};
 use crate::chunk::{Chooser, ChunkWriter, Compression, Layout};
 use crate::error::{Error, Result};
 use crate::item::{self, Body, Item, Pattern, PatternColumn};
@@ -19,6 +19,7 @@ pub struct RowWriter {
     sink: Arc<dyn Sink>,
     compression: Compression,
     timestep: bool,
+    stream: u32,
     form: Option<RowForm>,
     open: Option<ChunkWriter>,
     chooser: Chooser,
@@ -36,7 +37,8 @@ struct RowForm {
 impl RowWriter {
     /// `timestep`: the rows are steps of an environment loop (see [`Pattern::timestep`]).
     pub fn new(sink: Arc<dyn Sink>, compression: Compression, timestep: bool) -> Self {
-        Self { sink, compression, timestep, form: None, open: None, chooser: Chooser::new(compression) }
+        let (stream, chooser) = (next_stream(), Chooser::new(compression));
+        Self { sink, compression, timestep, stream, form: None, open: None, chooser }
     }
 
     /// Stores `rows` rows, given column by column, and returns one item for each. Nothing is stored where the
@@ -63,6 +65,7 @@ impl RowWriter {
                 pattern: form.pattern.clone(),
                 anchor: row as u32,
                 episode: 0,
+                stream: self.stream,
             }));
             done += count;
             if first + count == writer.layout().capacity() {

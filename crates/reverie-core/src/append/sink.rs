@@ -45,10 +45,20 @@ pub struct Cells<'a> {
 /// The number of a new episode: never 0, unique until four thousand million episodes later.
 pub fn next_episode() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
+    next_of(&NEXT)
+}
+
+/// The number of a new stream of steps: as those of episodes.
+pub fn next_stream() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    next_of(&NEXT)
+}
+
+fn next_of(counter: &AtomicU32) -> u32 {
     loop {
-        let episode = NEXT.fetch_add(1, Ordering::Relaxed);
-        if episode != 0 {
-            return episode;
+        let number = counter.fetch_add(1, Ordering::Relaxed);
+        if number != 0 {
+            return number;
         }
     }
 }

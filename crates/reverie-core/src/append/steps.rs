@@ -6,7 +6,7 @@ pub use items::ItemColumn;
 
 use super::forms::Forms;
 use super::run::{Run, chunk_length, layout};
-use super::sink::{Cells, Sink, next_episode};
+use super::sink::{Cells, Sink, next_episode, next_stream};
 use crate::chunk::Compression;
 use crate::error::{Error, Result};
 use crate::item::Part;
@@ -59,6 +59,7 @@ pub struct StepWriter {
     base: u64,
     /// The episodes that kept steps are of, each with its first step, the present one last.
     episodes: VecDeque<(u64, u32)>,
+    stream: u32,
     forms: Forms,
     span: Option<(SpanKey, Arc<Vec<Part>>, u64)>,
 }
@@ -78,6 +79,7 @@ impl StepWriter {
             step_open: false,
             base: 0,
             episodes: [(0, next_episode())].into(),
+            stream: next_stream(),
             forms: Forms::default(),
             span: None,
         })

@@ -97,6 +97,19 @@ impl Planner {
 }
 
 impl Plan {
+    /// Of no items: no arrays. What is known of draws may be wanted without them.
+    pub fn nothing() -> Self {
+        Self {
+            outputs: Vec::new(),
+            structure: Structure::Tuple(Vec::new()),
+            num_columns: 0,
+            batch: 0,
+            columns: Vec::new(),
+            counted: Vec::new(),
+            pattern: None,
+        }
+    }
+
     fn serves<T: Borrow<Item>>(&self, items: &[T]) -> bool {
         // The width of bytes and str is another in every batch.
         let fixed = || self.outputs.iter().all(|output| output.dtype.size().is_some());

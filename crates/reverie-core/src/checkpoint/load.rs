@@ -4,7 +4,7 @@ use super::disk::{Disk, folder_of};
 use super::manifest::{Manifest, Summary};
 use super::rows::{SavedBody, SavedItem};
 use super::segment::{Place, SegmentReader};
-use crate::append::next_episode;
+use crate::append::{next_episode, next_stream};
 use crate::chunk::{Chunk, Meter, Restorer};
 use crate::error::Result;
 use crate::item::{Body, Form, Item, Part};
@@ -57,10 +57,15 @@ pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoi
         })
         .collect();
     let forms: Vec<Form> = std::mem::take(&mut manifest.patterns).into_iter().map(Form::new).collect();
-    let mut episodes = HashMap::new();
+    let (mut episodes, mut streams) = (HashMap::new(), HashMap::new());
     let mut tables = Vec::with_capacity(manifest.items.len());
     for (number, saved) in std::mem::take(&mut manifest.items).into_iter().enumerate() {
-        let item = |saved: &SavedItem| Item {
+        let theirs = std::mem::take(&mut manifest.streams[number]);
+        let mut stream = |index: usize| match theirs.get(index) {
+            None | Some(0) => 0,
+            Some(stream) => *streams.entry(*stream).or_insert_with(next_stream),
+        };
+        let item = |saved: &SavedItem, stream| Item {
             body: match saved.body {
                 SavedBody::Chunk(number) => Body::Chunk(chunk(number)),
                 SavedBody::Span(number) => Body::Span(Arc::clone(&spans[number as usize])),
@@ -68,8 +73,12 @@ pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoi
             pattern: forms[saved.pattern as usize].clone(),
             anchor: saved.anchor,
             episode: 0,
+            stream,
         };
-        let rows = saved.iter().map(|saved| row(saved, item(saved), &mut episodes, &manifest));
+        let rows = saved
+            .iter()
+            .enumerate()
+            .map(|(index, saved)| row(saved, item(saved, stream(index)), &mut episodes, &manifest));
         tables.push(restoring(&manifest, number, rows.collect::<Result<_>>()?));
     }
     let chunks = chunks.iter().flatten().map(Arc::downgrade).zip(manifest.chunks).collect();

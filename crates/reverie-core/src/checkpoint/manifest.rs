@@ -1,7 +1,7 @@
 //! **Manifests**: one checkpoint each.
 //!
-//! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span` and `item`, and
-//! `end.`. What users ask for most is in the first three.
+//! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span`, `item` and
+//! `strm`, and `end.`. What users ask for most is in the first three.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use super::disk::{Disk, names as names_in};
@@ -68,6 +68,8 @@ pub(super) struct Manifest {
     pub(super) spans: Vec<Vec<SavedPart>>,
     /// For each table.
     pub(super) items: Vec<Vec<SavedItem>>,
+    /// For each table the streams of its items; empty where nobody wrote them down.
+    pub(super) streams: Vec<Vec<u32>>,
 }
 
 /// The segments that chunks are in, ascending.
@@ -143,6 +145,7 @@ fn table(from: &mut Reader<'_>) -> Decoded<TableSummary> {
 fn put_items(out: &mut SectionWriter, number: u32, table: &TableCut, plan: &Plan<'_>) -> Result<()> {
     let mut items = table.items.iter();
     let mut left = table.size as usize;
+    let mut streams = Vec::with_capacity(ITEMS_AT_ONCE.min(left));
     while left > 0 {
         let count = left.min(ITEMS_AT_ONCE);
         out.section(Tag::Items, |out| {
@@ -151,8 +154,14 @@ fn put_items(out: &mut SectionWriter, number: u32, table: &TableCut, plan: &Plan
             for (index, slot, age) in items.by_ref().take(count) {
                 let item = slot.item.as_ref().expect("a cut gives slots that are occupied");
                 rows::put_saved(out, &rows::saved(index, slot, age, item, plan.item(item)));
+                streams.push(item.stream);
             }
         })?;
+        out.section(Tag::Streams, |out| {
+            out.u32(number);
+            out.all(&streams, |out, stream| out.u32(*stream));
+        })?;
+        streams.clear();
         left -= count;
     }
     Ok(())
@@ -225,7 +234,17 @@ enum Part {
     Chunks(Vec<Place>),
     Spans(Vec<Vec<SavedPart>>),
     Items(usize, Vec<SavedItem>),
+    Streams(usize, Vec<u32>),
     End,
+}
+
+/// The number of one of the tables.
+fn number(from: &mut Reader<'_>, summary: &Summary) -> Decoded<usize> {
+    let table = from.u32()? as usize;
+    match table < summary.tables.len() {
+        true => Ok(table),
+        false => Err(format!("items of the table number {table} of {}", summary.tables.len())),
+    }
 }
 
 fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
@@ -237,13 +256,8 @@ fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
             Ok(Place { segment, offset: from.u64()?, length: from.u64()?, crc: from.u32()? })
         })?),
         Tag::Spans => Part::Spans(from.all(rows::span)?),
-        Tag::Items => {
-            let table = from.u32()? as usize;
-            if table >= summary.tables.len() {
-                return Err(format!("items of the table number {table} of {}", summary.tables.len()));
-            }
-            Part::Items(table, from.all(rows::item)?)
-        }
+        Tag::Items => Part::Items(number(from, summary)?, from.all(rows::item)?),
+        Tag::Streams => Part::Streams(number(from, summary)?, from.all(Reader::u32)?),
         Tag::End => Part::End,
         Tag::Head | Tag::Segments | Tag::Table => return Err(format!("a second section {tag:?}")),
     })
@@ -254,14 +268,15 @@ impl Manifest {
     pub(super) fn read(disk: &dyn Disk, path: &Path) -> Result<Self> {
         let mut from = SectionReader::open(disk, path)?;
         let summary = summary(&mut from, path)?;
-        let items = summary.tables.iter().map(|_| Vec::new()).collect();
-        let mut all = Self { summary, patterns: Vec::new(), chunks: Vec::new(), spans: Vec::new(), items };
+        let (items, streams) = summary.tables.iter().map(|_| (Vec::new(), Vec::new())).unzip();
+        let mut all = Self { summary, patterns: Vec::new(), chunks: Vec::new(), spans: Vec::new(), items, streams };
         loop {
             match from.section(|tag, from| part(tag, from, &all.summary))? {
                 Part::Patterns(patterns) => all.patterns.extend(patterns),
                 Part::Chunks(chunks) => all.chunks.extend(chunks),
                 Part::Spans(spans) => all.spans.extend(spans),
                 Part::Items(table, items) => all.items[table].extend(items),
+                Part::Streams(table, streams) => all.streams[table].extend(streams),
                 Part::End => break,
             }
         }
@@ -280,8 +295,11 @@ impl Manifest {
         if parts().flat_map(|part| &part.chunks).any(|chunk| *chunk as usize >= chunks) {
             return Err("a run with a chunk that there is not".to_owned());
         }
-        for (items, table) in self.items.iter().zip(&self.summary.tables) {
+        for ((items, streams), table) in self.items.iter().zip(&self.streams).zip(&self.summary.tables) {
             let name = &table.options.name;
+            if !streams.is_empty() && streams.len() != items.len() {
+                return Err(format!("streams of {} of the {} items of table '{name}'", streams.len(), items.len()));
+            }
             if items.len() as u64 != table.size {
                 return Err(format!("{} items of table '{name}', {} are promised", items.len(), table.size));
             }

@@ -22,11 +22,12 @@ pub(super) enum Tag {
     Chunks,
     Spans,
     Items,
+    Streams,
     End,
 }
 
 impl Tag {
-    const ALL: [(Tag, &'static [u8; 4]); 8] = [
+    const ALL: [(Tag, &'static [u8; 4]); 9] = [
         (Tag::Head, b"head"),
         (Tag::Segments, b"segm"),
         (Tag::Table, b"tabl"),
@@ -34,6 +35,7 @@ impl Tag {
         (Tag::Chunks, b"chun"),
         (Tag::Spans, b"span"),
         (Tag::Items, b"item"),
+        (Tag::Streams, b"strm"),
         (Tag::End, b"end."),
     ];
 

@@ -3,8 +3,10 @@
 
 mod info;
 mod largest;
+mod lineage;
 pub mod limiter;
 mod options;
+mod query;
 mod queues;
 mod saving;
 pub mod selector;
@@ -18,8 +20,9 @@ mod ticket;
 
 pub use info::{AGE_BUCKETS, InsertReason, SampleReason, Stats, TableInfo, Times, Waiting, Why};
 pub use options::{Change, TableOptions, check_pattern};
+pub use query::{Comparison, Condition, Field, MAX_CONDITIONS, Query};
 pub use shared::{Inserts, Priority, SharedTable};
 pub use slots::{Age, Cut, Slot};
-pub use table::{Dropped, Emptied, Restoring, Row, Table, TableCut, Updated};
+pub use table::{Dropped, Emptied, Neighbours, Restoring, Row, Table, TableCut, Updated, Updates};
 pub use tables::{Cuts, Tables};
 pub use ticket::{Desk, Keys, Promise, Ticket};

@@ -4,11 +4,12 @@
 //! waiters woken after it is released.
 
 mod figures;
+mod querying;
 
 use super::info::Times;
 use super::options::{Change, TableOptions};
 use super::queues::{After, MEASURED_EVERY, PendingInsert, PendingSample, State};
-use super::table::{Table, Updated};
+use super::table::{Table, Updated, Updates};
 use super::tables::Budget;
 use super::ticket::{Cell, Keys, Ticket};
 use crate::chunk::Compression;
@@ -184,40 +185,28 @@ impl SharedTable {
 
     /// Sets priorities; see [`Table::update`]. All slices have one length.
     pub fn update(&self, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<Updated> {
-        self.check_lengths(keys, priorities, if_version)?;
-        self.decide(|state, _| {
-            state.open(&self.name)?;
-            state.table.update(keys, priorities, if_version)
-        })
+        let updates = Updates { keys, priorities, if_version, neighbours: None };
+        Ok(self.mutate(&updates, &[])?.0)
     }
 
-    fn check_lengths(&self, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<()> {
-        if keys.len() == priorities.len() && if_version.is_none_or(|versions| versions.len() == keys.len()) {
-            return Ok(());
+    /// Deletes items, and then sets priorities, as one decision.
+    pub fn mutate(&self, updates: &Updates<'_>, deletes: &[i64]) -> Result<(Updated, Updated)> {
+        let Updates { keys, priorities, if_version, .. } = *updates;
+        if keys.len() != priorities.len() || if_version.is_some_and(|versions| versions.len() != keys.len()) {
+            return Err(Error::InvalidArgument(format!(
+                "table '{}': keys, priorities and versions must have one length, got {}, {} and {}",
+                self.name,
+                keys.len(),
+                priorities.len(),
+                if_version.map_or("none".to_owned(), |versions| versions.len().to_string())
+            )));
         }
-        Err(Error::InvalidArgument(format!(
-            "table '{}': keys, priorities and versions must have one length, got {}, {} and {}",
-            self.name,
-            keys.len(),
-            priorities.len(),
-            if_version.map_or("none".to_owned(), |versions| versions.len().to_string())
-        )))
-    }
-
-    /// Deletes items, and then sets priorities, as one decision. Keys, priorities and versions have one length.
-    pub fn mutate(
-        &self,
-        updates: (&[i64], &[f64]),
-        if_version: Option<&[u32]>,
-        deletes: &[i64],
-    ) -> Result<(Updated, Updated)> {
-        self.check_lengths(updates.0, updates.1, if_version)?;
         self.decide(|state, _| {
             state.open(&self.name)?;
-            // Refused priorities must refuse the whole call, so they are tried on no key first.
-            state.table.update(&[], updates.1, None)?;
+            // Refused priorities refuse the whole call.
+            state.table.check_priorities(priorities)?;
             let deleted = state.table.delete(deletes);
-            Ok((state.table.update(updates.0, updates.1, if_version)?, deleted))
+            Ok((state.table.update(updates)?, deleted))
         })
     }
 

@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_and_its_age_take_88_bytes() {
-        assert_eq!(std::mem::size_of::<Slot>() + std::mem::size_of::<Age>(), 88);
+    fn a_slot_and_its_age_take_96_bytes() {
+        assert_eq!(std::mem::size_of::<Slot>() + std::mem::size_of::<Age>(), 96);
     }
 }

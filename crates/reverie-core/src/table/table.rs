@@ -1,13 +1,16 @@
 //! The state machine of one table: it decides, and has no lock, no clock and no waiting.
 
+mod change;
 mod draw;
 mod restore;
 
+pub use change::{Neighbours, Updated, Updates};
 pub use restore::{Restoring, Row, TableCut};
 
 use super::info::Stats;
 use super::largest::Largest;
 use super::limiter::{Counters, Limiter};
+use super::lineage::Lineage;
 use super::options::{Change, TableOptions, check_pattern};
 use super::selector::{AnySelector, Pick, Selector};
 use super::slots::{Cut, Slots};
@@ -21,15 +24,6 @@ use std::sync::Arc;
 
 /// Items that left; an insert into a full table drops one, and allocates nothing for it.
 pub type Dropped = SmallVec<[Item; 2]>;
-
-/// What a batch of changes came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Updated {
-    /// Keys whose item was there, and was changed.
-    pub applied: u64,
-    /// Keys that were ignored: the item is gone, or was updated since the version that was named.
-    pub stale: u64,
-}
 
 /// All items of a table before its reset. Dropping it lets go of their chunks: at a million items that is not for the
 /// lock.
@@ -61,6 +55,7 @@ pub struct Table {
     sampler: AnySelector,
     remover: AnySelector,
     largest: Largest,
+    lineage: Lineage,
     order: u64,
     episodes: HashMap<u32, u32>,
     stats: Stats,
@@ -82,6 +77,7 @@ impl Table {
             sampler: AnySelector::new(&options.sampler, options.sampler_seed),
             remover: AnySelector::new(&options.remover, options.remover_seed),
             largest: Largest::default(),
+            lineage: Lineage::default(),
             order: 0,
             episodes: HashMap::new(),
             stats: Stats::default(),
@@ -202,10 +198,12 @@ impl Table {
     pub fn insert(&mut self, item: Item, priority: f64, now: u64) -> Key {
         self.hold(&item);
         self.order += 1;
+        let stream = item.stream;
         let slot = self.slots.insert(item, priority, now, self.order);
         self.sampler.insert(slot, priority);
         self.remover.insert(slot, priority);
         self.largest.add(priority);
+        self.lineage.insert(slot, stream);
         self.counters.inserts += 1;
         let key = self.slots.key(slot);
         self.evict();
@@ -228,6 +226,7 @@ impl Table {
         self.sampler.remove(slot);
         self.remover.remove(slot);
         let item = self.slots.remove(slot);
+        self.lineage.remove(slot, item.stream);
         self.release(&item);
         self.counters.deletes += 1;
         self.dropped.push(item);
@@ -259,57 +258,6 @@ impl Table {
         }
     }
 
-    /// Sets priorities; keys that are not here any more are counted and ignored. With versions, an item is
-    /// changed only where its version is the one named. A priority that the selectors refuse refuses the call,
-    /// and nothing is changed.
-    pub fn update(&mut self, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<Updated> {
-        // What every selector takes is not worth asking each about.
-        if !priorities.iter().all(|priority| *priority >= 0.0 && *priority < f64::INFINITY) {
-            priorities.iter().try_for_each(|priority| self.check_priority(*priority))?;
-        }
-        for key in keys {
-            let slot = Key::from(*key).slot();
-            if slot < self.slots.allocated() {
-                self.slots.prefetch_update(slot);
-            }
-        }
-        let mut changes = Vec::with_capacity(keys.len());
-        for (index, (key, priority)) in keys.iter().zip(priorities).enumerate() {
-            let Some(slot) = self.slots.find(Key::from(*key)) else { continue };
-            if if_version.is_some_and(|versions| versions[index] != self.slots.slot(slot).version()) {
-                continue;
-            }
-            self.order += 1;
-            let order = self.order;
-            self.largest.remove(self.slots.slot(slot).priority());
-            self.largest.add(*priority);
-            self.slots.set_priority(slot, *priority, order);
-            changes.push((slot, *priority));
-        }
-        self.sampler.update_many(&changes);
-        self.remover.update_many(&changes);
-        let result = Updated { applied: changes.len() as u64, stale: (keys.len() - changes.len()) as u64 };
-        self.stats.updated += result.applied;
-        self.stats.stale_updates += result.stale;
-        Ok(result)
-    }
-
-    /// Deletes items; unknown keys are counted and ignored.
-    pub fn delete(&mut self, keys: &[i64]) -> Updated {
-        let mut result = Updated::default();
-        for key in keys {
-            match self.slots.find(Key::from(*key)) {
-                Some(slot) => {
-                    self.remove(slot);
-                    result.applied += 1;
-                }
-                None => result.stale += 1,
-            }
-        }
-        self.stats.stale_deletes += result.stale;
-        result
-    }
-
     /// Looks items up without sampling them: nothing is counted, the probability is given as zero.
     pub fn get(&self, keys: &[i64]) -> Result<Draws> {
         let mut found = Draws::with_capacity(keys.len());
@@ -338,6 +286,7 @@ impl Table {
         self.remover.clear();
         self.episodes.clear();
         self.largest = Largest::default();
+        self.lineage.clear();
         self.counters = Counters::default();
         self.stats = Stats::default();
     }

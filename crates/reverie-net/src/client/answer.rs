@@ -108,6 +108,8 @@ pub(super) fn doing(body: Option<&Body>) -> String {
         }
         Some(Body::Get(get)) => format!("reading items of '{}'", get.table),
         Some(Body::Mutate(mutate)) => format!("changing priorities or deleting in '{}'", mutate.table),
+        Some(Body::Query(query)) => format!("looking for items of '{}'", query.table),
+        Some(Body::Delete(delete)) => format!("deleting in '{}'", delete.table),
         Some(Body::Can(can)) => format!("asking whether '{}' could go on", can.table),
         Some(Body::Reset(table)) => format!("resetting '{table}'"),
         Some(Body::Configure(configure)) => format!("configuring '{}'", configure.table),

@@ -20,6 +20,7 @@ pub use block::{Block, Lent};
 
 use crate::bulk::BatchLayout;
 use crate::convert::batch::encode_reading;
+use crate::convert::query::{encode_conditions, encode_neighbours, encode_query};
 use crate::convert::table::encode_change;
 use crate::grpc::connector::{Connect, Tcp, Traffic};
 use crate::proto::{self, request::Body};
@@ -30,7 +31,7 @@ use outbox::{Ending, Outbox};
 use reverie_core::batch::{Output, Ragged};
 use reverie_core::chunk::Meter;
 use reverie_core::spec::Structure;
-use reverie_core::table::{Change, Promise, TableInfo, TableOptions, Ticket, Updated};
+use reverie_core::table::{Change, Condition, Promise, Query, TableInfo, TableOptions, Ticket, Updated, Updates};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -266,21 +267,35 @@ impl Remote {
     }
 
     /// Deletes, then updates: (updates, deletes). Dropping the ticket lets it go on.
-    pub fn mutate(
-        self: &Arc<Self>,
-        table: &str,
-        updates: (&[i64], &[f64]),
-        if_version: Option<&[u32]>,
-        deletes: &[i64],
-    ) -> Ticket<(Updated, Updated)> {
+    pub fn mutate(self: &Arc<Self>, table: &str, updates: &Updates<'_>, deletes: &[i64]) -> Ticket<(Updated, Updated)> {
         let mutate = proto::Mutate {
             table: table.to_owned(),
-            keys: updates.0.to_vec(),
-            priorities: updates.1.to_vec(),
-            if_version: if_version.unwrap_or_default().to_vec(),
+            keys: updates.keys.to_vec(),
+            priorities: updates.priorities.to_vec(),
+            if_version: updates.if_version.unwrap_or_default().to_vec(),
             deletes: deletes.to_vec(),
+            neighbours: updates.neighbours.map(encode_neighbours),
         };
         self.request(Body::Mutate(mutate), None, false, Answer::Mutated)
+    }
+
+    /// Looks for items by what the table knows of them: one batch without arrays. Errors are told in
+    /// [`Sampled::error`].
+    pub fn query(self: &Arc<Self>, table: &str, query: &Query) -> Ticket<Sampled> {
+        self.request(Body::Query(encode_query(table, query)), None, true, Answer::Sampled)
+    }
+
+    /// Deletes items for which all conditions hold, of those with `keys` or of all: (nothing, deletes). Dropping the
+    /// ticket lets it go on.
+    pub fn delete_where(
+        self: &Arc<Self>,
+        table: &str,
+        keys: Option<&[i64]>,
+        conditions: &[Condition],
+    ) -> Ticket<(Updated, Updated)> {
+        let keys = keys.map(|keys| proto::Keys { keys: keys.to_vec() });
+        let delete = proto::Delete { table: table.to_owned(), keys, conditions: encode_conditions(conditions) };
+        self.request(Body::Delete(delete), None, false, Answer::Mutated)
     }
 
     /// Whether so many inserts (or else samples) could go on now.

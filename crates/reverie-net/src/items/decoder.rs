@@ -119,9 +119,9 @@ impl Decoder {
 
     fn requests(&mut self, first_id: u64, runs: &[proto::InsertRun], items: proto::Items) -> Result<Vec<Arrived>> {
         let columns = [items.pattern.len(), items.body.len(), items.anchor.len(), items.episode.len()];
-        let count = items.priority.len();
-        if columns != [count; 4] {
-            return Err(broken(format!("items of unequal columns: {columns:?} and {count}")));
+        let (count, streams) = (items.priority.len(), items.stream.len());
+        if columns != [count; 4] || !(streams <= 1 || streams == count) {
+            return Err(broken(format!("items of unequal columns: {columns:?}, {streams} and {count}")));
         }
         let told = runs.iter().try_fold((0_u64, 0_u64), |(requests, items), run| {
             let more = u64::from(run.requests) * u64::from(run.items);
@@ -134,7 +134,16 @@ impl Decoder {
         if last.is_none() || (first_id == 0 && requests > 0) {
             return Err(broken(format!("{requests} requests from the number {first_id} on")));
         }
-        let mut reader = Reader { decoder: self, items, at: 0, looks: 0, pattern: None, body: None, episode: (0, 0) };
+        let mut reader = Reader {
+            decoder: self,
+            items,
+            at: 0,
+            looks: 0,
+            pattern: None,
+            body: None,
+            episode: (0, 0),
+            stream: (0, 0),
+        };
         let mut arrived = Vec::with_capacity(requests as usize);
         for run in runs {
             for _ in 0..run.requests {
@@ -166,6 +175,7 @@ struct Reader<'a> {
     pattern: Option<(u32, Form, u64)>,
     body: Option<(u64, Body)>,
     episode: (u32, u32),
+    stream: (u32, u32),
 }
 
 impl Reader<'_> {
@@ -180,7 +190,8 @@ impl Reader<'_> {
         }
         let body = self.body(name)?;
         let episode = self.episode(self.items.episode[at]);
-        let item = Item { body, pattern, anchor: self.items.anchor[at], episode };
+        let stream = self.stream(at);
+        let item = Item { body, pattern, anchor: self.items.anchor[at], episode, stream };
         item.check().map_err(|error| broken(format!("an item that no table takes: {error}")))?;
         let priority = match self.items.priority[at] {
             max if max.is_nan() => Priority::Max,
@@ -214,8 +225,17 @@ impl Reader<'_> {
 
     fn episode(&mut self, episode: u32) -> u32 {
         if self.episode.0 != episode {
-            self.episode = (episode, self.decoder.episodes.number(episode));
+            self.episode = (episode, self.decoder.episodes.episode(episode));
         }
         self.episode.1
+    }
+
+    fn stream(&mut self, at: usize) -> u32 {
+        let streams = &self.items.stream;
+        let stream = streams.get(if streams.len() == 1 { 0 } else { at }).copied().unwrap_or(0);
+        if self.stream.0 != stream {
+            self.stream = (stream, self.decoder.episodes.stream(stream));
+        }
+        self.stream.1
     }
 }

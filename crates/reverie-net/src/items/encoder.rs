@@ -98,6 +98,7 @@ impl Encoder {
             self.items.body.push(body.expect("named above"));
             self.items.anchor.push(item.anchor);
             self.items.episode.push(item.episode);
+            self.items.stream.push(item.stream);
             self.items.priority.push(match priority {
                 Priority::Value(priority) => *priority,
                 Priority::Max => f64::NAN,
@@ -169,6 +170,10 @@ impl Encoder {
         self.chunks.take(bulk, &mut self.message.chunks);
         let mut message = std::mem::take(&mut self.message);
         if self.requests > 0 {
+            let streams = &mut self.items.stream;
+            if streams.iter().all(|stream| *stream == streams[0]) {
+                streams.truncate(usize::from(streams[0] != 0));
+            }
             message.items = Some(std::mem::take(&mut self.items));
         }
         (self.requests, self.looks, self.defined_bytes) = (0, 0, 0);

@@ -52,6 +52,10 @@ impl Planned {
 impl Batches {
     /// Decides what the batch of these draws is. The errors are those of the planner.
     pub(super) fn plan(&mut self, reading: &Reading, draws: &Draws) -> Result<Planned> {
+        if draws.items.is_empty() {
+            let layout = BatchLayout::new(draws.len(), &[])?;
+            return Ok(Planned { plan: Arc::new(Plan::nothing()), layout });
+        }
         let known = self.planners.iter().position(|(known, _)| known == reading);
         let mut entry = match known.and_then(|at| self.planners.remove(at)) {
             Some(entry) => entry,

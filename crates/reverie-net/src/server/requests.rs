@@ -4,9 +4,11 @@ use super::batches::heavy;
 use super::memory::{Known, Outcome};
 use super::samples::{Answer, Patience, Reading, draw};
 use super::session::{Finished, Session};
+use crate::bulk::INFO_ARRAYS;
 use crate::convert;
 use crate::proto::{self, Done, reply::Body, request};
 use futures_util::FutureExt;
+use reverie_core::table::Updates;
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,6 +17,8 @@ use tokio::sync::oneshot;
 
 /// Mutations of more keys than these leave the runtime's other tasks to another thread.
 const MANY_KEYS: usize = 4096;
+/// What a batch says of each draw.
+const INFO_BYTES: usize = 8 * INFO_ARRAYS;
 
 impl Session {
     /// Does a request, or lets it wait. `Protocol` where it breaks a rule.
@@ -48,6 +52,10 @@ impl Session {
             None => self.reply(refusal(id, &Error::InvalidArgument("a request without a body".to_owned())), false),
             Some(request::Body::Sample(sample)) => self.sample(id, sample, timeout),
             Some(request::Body::Get(get)) => match self.get(id, get) {
+                Ok(answer) => self.answer(answer),
+                Err(error) => self.reply(refusal(id, &error), false),
+            },
+            Some(request::Body::Query(query)) => match self.query(id, query) {
                 Ok(answer) => self.answer(answer),
                 Err(error) => self.reply(refusal(id, &error), false),
             },
@@ -87,6 +95,22 @@ impl Session {
         Ok(Answer::whole(id, reading, draws))
     }
 
+    fn query(&self, id: u64, query: proto::Query) -> Result<Answer> {
+        let (table, query) = convert::query::decode_query(query)?;
+        // Millions of items may be looked at.
+        let draws = heavy(usize::MAX, || self.shared.tables.get(&table)?.query(&query))?;
+        let (needed, budget) = ((draws.len() * INFO_BYTES) as u64, self.shared.limits.session_batch_bytes);
+        if needed > budget {
+            return Err(Error::ResourceExhausted {
+                what: format!("what is known of {} items", draws.len()),
+                needed,
+                budget,
+                hint: "ask for fewer with limit=".to_owned(),
+            });
+        }
+        Ok(Answer::whole(id, Reading::decode(None)?, draws))
+    }
+
     fn checkpoint(&mut self, id: u64) {
         let Some(checkpoint) = self.shared.checkpoint.clone() else {
             let error = Error::InvalidArgument("this server has no checkpointer; give it one at its start".to_owned());
@@ -108,7 +132,8 @@ impl Session {
     fn at_once(&self, body: request::Body) -> (Result<Body>, bool) {
         let tables = &self.shared.tables;
         match body {
-            request::Body::Mutate(mutate) => (self.mutate(&mutate), true),
+            request::Body::Mutate(mutate) => (self.mutate(mutate), true),
+            request::Body::Delete(delete) => (self.delete(&delete), true),
             request::Body::Can(proto::Can { table, count, insert }) => {
                 let can = tables.get(&table).map(|table| match insert {
                     true => table.can_insert(count),
@@ -133,18 +158,40 @@ impl Session {
                 (tables.get(&table).map(|table| Body::Why(convert::table::encode_why(&table.why()))), false)
             }
             // Dealt with by the caller.
-            request::Body::Sample(_) | request::Body::Get(_) | request::Body::Checkpoint(_) => {
-                (Err(Error::Protocol("a request that waits".to_owned())), false)
-            }
+            request::Body::Sample(_)
+            | request::Body::Get(_)
+            | request::Body::Query(_)
+            | request::Body::Checkpoint(_) => (Err(Error::Protocol("a request that waits".to_owned())), false),
         }
     }
 
-    fn mutate(&self, mutate: &proto::Mutate) -> Result<Body> {
+    fn delete(&self, delete: &proto::Delete) -> Result<Body> {
+        let table = self.shared.tables.get(&delete.table)?;
+        let conditions = convert::query::decode_conditions(&delete.conditions)?;
+        let keys = delete.keys.as_ref().map(|keys| keys.keys.as_slice());
+        if keys.is_none() && conditions.is_empty() {
+            return Err(Error::InvalidArgument(
+                "delete: neither keys nor conditions; reset drops all items".to_owned(),
+            ));
+        }
+        let deleted = heavy(usize::MAX, || table.delete_where(keys, &conditions))?;
+        let (deleted, stale_deletes) = (deleted.applied, deleted.stale);
+        Ok(Body::Mutated(proto::Mutated { deleted, stale_deletes, ..Default::default() }))
+    }
+
+    fn mutate(&self, mutate: proto::Mutate) -> Result<Body> {
         let table = self.shared.tables.get(&mutate.table)?;
-        let proto::Mutate { keys, priorities, if_version, deletes, .. } = mutate;
-        let versions = (!if_version.is_empty()).then_some(if_version.as_slice());
-        let many = if keys.len() + deletes.len() > MANY_KEYS { usize::MAX } else { 0 };
-        let (updated, deleted) = heavy(many, || table.mutate((keys, priorities), versions, deletes))?;
+        let proto::Mutate { keys, priorities, if_version, deletes, neighbours, .. } = mutate;
+        let neighbours = neighbours.map(convert::query::decode_neighbours).transpose()?;
+        let updates = Updates {
+            keys: &keys,
+            priorities: &priorities,
+            if_version: (!if_version.is_empty()).then_some(&if_version),
+            neighbours,
+        };
+        let reach = neighbours.map_or(1, |neighbours| neighbours.parts().0 as usize + 1);
+        let many = if keys.len() * reach + deletes.len() > MANY_KEYS { usize::MAX } else { 0 };
+        let (updated, deleted) = heavy(many, || table.mutate(&updates, &deletes))?;
         Ok(Body::Mutated(proto::Mutated {
             applied: updated.applied,
             stale: updated.stale,

@@ -63,6 +63,7 @@ async fn mutations_delete_and_then_update_where_the_version_is_right() {
         priorities: vec![5.0, 6.0, 7.0],
         if_version: vec![0, 9, 0],
         deletes: vec![keys[2], 12345],
+        neighbours: None,
     };
     let id = session.ask(request::Body::Mutate(mutate), None);
     let want = proto::Mutated { applied: 1, stale: 2, deleted: 1, stale_deletes: 1 };

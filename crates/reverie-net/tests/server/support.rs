@@ -331,6 +331,7 @@ pub fn insert(first_id: u64, table: u32, values: &[f64], chunk: u64) -> proto::I
             anchor: (0..n).collect(),
             episode: vec![0; values.len()],
             priority: vec![1.0; values.len()],
+            stream: vec![],
         }),
         bulk: Some(proto::Bulk { place: Some(proto::bulk::Place::Inline(bytes.into())) }),
         ..Default::default()

@@ -93,7 +93,7 @@ impl StepWriter {
         let begins = spans.iter().map(|(_, first, _)| *first).min().unwrap_or(anchor);
         let episode = self.episode_at(begins);
         let (body, origin) = self.body(spans);
-        Ok(Item { body, pattern, anchor: (anchor - origin) as u32, episode })
+        Ok(Item { body, pattern, anchor: (anchor - origin) as u32, episode, stream: self.stream })
     }
 
     /// The chunks under the spans of steps, and the step that their positions count from.

@@ -3,7 +3,7 @@
 use super::columns::Columns;
 use super::{TransitionOptions, TransitionStep};
 use crate::append::run::Run;
-use crate::append::sink::{Cells, next_episode};
+use crate::append::sink::{Cells, next_episode, next_stream};
 use crate::item::{self, Body, Item};
 use crate::table::{Inserts, Priority};
 use std::collections::VecDeque;
@@ -27,6 +27,7 @@ struct Span {
 pub(super) struct Env {
     run: Run,
     step: u64,
+    stream: u32,
     episode: u32,
     episode_start: u64,
     ended: bool,
@@ -42,6 +43,7 @@ impl Env {
         Self {
             run,
             step: 0,
+            stream: next_stream(),
             episode: next_episode(),
             episode_start: 0,
             ended: false,
@@ -170,6 +172,7 @@ impl Env {
             pattern: columns.pattern(options, before, (self.step - step) as usize),
             anchor: (step - origin) as u32,
             episode: self.episode,
+            stream: self.stream,
         };
         // Horgan et al. 2018, section 3 and algorithm 1: the absolute n-step TD error, of values that the actor
         // computed anyway.

@@ -123,6 +123,9 @@ impl Table {
         }
         self.slots.restore(incarnation as u32, rows);
         ages.sort_unstable_by_key(|(inserted, ..)| *inserted);
+        for (_, _, slot, _) in &ages {
+            self.lineage.insert(*slot, self.slots.slot(*slot).item.as_ref().map_or(0, |item| item.stream));
+        }
         // A heap's ties go by the order of updates, everything else by that of insertions.
         let mut heaps = Vec::new();
         for selector in [&mut self.sampler, &mut self.remover] {

@@ -1,19 +1,20 @@
-//! The episodes of a session.
+//! The episodes and the streams of steps of a session.
 
-use reverie_core::append::next_episode;
+use reverie_core::append::{next_episode, next_stream};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-/// Episodes that are remembered; one that comes back later still counts as another.
+/// Numbers that are remembered; one that comes back later still counts as another.
 const KEPT: usize = 1 << 16;
 
-/// The episodes of a session by the numbers that its client gives them: kept across its connections.
+/// The episodes and the streams of a session by the numbers that its client gives them: kept across its connections.
 #[derive(Debug, Default)]
 pub struct Episodes {
-    /// Guards the numbers. Under it a look-up and an insertion.
-    known: Mutex<Known>,
+    episodes: Mutex<Known>,
+    streams: Mutex<Known>,
 }
 
+/// Guarded by its lock: under it a look-up and an insertion.
 #[derive(Debug, Default)]
 struct Known {
     numbers: HashMap<u32, u32>,
@@ -21,22 +22,31 @@ struct Known {
 }
 
 impl Episodes {
-    /// This server's number for the client's; 0, a step inserted alone, stays 0.
-    pub(super) fn number(&self, episode: u32) -> u32 {
-        if episode == 0 {
-            return 0;
-        }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(number) = known.numbers.get(&episode) {
-            return *number;
-        }
-        if known.order.len() >= KEPT {
-            let oldest = known.order.pop_front().expect("it is full");
-            known.numbers.remove(&oldest);
-        }
-        let number = next_episode();
-        known.numbers.insert(episode, number);
-        known.order.push_back(episode);
-        number
+    /// This server's number for the client's episode; 0, a step inserted alone, stays 0.
+    pub(super) fn episode(&self, episode: u32) -> u32 {
+        number(&self.episodes, episode, next_episode)
     }
+
+    /// The same for a stream; 0, none that is known, stays 0.
+    pub(super) fn stream(&self, stream: u32) -> u32 {
+        number(&self.streams, stream, next_stream)
+    }
+}
+
+fn number(known: &Mutex<Known>, theirs: u32, next: fn() -> u32) -> u32 {
+    if theirs == 0 {
+        return 0;
+    }
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(number) = known.numbers.get(&theirs) {
+        return *number;
+    }
+    if known.order.len() >= KEPT {
+        let oldest = known.order.pop_front().expect("it is full");
+        known.numbers.remove(&oldest);
+    }
+    let number = next();
+    known.numbers.insert(theirs, number);
+    known.order.push_back(theirs);
+    number
 }

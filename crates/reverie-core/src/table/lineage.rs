@@ -1,0 +1,133 @@
+//! Who comes behind whom: the present items of a stream of steps, in the order in which they came in.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+const NONE: u32 = u32::MAX;
+
+/// The neighbours of a slot's item.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    before: u32,
+    behind: u32,
+}
+
+/// The chains of all streams. An item that leaves is taken out of its chain: those beside it become neighbours.
+#[derive(Debug, Default)]
+pub(super) struct Lineage {
+    /// By slot; of no meaning where the slot is free or its item of no stream.
+    links: Vec<Link>,
+    /// The newest item of each stream that has one.
+    newest: HashMap<u32, u32, BuildHasherDefault<Spread>>,
+}
+
+impl Lineage {
+    /// An item came in, behind all others of its stream. 0 is no stream.
+    pub(super) fn insert(&mut self, slot: u32, stream: u32) {
+        if stream == 0 {
+            return;
+        }
+        if self.links.len() <= slot as usize {
+            self.links.resize(slot as usize + 1, Link { before: NONE, behind: NONE });
+        }
+        let before = self.newest.insert(stream, slot).unwrap_or(NONE);
+        self.links[slot as usize] = Link { before, behind: NONE };
+        if before != NONE {
+            self.links[before as usize].behind = slot;
+        }
+    }
+
+    /// An item left.
+    pub(super) fn remove(&mut self, slot: u32, stream: u32) {
+        if stream == 0 {
+            return;
+        }
+        let Link { before, behind } = self.links[slot as usize];
+        if before != NONE {
+            self.links[before as usize].behind = behind;
+        }
+        match (behind, before) {
+            (NONE, NONE) => _ = self.newest.remove(&stream),
+            (NONE, before) => _ = self.newest.insert(stream, before),
+            (behind, before) => self.links[behind as usize].before = before,
+        }
+    }
+
+    /// The item that came in before the slot's, of the same stream.
+    pub(super) fn before(&self, slot: u32, stream: u32) -> Option<u32> {
+        self.link(slot, stream, |link| link.before)
+    }
+
+    /// The item that came in behind it.
+    #[cfg(test)]
+    pub(super) fn behind(&self, slot: u32, stream: u32) -> Option<u32> {
+        self.link(slot, stream, |link| link.behind)
+    }
+
+    fn link(&self, slot: u32, stream: u32, which: impl Fn(&Link) -> u32) -> Option<u32> {
+        let found = self.links.get(slot as usize).filter(|_| stream != 0).map(which)?;
+        (found != NONE).then_some(found)
+    }
+
+    /// All items left.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Streams are numbered one after another: a multiplication spreads them (Knuth 1998, section 6.4).
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_chains_are_what_came_in_and_did_not_leave(steps in prop::collection::vec((0_u32..4, 0_u32..12), 0..120)) {
+            let (mut lineage, mut present) = (Lineage::default(), Vec::<(u32, u32)>::new());
+            for (stream, slot) in steps {
+                match present.iter().position(|(taken, _)| *taken == slot) {
+                    Some(at) => {
+                        let (slot, stream) = present.remove(at);
+                        lineage.remove(slot, stream);
+                    }
+                    None => {
+                        present.push((slot, stream));
+                        lineage.insert(slot, stream);
+                    }
+                }
+                for stream in 0..4 {
+                    let chain: Vec<u32> = present.iter().filter(|(_, of)| *of == stream).map(|(slot, _)| *slot).collect();
+                    for (at, slot) in chain.iter().enumerate() {
+                        let known = stream != 0;
+                        let want = |at: Option<usize>| at.and_then(|at| chain.get(at)).filter(|_| known).copied();
+                        prop_assert_eq!(lineage.before(*slot, stream), want(at.checked_sub(1)));
+                        prop_assert_eq!(lineage.behind(*slot, stream), want(Some(at + 1)));
+                    }
+                }
+                let streams = present.iter().map(|(_, stream)| *stream).filter(|stream| *stream != 0);
+                let streams = streams.collect::<std::collections::HashSet<_>>().len();
+                prop_assert_eq!(lineage.newest.len(), streams, "nothing is kept of a stream without items");
+            }
+        }
+    }
+}

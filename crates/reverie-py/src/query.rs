@@ -1,0 +1,113 @@
+//! Items by what a table knows of them.
+
+use crate::array::numbers;
+use crate::client::Client;
+use crate::count::Count;
+use crate::enter::{detached, quick};
+use crate::errors::raise;
+use crate::info::DrawInfo;
+use crate::reach::Way;
+use crate::updates::update_result;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use reverie_core::table::{Comparison, Condition, Field, MAX_CONDITIONS, Query};
+
+const FIELDS: [(&str, Field); 4] = [
+    ("priority", Field::Priority),
+    ("times_sampled", Field::TimesSampled),
+    ("version", Field::Version),
+    ("age", Field::Age),
+];
+
+const COMPARISONS: [(&str, Comparison); 6] = [
+    ("<", Comparison::Less),
+    ("<=", Comparison::AtMost),
+    ("==", Comparison::Equal),
+    ("!=", Comparison::NotEqual),
+    (">=", Comparison::AtLeast),
+    (">", Comparison::More),
+];
+
+/// One of a few names, or ValueError, which lists them.
+fn named<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> PyResult<T> {
+    all.iter().find(|(known, _)| *known == name).map(|(_, value)| *value).ok_or_else(|| {
+        let known = all.iter().map(|(known, _)| format!("\"{known}\"")).collect::<Vec<_>>().join(", ");
+        PyValueError::new_err(format!("{what} must be one of {known}, got \"{name}\""))
+    })
+}
+
+fn condition(condition: &Bound<'_, PyAny>) -> PyResult<Condition> {
+    let parts = condition.cast::<PyTuple>().ok().and_then(|parts| parts.extract::<(String, String, f64)>().ok());
+    let Some((field, comparison, value)) = parts else {
+        let shown = condition.repr()?;
+        return Err(PyTypeError::new_err(format!("where must have tuples (field, op, number) in it, got {shown}")));
+    };
+    let (field, comparison) =
+        (named("where: the field", &field, &FIELDS)?, named("where: the op", &comparison, &COMPARISONS)?);
+    quick(condition.py(), || Condition::new(field, comparison, value))
+}
+
+/// Reads `where=`.
+fn conditions(given: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Vec<Condition>> {
+    let given = given.unwrap_or_default();
+    if given.len() > MAX_CONDITIONS {
+        return Err(PyValueError::new_err(format!("where takes {MAX_CONDITIONS} conditions, got {}", given.len())));
+    }
+    given.iter().map(condition).collect()
+}
+
+/// `Client.query`.
+pub fn query<'py>(
+    client: &Client,
+    py: Python<'py>,
+    table: &str,
+    given: Option<Vec<Bound<'py, PyAny>>>,
+    limit: Option<Count>,
+    order: Option<&str>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let order = order.map(|order| {
+        let by = order.strip_prefix('-').unwrap_or(order);
+        named("order", by, &FIELDS).map(|field| (field, by.len() < order.len()))
+    });
+    let query = Query {
+        conditions: conditions(given)?,
+        limit: limit.map(|limit| limit.at_least("limit", 1)).transpose()?,
+        order: order.transpose()?,
+    };
+    match client.reach().way(py)? {
+        Way::Here(tables) => {
+            let mut draws = detached(py, || tables.get(table)?.query(&query))?;
+            DrawInfo::of(py, &mut draws)
+        }
+        Way::There(far) => {
+            let found = far.told(py, "query", far.remote.query(table, &query), client.deadline(None)?)?;
+            match (found.error, found.batches.first()) {
+                (Some(error), _) => Err(raise(py, error)),
+                (None, Some(batch)) => client.wrapper.info(py, batch),
+                (None, None) => Err(raise(py, reverie_core::Error::Protocol("an answer without a batch".to_owned()))),
+            }
+        }
+    }
+}
+
+/// `Client._delete_where`.
+pub fn delete_where<'py>(
+    client: &Client,
+    py: Python<'py>,
+    table: &str,
+    keys: Option<&Bound<'py, PyAny>>,
+    given: Vec<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let conditions = conditions(Some(given))?;
+    let keys = keys.map(|keys| numbers::<i64>(keys, "keys")).transpose()?;
+    let keys = keys.as_ref().map(|keys| keys.as_slice());
+    let deleted = match client.reach().way(py)? {
+        Way::Here(tables) => detached(py, || tables.get(table)?.delete_where(keys, &conditions))?,
+        Way::There(far) => {
+            let ticket = far.remote.delete_where(table, keys, &conditions);
+            far.told(py, "delete", ticket, client.deadline(None)?)?.1
+        }
+    };
+    update_result(py, deleted)
+}
