@@ -40,6 +40,7 @@ from reverie.errors import (
     UnknownTableError,
 )
 from reverie.server import Server
+from reverie.sharding import ShardedClient
 from reverie.specs import TensorSpec
 from reverie.tables import Table
 from reverie.tf_client import TFClient
@@ -72,6 +73,7 @@ __all__ = [
     "Server",
     "ServerRestartedWarning",
     "ServerTLS",
+    "ShardedClient",
     "SignatureError",
     "StorageError",
     "TFClient",

@@ -18,6 +18,8 @@ __all__ = [
     "HistoryColumn",
     "Prefetch",
     "Server",
+    "ShardDraws",
+    "Shards",
     "Structure",
     "TrajectoryColumn",
     "TrajectoryWriter",
@@ -60,7 +62,7 @@ def _tell() -> None: ...
 class Server:
     """The tables of a server that lives in this process."""
 
-    def __new__(cls, tables: list[Table], *, max_bytes: int | None, seed: int) -> Self: ...
+    def __new__(cls, tables: list[Table], *, max_bytes: int | None, seed: int, shard: int) -> Self: ...
     def listen(
         self,
         host: str,
@@ -566,3 +568,56 @@ class Prefetch:
     ) -> Self: ...
     def next(self, timeout: float | None) -> Batch | None: ...
     def close(self) -> list[Batch]: ...
+
+@final
+class ShardDraws:
+    """Draws of one shard, and with which probability the shard was chosen; part of a batch."""
+
+    def __len__(self) -> int: ...
+
+@final
+class Shards:
+    """What `reverie.ShardedClient` knows of the shards of one table. One thread at a time may make requests."""
+
+    def __new__(cls, clients: list[Client], table: str, *, rate_limiter: RateLimiter | None, seed: int) -> Self: ...
+    def ask(self, shards: list[int], timeout: float | None) -> list[tuple[int, Exception]]:
+        """Asks shards what they hold. Those that fail are not counted as lost: the caller decides."""
+
+    def exchange(self, wants: list[int], timeout: float | None) -> list[tuple[int, Exception]]:
+        """Hands out rations, and hears what the shards hold. `wants` are inserts about to come, one number per shard."""
+
+    def hand_out(self) -> list[tuple[int, Exception]]:
+        """Hands out rations to those for whom there are new ones, and waits for no answer: the next draws bring it."""
+
+    def draw(
+        self,
+        num_draws: int,
+        *,
+        timeout: float | None,
+        columns: list[str] | None,
+        ragged: Literal["pad", "values"] | None,
+    ) -> tuple[list[ShardDraws], list[tuple[int, Exception]]]:
+        """Makes draws, none of which waits for a table: fewer where a shard fails or lost its items."""
+
+    def gather(
+        self, drawn: list[ShardDraws], *, columns: list[str] | None, ragged: Literal["pad", "values"] | None
+    ) -> Batch:
+        """One batch of draws, shard by shard; it takes them."""
+
+    def allowed(self, num_draws: int) -> int:
+        """How many of so many draws may be made now."""
+
+    def inserts_left(self) -> int | None:
+        """Inserts that may come in now, over all shards; None: no end."""
+
+    def lost(self, shard: int) -> None:
+        """The shard cannot be reached."""
+
+    def is_present(self, shard: int) -> bool:
+        """True while the shard can be reached."""
+
+    def reset(self) -> None:
+        """Counts anew, after all tables were reset."""
+
+    def figures(self) -> dict[str, Any]:
+        """What is known of all shards together, and of each."""

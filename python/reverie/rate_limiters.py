@@ -18,7 +18,7 @@ import warnings
 
 from reverie import _checks
 
-__all__ = ["MinSize", "Queue", "RateLimiter", "SampleToInsertRatio", "Stack"]
+__all__ = ["MinSize", "Queue", "RateLimiter", "Rationed", "SampleToInsertRatio", "Stack"]
 
 _UNLIMITED = sys.float_info.max
 
@@ -60,6 +60,18 @@ class MinSize(RateLimiter):
 
     def __init__(self, min_size_to_sample: int) -> None:
         super().__init__(1.0, min_size_to_sample, -_UNLIMITED, _UNLIMITED)
+
+
+class Rationed(RateLimiter):
+    """For a shard: samples wait for the first item, inserts for what the one who samples all shards hands out.
+
+    That is the `reverie.ShardedClient` with the `rate_limiter`; before it has reached the shard no insert goes in.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(1.0, 1, -math.inf, -math.inf)
 
 
 class SampleToInsertRatio(RateLimiter):

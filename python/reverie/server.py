@@ -42,6 +42,8 @@ class Server:
             given here are left out. "checkpoint": those of the checkpoint, and its other tables are there, too.
         grace: seconds that `stop` gives what is being done.
         local: offers shared memory to clients of this user on this host.
+        shard: the number of this server among the shards of a `reverie.ShardedClient`, from 0 to 63: the keys of its
+            items carry it.
 
     Raises:
         ValueError: for no tables, two of one name, limits that can never work, an address that is not safe or taken.
@@ -65,11 +67,14 @@ class Server:
         restore_config: checkpointers.RestoreConfig = "constructor",
         grace: float = 5.0,
         local: bool = True,
+        shard: int = 0,
     ) -> None:
         if not listen and port is not None:
             raise ValueError(f"a server with listen=False has no port, got port={port}")
         port = 0 if port is None else _checks.count("port", port, 0)
         grace = _checks.number("grace", grace)
+        if _checks.count("shard", shard, 0) > 63:
+            raise ValueError(f"shard must be between 0 and 63, got {shard}")
         checkpointer = checkpointers.default_checkpointer() if checkpointer is None else checkpointer
         if not isinstance(checkpointer, checkpointers.CheckpointerBase):
             raise TypeError(f"checkpointer must be one of reverie.checkpointers, got {checkpointer!r}")
@@ -89,7 +94,7 @@ class Server:
             tables = checkpointers.as_saved(tables, checkpoint)
         seed = int.from_bytes(os.urandom(8), "little")
         self._tables = tuple(tables)
-        self._native = _native.Server(tables, max_bytes=max_bytes, seed=seed)
+        self._native = _native.Server(tables, max_bytes=max_bytes, seed=seed, shard=shard)
         # Before anybody can reach the tables.
         self._checkpoints = checkpointers.start(checkpointer, self._native, checkpoint)
         self._stopped = threading.Event()

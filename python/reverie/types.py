@@ -237,6 +237,8 @@ class TableInfo:
     """The largest priority of a present item, 1 without items."""
     age_histogram: tuple[int, ...]
     """Draws by age of the item: bucket b counts ages in [2**(b-1), 2**b) nanoseconds."""
+    shard: int = 0
+    """The shard that the table's keys name: `Server(..., shard=)`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ fn row(address: &str, server: u32, transport: Transport, size: usize, seconds: f
             ragged: Ragged::Refuse,
             without_replacement: false,
             at_once: false,
+            only_now: false,
         };
         client.sample(request, None)
     };

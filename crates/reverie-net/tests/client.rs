@@ -31,6 +31,7 @@ fn draws(n: usize) -> SampleRequest {
         ragged: Ragged::Refuse,
         without_replacement: false,
         at_once: false,
+        only_now: false,
     }
 }
 
@@ -48,6 +49,7 @@ async fn send_batch(talk: &Talk, id: u64, n: usize, part: usize, shift: u8, new_
         smallest_probability: Some(0.25),
         bulk_bytes: layout.size_bytes as u64,
         slot: None,
+        tally: None,
         last: true,
     }))
     .await;

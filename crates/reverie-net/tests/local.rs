@@ -95,6 +95,7 @@ fn draws(table: &str, n: usize) -> SampleRequest {
         ragged: Ragged::Refuse,
         without_replacement: false,
         at_once: false,
+        only_now: false,
     }
 }
 

@@ -23,6 +23,7 @@ mod rows;
 mod sampler;
 mod sending;
 mod server;
+mod shards;
 mod trajectory;
 mod transition;
 mod unwatched;
@@ -50,6 +51,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Client>()?;
     module.add_class::<info::DrawInfo>()?;
     module.add_class::<batches::Prefetch>()?;
+    module.add_class::<shards::Shards>()?;
+    module.add_class::<shards::ShardDraws>()?;
     module.add_class::<trajectory::TrajectoryWriter>()?;
     module.add_class::<column::HistoryColumn>()?;
     module.add_class::<column::TrajectoryColumn>()?;

@@ -31,6 +31,7 @@ impl Pipeline {
             ragged: reading.ragged,
             without_replacement: schedule.without_replacement,
             at_once: false,
+            only_now: false,
         };
         let waiting = VecDeque::with_capacity(schedule.ahead.min(1024));
         let mut pipeline = Self { remote, schedule, form, waiting, asked: 0, left: Vec::new(), ended: false };

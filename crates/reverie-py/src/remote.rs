@@ -24,6 +24,7 @@ pub fn request(table: &str, num_samples: usize, reading: &Reading, without_repla
         ragged: reading.ragged,
         without_replacement,
         at_once: false,
+        only_now: false,
     }
 }
 

@@ -63,10 +63,7 @@ impl Batcher {
         let slot = kept.as_deref_mut().unwrap_or(&mut fresh);
         let prepared = Prepared::for_reading(slot, reading);
         let plan = quick(py, || prepared.planner.plan(&draws.items))?;
-        let mut arrays = Vec::with_capacity(plan.outputs.len());
-        for output in &plan.outputs {
-            arrays.push(Fresh::new(py, output.dtype, output.itemsize, &output.shape)?);
-        }
+        let mut arrays = room(py, &plan.outputs)?;
         gather(py, &plan, draws, &mut arrays)?;
         prepared.wrap(py, &plan, draws, arrays)
     }
@@ -185,7 +182,13 @@ pub fn made<'py>(
     class.call1((info, data, mask, lengths, smallest_probability))
 }
 
-fn gather(py: Python<'_>, plan: &Plan, draws: &Draws, arrays: &mut [Fresh<'_>]) -> PyResult<()> {
+/// Memory for the arrays.
+pub fn room<'py>(py: Python<'py>, outputs: &[Output]) -> PyResult<Vec<Fresh<'py>>> {
+    outputs.iter().map(|output| Fresh::new(py, output.dtype, output.itemsize, &output.shape)).collect()
+}
+
+/// Gathers the draws' items into arrays that were made for their plan.
+pub fn gather(py: Python<'_>, plan: &Plan, draws: &Draws, arrays: &mut [Fresh<'_>]) -> PyResult<()> {
     let mut out: Vec<&mut [MaybeUninit<u8>]> = arrays.iter_mut().map(Fresh::bytes).collect();
     let bytes = out.iter().map(|out| out.len()).sum();
     copying(py, bytes, || plan.gather(&draws.items, &mut out))

@@ -36,9 +36,15 @@ pub struct Server {
 impl Server {
     /// `tables` are `reverie.Table`s; `seed` makes keys of different servers differ.
     #[new]
-    #[pyo3(signature = (tables, *, max_bytes, seed))]
-    fn new(py: Python<'_>, tables: Vec<Bound<'_, PyAny>>, max_bytes: Option<u64>, seed: u64) -> PyResult<Self> {
-        let options = tables.iter().map(table_options).collect::<PyResult<Vec<_>>>()?;
+    #[pyo3(signature = (tables, *, max_bytes, seed, shard))]
+    fn new(
+        py: Python<'_>,
+        tables: Vec<Bound<'_, PyAny>>,
+        max_bytes: Option<u64>,
+        seed: u64,
+        shard: u8,
+    ) -> PyResult<Self> {
+        let options = tables.iter().map(|table| table_options(table, shard)).collect::<PyResult<Vec<_>>>()?;
         let clock = Arc::new(SystemClock::new());
         let as_clock: Arc<dyn Clock> = clock.clone();
         let tables = quick(py, || Tables::new(options, max_bytes, &as_clock, seed))?;
@@ -117,7 +123,7 @@ impl Server {
     }
 }
 
-fn table_options(table: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
+fn table_options(table: &Bound<'_, PyAny>, shard: u8) -> PyResult<TableOptions> {
     let py = table.py();
     let (sampler, sampler_seed) = selector(&table.getattr("sampler")?)?;
     let (remover, remover_seed) = selector(&table.getattr("remover")?)?;
@@ -134,7 +140,7 @@ fn table_options(table: &Bound<'_, PyAny>) -> PyResult<TableOptions> {
         signature: if promised.is_none() { None } else { Some(table_signature(&promised)?) },
         max_bytes: table.getattr("max_bytes")?.extract()?,
         compression: compression(&table.getattr("compression")?.extract::<String>()?)?,
-        shard: 0,
+        shard,
         sampler_seed: sampler_seed.map_or_else(|| fresh_seed(py), Ok)?,
         remover_seed: remover_seed.map_or_else(|| fresh_seed(py), Ok)?,
     })
@@ -228,6 +234,7 @@ pub fn info_dict<'py>(py: Python<'py>, info: &TableInfo) -> PyResult<Bound<'py, 
     let dict = PyDict::new(py);
     let TableInfo { options, counters, size, bytes, num_episodes, stats, times, .. } = info;
     let limiter = &options.limiter;
+    dict.set_item("shard", options.shard)?;
     dict.set_item("max_size", options.max_size)?;
     dict.set_item("max_times_sampled", options.max_times_sampled)?;
     dict.set_item("samples_per_insert", limiter.samples_per_insert())?;

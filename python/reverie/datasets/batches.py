@@ -5,13 +5,35 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Literal, final
+from typing import Any, Literal, Protocol, final
 
 from reverie import _checks, _native
 from reverie.errors import ClosedError
 from reverie.types import Batch
 
 __all__ = ["Batches"]
+
+
+class Sampler(Protocol):
+    """What draws are asked of."""
+
+    def sample_batch(
+        self,
+        table: str,
+        batch_size: int,
+        /,
+        *,
+        timeout: float | None = None,
+        columns: list[str] | None = None,
+        ragged: Literal["pad", "values"] | None = None,
+    ) -> Batch: ...
+
+
+class Ahead(Protocol):
+    """Who makes batches ahead."""
+
+    def next(self, timeout: float | None) -> Batch | None: ...
+    def close(self) -> list[Batch]: ...
 
 
 @final
@@ -31,6 +53,7 @@ class Batches(Iterator[Batch]):
         max_samples: draws in all; the last batch is smaller where they do not fill it.
         timeout: seconds that each batch may take; None takes the client's. After DeadlineExceededError one may go on.
         convert: applied to every batch, on the reader's thread.
+        make_ahead: makes who draws ahead for this client, with the arguments of `_native.Prefetch`.
 
     Raises:
         ValueError: for sizes below 1, or shares that leave a table without a draw.
@@ -41,7 +64,7 @@ class Batches(Iterator[Batch]):
 
     def __init__(
         self,
-        client: _native.Client,
+        client: Sampler,
         tables: str | Mapping[str, float],
         batch_size: int,
         *,
@@ -52,6 +75,7 @@ class Batches(Iterator[Batch]):
         timeout: float | None = None,
         without_replacement: bool = False,
         convert: Callable[[Batch], Batch] | None = None,
+        make_ahead: Callable[..., Ahead] = _native.Prefetch,
     ) -> None:
         batch_size = _checks.count("batch_size", batch_size, 1)
         prefetch = _checks.count("prefetch", prefetch, 0)
@@ -64,16 +88,19 @@ class Batches(Iterator[Batch]):
         self._convert = convert
         self._left = max_samples
         self._closed = False
-        self._options: dict[str, Any] = {
-            "columns": columns,
-            "ragged": ragged,
-            "without_replacement": without_replacement,
-        }
-        self._native: _native.Prefetch | None = None
+        self._options: dict[str, Any] = {"columns": columns, "ragged": ragged}
+        if without_replacement:
+            # Not every client has it: those that have not say so.
+            self._options["without_replacement"] = True
+        self._ahead: Ahead | None = None
         if prefetch or len(self.tables) > 1:
             # A mixture is put together by the thread, whatever it is allowed to make ahead.
-            self._native = _native.Prefetch(
-                client, list(self.tables.items()), ahead=max(1, prefetch), max_samples=max_samples, **self._options
+            self._ahead = make_ahead(
+                client,
+                list(self.tables.items()),
+                ahead=max(1, prefetch),
+                max_samples=max_samples,
+                **{"without_replacement": False, **self._options},
             )
 
     def __iter__(self) -> Batches:
@@ -82,7 +109,7 @@ class Batches(Iterator[Batch]):
     def __next__(self) -> Batch:
         if self._closed:
             raise ClosedError("these batches are closed", name="batches")
-        batch = self._draw() if self._native is None else self._native.next(self._timeout)
+        batch = self._draw() if self._ahead is None else self._ahead.next(self._timeout)
         if batch is None:
             raise StopIteration
         return batch if self._convert is None else self._convert(batch)
@@ -101,8 +128,8 @@ class Batches(Iterator[Batch]):
     def close(self) -> None:
         """Stops drawing; `leftover` then has what was not delivered. Idempotent."""
         self._closed = True
-        if self._native is not None:
-            self.leftover.extend(self._native.close())
+        if self._ahead is not None:
+            self.leftover.extend(self._ahead.close())
 
     def __enter__(self) -> Batches:
         return self

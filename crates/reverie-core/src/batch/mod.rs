@@ -5,9 +5,11 @@
 
 mod copies;
 mod gather;
+mod join;
 mod plan;
 mod select;
 
+pub use join::{join, place};
 pub use plan::{Plan, Planner, plan};
 
 use crate::spec::DType;

@@ -1,6 +1,7 @@
 //! What a request for samples gets: one entry per draw in every vector.
 
 use crate::item::{Item, Key};
+use crate::table::Tally;
 
 /// A number that somebody asks for is no reason to take memory for it: beyond, it comes with the draws.
 const MOST_RESERVED: usize = 1 << 16;
@@ -26,6 +27,8 @@ pub struct Draws {
     pub inserted_at: Vec<u64>,
     /// The smallest probability of any item with a weight, after the last draw: weights normalised by table.
     pub smallest_probability: Option<f64>,
+    /// What the table was after the last draw, for one who draws from several shards.
+    pub tally: Option<Tally>,
 }
 
 impl Draws {
@@ -42,6 +45,7 @@ impl Draws {
             versions: Vec::with_capacity(n),
             inserted_at: Vec::with_capacity(n),
             smallest_probability: None,
+            tally: None,
         }
     }
 
@@ -67,6 +71,7 @@ impl Draws {
             versions: self.versions.split_off(n),
             inserted_at: self.inserted_at.split_off(n),
             smallest_probability: self.smallest_probability,
+            tally: self.tally,
         }
     }
 
@@ -81,5 +86,6 @@ impl Draws {
         self.versions.append(&mut other.versions);
         self.inserted_at.append(&mut other.inserted_at);
         self.smallest_probability = other.smallest_probability;
+        self.tally = other.tally;
     }
 }

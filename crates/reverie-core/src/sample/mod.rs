@@ -2,10 +2,12 @@
 
 mod draws;
 mod prefetch;
+mod shards;
 mod source;
 mod weights;
 
 pub use draws::Draws;
 pub use prefetch::{Memory, Prefetched, Prefetcher, Schedule};
+pub use shards::{Shards, Split};
 pub use source::{MAX_SAMPLES, SampleRequest, Source};
 pub use weights::weights;

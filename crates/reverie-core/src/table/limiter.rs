@@ -137,6 +137,19 @@ impl Limiter {
         Self::queue(size)
     }
 
+    /// Samples wait for the first item; inserts wait for a [ration](super::Table::grant), which the one who draws from
+    /// this and other shards hands out: by itself this limiter lets none in.
+    pub fn rationed() -> Self {
+        let nothing = f64::NEG_INFINITY;
+        Self { samples_per_insert: 1.0, min_size_to_sample: 1, min_diff: nothing, max_diff: nothing }
+    }
+
+    /// True where inserts wait for a ration: no ratio of samples to inserts lets one in.
+    #[inline]
+    pub fn is_rationed(&self) -> bool {
+        self.max_diff == f64::NEG_INFINITY
+    }
+
     /// Samples per insert that the limiter keeps to.
     pub fn samples_per_insert(&self) -> f64 {
         self.samples_per_insert
@@ -194,6 +207,23 @@ impl Limiter {
         }
         let needed = first(self.diff(counters, 1, 0) - self.max_diff, |n| self.diff(counters, 1, n) <= self.max_diff)?;
         self.can_sample(counters, needed).then_some(needed)
+    }
+
+    /// How many inserts there may have been in all before the next has to wait, without another sample or delete; fewer
+    /// than there were where some came in before the limits did. `None`: no end.
+    pub fn most_inserts(&self, counters: &Counters) -> Option<u64> {
+        let for_size = counters.deletes.saturating_add(self.min_size_to_sample);
+        let fits = |total: u64| total as f64 * self.samples_per_insert - counters.samples as f64 <= self.max_diff;
+        let estimate = ((self.max_diff + counters.samples as f64) / self.samples_per_insert).floor();
+        if estimate > MANY {
+            return None;
+        }
+        // The cast takes what is negative as 0; rounding is off by one at most.
+        let mut for_ratio = (estimate as u64).saturating_add(1);
+        while for_ratio > 0 && !fits(for_ratio) {
+            for_ratio -= 1;
+        }
+        Some(for_size.max(for_ratio))
     }
 
     /// Why one sample has to wait; `None` where it has not.

@@ -23,6 +23,6 @@ pub use options::{Change, TableOptions, check_pattern};
 pub use query::{Comparison, Condition, Field, MAX_CONDITIONS, Query};
 pub use shared::{Inserts, Priority, SharedTable};
 pub use slots::{Age, Cut, Slot};
-pub use table::{Dropped, Emptied, Neighbours, Restoring, Row, Table, TableCut, Updated, Updates};
+pub use table::{Dropped, Emptied, Neighbours, Restoring, Row, Table, TableCut, Tally, Updated, Updates};
 pub use tables::{Cuts, Tables};
 pub use ticket::{Desk, Keys, Promise, Ticket};

@@ -5,7 +5,7 @@
 
 use super::info::Times;
 use super::shared::Priority;
-use super::table::{Dropped, Emptied, Table};
+use super::table::{Dropped, Emptied, Table, Tally};
 use super::tables::{Budget, Starved};
 use super::ticket::{Cell, Keys};
 use crate::error::{Error, Result};
@@ -158,10 +158,18 @@ impl State {
     pub(super) fn fill(&mut self, request: &SampleRequest, draws: &mut Draws, now: Duration) -> Result<usize> {
         let wanted = request.num_samples - draws.len();
         let now = now.as_nanos() as u64;
-        match request.without_replacement {
-            false => Ok(self.table.draw(wanted, now, draws)),
-            true => self.table.draw_distinct(wanted, now, draws),
-        }
+        let made = match request.without_replacement {
+            false => self.table.draw(wanted, now, draws),
+            true => self.table.draw_distinct(wanted, now, draws)?,
+        };
+        draws.tally = Some(self.tally());
+        Ok(made)
+    }
+
+    /// What the table is, those who wait included.
+    pub(super) fn tally(&mut self) -> Tally {
+        let waiting_inserts = self.inserts.iter().map(PendingInsert::left).sum();
+        Tally { waiting_inserts, ..self.table.tally() }
     }
 
     /// Serves the heads of both queues until neither can go on: an insert may free a sample and the other way.

@@ -268,7 +268,7 @@ impl SharedTable {
     /// True when the limiter would let `n` more inserts go on now.
     pub fn can_insert(&self, n: u64) -> bool {
         let state = lock(&self.state);
-        state.inserts.is_empty() && state.table.limiter().can_insert(state.table.counters(), n)
+        state.inserts.is_empty() && state.table.can_insert_many(n)
     }
 
     /// Serves waiting inserts after bytes were freed where no table sees it: by packing.

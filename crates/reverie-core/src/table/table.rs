@@ -2,9 +2,11 @@
 
 mod change;
 mod draw;
+mod ration;
 mod restore;
 
 pub use change::{Neighbours, Updated, Updates};
+pub use ration::Tally;
 pub use restore::{Restoring, Row, TableCut};
 
 use super::info::Stats;
@@ -56,6 +58,10 @@ pub struct Table {
     remover: AnySelector,
     largest: Largest,
     lineage: Lineage,
+    /// Random; another after a reset or a restart.
+    incarnation: u64,
+    /// How many inserts were admitted in all, where the limiter leaves that to somebody else.
+    ration: u64,
     order: u64,
     episodes: HashMap<u32, u32>,
     stats: Stats,
@@ -78,6 +84,8 @@ impl Table {
             remover: AnySelector::new(&options.remover, options.remover_seed),
             largest: Largest::default(),
             lineage: Lineage::default(),
+            incarnation,
+            ration: 0,
             order: 0,
             episodes: HashMap::new(),
             stats: Stats::default(),
@@ -188,11 +196,6 @@ impl Table {
         }
     }
 
-    /// True when the limiter lets one more item in.
-    pub fn can_insert(&self) -> bool {
-        self.options.limiter.can_insert(&self.counters, 1)
-    }
-
     /// Takes the item in, then removes until the table is within its bounds (the newcomer may go).
     /// The limiter must have allowed it, and [`Table::check`] accepted it.
     pub fn insert(&mut self, item: Item, priority: f64, now: u64) -> Key {
@@ -289,6 +292,7 @@ impl Table {
         self.lineage.clear();
         self.counters = Counters::default();
         self.stats = Stats::default();
+        (self.incarnation, self.ration) = (incarnation, 0);
     }
 
     /// Changes limits while running; a smaller size evicts through the remover.
@@ -298,6 +302,10 @@ impl Table {
         options.limiter = change.limiter.unwrap_or(options.limiter);
         options.max_times_sampled = change.max_times_sampled.unwrap_or(options.max_times_sampled);
         options.validate()?;
+        if options.limiter.is_rationed() && !self.options.limiter.is_rationed() {
+            // From here on as it was admitted.
+            self.ration = self.counters.inserts;
+        }
         self.options = options;
         self.evict();
         Ok(())

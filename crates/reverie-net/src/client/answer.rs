@@ -5,7 +5,7 @@ use crate::convert;
 use crate::proto::reply::Body as Reply;
 use crate::proto::request::Body;
 use crate::proto::{self};
-use reverie_core::table::{Promise, Updated};
+use reverie_core::table::{Promise, Tally, Updated};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ pub(super) enum Answer {
     /// Why, as text; of a server that does not answer, that.
     Sentence(Promise<String>),
     Checkpoint(Promise<String>),
+    Tally(Promise<Tally>),
     /// What the server is; answered by the connection.
     Described(Promise<Option<Arc<Described>>>),
 }
@@ -40,6 +41,7 @@ impl Answer {
             (Answer::Why(promise), Reply::Why(why)) => promise.fill(Ok(why)),
             (Answer::Sentence(promise), Reply::Why(why)) => promise.fill(Ok(why.text)),
             (Answer::Checkpoint(promise), Reply::Checkpoint(path)) => promise.fill(Ok(path)),
+            (Answer::Tally(promise), Reply::Tally(tally)) => promise.fill(convert::table::decode_tally(tally)),
             (answer, _) => {
                 let error = Error::Protocol("the server answered something else than what it was asked".to_owned());
                 answer.fail(error.clone(), batches);
@@ -73,6 +75,7 @@ impl Answer {
             Answer::Info(promise) => promise.fill(Err(error)),
             Answer::Why(promise) => promise.fill(Err(error)),
             Answer::Checkpoint(promise) => promise.fill(Err(error)),
+            Answer::Tally(promise) => promise.fill(Err(error)),
             Answer::Described(promise) => promise.fill(Err(error)),
         }
     }
@@ -88,6 +91,7 @@ impl Answer {
             Answer::Info(promise) => promise.fill(Ok(None)),
             Answer::Why(promise) => promise.fill(Ok(proto::Why::default())),
             Answer::Checkpoint(promise) => promise.fill(Ok(String::new())),
+            Answer::Tally(promise) => promise.fill(Ok(Tally::default())),
             Answer::Described(promise) => promise.fill(Ok(None)),
         }
     }
@@ -115,6 +119,7 @@ pub(super) fn doing(body: Option<&Body>) -> String {
         Some(Body::Configure(configure)) => format!("configuring '{}'", configure.table),
         Some(Body::Info(_)) => "asking for the server's figures".to_owned(),
         Some(Body::Why(table)) => format!("asking who waits at '{table}'"),
+        Some(Body::Grant(grant)) => format!("asking what '{}' holds", grant.table),
         Some(Body::Checkpoint(_)) => "asking for a checkpoint".to_owned(),
     }
 }

@@ -5,6 +5,7 @@ use super::{Head, RemoteBatch};
 use crate::bulk::BatchLayout;
 use crate::convert;
 use crate::proto;
+use reverie_core::table::Tally;
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,6 +48,7 @@ struct RemoteBatchParts {
     head: Arc<Head>,
     num_draws: usize,
     smallest_probability: Option<f64>,
+    tally: Option<Tally>,
     layout: BatchLayout,
     block: Block,
 }
@@ -69,11 +71,12 @@ impl Arriving {
         }
         let filled = if block.is_some() { size } else { 0 };
         let (smallest_probability, last) = (batch.smallest_probability, batch.last);
+        let tally = batch.tally.map(convert::table::decode_tally).transpose()?;
         let batch = match (wanted, block) {
             (false, _) => None,
             (true, block) => {
                 let block = block.map_or_else(|| pool.take(size), Ok)?;
-                Some(RemoteBatchParts { head, num_draws, smallest_probability, layout, block })
+                Some(RemoteBatchParts { head, num_draws, smallest_probability, tally, layout, block })
             }
         };
         Ok(Self { batch, filled, size, last })
@@ -104,7 +107,7 @@ impl Arriving {
 
     /// The batch; `None` where nobody wants it.
     pub(super) fn finish(self) -> Option<RemoteBatch> {
-        let RemoteBatchParts { head, num_draws, smallest_probability, layout, block } = self.batch?;
-        Some(RemoteBatch { head, num_draws, smallest_probability, layout, block: block.settle() })
+        let RemoteBatchParts { head, num_draws, smallest_probability, tally, layout, block } = self.batch?;
+        Some(RemoteBatch { head, num_draws, smallest_probability, tally, layout, block: block.settle() })
     }
 }

@@ -31,7 +31,9 @@ use outbox::{Ending, Outbox};
 use reverie_core::batch::{Output, Ragged};
 use reverie_core::chunk::Meter;
 use reverie_core::spec::Structure;
-use reverie_core::table::{Change, Condition, Promise, Query, TableInfo, TableOptions, Ticket, Updated, Updates};
+use reverie_core::table::{
+    Change, Condition, Promise, Query, TableInfo, TableOptions, Tally, Ticket, Updated, Updates,
+};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -117,6 +119,8 @@ pub struct SampleRequest {
     pub without_replacement: bool,
     /// What can be drawn at once.
     pub at_once: bool,
+    /// Nothing is waited for.
+    pub only_now: bool,
 }
 
 /// What came of a request for draws: `batches` also where an error ended it (its draws, or those until the deadline).
@@ -136,6 +140,8 @@ pub struct RemoteBatch {
     pub num_draws: usize,
     /// See `Draws::smallest_probability`.
     pub smallest_probability: Option<f64>,
+    /// See `Draws::tally`.
+    pub tally: Option<Tally>,
     /// Where the arrays are in the block.
     pub layout: BatchLayout,
     /// Their memory: writable, and nobody else's while it lives.
@@ -239,7 +245,7 @@ impl Remote {
     /// it be silent, the ticket is filled a little later (`Unavailable`). Errors are told in [`Sampled::error`], the
     /// ticket has none. Dropping the ticket withdraws.
     pub fn sample(self: &Arc<Self>, request: SampleRequest, timeout: Option<Duration>) -> Ticket<Sampled> {
-        let SampleRequest { parts, columns, ragged, without_replacement, at_once } = request;
+        let SampleRequest { parts, columns, ragged, without_replacement, at_once, only_now } = request;
         let part = |(table, draws): (String, usize)| {
             // No request may ask for so many: the server refuses it.
             proto::SamplePart { table, num_samples: u32::try_from(draws).unwrap_or(u32::MAX) }
@@ -249,6 +255,7 @@ impl Remote {
             reading: Some(encode_reading(columns.as_deref(), ragged)),
             without_replacement,
             at_once,
+            only_now,
         };
         self.request(Body::Sample(sample), timeout, true, Answer::Sampled)
     }
@@ -321,6 +328,14 @@ impl Remote {
     /// Who waits for what.
     pub fn why(self: &Arc<Self>, table: &str) -> Ticket<proto::Why> {
         self.request(Body::Why(table.to_owned()), None, false, Answer::Why)
+    }
+
+    /// What a table is that is one of several shards, after admitting inserts to it: see
+    /// `SharedTable::tally`.
+    pub fn tally(self: &Arc<Self>, table: &str, grant: Option<(u64, u64)>) -> Ticket<Tally> {
+        let (incarnation, ration) = (grant.map_or(0, |(incarnation, _)| incarnation), grant.map(|(_, ration)| ration));
+        let grant = proto::Grant { table: table.to_owned(), ration, incarnation };
+        self.request(Body::Grant(grant), None, false, Answer::Tally)
     }
 
     /// Asks the server for a checkpoint; its path there.

@@ -5,8 +5,8 @@ use crate::proto::{self, SelectorKind};
 use reverie_core::chunk::Compression;
 use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::{Counters, Limiter};
-use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{AGE_BUCKETS, Change, Stats, TableInfo, TableOptions, Times, Waiting, Why};
+use reverie_core::table::selector::{Mass, SelectorOptions};
+use reverie_core::table::{AGE_BUCKETS, Change, Stats, TableInfo, TableOptions, Tally, Times, Waiting, Why};
 use reverie_core::{Error, Result};
 use std::time::Duration;
 
@@ -142,6 +142,46 @@ pub fn decode_signature(message: proto::Signature) -> Result<Signature> {
         return Err(broken(format!("a signature of {} columns for {} leaves", columns.len(), structure.num_leaves())));
     }
     Ok(Signature { columns, structure })
+}
+
+/// What a shard is, as a message.
+pub fn encode_tally(tally: &Tally) -> proto::Tally {
+    let Counters { inserts, samples, deletes } = tally.counters;
+    proto::Tally {
+        shard: u32::from(tally.shard),
+        incarnation: tally.incarnation,
+        size: tally.size,
+        mass: tally.mass.total,
+        zeros: tally.mass.zeros,
+        smallest_probability: tally.smallest_probability,
+        inserts,
+        samples,
+        deletes,
+        ration: tally.ration,
+        waiting_inserts: tally.waiting_inserts,
+    }
+}
+
+/// What a message says of a shard: counts and masses that can be.
+pub fn decode_tally(message: proto::Tally) -> Result<Tally> {
+    let proto::Tally { inserts, samples, deletes, mass: total, zeros, .. } = message;
+    let probability = |p: f64| p > 0.0 && p <= 1.0;
+    if total.is_nan() || total < 0.0 || !message.smallest_probability.is_none_or(probability) {
+        return Err(broken(format!("a mass of {total}, its smallest part {:?}", message.smallest_probability)));
+    }
+    if inserts.checked_sub(deletes) != Some(message.size) {
+        return Err(broken(format!("{inserts} inserts and {deletes} deletes for {} items", message.size)));
+    }
+    Ok(Tally {
+        shard: u8::try_from(message.shard).map_err(|_| broken(format!("the shard {}", message.shard)))?,
+        incarnation: message.incarnation,
+        size: message.size,
+        mass: Mass { total, zeros },
+        smallest_probability: message.smallest_probability,
+        counters: Counters { inserts, samples, deletes },
+        ration: message.ration,
+        waiting_inserts: message.waiting_inserts,
+    })
 }
 
 /// A change of limits as a message.

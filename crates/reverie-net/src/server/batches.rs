@@ -97,6 +97,7 @@ impl Batches {
             new_head,
             num_draws: draws.len() as u32,
             smallest_probability: draws.smallest_probability,
+            tally: draws.tally.as_ref().map(convert::table::encode_tally),
             bulk_bytes: size as u64,
             slot,
             last,

@@ -153,6 +153,11 @@ impl Session {
                 });
                 (done.map(|()| Body::Done(Done {})), true)
             }
+            request::Body::Grant(proto::Grant { table, ration, incarnation }) => {
+                let grant = ration.map(|ration| (incarnation, ration));
+                let tally = tables.get(&table).and_then(|table| table.tally(grant));
+                (tally.map(|tally| Body::Tally(convert::table::encode_tally(&tally))), false)
+            }
             request::Body::Info(_) => (Ok(Body::Info(self.shared.info())), false),
             request::Body::Why(table) => {
                 (tables.get(&table).map(|table| Body::Why(convert::table::encode_why(&table.why()))), false)

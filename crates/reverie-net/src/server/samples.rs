@@ -164,6 +164,9 @@ pub(super) async fn draw(shared: Arc<Shared>, id: u64, sample: proto::Sample, mu
         Err(error) => return Answer { error: Some(error), ..answer },
     };
     answer.consumed = parts.iter().any(|(table, _)| table.deletes_sampled());
+    if sample.only_now {
+        patience.deadline = Some(Instant::now());
+    }
     let without_replacement = sample.without_replacement;
     let request = |num_samples| SampleRequest { num_samples, without_replacement };
     for (index, (table, count)) in parts.iter().enumerate() {
@@ -176,7 +179,7 @@ pub(super) async fn draw(shared: Arc<Shared>, id: u64, sample: proto::Sample, mu
             _ => {
                 draws.append(more);
                 // The smallest of one table says nothing of weights in a mixture.
-                draws.smallest_probability = None;
+                (draws.smallest_probability, draws.tally) = (None, None);
             }
         }
         answer.error = error;

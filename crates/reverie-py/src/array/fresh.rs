@@ -60,6 +60,21 @@ impl<'py> Fresh<'py> {
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr().cast(), self.len) }
     }
 
+    /// The bytes of a batch that came over a network, to copy from.
+    pub fn arrived(block: &Block, bytes: Range<usize>) -> &[u8] {
+        assert!(bytes.start <= bytes.end && bytes.end <= block.len(), "an array outside its batch's memory");
+        // SAFETY: the range lies within the block, which is filled, and which nobody else writes to while it lives, as
+        // `RemoteBatch` promises.
+        unsafe { std::slice::from_raw_parts(block.as_ptr().add(bytes.start), bytes.len()) }
+    }
+
+    /// Its bytes, each of which has been written.
+    pub fn written(&self) -> &[u8] {
+        // SAFETY: the array's data is `len` bytes, and nobody else's while it is not given out; the caller has written
+        // them all, as `done` asks, too.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
+    }
+
     /// The array, every byte of which has been written.
     pub fn done(self) -> Bound<'py, PyAny> {
         self.array

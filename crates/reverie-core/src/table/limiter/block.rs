@@ -51,6 +51,13 @@ pub enum InsertBlock {
         /// Single samples that open one insert; `None` where samples alone cannot.
         samples_needed: Option<u64>,
     },
+    /// A shard has taken in what it was admitted.
+    RationUsedUp {
+        /// Inserts so far.
+        inserts: u64,
+        /// Inserts that were admitted so far.
+        ration: u64,
+    },
 }
 
 /// "3 more inserts are needed", or that they would not help.
@@ -87,12 +94,25 @@ impl Display for SampleBlock {
 
 impl Display for InsertBlock {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let Self::RatioTooHigh { inserts, samples, samples_per_insert, diff, max_diff, samples_needed } = *self;
-        needed(f, samples_needed, "sample", "insert")?;
-        write!(
-            f,
-            "({inserts} inserts + 1) * {samples_per_insert} (samples_per_insert) - {samples} samples is {diff}, above \
-             {max_diff} (max_diff)"
-        )
+        match *self {
+            Self::RatioTooHigh { inserts, samples, samples_per_insert, diff, max_diff, samples_needed } => {
+                needed(f, samples_needed, "sample", "insert")?;
+                write!(
+                    f,
+                    "({inserts} inserts + 1) * {samples_per_insert} (samples_per_insert) - {samples} samples is {diff}, \
+                     above {max_diff} (max_diff)"
+                )
+            }
+            Self::RationUsedUp { inserts, ration: 0 } => write!(
+                f,
+                "this table is a shard (rate_limiters.Rationed) and was admitted no insert yet, it has {inserts}: the \
+                 ShardedClient with the rate_limiter has to reach it, and hands out more as it samples"
+            ),
+            Self::RationUsedUp { inserts, ration } => write!(
+                f,
+                "this table is a shard (rate_limiters.Rationed) and its ration is used up, {inserts} inserts of {ration} \
+                 admitted: the ShardedClient with the rate_limiter hands out more as it samples"
+            ),
+        }
     }
 }

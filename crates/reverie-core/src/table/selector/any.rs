@@ -1,6 +1,6 @@
 //! Any of the selectors, without a virtual call.
 
-use super::{Fifo, Heap, Lifo, Pick, Prioritized, Selector, SelectorOptions, Uniform};
+use super::{Fifo, Heap, Lifo, Mass, Pick, Prioritized, Selector, SelectorOptions, Uniform};
 use crate::error::Result;
 
 /// The selector that [`SelectorOptions`] describe.
@@ -86,6 +86,10 @@ impl Selector for AnySelector {
 
     fn mass(&mut self) -> f64 {
         dispatch!(self, selector => selector.mass())
+    }
+
+    fn weighed(&mut self) -> Mass {
+        dispatch!(self, selector => selector.weighed())
     }
 
     fn smallest_probability(&mut self) -> Option<f64> {

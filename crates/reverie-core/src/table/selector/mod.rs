@@ -93,6 +93,15 @@ pub struct Pick {
     pub probability: f64,
 }
 
+/// What the items of a selector weigh together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mass {
+    /// The sum of the weights; infinite while an item's weight is. The number of items where all weigh the same.
+    pub total: f64,
+    /// Items of priority 0 where that is a weight apart: those that weigh nothing, or infinitely much.
+    pub zeros: u64,
+}
+
 /// Chooses among the items that are present.
 ///
 /// Slots are below 2^28 and dense enough to index arrays with: a selector's memory grows with the largest
@@ -144,6 +153,11 @@ pub trait Selector {
     /// number of items.
     fn mass(&mut self) -> f64 {
         self.len() as f64
+    }
+
+    /// What the items weigh, so that several selectors can be drawn from as one.
+    fn weighed(&mut self) -> Mass {
+        Mass { total: self.len() as f64, zeros: 0 }
     }
 
     /// The smallest probability with which an item that can be drawn at all is drawn now; `None` without

@@ -2,7 +2,7 @@
 
 use super::random::Random;
 use super::slot_set::SlotSet;
-use super::{Pick, Selector, check_finite};
+use super::{Mass, Pick, Selector, check_finite};
 use crate::error::{Error, Result};
 use crate::power::{self, Power};
 use crate::table::sum_tree::SumTree;
@@ -170,6 +170,12 @@ impl Selector for Prioritized {
 
     fn mass(&mut self) -> f64 {
         if self.draws_zeros() { self.zeros.len() as f64 } else { self.tree.total() }
+    }
+
+    fn weighed(&mut self) -> Mass {
+        let infinite = self.zeros_first && !self.zeros.is_empty();
+        let total = if infinite { f64::INFINITY } else { self.tree.total() };
+        Mass { total, zeros: self.zeros.len() as u64 }
     }
 
     fn smallest_probability(&mut self) -> Option<f64> {

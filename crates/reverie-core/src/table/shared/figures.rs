@@ -1,9 +1,11 @@
 //! What a shared table tells of itself: its figures, and who waits for what.
 
 use super::SharedTable;
+use crate::error::Result;
 use crate::sync::lock;
 use crate::table::info::{InsertReason, SampleReason, TableInfo, Waiting, Why};
 use crate::table::queues::PendingInsert;
+use crate::table::table::Tally;
 use crate::table::tables::Starved;
 use std::time::Duration;
 
@@ -32,6 +34,21 @@ impl SharedTable {
         }
     }
 
+    /// What one who draws from several shards has to know of this one, after admitting inserts to it where he does:
+    /// the incarnation that he means, and how many inserts in all; see [`Table::grant`](super::Table::grant).
+    pub fn tally(&self, grant: Option<(u64, u64)>) -> Result<Tally> {
+        let tally = match grant {
+            Some((incarnation, ration)) => self.decide(|state, _| {
+                state.open(&self.name)?;
+                state.table.grant(incarnation, ration);
+                Ok(())
+            }),
+            None => lock(&self.state).open(&self.name),
+        };
+        // What the grant let in counts.
+        tally.map(|()| lock(&self.state).tally())
+    }
+
     /// Who waits, since when, for what, and what would free them.
     pub fn why(&self) -> Why {
         let now = self.clock.now();
@@ -42,12 +59,15 @@ impl SharedTable {
             |since: Duration, wanted: u64, done: u64| Waiting { since: now.saturating_sub(since), wanted, done };
         let next = state.inserts.front().and_then(PendingInsert::next);
         let bytes = self.budget.as_deref().and_then(|budget| budget.blocks(table, next));
-        let insert_reason = match (limiter.blocked_insert(&counters), bytes) {
+        let blocked_insert = table.blocked_insert();
+        let insert_reason = match (blocked_insert, bytes) {
             (Some(block), _) => Some(InsertReason::Limiter(block)),
             (None, Some(Starved { held, needed, budget })) => Some(InsertReason::Bytes { held, needed, budget }),
             (None, None) => (!state.inserts.is_empty()).then_some(InsertReason::Turn),
         };
-        let sample_reason = match limiter.blocked_sample(&counters) {
+        let blocked_sample = limiter.blocked_sample(&counters);
+        let sample_blocked = blocked_sample.is_some();
+        let sample_reason = match blocked_sample {
             Some(block) => Some(SampleReason::Limiter(block)),
             None => state.samples.front().map(|first| match first.request.without_replacement {
                 true => SampleReason::TooFewItems { size: table.len() as u64 },
@@ -69,7 +89,8 @@ impl SharedTable {
                 .iter()
                 .map(|p| waiting(p.since, p.request.num_samples as u64, p.draws.len() as u64))
                 .collect(),
-            stuck: limiter.blocked_insert(&counters).is_some() && limiter.blocked_sample(&counters).is_some(),
+            // Who hands out rations can always hand out more.
+            stuck: blocked_insert.is_some() && sample_blocked && !limiter.is_rationed(),
             insert_reason,
             sample_reason,
         }

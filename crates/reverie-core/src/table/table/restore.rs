@@ -116,6 +116,7 @@ impl Table {
         let mut ages: Vec<(u64, u64, u32, f64)> =
             rows.iter().map(|row| (row.inserted, row.updated, row.slot, row.priority)).collect();
         (self.counters, self.order) = (counters, order);
+        (self.incarnation, self.ration) = (incarnation, counters.inserts);
         self.stats = Stats { sampled_present: 0, single_steps: 0, ..stats };
         for row in &rows {
             self.hold(&row.item);

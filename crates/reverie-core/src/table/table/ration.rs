@@ -1,0 +1,76 @@
+//! A table as one of several shards: what it tells whoever draws from all of them, and what that admits to it.
+
+use super::Table;
+use crate::table::limiter::{Counters, InsertBlock};
+use crate::table::selector::{Mass, Selector};
+
+/// What one who draws from several shards has to know of each, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// The shard that the table's keys name.
+    pub shard: u8,
+    /// Random; another after a reset or a restart, when the counters began anew or stand where a checkpoint left them.
+    pub incarnation: u64,
+    /// Number of items.
+    pub size: u64,
+    /// What its items weigh together to its sampler.
+    pub mass: Mass,
+    /// See [`Draws::smallest_probability`](crate::sample::Draws::smallest_probability).
+    pub smallest_probability: Option<f64>,
+    /// The limiter's counters.
+    pub counters: Counters,
+    /// How many inserts were admitted in all; `None` where the table's own limiter decides.
+    pub ration: Option<u64>,
+    /// Inserts that wait.
+    pub waiting_inserts: u64,
+}
+
+impl Table {
+    /// What the table is at this moment; whoever holds its queues fills in `waiting_inserts`.
+    pub fn tally(&mut self) -> Tally {
+        Tally {
+            shard: self.options.shard,
+            incarnation: self.incarnation,
+            size: self.slots.len() as u64,
+            mass: self.sampler.weighed(),
+            smallest_probability: self.sampler.smallest_probability(),
+            counters: self.counters,
+            ration: self.options.limiter.is_rationed().then_some(self.ration),
+            waiting_inserts: 0,
+        }
+    }
+
+    /// Admits inserts up to so many in all, those before included; fewer than before take back what was not used. Only
+    /// for the incarnation that is meant: an order that was on its way during a reset is void.
+    pub fn grant(&mut self, incarnation: u64, ration: u64) {
+        if incarnation == self.incarnation {
+            self.ration = ration.max(self.counters.inserts);
+        }
+    }
+
+    /// True when one more item may come in.
+    #[inline]
+    pub fn can_insert(&self) -> bool {
+        self.can_insert_many(1)
+    }
+
+    /// True when so many more items may come in.
+    #[inline]
+    pub fn can_insert_many(&self, n: u64) -> bool {
+        let limiter = &self.options.limiter;
+        match limiter.is_rationed() {
+            true => self.counters.inserts.saturating_add(n) <= self.ration,
+            false => limiter.can_insert(&self.counters, n),
+        }
+    }
+
+    /// Why one insert has to wait; `None` where it has not.
+    pub fn blocked_insert(&self) -> Option<InsertBlock> {
+        let limiter = &self.options.limiter;
+        let (inserts, ration) = (self.counters.inserts, self.ration);
+        match limiter.is_rationed() {
+            true => (!self.can_insert()).then_some(InsertBlock::RationUsedUp { inserts, ration }),
+            false => limiter.blocked_insert(&self.counters),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! One batch of the draws of several shards.
+
+use super::ShardDraws;
+use crate::array::Fresh;
+use crate::enter::{copying, quick};
+use crate::info::DrawInfo;
+use crate::nest::Unflattener;
+use crate::sampler::{Batcher, Reading, assemble, gather, made, room};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use reverie_core::batch::{Output, Plan, join, place};
+use reverie_core::item::Key;
+use reverie_core::sample::Draws;
+use reverie_core::spec::Structure;
+use reverie_net::client::RemoteBatch;
+use std::mem::MaybeUninit;
+use std::sync::{Arc, PoisonError};
+
+/// Draws of one shard, gathered or not.
+pub(super) enum Source {
+    /// Of a table of this process: the items.
+    Here(Draws),
+    /// Of another: the arrays.
+    There(RemoteBatch),
+}
+
+impl Source {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Source::Here(draws) => draws.len(),
+            Source::There(batch) => batch.num_draws,
+        }
+    }
+}
+
+/// The `reverie.Batch`. Items of this process are gathered into it; what came over a network is copied once more.
+pub(super) fn whole<'py>(
+    py: Python<'py>,
+    batcher: &Batcher,
+    drawn: &[Bound<'py, ShardDraws>],
+    reading: &Reading,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut sources = Vec::with_capacity(drawn.len());
+    for part in drawn {
+        let source = part.get().source.lock().unwrap_or_else(PoisonError::into_inner).take();
+        sources.push(source.ok_or_else(|| PyValueError::new_err("these draws were gathered already"))?);
+    }
+    let mut all = Draws::default();
+    let here = sources.iter().all(|source| matches!(source, Source::Here(_)));
+    let mut arrays = Vec::new();
+    for (source, part) in sources.into_iter().zip(drawn) {
+        let mut draws = match source {
+            Source::Here(draws) if here => draws,
+            Source::Here(mut draws) => {
+                arrays.push(Arrays::here(py, &draws, reading)?);
+                draws.items = Vec::new();
+                draws
+            }
+            Source::There(batch) => {
+                let draws = told(&batch);
+                arrays.push(Arrays::There(batch));
+                draws
+            }
+        };
+        let ShardDraws { chance, size, .. } = part.get();
+        draws.probabilities.iter_mut().for_each(|probability| *probability *= chance);
+        draws.table_sizes.fill(*size);
+        all.append(draws);
+    }
+    all.tally = None;
+    all.smallest_probability = drawn
+        .iter()
+        .map(|part| part.get().smallest)
+        .collect::<Option<Vec<_>>>()
+        .and_then(|all| all.into_iter().reduce(f64::min));
+    if here { batcher.batch(py, &mut all, reading) } else { joined(py, &arrays, all, reading) }
+}
+
+/// What is known of draws that came over a network; without items.
+fn told(batch: &RemoteBatch) -> Draws {
+    let numbers = |index: usize| {
+        let bytes = Fresh::arrived(&batch.block, batch.layout.info[index].clone());
+        bytes.chunks_exact(8).map(|bytes| <[u8; 8]>::try_from(bytes).expect("eight bytes"))
+    };
+    Draws {
+        keys: numbers(0).map(|bytes| Key::from(i64::from_le_bytes(bytes))).collect(),
+        items: Vec::new(),
+        probabilities: numbers(1).map(f64::from_le_bytes).collect(),
+        priorities: numbers(2).map(f64::from_le_bytes).collect(),
+        table_sizes: numbers(3).map(u64::from_le_bytes).collect(),
+        times_sampled: numbers(4).map(|bytes| u32::try_from(u64::from_le_bytes(bytes)).unwrap_or(u32::MAX)).collect(),
+        versions: numbers(5).map(|bytes| u32::try_from(u64::from_le_bytes(bytes)).unwrap_or(u32::MAX)).collect(),
+        inserted_at: numbers(6).map(|bytes| (f64::from_le_bytes(bytes) * 1e9).round() as u64).collect(),
+        smallest_probability: batch.smallest_probability,
+        tally: batch.tally,
+    }
+}
+
+/// The arrays of one shard's draws.
+enum Arrays<'py> {
+    Here(Arc<Plan>, Vec<Fresh<'py>>),
+    There(RemoteBatch),
+}
+
+impl<'py> Arrays<'py> {
+    /// Gathers items of this process apart, for a batch that other shards' arrays are part of.
+    fn here(py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Self> {
+        let plan = quick(py, || reading.planner().plan(&draws.items))?;
+        let mut arrays = room(py, &plan.outputs)?;
+        gather(py, &plan, draws, &mut arrays)?;
+        Ok(Self::Here(plan, arrays))
+    }
+
+    fn outputs(&self) -> &[Output] {
+        match self {
+            Self::Here(plan, _) => &plan.outputs,
+            Self::There(batch) => &batch.head.outputs,
+        }
+    }
+
+    fn structure(&self) -> (&Structure, usize) {
+        match self {
+            Self::Here(plan, _) => (&plan.structure, plan.num_columns),
+            Self::There(batch) => (&batch.head.structure, batch.head.num_columns),
+        }
+    }
+
+    fn bytes(&self, output: usize) -> &[u8] {
+        match self {
+            Self::Here(_, arrays) => arrays[output].written(),
+            Self::There(batch) => Fresh::arrived(&batch.block, batch.layout.outputs[output].clone()),
+        }
+    }
+}
+
+fn joined<'py>(
+    py: Python<'py>,
+    parts: &[Arrays<'py>],
+    mut draws: Draws,
+    reading: &Reading,
+) -> PyResult<Bound<'py, PyAny>> {
+    let of_parts: Vec<&[Output]> = parts.iter().map(Arrays::outputs).collect();
+    let outputs = quick(py, || join(&of_parts, reading.ragged))?;
+    let mut arrays = room(py, &outputs)?;
+    let from: Vec<Vec<&[u8]>> =
+        parts.iter().map(|part| (0..outputs.len()).map(|output| part.bytes(output)).collect()).collect();
+    let mut out: Vec<&mut [MaybeUninit<u8>]> = arrays.iter_mut().map(Fresh::bytes).collect();
+    let bytes = out.iter().map(|out| out.len()).sum();
+    copying(py, bytes, || {
+        for (index, (out, whole)) in out.iter_mut().zip(&outputs).enumerate() {
+            let mut row = 0;
+            for (from, of_part) in from.iter().zip(&of_parts) {
+                row = place(out, whole, row, &of_part[index], from[index]);
+            }
+        }
+        Ok(())
+    })?;
+    let smallest = draws.smallest_probability;
+    let (structure, num_columns) = parts[0].structure();
+    let arrays = arrays.into_iter().map(Fresh::done);
+    let parts = assemble(py, &mut Unflattener::default(), structure, num_columns, &outputs, arrays)?;
+    made(DrawInfo::of(py, &mut draws)?, parts, smallest)
+}

@@ -1,0 +1,125 @@
+//! A request to one shard: made without waiting, and waited for when all are made.
+
+use super::gather::Source;
+use crate::client::Client;
+use crate::enter::{Deadline, copying, quick};
+use crate::errors::raise;
+use crate::reach::Way;
+use crate::remote;
+use crate::sampler::Reading;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use reverie_core::Error;
+use reverie_core::sample::{SampleRequest, Source as _};
+use reverie_core::table::{Tally, Ticket};
+use reverie_net::client::{RemoteBatch, Sampled};
+use std::time::Duration;
+
+/// What a shard is asked.
+pub(super) enum Request {
+    /// So many draws, at least one.
+    Draws(usize),
+    /// What it holds, after admitting inserts to it: the incarnation that is meant, and how many.
+    Tally(Option<(u64, u64)>),
+}
+
+/// A request that was made.
+pub(super) enum Asked {
+    /// Done already.
+    Here(Outcome),
+    Draws(Ticket<Sampled>),
+    Tally(Ticket<Tally>),
+}
+
+/// What came of it.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) source: Option<Source>,
+    pub(super) tally: Option<Tally>,
+    pub(super) error: Option<PyErr>,
+}
+
+impl Asked {
+    /// Makes a request. Draws come with how they are to be read.
+    pub(super) fn make(
+        py: Python<'_>,
+        client: &Client,
+        table: &str,
+        request: Request,
+        reading: Option<&Reading>,
+        timeout: Option<Duration>,
+    ) -> PyResult<Self> {
+        match (client.reach().way(py)?, request, reading) {
+            (Way::Here(tables), Request::Draws(num_samples), _) => {
+                let request = SampleRequest { num_samples, without_replacement: false };
+                let draws = copying(py, num_samples << 8, || {
+                    let mut ticket = tables.sample(table, request)?;
+                    ticket.poll().unwrap_or_else(|| ticket.cancel())
+                })?;
+                let tally = draws.tally;
+                Ok(Self::Here(Outcome { source: Some(Source::Here(draws)), tally, error: None }))
+            }
+            (Way::There(far), Request::Draws(num_samples), Some(reading)) => {
+                let plain = remote::request(table, num_samples, reading, false);
+                let request = reverie_net::client::SampleRequest { only_now: true, ..plain };
+                Ok(Self::Draws(far.remote.sample(request, timeout)))
+            }
+            (Way::Here(tables), Request::Tally(grant), _) => {
+                let tally = quick(py, || tables.get(table)?.tally(grant))?;
+                Ok(Self::Here(Outcome { tally: Some(tally), ..Outcome::default() }))
+            }
+            (Way::There(far), Request::Tally(grant), _) => Ok(Self::Tally(far.remote.tally(table, grant))),
+            (Way::There(_), Request::Draws(_), None) => {
+                Err(raise(py, Error::InvalidArgument("draws that nobody reads".to_owned())))
+            }
+        }
+    }
+
+    /// Lets it go on alone; what is known of it already.
+    pub(super) fn let_go(self) -> Option<Tally> {
+        match self {
+            Self::Here(outcome) => outcome.tally,
+            Self::Draws(_) | Self::Tally(_) => None,
+        }
+    }
+
+    /// Waits for it. `Err` where a signal ended the wait; what the shard failed by is in the outcome.
+    pub(super) fn wait(self, py: Python<'_>, client: &Client, deadline: Deadline) -> PyResult<Outcome> {
+        let waited = match self {
+            Self::Here(outcome) => return Ok(outcome),
+            Self::Draws(ticket) => told(py, client, ticket, deadline).and_then(|sampled| drawn(py, client, sampled)),
+            Self::Tally(ticket) => {
+                told(py, client, ticket, deadline).map(|tally| Outcome { tally: Some(tally), ..Outcome::default() })
+            }
+        };
+        match waited {
+            Err(error) if error.is_instance_of::<PyException>(py) => {
+                Ok(Outcome { error: Some(error), ..Outcome::default() })
+            }
+            waited => waited,
+        }
+    }
+}
+
+fn told<T: Default + Send>(py: Python<'_>, client: &Client, ticket: Ticket<T>, deadline: Deadline) -> PyResult<T> {
+    match client.reach().way(py)? {
+        Way::Here(_) => Err(raise(py, Error::Protocol("a shard that changed its place".to_owned()))),
+        Way::There(far) => far.told(py, "a shard", ticket, deadline),
+    }
+}
+
+/// Draws that arrived. Fewer than asked for are no error: nothing was to be waited for.
+fn drawn(py: Python<'_>, client: &Client, sampled: Sampled) -> PyResult<Outcome> {
+    let Sampled { mut batches, error } = sampled;
+    match error {
+        None | Some(Error::Deadline(_)) if batches.len() <= 1 => {
+            let batch: Option<RemoteBatch> = batches.pop();
+            let tally = batch.as_ref().and_then(|batch| batch.tally);
+            Ok(Outcome { source: batch.map(Source::There), tally, error: None })
+        }
+        None | Some(Error::Deadline(_)) => {
+            Err(raise(py, Error::Protocol("several batches for one request".to_owned())))
+        }
+        Some(error) => Err(client.wrapper.failed(py, "sample", &batches, error)?),
+    }
+}

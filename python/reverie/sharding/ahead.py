@@ -1,0 +1,136 @@
+"""Batches of all shards, made ahead by a thread."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from reverie import _native
+from reverie.errors import DeadlineExceededError
+from reverie.sharding.sampler import Ragged, Sampler, Until
+from reverie.types import Batch
+
+__all__ = ["Prefetch"]
+
+_LOG = logging.getLogger("reverie")
+#: Seconds after which a reader without a deadline says for the first time what it waits for.
+_PATIENCE = 10.0
+#: How often a thread that has made enough looks whether it is to end, in seconds.
+_LOOK = 0.05
+
+
+class Prefetch:
+    """What `reverie.datasets.Batches` drives: up to `ahead` batches wait, and one more is being made."""
+
+    def __init__(
+        self,
+        sampler: Callable[[str], Sampler],
+        parts: list[tuple[str, int]],
+        *,
+        ahead: int,
+        columns: list[str] | None,
+        ragged: Ragged | None,
+        max_samples: int | None,
+    ) -> None:
+        self._parts = [(sampler(table), count) for table, count in parts]
+        self._columns, self._ragged = columns, ragged
+        self._left = max_samples
+        #: Batches; an error, after which there is nothing more; None at the end.
+        self._ready: queue.Queue[Batch | BaseException | None] = queue.Queue(ahead)
+        self._stops = threading.Event()
+        self._unfinished: list[Batch] = []
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="reverie-batches", daemon=True)
+        self._thread.start()
+
+    def next(self, timeout: float | None) -> Batch | None:
+        """The next batch; None at the end. After an error comes the end."""
+        if self._ended:
+            return None
+        until, began, told = Until(timeout), time.monotonic(), _PATIENCE
+        while True:
+            try:
+                left = until.left
+                made = (
+                    self._ready.get(timeout=told if left is None else left) if left != 0.0 else self._ready.get_nowait()
+                )
+                break
+            except queue.Empty:
+                why = " ".join(sampler.why() for sampler, _ in self._parts)
+                if timeout is not None:
+                    raise DeadlineExceededError(f"batches: the timeout passed; {why}", why=why) from None
+                _LOG.warning("still waiting after %.0f s: %s", time.monotonic() - began, why)
+                told *= 3
+        self._ended = not isinstance(made, Batch)
+        if isinstance(made, BaseException):
+            raise made
+        return made
+
+    def close(self) -> list[Batch]:
+        """Ends the thread; what it made and nobody read."""
+        self._ended = True
+        self._stops.set()
+        left: list[Batch] = []
+        while self._thread.is_alive() or not self._ready.empty():
+            try:
+                made = self._ready.get(timeout=_LOOK)
+            except queue.Empty:
+                continue
+            if isinstance(made, Batch):
+                left.append(made)
+        return left + self._unfinished
+
+    def _run(self) -> None:
+        try:
+            while (parts := self._next_parts()) and not self._stops.is_set():
+                batch = self._make(parts)
+                if batch is not None:
+                    self._put(batch)
+            self._put(None)
+        except BaseException as error:
+            self._put(error)
+
+    def _make(self, parts: list[tuple[Sampler, int]]) -> Batch | None:
+        drawn: list[_native.ShardDraws] = []
+        finished = True
+        for sampler, count in parts:
+            more, why = sampler.draw(count, Until(None), self._columns, self._ragged, self._stops.is_set)
+            drawn += more
+            if why is not None:
+                finished = False
+                break
+        if not drawn:
+            return None
+        batch = parts[0][0].gather(drawn, self._columns, self._ragged)
+        if len(parts) > 1:
+            # The smallest of one table says nothing of weights in a mixture.
+            batch.smallest_probability = None
+        if finished:
+            return batch
+        self._unfinished.append(batch)
+        return None
+
+    def _next_parts(self) -> list[tuple[Sampler, int]]:
+        """What the next batch is drawn from: the last is smaller, where `max_samples` ends in it."""
+        parts = []
+        for sampler, count in self._parts:
+            if self._left is not None:
+                count = min(count, self._left)
+                self._left -= count
+            if count:
+                parts.append((sampler, count))
+        return parts
+
+    def _put(self, made: Any) -> None:
+        while True:
+            try:
+                return self._ready.put(made, timeout=_LOOK)
+            except queue.Full:
+                if self._stops.is_set():
+                    if isinstance(made, Batch):
+                        self._unfinished.append(made)
+                    return

@@ -1,0 +1,89 @@
+"""The tables of shards."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from reverie import _checks, rate_limiters, selectors
+from reverie.tables import Table
+
+__all__ = ["MAX_SHARDS", "is_rationed", "refuse_unfit", "shard_table"]
+
+#: A key names its shard by 6 bits.
+MAX_SHARDS = 64
+
+
+def shard_table(table: Table, num_shards: int) -> tuple[list[Table], rate_limiters.RateLimiter]:
+    """One table's options as those of `num_shards` shards, and the rate limiter of them all.
+
+    Each shard has its part of `max_size` and of `max_bytes`, seeds of its own, and `Rationed` instead of the table's
+    limiter, which the `ShardedClient` that samples is to be given.
+
+    Args:
+        table: on no server; its items must not leave by `max_times_sampled`.
+        num_shards: from 1 to 64.
+
+    Returns:
+        the tables, one for each server, and the limiter.
+
+    Raises:
+        ValueError: for a table that cannot be spread, or has no item for every shard.
+    """
+    num_shards = _checks.count("num_shards", num_shards, 1)
+    if num_shards > MAX_SHARDS:
+        raise ValueError(f"num_shards must be at most {MAX_SHARDS}, got {num_shards}")
+    if table.max_times_sampled:
+        raise ValueError(_consumes(f"table '{table.name}'", table.max_times_sampled))
+    if table.max_size < num_shards:
+        raise ValueError(f"table '{table.name}' holds {table.max_size} items, fewer than {num_shards} shards")
+    parts = [
+        table.replace(
+            max_size=_part(table.max_size, num_shards, shard),
+            max_bytes=None if table.max_bytes is None else max(1, _part(table.max_bytes, num_shards, shard)),
+            rate_limiter=rate_limiters.Rationed(),
+            sampler=_reseeded(table.sampler, shard),
+            remover=_reseeded(table.remover, shard),
+        )
+        for shard in range(num_shards)
+    ]
+    return parts, table.rate_limiter
+
+
+def _part(whole: int, num_shards: int, shard: int) -> int:
+    return whole // num_shards + (shard < whole % num_shards)
+
+
+def _reseeded(selector: selectors.Selector, shard: int) -> selectors.Selector:
+    # Shards that draw the same random numbers would not be independent.
+    if selector.seed is None:
+        return selector
+    return dataclasses.replace(selector, seed=(selector.seed + shard * 0x9E3779B97F4A7C15) % 2**64)
+
+
+def is_rationed(limiter: rate_limiters.RateLimiter | object) -> bool:
+    """True for `Rationed()`, also where a server described it by its numbers."""
+    return getattr(limiter, "max_diff", 0.0) == float("-inf")
+
+
+def refuse_unfit(where: str, max_times_sampled: int, limiter: object) -> None:
+    """ValueError for a table that cannot be a shard."""
+    if max_times_sampled:
+        raise ValueError(_consumes(where, max_times_sampled))
+    least = getattr(limiter, "min_size_to_sample", 1)
+    unlimited = rate_limiters.MinSize(1)
+    plain = (
+        getattr(limiter, "min_diff", 0) <= unlimited.min_diff and getattr(limiter, "max_diff", 0) >= unlimited.max_diff
+    )
+    if least != 1 or not (plain or is_rationed(limiter)):
+        raise ValueError(
+            f"{where} has a rate limiter of its own, of which the other shards know nothing; give its Table"
+            " rate_limiters.Rationed() or MinSize(1), and the limits to ShardedClient(rate_limiter=...):"
+            " reverie.sharding.shard_table makes both of one table"
+        )
+
+
+def _consumes(where: str, times: int) -> str:
+    return (
+        f"{where} has max_times_sampled={times}: its items leave as they are sampled, so there is no distribution over"
+        " all shards to keep; read each server with a Client of its own"
+    )
