@@ -584,7 +584,7 @@ class Shards:
         """Asks shards what they hold. Those that fail are not counted as lost: the caller decides."""
 
     def exchange(self, wants: list[int], timeout: float | None) -> list[tuple[int, Exception]]:
-        """Hands out rations, and hears what the shards hold. `wants` are inserts about to come, one number per shard."""
+        """Hands out rations, and hears what the shards hold. `wants`: inserts about to come, one number per shard."""
 
     def hand_out(self) -> list[tuple[int, Exception]]:
         """Hands out rations to those for whom there are new ones, and waits for no answer: the next draws bring it."""

@@ -218,6 +218,8 @@ def test_an_empty_replay_waits_and_says_for_what(everywhere, prioritized):
     with pytest.raises(DeadlineExceededError, match=r"over 2 of 2 shards: 0 items.*1 more insert is needed") as late:
         client.sample_batch("t", 4, timeout=0)
     assert late.value.partial is None
-    with client.batches("t", 4) as batches, pytest.raises(DeadlineExceededError, match="1 more insert is needed"):
-        batches._timeout = 0.05
+    with (
+        client.batches("t", 4, timeout=0.05) as batches,
+        pytest.raises(DeadlineExceededError, match="1 more insert is needed"),
+    ):
         next(batches)

@@ -68,7 +68,7 @@ impl Shards {
         Ok(self.request(py, requests, None, timeout)?.1)
     }
 
-    /// Hands out rations, and hears what the shards hold. `wants` are inserts about to come, one number per shard.
+    /// Hands out rations, and hears what the shards hold. `wants`: inserts about to come, one number per shard.
     #[pyo3(signature = (wants, timeout))]
     fn exchange(&self, py: Python<'_>, wants: Vec<u64>, timeout: Option<f64>) -> PyResult<Failures> {
         let requests = {

@@ -244,7 +244,7 @@ class ShardedClient:
     def trajectory_writer(
         self, num_keep_alive_refs: int, *, shard: int | None = None, **options: Any
     ) -> TrajectoryWriter:
-        """A writer of trajectories to one shard; see `Client.trajectory_writer`, for `shard` see `transition_writer`."""
+        """A writer of trajectories to one shard; see `Client.trajectory_writer`, `shard` as above."""
         writer = self.clients[self._members.chosen(shard)].trajectory_writer
         return writer(num_keep_alive_refs, **{**self._own(), **options})
 
