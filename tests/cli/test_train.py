@@ -199,3 +199,51 @@ def test_help_teaches_the_options_and_the_exit_codes(reverie, command):
     result = reverie(command, "--help")
     assert result.exit_code == 0
     assert "Exit codes" in result.stdout
+
+
+def test_the_same_command_runs_its_roles_in_processes_and_ctrl_c_saves_and_ends_all_of_them(tmp_path):
+    command = [sys.executable, "-c", "from reverie.cli import main; main()", "train", "dqn", "--env", "CartPole-v1"]
+    command += ["--runner", "process", "--num-actors", "2", "--no-tensorboard", "--json"]
+    options = ["--set", "evaluate_every=200", "--set", "target_return=10000", "--set", "screening_episodes=1"]
+    process = subprocess.Popen(
+        [*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    for line in process.stderr:
+        if "greedy return" in line:
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes of the group get it
+            break
+    rest = process.stderr.read()  # ends when the last process that has it open has ended
+    assert process.wait(timeout=60) == 130
+    assert "the same command with --resume goes on from there" in rest
+    assert "Traceback" not in rest
+    folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
+    first = checkpoints.load(checkpoints.find(folder))
+    assert first["env_steps"] >= 200
+    assert len(first["actors"]) == 2
+    limit = first["env_steps"] + 300
+    done = subprocess.run(
+        [*command, *options, "--resume", "--set", f"max_env_steps={limit}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["env_steps"] >= limit
+    lines = [json.loads(line) for line in (folder / logs.LOG).read_text().splitlines()]
+    assert {"started", "progress", "evaluated", "saved", "finished"} <= {line["event"] for line in lines}
+    assert any(line.get("policy_lag") is not None for line in lines)
+
+
+def test_a_dry_run_of_processes_tells_each_role_and_starts_none(reverie, monkeypatch):
+    from reverie.runners import process
+
+    monkeypatch.setattr(process, "Processes", lambda: pytest.fail("a stage was made"))
+    arguments = ["train", "apex-dqn", "--env", "CartPole-v1", "--runner", "process", "--num-actors", 3, "--dry-run"]
+    text = reverie(*arguments)
+    assert text.exit_code == 0, text.stderr
+    for word in ("7 processes", "3 x actor, 1 CPU", "1 x shard", "1 x learner", "3 actors of 4 environments"):
+        assert word in text.stdout
+    printed = json.loads(reverie(*arguments, "--json").stdout)
+    assert (printed["runner"], printed["processes"], printed["settings"]["agent"]["num_actors"]) == ("process", 7, 3)
+    assert {place["role"]: place["count"] for place in printed["roles"]}["actor"] == 3

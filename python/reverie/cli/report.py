@@ -18,6 +18,7 @@ from reverie.runners import (
     Finished,
     NotSaved,
     Result,
+    RoleRestarted,
     Saved,
     Started,
 )
@@ -64,6 +65,9 @@ class Progress:
             case NotSaved():
                 text = f"no checkpoint at {event.env_steps:,} steps: {event.reason} ({event.path}); going on without"
                 self._console.print(text, style="bold red", soft_wrap=True)
+            case RoleRestarted():
+                text = f"{event.role} ended ({event.reason}) and was started again from {event.went_on_from}"
+                self._console.print(f"{text} ({event.env_steps:,} steps)", style="yellow", soft_wrap=True)
             case EnvironmentRestarted(env_steps, crash):
                 where = f"at step {crash.step} from seed {crash.seed}"
                 text = f"{crash.env_id} raised {where}, and was made anew ({env_steps:,} steps): {crash.error}"

@@ -1,7 +1,8 @@
-"""`reverie train`: train an agent on an environment, in this process."""
+"""`reverie train`: train an agent on an environment, in this process or in many."""
 
 from __future__ import annotations
 
+import enum
 import importlib.util
 import json
 import signal
@@ -19,6 +20,14 @@ from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED,
 if TYPE_CHECKING:
     from reverie.agents.core import Agent, Preset
     from reverie.runners import Event, Result, Topology
+    from reverie.runners.topology import RunnerName
+
+
+class Runner(enum.Enum):
+    """Where the roles of a run live."""
+
+    local = "local"
+    process = "process"
 
 
 def train(
@@ -41,6 +50,12 @@ def train(
     to_the_end: Annotated[
         bool, typer.Option("--to-the-end", help="Train on to max_env_steps when the target is reached and confirmed.")
     ] = False,
+    runner: Annotated[
+        Runner, typer.Option(help="local: one process and one thread; process: a process for every role.")
+    ] = Runner.local,
+    num_actors: Annotated[
+        int | None, typer.Option(min=1, help="Actors; short for --set num_actors=N.", show_default="the preset's")
+    ] = None,
     tensorboard: Annotated[
         bool | None,
         typer.Option(help="Write TensorBoard's files too (by default where tensorboard is installed)."),
@@ -52,13 +67,14 @@ def train(
         bool, typer.Option("--json", help="Print one JSON object as the last line of stdout; all else goes to stderr.")
     ] = False,
 ) -> None:
-    """Train AGENT on ENV with an embedded replay until a greedy evaluation, confirmed on other episodes, says so.
+    """Train AGENT on ENV until a greedy evaluation, confirmed on other episodes, says so.
 
     The run's folder gets preset.toml (the settings as they were used), log.jsonl, curve.png, checkpoints/ (the newest
     two) and TensorBoard's files. Ctrl-C saves a checkpoint and ends; the same command with --resume goes on from it.
     """
     require_agents()
-    request = _request(agent, env, seed, config, settings or [], out, resume, dry_run)
+    changes = [*(settings or []), *([] if num_actors is None else [f"num_actors={num_actors}"])]
+    request = _request(agent, env, seed, config, changes, out, resume, dry_run, runner.value)
     if dry_run:
         _show_plan(request.topology, as_json=as_json)
         return
@@ -87,6 +103,7 @@ def _request(
     out: Path | None,
     resume: bool,
     dry_run: bool,
+    runner: RunnerName,
 ) -> _Request:
     """Everything that can be refused is refused here, before anything starts."""
     from reverie import agents
@@ -101,7 +118,7 @@ def _request(
         checkpoint = checkpoints.find(folder) if resume else None
         saved = None if checkpoint is None else checkpoint / checkpoints.PRESET
         preset = presets.override(agent.load_preset(env, config or saved), settings)
-        topology = plan(agent, env, seed=seed, preset=preset.path, config=preset.config, run=preset.run)
+        topology = plan(agent, env, seed=seed, preset=preset.path, config=preset.config, run=preset.run, runner=runner)
         if not resume and (folder / logs.LOG).exists():
             raise ValueError(f"{folder} holds a run: go on with --resume, or name another folder with --out")
         if not dry_run:
@@ -113,11 +130,12 @@ def _request(
 
 
 def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr: bool) -> Result:
+    from reverie.agents.core import EnvironmentCrashedError
     from reverie.agents.learning import DivergedError
     from reverie.cli import curve, report
     from reverie.errors import DamagedError
-    from reverie.runners import CheckpointError, StalledError, StoppedError, logs
-    from reverie.runners import train as run_in_process
+    from reverie.runners import CheckpointError, RoleError, StalledError, StoppedError, logs, process
+    from reverie.runners import train as train_here
 
     folder, preset = request.folder, request.preset
     with ExitStack() as stack:
@@ -138,7 +156,7 @@ def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr
 
         try:
             with _asked_to_stop() as should_stop:
-                result = run_in_process(
+                result = {"local": train_here, "process": process.train}[request.topology.runner](
                     request.agent,
                     request.topology.env.env_id,
                     seed=request.topology.seed,
@@ -159,8 +177,11 @@ def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except (CheckpointError, DamagedError) as error:
             refuse(error)
-        except (StalledError, DivergedError) as error:
+        except (StalledError, DivergedError, EnvironmentCrashedError, TimeoutError) as error:
             print(f"reverie: {error}", file=sys.stderr)
+            raise typer.Exit(EXIT_NOT_REACHED) from None
+        except RoleError as error:
+            print(f"{error.traceback}reverie: {error}", file=sys.stderr)
             raise typer.Exit(EXIT_NOT_REACHED) from None
     curve.save(result, folder / "curve.png")
     report.show(result, folder / "curve.png", to_stderr=to_stderr)
@@ -213,16 +234,24 @@ def _show_plan(topology: Topology, *, as_json: bool) -> None:
             "agent": topology.agent,
             "env_id": topology.env.env_id,
             "seed": topology.seed,
+            "runner": topology.runner,
             "num_actors": topology.num_actors,
             "envs_per_actor": topology.envs_per_actor,
-            "processes": 1,
+            "roles": [vars(place) for place in topology.places],
+            "processes": topology.num_processes,
             "memory_bytes": dict(topology.memory),
             "settings": settings,
         }
         print(json.dumps(plan), flush=True)
         return
     print(topology.describe())
-    print("one process, one thread; it would need:")
+    if topology.runner == "local":
+        print("one process, one thread; it would need:")
+    else:
+        print(f"{topology.num_processes} processes:")
+        for place in topology.places:
+            print(f"  {place.count} x {place.role}, {place.num_cpus:g} CPU: {place.where}")
+        print("it would need:")
     for part, size in topology.memory.items():
         print(f"  {size / 2**20:>10,.1f} MiB  {part}")
     for table, values in settings.items():

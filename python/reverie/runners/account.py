@@ -75,7 +75,9 @@ class Account:
         self.curve.append(point)
         return Evaluated(point, confirmation)
 
-    def progress(self, learner: Mapping[str, float], figures: Mapping[str, float]) -> Progress:
+    def progress(
+        self, learner: Mapping[str, float], figures: Mapping[str, float], policy_lag: float | None = None
+    ) -> Progress:
         """How far the run is."""
         returns = self.training_returns
         return Progress(
@@ -85,6 +87,7 @@ class Account:
             training_return=float(np.mean(returns)) if returns else None,
             learner=learner,
             samples_per_insert=figures["samples"] / max(1.0, figures["inserts"]),
+            policy_lag=policy_lag,
         )
 
     def result(

@@ -45,6 +45,8 @@ class Progress:
     """The learner's own metrics."""
     samples_per_insert: float
     """Of the table so far: draws by inserts."""
+    policy_lag: float | None = None
+    """Updates between the learner's weights and those that act, mean over the actors; None in one process."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,21 @@ class NotSaved:
 
 
 @dataclass(frozen=True)
+class RoleRestarted:
+    """A part of a distributed run had ended and was started again."""
+
+    env_steps: int
+    role: str
+    """Such as "actor 3"."""
+    reason: str
+    """What ended it."""
+    went_on_from: str
+    """What the new one goes on from."""
+    restarts: int
+    """Of this role, in this run."""
+
+
+@dataclass(frozen=True)
 class EnvironmentRestarted:
     """An environment raised; the actor's environments were made anew, and the step that failed was not written."""
 
@@ -106,7 +123,7 @@ class Finished:
     result: Result
 
 
-Event = Started | Progress | Evaluated | Saved | NotSaved | EnvironmentRestarted | Finished
+Event = Started | Progress | Evaluated | Saved | NotSaved | RoleRestarted | EnvironmentRestarted | Finished
 
 
 class StalledError(RuntimeError):
@@ -124,3 +141,15 @@ class StoppedError(RuntimeError):
         self.env_steps, self.checkpoint = env_steps, checkpoint
         saved = "nothing was saved" if checkpoint is None else f"saved as {checkpoint}"
         super().__init__(f"stopped after {env_steps:,} environment steps; {saved}")
+
+
+class RoleError(RuntimeError):
+    """A part of a distributed run ended in a way that starting it again would not mend.
+
+    `.role` (such as "actor 3"), `.error` (the name of the exception's class; empty where there was none), `.traceback`
+    (of the role's own process).
+    """
+
+    def __init__(self, role: str, error: str, text: str, traceback: str) -> None:
+        self.role, self.error, self.traceback = role, error, traceback
+        super().__init__(f"{role}: {error + ': ' if error else ''}{text}")

@@ -15,6 +15,7 @@ from reverie.runners.events import (
     Finished,
     NotSaved,
     Progress,
+    RoleRestarted,
     Saved,
     Started,
 )
@@ -88,6 +89,8 @@ class TensorBoard:
             case Progress():
                 scalars = {f"learner/{name}": value for name, value in event.learner.items()}
                 scalars["replay/samples_per_insert"] = event.samples_per_insert
+                if event.policy_lag is not None:
+                    scalars["actors/policy_lag"] = event.policy_lag
                 if event.training_return is not None:
                     scalars["return/training"] = event.training_return
                 steps = event.env_steps
@@ -134,6 +137,8 @@ def as_line(event: Event) -> dict[str, Any]:
             return {"event": "saved", "env_steps": event.env_steps, "path": str(event.path)}
         case NotSaved():
             return {"event": "not saved", **vars(event), "path": str(event.path)}
+        case RoleRestarted():
+            return {"event": "role restarted", **vars(event)}
         case EnvironmentRestarted():
             return {"event": "environment restarted", "env_steps": event.env_steps, **vars(event.crash)}
         case Finished():

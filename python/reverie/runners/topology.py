@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from reverie.agents.core import Agent, RunSettings, TableNeeds
 from reverie.agents.environments import EnvSpec, describe
 
 PROCESS_BYTES = 400 * 2**20
 """Python, PyTorch and Gymnasium before the first allocation of ours (measured: 250 to 350 MiB), rounded up."""
+
+
+RunnerName = Literal["local", "process", "ray"]
+"""One process and one thread; a process for every role on this machine; an actor for every role on a Ray cluster."""
 
 
 class DoesNotFitError(MemoryError):
@@ -28,6 +32,17 @@ class DoesNotFitError(MemoryError):
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where the roles of one kind live."""
+
+    role: str
+    count: int
+    num_cpus: float
+    """That each is expected to keep busy."""
+    where: str
+
+
+@dataclass(frozen=True)
 class Topology:
     """One run: who acts, on what, into which tables, until when."""
 
@@ -36,6 +51,7 @@ class Topology:
     seed: int
     num_actors: int
     envs_per_actor: int
+    runner: RunnerName
     num_shards: int
     needs: TableNeeds
     run: RunSettings
@@ -49,12 +65,32 @@ class Topology:
         """All of `memory`."""
         return sum(self.memory.values())
 
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Who runs where; the one who watches over them is in this process, and not among them."""
+        if self.runner == "local":
+            return (Place("all", 1, self.run.threads, "this process, taking turns in one thread"),)
+        where = "a process of its own on this machine"
+        return (
+            Place("shard", self.num_shards, 1, f"{where}, listening on loopback, reached through shared memory"),
+            Place("learner", 1, self.run.threads, where),
+            Place("evaluator", 1, 1, where),
+            Place("actor", self.num_actors, 1, where),
+        )
+
+    @property
+    def num_processes(self) -> int:
+        """Those of `places`, and this one."""
+        return 1 if self.runner == "local" else 1 + sum(place.count for place in self.places)
+
     def describe(self) -> str:
         """Two lines for a person."""
         actors = f"{_many(self.num_actors, 'actor')} of {_many(self.envs_per_actor, 'environment')}"
+        table = f"table {self.needs.name!r} in "
+        table += "this process" if self.runner == "local" else _many(self.num_shards, "shard")
         return (
             f"{self.agent} on {self.env.env_id}, seed {self.seed}: {actors}, one learner, one greedy evaluator,"
-            f" table {self.needs.name!r} in this process\n"
+            f" {table}\n"
             f"until {self.run.target_return:g} is reached and confirmed, at most {self.run.max_env_steps:,} environment"
             f" steps; about {_gib(self.memory_bytes)} of memory; preset {self.preset}"
         )
@@ -69,6 +105,7 @@ def plan(
     config: Any = None,
     run: RunSettings | None = None,
     num_shards: int = 1,
+    runner: RunnerName = "local",
     available_bytes: int | None = None,
 ) -> Topology:
     """Lay a run out; nothing is started.
@@ -83,20 +120,22 @@ def plan(
     found = agent.load_preset(env_id, preset)
     config = found.config if config is None else config
     actors, envs = agent.layout(config)
-    memory = {"Python and PyTorch": PROCESS_BYTES, **agent.memory(env, config)}
     topology = Topology(
         agent=agent.NAME,
         env=env,
         seed=seed,
         num_actors=actors,
         envs_per_actor=envs,
+        runner=runner,
         num_shards=num_shards,
         needs=agent.needs(config),
         run=found.run if run is None else run,
         config=config,
         preset=found.path,
-        memory=MappingProxyType(memory),
+        memory=MappingProxyType({}),
     )
+    memory = {"Python and PyTorch": PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
+    topology = replace(topology, memory=MappingProxyType(memory))
     available = available_memory() if available_bytes is None else available_bytes
     if topology.memory_bytes > available:
         largest = max(memory, key=lambda part: memory[part])

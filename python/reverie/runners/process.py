@@ -1,0 +1,238 @@
+"""Every role of a run in a process of its own, on this machine.
+
+Replay goes over shared memory, weights through one file in memory, and what the supervisor and its roles have to tell
+one another through a pipe for each. A role whose pipe ends has lost its supervisor, and ends itself: nothing outlives a
+run.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from reverie.agents.core import Agent, RunSettings
+from reverie.checkpointers import CheckpointerBase
+from reverie.runners import checkpoints
+from reverie.runners.account import identity
+from reverie.runners.events import Event, Result
+from reverie.runners.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
+from reverie.runners.parameters import WeightsFile
+from reverie.runners.roles import play
+from reverie.runners.supervisor import Supervisor
+from reverie.runners.topology import plan
+
+KILL_SECONDS = 10.0
+
+
+def train(
+    agent: Agent,
+    env_id: str,
+    *,
+    seed: int = 0,
+    preset: Path | None = None,
+    config: Any = None,
+    run: RunSettings | None = None,
+    num_shards: int = 1,
+    stop_when_confirmed: bool = True,
+    on_event: Callable[[Event], None] | None = None,
+    checkpoint_folder: Path | None = None,
+    resume: Path | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> Result:
+    """Train with every role in a process of its own, until the target is confirmed or `run.max_env_steps` are done.
+
+    As `reverie.runners.train`, but for this: who is quicker decides what is learnt from what, so that no two runs are
+    the same; `env_steps` may end a little above `max_env_steps`; and a role that ends is started again, which is an
+    event. Checkpoints are of one form: a run may go on in one process that began in many.
+
+    `agent` is an importable module. Processes are forked from a server that has imported this package once; they import
+    the main script as `multiprocessing` does, so that a script needs `if __name__ == "__main__":`.
+
+    Raises what `reverie.runners.train` raises, and `RoleError` where a role ended in a way that starting it again would
+    not mend; every process has ended by then.
+    """
+    name = agent_name(agent)
+    topology = plan(
+        agent, env_id, seed=seed, preset=preset, config=config, run=run, num_shards=num_shards, runner="process"
+    )
+    state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))
+    stage = Processes()
+    try:
+        supervisor = Supervisor(
+            name,
+            topology,
+            stage,
+            on_event or (lambda event: None),
+            checkpoint_folder=checkpoint_folder,
+            resume=resume,
+            state=state,
+            should_stop=should_stop or (lambda: False),
+        )
+        return supervisor.run(stop_when_confirmed)
+    finally:
+        stage.close()
+
+
+def agent_name(agent: Agent) -> str:
+    """The name under which other processes import the agent."""
+    name = getattr(agent, "__name__", None)
+    if not isinstance(name, str):
+        raise TypeError(f"agent must be an importable module, which other processes can import too, got {agent!r}")
+    return name
+
+
+@dataclass
+class _Process:
+    process: ForkServerProcess
+    pipe: Connection[Any, Any]
+
+
+class Processes:
+    """A stage of processes."""
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        # Imported once, and shared by all: PyTorch takes seconds and hundreds of megabytes; its compiler, which the
+        # first optimiser of a process asks for, as much again.
+        self._context.set_forkserver_preload(["reverie.runners.roles", "torch._dynamo"])
+        memory = Path("/dev/shm")
+        place = memory if os.access(memory, os.W_OK) else None
+        self._folder = Path(tempfile.mkdtemp(prefix="reverie-run-", dir=place))
+        self._living: dict[RoleName, _Process] = {}
+        self._killed: list[ForkServerProcess] = []
+
+    @property
+    def weights(self) -> WeightsFile:
+        """How weights travel here."""
+        return WeightsFile(self._folder / "weights")
+
+    def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
+        """On loopback; a shard that is started again keeps its port, and clients find it there."""
+        port = None if before is None else int(before.address.rpartition(":")[2])
+        return Serving(port=port, checkpointer=checkpointer)
+
+    def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
+        """Where the shard says that it listens."""
+        assert ready.address is not None
+        return Endpoint(ready.address)
+
+    def start(self, setup: Setup) -> None:
+        """Fork a process for the role."""
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=_live, args=(setup, theirs, self._folder), name=f"reverie {setup.name}", daemon=True
+        )
+        process.start()
+        theirs.close()
+        self._living[setup.name] = _Process(process, ours)
+
+    def tell(self, name: RoleName, command: Command) -> None:
+        """Send a command; one for a process that is gone is lost."""
+        living = self._living.get(name)
+        if living is not None:
+            try:
+                living.pipe.send(command)
+            except OSError:
+                return  # it will be told as died
+
+    def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
+        """What roles told; the end of a process comes after all that it had to tell."""
+        told: list[tuple[RoleName, Report]] = []
+        names = {id(one.pipe): name for name, one in self._living.items()}
+        for pipe in wait([one.pipe for one in self._living.values()], timeout):
+            name = names[id(pipe)]
+            living = self._living[name]
+            try:
+                while living.pipe.poll():
+                    told.append((name, living.pipe.recv()))
+            except (EOFError, OSError):
+                living.process.join(KILL_SECONDS)
+                self._forget(name)
+                told.append((name, Died(_reason(living.process.exitcode))))
+        return told
+
+    def kill(self, name: RoleName) -> None:
+        """End a process at once."""
+        living = self._living.get(name)
+        if living is not None:
+            living.process.kill()
+            self._killed.append(living.process)
+            self._forget(name)
+
+    def _forget(self, name: RoleName) -> None:
+        self._living.pop(name).pipe.close()
+
+    def close(self) -> None:
+        """Kill what still lives, wait for it, and remove the file of the weights."""
+        for name in list(self._living):
+            self.kill(name)
+        for process in self._killed:
+            process.join(KILL_SECONDS)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _reason(exitcode: int | None) -> str:
+    if exitcode is None:
+        return "it closed its pipe and did not end"
+    if exitcode >= 0:
+        return f"it ended with exit code {exitcode}"
+    return f"killed by {signal.Signals(-exitcode).name}"
+
+
+class PipeLink:
+    """A role's end of its pipe. A thread reads, so that a role which is at work notices when its supervisor is gone."""
+
+    def __init__(self, pipe: Connection[Any, Any], on_end: Callable[[], None]) -> None:
+        self._pipe, self._on_end = pipe, on_end
+        self._commands: deque[Command] = deque()
+        self._came = threading.Event()
+        threading.Thread(target=self._read, name="commands", daemon=True).start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                command = self._pipe.recv()
+            except (EOFError, OSError):
+                self._on_end()
+                return
+            self._commands.append(command)
+            self._came.set()
+
+    def tell(self, report: Report) -> None:
+        """Send a report."""
+        self._pipe.send(report)
+
+    def commands(self) -> Iterator[Command]:
+        """Those that have come in. Does not block."""
+        self._came.clear()
+        while self._commands:
+            yield self._commands.popleft()
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, but for no longer than until a command comes."""
+        self._came.wait(seconds)
+
+
+def _live(setup: Setup, pipe: Connection[Any, Any], folder: Path) -> None:
+    """A role's process, from its start to its end."""
+    # Ctrl-C in a terminal reaches the whole group: it is the supervisor that decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def orphaned() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    play(setup, PipeLink(pipe, orphaned))
+    # Not through the interpreter's end: threads of the network and of PyTorch have nothing left to say.
+    os._exit(0)

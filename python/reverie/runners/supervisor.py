@@ -1,0 +1,338 @@
+"""The course of a distributed run: act and learn, evaluate, save, end. The same for every runner.
+
+All waiting is done in one place, `_until`: whatever is waited for, the roles are heard, those that end are started
+again, progress is told, and a request to stop is honoured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from reverie.agents.core import Weights
+from reverie.runners import checkpoints
+from reverie.runners.account import FIGURES, Account
+from reverie.runners.crew import EVALUATOR, LEARNER, Crew, Stage
+from reverie.runners.events import (
+    EnvironmentRestarted,
+    Event,
+    Finished,
+    NotSaved,
+    Result,
+    RoleRestarted,
+    Saved,
+    StalledError,
+    Started,
+    StoppedError,
+)
+from reverie.runners.messages import (
+    Acted,
+    Command,
+    GoOn,
+    Hold,
+    Holding,
+    Judge,
+    Judged,
+    Learnt,
+    Report,
+    RoleName,
+    Save,
+    Served,
+    State,
+    Stop,
+)
+from reverie.runners.topology import Topology
+
+LISTEN_SECONDS = 0.05
+PROGRESS_SECONDS = 0.1
+ANSWER_SECONDS = 600.0
+"""Within so many seconds a role must be there, and have answered what it can answer at once."""
+EVALUATION_SECONDS = 7200.0
+"""Within so many seconds the episodes of an evaluation must have ended."""
+END_SECONDS = 10.0
+"""So long a role may take to end before it is killed."""
+STALL_SECONDS = 300.0
+"""Neither a step nor an update for so long: the run ends, and says what its roles wait for."""
+
+
+class _StopAsked(Exception):
+    pass
+
+
+class Supervisor:
+    """Runs one run on a stage. For one run, in one thread."""
+
+    def __init__(
+        self,
+        agent: str,
+        topology: Topology,
+        stage: Stage,
+        emit: Callable[[Event], None],
+        *,
+        checkpoint_folder: Path | None,
+        resume: Path | None,
+        state: dict[str, Any] | None,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self._topology, self._stage, self._emit, self._folder = topology, stage, emit, checkpoint_folder
+        self._account = Account(topology)
+        if state is not None:
+            self._account.load_state_dict(state)
+        checkpointers = checkpoints.replay_checkpointers(checkpoint_folder, resume, topology.num_shards)
+        self._crew = Crew(
+            stage,
+            agent,
+            topology,
+            checkpointers,
+            state=state,
+            on_report=self._heard,
+            on_restart=self._restarted,
+        )
+        self._should_stop = should_stop
+        self._answers: dict[RoleName, Any] = {}
+        self._acted: dict[int, Acted] = {}
+        if state is not None:
+            counts = enumerate(state["actors"])
+            self._acted = {i: Acted(one["env_steps"], -1, one) for i, one in counts}
+        self._learnt = Learnt(0 if state is None else state["updates"], {}, {})
+        self._served: dict[int, Served] = {}
+        self._number = 0
+        self._judged: tuple[int, Judged] | None = None
+        """The version of the weights that were judged last, and the judgement."""
+        self._source = stage.weights.source()
+        self._next_progress = 0.0
+        self._moved = (0.0, -1, -1)
+        """When the counts of steps and updates last changed, and what they were."""
+
+    def run(self, stop_when_confirmed: bool) -> Result:
+        """The whole of it. See `process.train` for what it raises."""
+        run, account = self._topology.run, self._account
+        self._emit(Started(self._topology, account.env_steps, tuple(account.curve)))
+        account.begin()
+        try:
+            self._start()
+            while account.env_steps < run.max_env_steps:
+                self._until(lambda: self._due, "the next evaluation or checkpoint", None)
+                if account.evaluation_due:
+                    self._evaluate()
+                    if account.confirmed and stop_when_confirmed:
+                        break  # with the learner still holding
+                    self._crew.ask(LEARNER, GoOn())
+                if account.checkpoint_due:
+                    self._save()
+        except _StopAsked:
+            self._should_stop = lambda: False
+            path = None
+            if LEARNER in self._crew.members:
+                self._until(self._begun, "all roles to begin")
+                self._end(self._crew.actors)
+                path = self._save()
+                self._end([LEARNER, EVALUATOR])
+            self._end(self._crew.shards)
+            raise StoppedError(account.env_steps, path) from None
+        return self._finish()
+
+    # Listening.
+
+    def _until(self, done: Callable[[], bool], what: str, seconds: float | None = ANSWER_SECONDS) -> None:
+        """Hear the roles until `done`; a TimeoutError that names `what` after `seconds`."""
+        began = time.monotonic()
+        while not done():
+            self._crew.listen(LISTEN_SECONDS)
+            self._tell_progress()
+            if self._should_stop():
+                raise _StopAsked
+            if seconds is not None and time.monotonic() - began > seconds:
+                raise TimeoutError(f"waited {seconds:g} s for {what}; {self._why()}")
+            self._refuse_to_stall(waiting_for_training=seconds is None)
+
+    def _ask(self, name: RoleName, command: Command, seconds: float = ANSWER_SECONDS) -> Any:
+        self._answers.pop(name, None)
+        self._crew.ask(name, command)
+        self._until(lambda: name in self._answers, f"the {name} to answer {type(command).__name__}", seconds)
+        return self._answers.pop(name)
+
+    def _heard(self, name: RoleName, report: Report) -> None:
+        account = self._account
+        match report:
+            case Acted():
+                self._acted[name.index] = report
+                account.env_steps = sum(one.env_steps for one in self._acted.values())
+                account.training_returns.extend(report.returns)
+                self._add(report.seconds)
+                for crash in report.crashes:
+                    self._emit(EnvironmentRestarted(account.env_steps, crash))
+                if account.env_steps >= self._topology.run.max_env_steps:
+                    self._end_actors()
+            case Learnt():
+                self._learnt = report
+                account.updates = report.version
+                self._add(report.seconds)
+            case Served():
+                self._served[name.index] = report
+            case State() | Holding() | Judged():
+                self._answers[name] = report
+
+    def _add(self, seconds: dict[str, float]) -> None:
+        for activity, spent in seconds.items():
+            self._account.watch.add(activity, spent)
+
+    def _restarted(self, name: RoleName, reason: str, went_on_from: str, restarts: int) -> None:
+        self._emit(RoleRestarted(self._account.env_steps, str(name), reason, went_on_from, restarts))
+
+    def _refuse_to_stall(self, *, waiting_for_training: bool) -> None:
+        now, counts = time.monotonic(), (self._account.env_steps, self._account.updates)
+        if not waiting_for_training or counts != self._moved[1:]:
+            self._moved = (now, *counts)
+        elif now - self._moved[0] > STALL_SECONDS:
+            raise StalledError(self._topology.needs.name, self._why())
+
+    def _why(self) -> str:
+        waits = {"learner": self._learnt.waits, **{f"actor {i}": one.waits for i, one in self._acted.items()}}
+        tables = {f"shard {i}": one.why for i, one in self._served.items()}
+        gone = [str(name) for name, one in self._crew.members.items() if one.ready is None and not one.ended]
+        parts = [f"{name}: {text}" for name, text in {**tables, **waits}.items() if text]
+        return "; ".join([*parts, *([f"not there: {', '.join(gone)}"] if gone else [])]) or "no role told of a wait"
+
+    def _tell_progress(self) -> None:
+        if self._account.seconds() >= self._next_progress:
+            self._next_progress = self._account.seconds() + PROGRESS_SECONDS
+            self._emit(self._progress())
+
+    def _progress(self) -> Any:
+        acting = [one.version for one in self._acted.values() if one.version >= 0]
+        lag = max(0.0, self._learnt.version - sum(acting) / len(acting)) if acting else None
+        return self._account.progress(self._metrics(), self._figures(), lag)
+
+    def _metrics(self) -> dict[str, float]:
+        return {"updates": self._account.updates, **self._learnt.metrics}
+
+    def _figures(self) -> dict[str, float]:
+        return {name: sum(one.figures[name] for one in self._served.values()) for name in FIGURES}
+
+    # The course.
+
+    def _start(self) -> None:
+        self._crew.start_shards()
+        self._until(self._crew.all_ready, "the shards to listen")
+        self._crew.start_others()
+        self._until(self._begun, "all roles to begin")
+
+    def _begun(self) -> bool:
+        acted = len(self._acted) == self._topology.num_actors
+        return acted and self._source.ready and self._crew.all_ready()
+
+    @property
+    def _due(self) -> bool:
+        account = self._account
+        steps = account.env_steps
+        ended = steps >= self._topology.run.max_env_steps
+        return ended or steps >= min(account.next_evaluation, account.next_checkpoint)
+
+    def _evaluate(self) -> None:
+        """A point of the curve, while training goes on.
+
+        Where it reaches the target the learner holds still until its weights, which may be newer by now, are judged on
+        both sets of seeds: only weights that stay the last ones can be confirmed.
+        """
+        env_steps, weights = self._account.env_steps, self._source.latest(newer_than=-1)
+        assert weights is not None
+        judged = self._judge(weights)
+        if judged.screening.mean_return >= self._topology.run.target_return:
+            held = self._hold()
+            if held.version != weights.version:
+                env_steps, judged = self._account.env_steps, self._judge(held)
+        self._tell_evaluation(env_steps, judged)
+
+    def _tell_evaluation(self, env_steps: int, judged: Judged) -> None:
+        reached = judged.screening.mean_return >= self._topology.run.target_return
+        self._emit(self._account.evaluated(env_steps, judged.screening, judged.confirmation if reached else None))
+
+    def _judge(self, weights: Weights, *, confirm: bool = False) -> Judged:
+        self._number += 1
+        judged: Judged = self._ask(EVALUATOR, Judge(self._number, weights, confirm), EVALUATION_SECONDS)
+        self._account.watch.add("evaluate", judged.seconds)
+        self._judged = (weights.version, judged)
+        return judged
+
+    def _hold(self) -> Weights:
+        holding: Holding = self._ask(LEARNER, Hold())
+        return holding.weights
+
+    def _save(self) -> Path | None:
+        """Ask the learner for its state, and the shards for their tables; a checkpoint where the run keeps any.
+
+        Without a folder the learner's state is what it goes on from if it dies.
+        """
+        self._number += 1
+        number, shards = self._number, self._crew.shards if self._folder is not None else []
+        asked = [LEARNER, *shards]
+        env_steps, account = self._account.env_steps, self._account
+        began = time.perf_counter()
+        for name in asked:
+            self._answers.pop(name, None)
+            self._crew.ask(name, Save(number))
+        self._until(lambda: all(self._saved(name, number) for name in asked), "the parts of a checkpoint")
+        learner, *tables = (self._answers.pop(name) for name in asked)
+        if self._folder is None:
+            return None
+        state = {
+            **account.state_dict(),
+            "turn": 0,
+            "weights": tuple(learner.weights),
+            "learner": learner.state,
+            "actors": [self._acted[i].state for i in range(self._topology.num_actors)],
+        }
+        problems = [one.problem for one in tables if one.problem]
+        try:
+            if problems:
+                raise OSError(problems[0])
+            paths = [Path(one.state) for one in tables]
+            path = checkpoints.save_run(self._folder, self._topology, state, paths)
+        except OSError as error:
+            self._emit(NotSaved(env_steps, self._folder, error.strerror or str(error)))
+            return None
+        finally:
+            account.watch.add("checkpoint", time.perf_counter() - began)
+        self._emit(Saved(state["env_steps"], path))
+        return path
+
+    def _saved(self, name: RoleName, number: int) -> bool:
+        answer = self._answers.get(name)
+        return isinstance(answer, State) and answer.number == number
+
+    def _end_actors(self) -> None:
+        for name in self._crew.actors:
+            if Stop not in self._crew.members[name].orders:
+                self._crew.ask(name, Stop())
+
+    def _end(self, names: list[RoleName]) -> None:
+        """Let roles end by themselves; what does not is killed when the stage closes."""
+        for name in names:
+            self._crew.ask(name, Stop())
+        deadline = time.monotonic() + END_SECONDS
+        while not self._crew.all_ended(names) and time.monotonic() < deadline:
+            self._crew.listen(LISTEN_SECONDS)
+
+    def _finish(self) -> Result:
+        account = self._account
+        self._should_stop = lambda: False
+        self._end(self._crew.actors)
+        held = self._hold()
+        if self._judged is not None and self._judged[0] == held.version:
+            judged = self._judged[1]
+        else:
+            judged = self._judge(held, confirm=True)
+            self._tell_evaluation(account.env_steps, judged)
+        confirmation = judged.confirmation or self._judge(held, confirm=True).confirmation
+        assert confirmation is not None
+        self._save()
+        # Each tells its last figures as it ends.
+        self._end([LEARNER, EVALUATOR])
+        self._end(self._crew.shards)
+        self._emit(self._progress())
+        result = account.result(confirmation, self._metrics(), self._figures(), held)
+        self._emit(Finished(result))
+        return result

@@ -1,0 +1,296 @@
+"""A run whose roles are processes: what it gives, and what it makes of the end of any of them."""
+
+import dataclasses
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie import agents
+from reverie.agents.core import RunSettings
+from reverie.runners import (
+    Evaluated,
+    Finished,
+    Progress,
+    RoleError,
+    RoleRestarted,
+    Saved,
+    Started,
+    StoppedError,
+    checkpoints,
+    logs,
+    process,
+)
+from reverie.runners import train as train_here
+
+pytestmark = pytest.mark.timeout(240)
+
+SHORT = RunSettings(
+    target_return=475.0,
+    max_env_steps=1_600,
+    evaluate_every=400,
+    checkpoint_every=700,
+    screening_episodes=2,
+    confirmation_episodes=3,
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    before = set(Path("/dev/shm").glob("reverie-run-*"))
+    yield
+    assert [one for one in multiprocessing.active_children() if one.name.startswith("reverie")] == []
+    assert set(Path("/dev/shm").glob("reverie-run-*")) <= before
+
+
+def train(name="dqn", *, run=SHORT, config=None, **options):
+    events = []
+    heard = options.pop("on_event", lambda event: None)
+    agent = agents.find(name)
+    if config is None:
+        config = dataclasses.replace(agent.load_preset("CartPole-v1").config)
+
+    def on_event(event):
+        events.append(event)
+        heard(event)
+
+    return process.train(agent, "CartPole-v1", run=run, config=config, on_event=on_event, **options), events
+
+
+def small(name="apex-dqn", **changes):
+    """Starts to learn early, so that short runs see all of it."""
+    config = agents.find(name).load_preset("CartPole-v1").config
+    return dataclasses.replace(config, **{"learning_starts": 200, "samples_per_insert": 8.0, **changes})
+
+
+def kill(role):
+    """End a role's process, as the kernel would."""
+    (one,) = [child for child in multiprocessing.active_children() if child.name == f"reverie {role}"]
+    os.kill(one.pid, signal.SIGKILL)
+
+
+def of_kind(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_processes(tmp_path):
+    result, events = train("apex-dqn", config=small(), checkpoint_folder=tmp_path, seed=5)
+    assert isinstance(events[0], Started)
+    assert events[-1] == Finished(result)
+    config = result.topology.config
+    assert 1_600 <= result.env_steps < 1_600 + 800
+    assert tuple(event.point for event in of_kind(events, Evaluated)) == result.curve
+    assert len(result.curve) >= 4
+    assert len(result.evaluation.returns) == 3
+    # Actors and learner kept to the table's ratio, within its error buffer and what was on its way at the end.
+    replay = result.replay
+    middle = config.samples_per_insert * (replay["inserts"] - config.learning_starts)
+    assert abs(replay["samples"] - middle) <= config.error_buffer + config.batch_size
+    assert result.learner["updates"] * config.batch_size == replay["samples"]
+    assert replay["priorities_updated"] == result.learner["priorities_applied"] > 0
+    assert {"act", "env step", "append", "sample", "learn", "update", "evaluate"} <= set(result.activities)
+    last = of_kind(events, Progress)[-1]
+    assert last.env_steps == result.env_steps
+    assert 0 <= last.policy_lag < 200
+    assert of_kind(events, RoleRestarted) == []
+    # The last checkpoint holds the last weights, counts and tables.
+    state = checkpoints.load(checkpoints.find(tmp_path))
+    assert state["env_steps"] == result.env_steps == sum(one["env_steps"] for one in state["actors"])
+    assert (state["weights"][1] == result.weights.flat).all()
+    options = {"seed": 5, "config": config, "resume": checkpoints.find(tmp_path)}
+    longer = dataclasses.replace(SHORT, max_env_steps=result.env_steps + 400)
+    again, events = train("apex-dqn", run=longer, **options)
+    here = train_here(agents.apex_dqn, "CartPole-v1", run=longer, **options)
+    for one in (again, here):
+        assert one.curve[: len(result.curve)] == result.curve
+        assert one.env_steps >= result.env_steps + 400
+        assert one.learner["updates"] > result.learner["updates"]
+        assert one.replay["inserts"] > replay["inserts"]
+    assert events[0].env_steps == result.env_steps
+
+
+def test_ppo_learns_from_every_unroll_once():
+    result, events = train("ppo", run=dataclasses.replace(SHORT, max_env_steps=3_000))
+    batch = result.topology.needs.batch_size
+    assert result.replay["samples"] == result.learner["updates"] * batch > 0
+    assert result.replay["inserts"] - result.replay["samples"] <= batch
+    assert max(event.learner.get("age_in_updates", 0) for event in of_kind(events, Progress)) <= 2
+
+
+def test_a_confirmed_run_ends_with_the_weights_that_were_confirmed():
+    easy = dataclasses.replace(SHORT, target_return=1.0, max_env_steps=50_000)
+    result, events = train("dqn", run=easy)
+    assert result.confirmed
+    assert result.env_steps < 5_000
+    (evaluated,) = of_kind(events, Evaluated)
+    assert evaluated.confirmation == result.evaluation
+    policy = agents.dqn.make_policy(result.topology.env, result.topology.config)
+    policy.load(result.weights)
+    from reverie.runners.evaluator import Evaluator
+
+    evaluator = Evaluator("CartPole-v1", 3)
+    assert evaluator.evaluate(policy, result.evaluation.seeds) == result.evaluation
+    evaluator.close()
+
+
+def test_actor_learner_evaluator_and_shard_are_killed_and_the_run_ends_as_if_nothing_had_been(tmp_path):
+    victims = ["actor 1", "learner", "shard 0", "evaluator"]
+    killed_at = {}
+
+    def on_event(event):
+        log(event)
+        # One after the other, each once the run has gone on for a while after the last.
+        if isinstance(event, Progress) and victims and event.env_steps >= 300 * (len(killed_at) + 1):
+            if victims[0] == "learner" and not saved:
+                return
+            killed_at[victims[0]] = event
+            kill(victims.pop(0))
+        if isinstance(event, Saved):
+            saved.append(event)
+
+    saved = []
+    log = logs.JsonLines(tmp_path / logs.LOG)
+    run = dataclasses.replace(SHORT, max_env_steps=3_000, checkpoint_every=300)
+    result, events = train(
+        "apex-dqn", config=small(), run=run, on_event=on_event, checkpoint_folder=tmp_path / "checkpoints"
+    )
+    log.close()
+    # A role that is begun while its shard is away may end once more for that: the first end of each is ours.
+    restarted = {event.role: event for event in reversed(of_kind(events, RoleRestarted))}
+    assert set(restarted) == {"actor 1", "learner", "shard 0", "evaluator"}
+    assert {event.reason for event in restarted.values()} == {"killed by SIGKILL"}
+    assert "with a new seed" in restarted["actor 1"].went_on_from
+    assert restarted["learner"].went_on_from.startswith("update ")
+    assert restarted["shard 0"].went_on_from.startswith("its checkpoint")
+    assert result.env_steps >= 3_000
+    steps = [event.env_steps for event in of_kind(events, Progress)]
+    assert steps == sorted(steps)
+    assert result.learner["updates"] > killed_at["learner"].updates
+    assert np.isfinite(result.evaluation.mean_return)
+    lines = [line for line in logs._lines(tmp_path / logs.LOG) if line["event"] == "role restarted"]
+    assert {line["role"] for line in lines} == set(restarted)
+
+
+def test_a_shard_without_a_checkpoint_begins_empty_and_the_run_goes_on():
+    def on_event(event):
+        if isinstance(event, Progress) and event.env_steps > 500 and not dead:
+            dead.append(event)
+            kill("shard 0")
+
+    dead = []
+    result, events = train("dqn", config=small("dqn"), run=SHORT, on_event=on_event)
+    (restarted,) = of_kind(events, RoleRestarted)
+    assert (restarted.role, restarted.went_on_from) == ("shard 0", "nothing")
+    assert result.env_steps >= 1_600
+    # It counted anew: what it says at the end is of its second life.
+    assert 200 < result.replay["inserts"] < result.env_steps - 300
+    assert result.learner["updates"] > dead[0].updates
+
+
+def test_a_request_to_stop_saves_and_leaves_nothing_running(tmp_path):
+    seen = []
+    with pytest.raises(StoppedError, match="saved as") as caught:
+        train(
+            "apex-dqn",
+            config=small(),
+            checkpoint_folder=tmp_path,
+            on_event=seen.append,
+            should_stop=lambda: any(event.env_steps > 300 for event in of_kind(seen, Progress)),
+        )
+    state = checkpoints.load(caught.value.checkpoint)
+    assert state["env_steps"] == caught.value.env_steps > 300
+
+
+def test_what_a_callback_raises_ends_every_process():
+    def interrupt(event):
+        if isinstance(event, Evaluated):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train("dqn", config=small("dqn"), on_event=interrupt)
+
+
+AGENT = """
+from reverie.agents.dqn import *
+from reverie.agents import dqn
+import os
+
+def make_actor(spec, config, client, weights, *, index, seed, watch):
+    actor = dqn.make_actor(spec, config, client, weights, index=index, seed=seed, watch=watch)
+    def broken():
+        {body}
+    actor.act = broken
+    return actor
+"""
+
+
+@pytest.fixture
+def broken_agent(tmp_path, monkeypatch):
+    """A function that makes an agent of DQN whose actors do something else than to act."""
+
+    def make(name, body):
+        (tmp_path / f"{name}.py").write_text(AGENT.format(body=body))
+        monkeypatch.syspath_prepend(tmp_path)
+        return __import__(name)
+
+    return make
+
+
+def test_a_role_that_ends_again_and_again_ends_the_run_with_what_ended_it(broken_agent):
+    agent = broken_agent("agent_that_exits", "os._exit(3)")
+    with pytest.raises(RoleError, match=r"actor 0: it ended 5 times within 60 s .*: it ended with exit code 3"):
+        process.train(agent, "CartPole-v1", run=SHORT)
+
+
+def test_an_error_in_a_role_ends_the_run_at_once_with_its_traceback(broken_agent):
+    agent = broken_agent("agent_with_a_defect", "raise ValueError('no such thing')")
+    events = []
+    with pytest.raises(RoleError, match=r"actor 0: ValueError: no such thing") as caught:
+        process.train(agent, "CartPole-v1", run=SHORT, on_event=events.append)
+    assert (caught.value.role, caught.value.error) == ("actor 0", "ValueError")
+    assert agent.__file__ in caught.value.traceback
+    assert of_kind(events, RoleRestarted) == []
+
+
+def test_an_agent_that_others_cannot_import_is_refused_before_anything_starts():
+    with pytest.raises(TypeError, match="agent must be an importable module"):
+        process.train(object(), "CartPole-v1")
+
+
+def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
+    script = tmp_path / "run.py"
+    script.write_text(
+        textwrap.dedent("""
+        import multiprocessing
+        from reverie.agents import dqn
+        from reverie.runners import Evaluated, process
+
+        def on_event(event):
+            if isinstance(event, Evaluated):
+                pids = [one.pid for one in multiprocessing.active_children()]
+                print(*pids, flush=True)
+                multiprocessing.connection.wait([], 1000)
+
+        if __name__ == "__main__":
+            run = dqn.load_preset("CartPole-v1").run
+            process.train(dqn, "CartPole-v1", run=type(run)(475.0, 10**6, 50), on_event=on_event)
+        """).replace("multiprocessing.connection.wait([], 1000)", "__import__('threading').Event().wait()")
+    )
+    child = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    pids = [int(pid) for pid in child.stdout.readline().split()]
+    assert len(pids) == 5 - 1  # DQN has one actor: with learner, evaluator and shard
+    child.kill()
+    child.wait()
+    deadline = time.monotonic() + 60
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < deadline:
+        os.sched_yield()
+    assert [pid for pid in pids if os.path.exists(f"/proc/{pid}")] == []
