@@ -118,6 +118,14 @@ def _others() -> list[Row]:
                 items=BATCH,
             ),
             _row(
+                f"{way}, insert_batch of 64 x 400 B, wait=False",
+                "insert_batch_alone",
+                400,
+                "batch",
+                transport=transport,
+                items=BATCH,
+            ),
+            _row(
                 f"{way}, insert_batch of 64 x 400 B, one at a time",
                 "insert_batch",
                 400,

@@ -106,6 +106,19 @@ def insert_batch(row: dict[str, Any]) -> Loop:
     return loop
 
 
+def insert_batch_alone(row: dict[str, Any]) -> Loop:
+    """The same without waiting for keys; the last flush is within the clock."""
+    client = client_of(row)
+    data = {"x": wire.steps(wire.BATCH, row["payload"])}
+
+    def loop(n: int) -> None:
+        for _ in range(n):
+            client.insert_batch(wire.TABLE, data, wait=False)
+        client.flush()
+
+    return loop
+
+
 def insert_batch_threads(row: dict[str, Any]) -> Loop:
     """The same from `THREADS` threads of one client: each call waits for its keys."""
     insert = insert_batch(row)
@@ -182,6 +195,7 @@ if __name__ == "__main__":
             "per_item": per_item,
             "append": append,
             "insert_batch": insert_batch,
+            "insert_batch_alone": insert_batch_alone,
             "insert_batch_threads": insert_batch_threads,
             "updates": updates,
             "one_update": one_update,

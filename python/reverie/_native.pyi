@@ -164,6 +164,7 @@ class Client:
             ValueError: for no table, or a priority that the table's selectors refuse.
         """
 
+    @overload
     def insert_batch(
         self,
         table: str,
@@ -171,6 +172,7 @@ class Client:
         priorities: npt.ArrayLike | Literal["max"] | None = None,
         *,
         timeout: float | None = None,
+        wait: Literal[True] = True,
     ) -> npt.NDArray[np.int64]:
         """Inserts rows, each an item of its own.
 
@@ -179,13 +181,37 @@ class Client:
             data: a nest of arrays, all `[N, ...]`.
             priorities: `[N]`, or one for all; "max" takes the largest that the table holds; None is 1.
             timeout: seconds to wait for the table's limiter, which admits row by row.
+            wait: False returns None once the rows are copied: over a network several calls are then under way, where
+                each would take a round trip for its keys. Rows go in in the order of the calls. 64 MiB or 1,024 calls
+                may be unanswered; the next then waits for the oldest, `timeout` seconds at most, and inserts nothing
+                where that is too short. What fails later is counted (`client.info().unheard_errors`), and the first
+                failure logged. `flush` waits for all.
 
         Returns:
-            the keys, int64 `[N]`.
+            the keys, int64 `[N]`; None with `wait=False`.
 
         Raises:
             DeadlineExceededError: the rows whose keys are in `.partial` went in, in order; the others did not.
             SignatureError, UnknownTableError, ClosedError, ResourceExhaustedError, ValueError.
+        """
+
+    @overload
+    def insert_batch(
+        self,
+        table: str,
+        data: Any,
+        priorities: npt.ArrayLike | Literal["max"] | None = None,
+        *,
+        timeout: float | None = None,
+        wait: bool,
+    ) -> npt.NDArray[np.int64] | None: ...
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that this client sent with `wait=False` is done, or has failed.
+
+        Failures are not raised here: they are counted (`client.info().unheard_errors`) and logged as ever.
+
+        Raises:
+            DeadlineExceededError: it is not; it goes on.
         """
 
     def sample_batch(

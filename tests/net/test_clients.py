@@ -123,6 +123,20 @@ def test_updates_that_nobody_waits_for_arrive_and_their_errors_are_counted(netwo
     assert len([record for record in caplog.records if "wait=False" in record.message]) == 1
 
 
+def test_rows_that_nobody_waits_for_and_that_the_server_refuses_are_counted(
+    network, own_host, connect, uniform, caplog
+):
+    table = uniform().replace(compression="none")
+    with own_host.serve([table], max_bytes=100_000) as address, caplog.at_level(logging.WARNING, "reverie"):
+        client = connect(address, transport=network)
+        for rows in (50, 2, 50):
+            client.insert_batch("t", {"x": np.zeros((rows, 10_000), np.uint8)}, wait=False)
+        client.flush()
+        assert client.info().unheard_errors == 2
+        assert client.server_info()["t"].current_size == 2
+    assert len([record for record in caplog.records if "an insert that nobody waits for" in record.message]) == 1
+
+
 def test_many_clients_at_once(network, address):
     errors, done = [], []
 

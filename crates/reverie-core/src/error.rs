@@ -69,6 +69,13 @@ pub enum Error {
         name: String,
     },
 
+    /// The client was closed while or before this was asked of it.
+    #[error("the client of {address} is closed; make another one")]
+    ClientClosed {
+        /// The server's.
+        address: String,
+    },
+
     /// An item whose key is not (or no longer) in the table.
     #[error("table '{table}' has no item with the key {key}")]
     UnknownKey {

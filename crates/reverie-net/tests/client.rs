@@ -290,9 +290,11 @@ async fn closing_ends_what_waits_and_what_comes() {
     talk.request().await;
     client.close();
     client.close();
-    assert!(matches!(sample.await.unwrap().error, Some(Error::Closed { .. })));
-    assert!(matches!(info.await, Err(Error::Closed { .. })));
-    assert!(matches!(client.why("replay").await, Err(Error::Closed { .. })));
+    let closed = Error::ClientClosed { address: client.options().address.clone() };
+    assert!(closed.to_string().contains("the client of") && closed.to_string().contains(&client.options().address));
+    assert_eq!(sample.await.unwrap().error, Some(closed.clone()));
+    assert_eq!(info.await.err(), Some(closed.clone()));
+    assert_eq!(client.why("replay").await.err(), Some(closed));
     assert!(!client.link().connected);
     while talk.asked().await.is_some() {}
 }

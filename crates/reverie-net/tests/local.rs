@@ -358,6 +358,36 @@ async fn without_a_socket_auto_says_why_it_goes_over_grpc_and_shared_memory_alon
 }
 
 #[tokio::test]
+async fn a_socket_that_is_away_for_a_moment_is_tried_again_as_a_port_is() -> Result<()> {
+    let server = serve(None, true);
+    let (address, socket) = (server.address().to_string(), PathBuf::from(server.local_socket().unwrap()));
+    let away = socket.with_extension("away");
+    fs::rename(&socket, &away).unwrap();
+    let client = client(&address, Transport::SharedMemory);
+    let described = client.describe();
+    // An attempt was made, and failed.
+    while !Sink::why(&*client, "replay").await?.contains("'shared-memory'") {
+        tokio::task::yield_now().await;
+    }
+    fs::rename(&away, &socket).unwrap();
+    described.await?;
+    assert_eq!(client.link().transport, Some("shared-memory"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_socket_that_stays_away_ends_the_patience_with_what_to_do() {
+    let server = serve(None, true);
+    let (address, socket) = (server.address().to_string(), PathBuf::from(server.local_socket().unwrap()));
+    fs::remove_file(&socket).unwrap();
+    let (patience, grace) = (Duration::from_millis(100), Duration::from_millis(50));
+    let transport = Transport::SharedMemory;
+    let client = Remote::new(Options { address, transport, token: None, tls: None, patience, grace }).unwrap();
+    let refused = client.describe().await.map(drop).unwrap_err();
+    assert!(matches!(&refused, Error::Unavailable(why) if why.contains("transport='auto' would")), "{refused}");
+}
+
+#[tokio::test]
 async fn the_token_is_asked_for_on_the_socket_too() -> Result<()> {
     use reverie_net::client::way::{Inlet, Outlet};
     use reverie_net::proto::{self, client_message, server_message};

@@ -1,16 +1,15 @@
 //! What a client does: every method parses, enters the engine through the gate, and wraps what comes back.
 
-use crate::array::column;
 use crate::checkpoint;
 use crate::count::Count;
-use crate::enter::{Deadline, Live, copying, detached, finish, late, quick};
+use crate::enter::{Deadline, Live, detached, finish, late, quick};
 use crate::reach::{Connection, Reach, TlsFiles, Way, options};
 use crate::remote::{Wrapper, tables};
-use crate::rows::{Priorities, Rows, priority};
+use crate::rows::{Rows, priority};
 use crate::sampler::{Batcher, Reading};
 use crate::server::{Server, change};
 use crate::unwatched::Unwatched;
-use crate::{drawing, figures, query, updates};
+use crate::{drawing, figures, inserts, query, updates};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -37,7 +36,19 @@ pub struct Client {
 #[derive(Default)]
 struct Kept {
     rows: Vec<Arc<Rows>>,
-    unwatched: Arc<Unwatched>,
+    alone: Arc<Alone>,
+}
+
+/// Requests that nobody waits for. A learner's updates do not wait behind inserts that a limiter holds.
+pub struct Alone {
+    pub inserts: Unwatched,
+    pub updates: Unwatched,
+}
+
+impl Default for Alone {
+    fn default() -> Self {
+        Self { inserts: Unwatched::new("insert"), updates: Unwatched::new("update") }
+    }
 }
 
 #[pymethods]
@@ -113,7 +124,7 @@ impl Client {
             quick(py, || sink.compression(table))?;
         }
         let rows = self.rows(py, &way, first, false)?;
-        let (items, _) = rows.append(py, data)?;
+        let (items, ..) = rows.append(py, data)?;
         let item = items.into_iter().next().expect("one row makes one item");
         if targets.len() > 1 {
             // All or nothing: what one table refuses goes into none.
@@ -145,8 +156,8 @@ impl Client {
         Ok(())
     }
 
-    /// Inserts rows, each an item of its own; returns their keys.
-    #[pyo3(signature = (table, data, priorities=None, *, timeout=None))]
+    /// Inserts rows, each an item of its own; returns their keys. `wait=False` leaves the outcome to itself.
+    #[pyo3(signature = (table, data, priorities=None, *, timeout=None, wait=true))]
     fn insert_batch<'py>(
         &self,
         py: Python<'py>,
@@ -154,26 +165,15 @@ impl Client {
         data: &Bound<'py, PyAny>,
         priorities: Option<&Bound<'py, PyAny>>,
         timeout: Option<f64>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let deadline = self.deadline(timeout)?;
-        let way = self.reach.known(py, deadline)?;
-        let sink = way.sink();
-        let rows = self.rows(py, &way, table, true)?;
-        let (items, count) = rows.append(py, data)?;
-        let inserts: Inserts = match Priorities::read(priorities, count)? {
-            Priorities::Same(priority) => items.into_iter().map(|item| (item, priority)).collect(),
-            Priorities::Each(values) => {
-                let values = values.as_slice().iter().map(|value| Priority::Value(*value));
-                items.into_iter().zip(values).collect()
-            }
-        };
-        let ticket = copying(py, count << 8, || sink.insert(table, inserts))?;
-        match finish(py, ticket, deadline, || way.reasons().why(table))? {
-            Ok(keys) => column(py, &keys, |key| key.get()),
-            Err(left) => Err(late(py, "insert_batch", &left.why, |with| {
-                with.set_item("partial", column(py, &left.done, |key| key.get())?)
-            })),
-        }
+        wait: bool,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        inserts::batch(self, py, table, (data, priorities), timeout, wait)
+    }
+
+    /// Waits until all that was sent with `wait=False` is done.
+    #[pyo3(signature = (timeout=None))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        inserts::flush(self, py, timeout)
     }
 
     /// Draws items and gathers them into one array per column.
@@ -323,10 +323,12 @@ impl Client {
 
     /// Closes the chunks that rows are being written to, and the connection where there is one.
     fn _close(&self, py: Python<'_>) -> PyResult<()> {
-        let Kept { rows, unwatched } = std::mem::take(self.kept().get_mut(py)?);
+        let Kept { rows, alone } = std::mem::take(self.kept().get_mut(py)?);
         rows.iter().try_for_each(|rows| rows.close(py))?;
         let Reach::There(connection) = &self.reach else { return Ok(()) };
-        unwatched.settle(py, 0, Deadline::from_timeout(Some(1.0))?)?;
+        for kind in [&alone.inserts, &alone.updates] {
+            kind.flush(py, Deadline::from_timeout(Some(1.0))?, |_| String::new())?;
+        }
         connection.close(py)
     }
 
@@ -375,12 +377,12 @@ impl Client {
     }
 
     /// The requests that nobody waits for.
-    pub fn unwatched(&self, py: Python<'_>) -> PyResult<Arc<Unwatched>> {
-        Ok(Arc::clone(&self.kept().get(py)?.unwatched))
+    pub fn alone(&self, py: Python<'_>) -> PyResult<Arc<Alone>> {
+        Ok(Arc::clone(&self.kept().get(py)?.alone))
     }
 
     /// The rows on their way into a table.
-    fn rows(&self, py: Python<'_>, way: &Way<'_>, table: &str, batched: bool) -> PyResult<Arc<Rows>> {
+    pub fn rows(&self, py: Python<'_>, way: &Way<'_>, table: &str, batched: bool) -> PyResult<Arc<Rows>> {
         let mut kept = self.kept();
         let known = &mut kept.get_mut(py)?.rows;
         if let Some(rows) = known.iter().find(|rows| rows.serves(table, batched)) {

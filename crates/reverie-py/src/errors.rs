@@ -45,7 +45,9 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
                 with.set_item("hint", hint)
             })
         }
-        Error::Closed { name } => exception(py, "ClosedError", &text, |with| with.set_item("name", name)),
+        Error::Closed { name } | Error::ClientClosed { address: name } => {
+            exception(py, "ClosedError", &text, |with| with.set_item("name", name))
+        }
         Error::UnknownKey { table, key } => exception(py, "UnknownKeyError", &text, |with| {
             with.set_item("table", table)?;
             with.set_item("key", key.get())

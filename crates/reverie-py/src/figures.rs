@@ -34,7 +34,8 @@ pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyRe
             (info.raw.live_bytes, info.raw.max_bytes)
         }
     };
-    dict.set_item("", (bytes.0, bytes.1, client.unwatched(py)?.errors(py)?))?;
+    let alone = client.alone(py)?;
+    dict.set_item("", (bytes.0, bytes.1, alone.inserts.errors(py)? + alone.updates.errors(py)?))?;
     Ok(dict)
 }
 

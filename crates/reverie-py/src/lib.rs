@@ -11,6 +11,7 @@ mod enter;
 mod errors;
 mod figures;
 mod info;
+mod inserts;
 mod intake;
 mod lines;
 mod nest;

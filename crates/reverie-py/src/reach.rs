@@ -62,6 +62,11 @@ impl Way<'_> {
 }
 
 impl Far<'_> {
+    /// What is waited for where no table holds it up.
+    pub fn silence(&self) -> String {
+        self.connection.silence()
+    }
+
     /// Waits for the answer to a request whose deadline the server knows: it says itself why it is late.
     pub fn told<T: Default + Send>(
         &self,
@@ -156,11 +161,15 @@ impl Connection {
         ticket: Ticket<T>,
         deadline: Deadline,
     ) -> PyResult<T> {
-        let why = || format!("{} has not answered", self.options.address);
-        match finish(py, ticket, deadline, why)? {
+        match finish(py, ticket, deadline, || self.silence())? {
             Ok(answer) => Ok(answer),
             Err(left) => Err(late(py, what, &left.why, |_| Ok(()))),
         }
+    }
+
+    /// What is waited for where no table holds it up.
+    fn silence(&self) -> String {
+        format!("{} has not answered", self.options.address)
     }
 
     /// Lets go of the connection, which goes on by itself until what was left to it is done; the next call makes

@@ -51,8 +51,8 @@ impl Rows {
         })
     }
 
-    /// Stores the rows of a nest: one item for each. Also how many there are.
-    pub fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<(SmallVec<[Item; 1]>, usize)> {
+    /// Stores the rows of a nest: one item for each. Also how many there are, and their bytes.
+    pub fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<(SmallVec<[Item; 1]>, usize, usize)> {
         let rows = self.batched.then_some(None);
         // Reading may run Python code, which may let another thread in here: that one reads without memory.
         let (mut given, signature) = (Given::new(), self.signature.as_ref());
@@ -63,7 +63,7 @@ impl Rows {
         let columns = columns(&given);
         let bytes = columns.iter().map(|cells| cells.bytes.len()).sum();
         let items = locked(py, &self.writer, bytes, |writer| writer.append(&schema, &columns, count))?;
-        Ok((items, count))
+        Ok((items, count, bytes))
     }
 }
 

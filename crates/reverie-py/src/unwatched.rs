@@ -1,4 +1,4 @@
-//! Requests whose outcome nobody waits for: their errors are counted, and the first is logged.
+//! Requests whose outcome nobody waits for (`wait=False`): their errors are counted, and the first is logged.
 
 use crate::enter::{Deadline, Waited, wait};
 use crate::errors::raise;
@@ -6,23 +6,42 @@ use pyo3::prelude::*;
 use reverie_core::Result;
 use reverie_core::table::Ticket;
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// See above.
-#[derive(Default)]
+/// Requests of one kind, in the order in which they were sent.
 pub struct Unwatched {
+    /// For people: "update", "insert".
+    what: &'static str,
+    /// Held by who waits for the oldest request. Under the GIL it is only tried.
+    turn: Mutex<()>,
+    /// Guards the numbers and the list; held for a move.
     state: Mutex<Watching>,
 }
 
 #[derive(Default)]
 struct Watching {
-    tickets: VecDeque<Box<dyn Pending>>,
+    tickets: VecDeque<Alone>,
+    left: Left,
     errors: u64,
 }
 
-/// Requests nobody waits for that may be unanswered: beyond, the next waits for the oldest.
-const MOST_UNWATCHED: usize = 1024;
+/// What is unanswered, the request that is waited for included.
+#[derive(Clone, Copy, Default)]
+struct Left {
+    requests: usize,
+    bytes: u64,
+}
+
+/// A request that goes on alone.
+struct Alone {
+    ticket: Box<dyn Pending>,
+    table: String,
+    bytes: u64,
+}
+
+/// What may be unanswered before the next request waits for the oldest: enough to hide a round trip.
+const MOST: Left = Left { requests: 1024, bytes: 64 << 20 };
 
 /// A ticket of whatever type.
 trait Pending: Send {
@@ -37,15 +56,17 @@ impl<T: Send> Pending for Ticket<T> {
 }
 
 impl Unwatched {
-    /// Lets a request go on alone.
-    pub fn leave<T: Send + 'static>(&self, py: Python<'_>, ticket: Ticket<T>) -> PyResult<()> {
-        let full = {
-            let mut state = self.lock();
-            state.tickets.push_back(Box::new(ticket));
-            state.tickets.len() > MOST_UNWATCHED
-        };
-        let least = if full { MOST_UNWATCHED } else { usize::MAX };
-        self.settle(py, least, Deadline::from_timeout(None)?).map(drop)
+    /// None yet.
+    pub fn new(what: &'static str) -> Self {
+        Self { what, turn: Mutex::default(), state: Mutex::default() }
+    }
+
+    /// Lets a request for the table go on alone; it has so many bytes.
+    pub fn leave<T: Send + 'static>(&self, ticket: Ticket<T>, table: &str, bytes: u64) {
+        let mut state = self.lock();
+        state.left.requests += 1;
+        state.left.bytes += bytes;
+        state.tickets.push_back(Alone { ticket: Box::new(ticket), table: table.to_owned(), bytes });
     }
 
     /// Counts an error that nobody waited for.
@@ -56,43 +77,78 @@ impl Unwatched {
         drop(state);
         if first {
             let logger = PyModule::import(py, "logging")?.call_method1("getLogger", ("reverie",))?;
-            let text = "an update that nobody waits for (wait=False) failed; further ones are only counted: %s";
-            logger.call_method1("warning", (text, error.value(py)))?;
+            let text = "an %s that nobody waits for (wait=False) failed; further ones are only counted: %s";
+            logger.call_method1("warning", (text, self.what, error.value(py)))?;
         }
         Ok(())
     }
 
     /// How many failed.
     pub fn errors(&self, py: Python<'_>) -> PyResult<u64> {
-        self.settle(py, usize::MAX, Deadline::from_timeout(Some(0.0))?)?;
+        let seen = Left { requests: usize::MAX, bytes: u64::MAX };
+        self.settle(py, seen, Deadline::from_timeout(Some(0.0))?, |_| String::new())?;
         Ok(self.lock().errors)
     }
 
-    /// Waits until at most so many are unanswered; false where that took too long.
-    pub fn settle(&self, py: Python<'_>, at_most: usize, deadline: Deadline) -> PyResult<bool> {
+    /// Waits until another request may go on alone; false where that took too long. `why` says what a table waits for.
+    pub fn make_room(&self, py: Python<'_>, deadline: Deadline, why: impl Fn(&str) -> String + Sync) -> PyResult<bool> {
+        let most = Left { requests: MOST.requests - 1, bytes: MOST.bytes };
+        self.settle(py, most, deadline, why)
+    }
+
+    /// Waits until all are answered; false where that took too long.
+    pub fn flush(&self, py: Python<'_>, deadline: Deadline, why: impl Fn(&str) -> String + Sync) -> PyResult<bool> {
+        self.settle(py, Left::default(), deadline, why)
+    }
+
+    /// The table of the oldest request.
+    pub fn waits_for(&self) -> Option<String> {
+        self.lock().tickets.front().map(|alone| alone.table.clone())
+    }
+
+    fn settle(
+        &self,
+        py: Python<'_>,
+        at_most: Left,
+        deadline: Deadline,
+        why: impl Fn(&str) -> String + Sync,
+    ) -> PyResult<bool> {
+        let why = || self.waits_for().map_or_else(String::new, |table| why(&table));
         loop {
-            let poll = |slice: Duration| {
-                let mut state = self.lock();
-                loop {
-                    let enough = state.tickets.len() <= at_most;
-                    let slice = if enough { Duration::ZERO } else { slice };
-                    match state.tickets.front_mut().map(|ticket| ticket.settle(slice)) {
-                        None => return Some(Ok(None)),
-                        Some(None) if enough => return Some(Ok(None)),
-                        Some(None) => return None,
-                        Some(Some(outcome)) => {
-                            state.tickets.pop_front();
-                            if let Err(error) = outcome {
-                                return Some(Ok(Some(error)));
-                            }
-                        }
-                    }
-                }
-            };
-            match wait(py, deadline, poll, || "updates that were sent with wait=False".to_owned())? {
+            match wait(py, deadline, |slice| self.look(at_most, slice), why)? {
                 Waited::Late => return Ok(false),
                 Waited::Done(None) => return Ok(true),
                 Waited::Done(Some(error)) => self.note(py, &raise(py, error))?,
+            }
+        }
+    }
+
+    /// Takes off what is answered, waiting for the oldest as long as there are more than `at_most`. `Some(Some)`: one
+    /// that failed. `None`: there are more.
+    fn look(&self, at_most: Left, slice: Duration) -> Option<Result<Option<reverie_core::Error>>> {
+        let _turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if slice.is_zero() => return None,
+            Err(TryLockError::WouldBlock) => self.turn.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        loop {
+            let (oldest, Left { requests, bytes }) = {
+                let mut state = self.lock();
+                (state.tickets.pop_front(), state.left)
+            };
+            let Some(mut oldest) = oldest else { return Some(Ok(None)) };
+            let enough = requests <= at_most.requests && bytes <= at_most.bytes;
+            let outcome = oldest.ticket.settle(if enough { Duration::ZERO } else { slice });
+            let mut state = self.lock();
+            let Some(outcome) = outcome else {
+                state.tickets.push_front(oldest);
+                return enough.then_some(Ok(None));
+            };
+            state.left.requests -= 1;
+            state.left.bytes -= oldest.bytes;
+            if let Err(error) = outcome {
+                return Some(Ok(Some(error)));
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::array::numbers;
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{copying, quick};
+use crate::enter::{Deadline, copying, quick};
 use crate::reach::Way;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -42,9 +42,15 @@ pub fn update<'py>(
             copying(py, bytes, || tables.get(table)?.mutate(&updates, &[])).map(|(updated, _)| updated)
         }
         Way::There(far) => {
+            let alone = client.alone(py)?;
+            if !wait {
+                // A server answers updates without waiting for anything.
+                alone.updates.make_room(py, Deadline::from_timeout(None)?, |_| far.silence())?;
+            }
             let ticket = copying(py, keys.len() << 4, || Ok(far.remote.mutate(table, &updates, &[])))?;
             if !wait {
-                return client.unwatched(py)?.leave(py, ticket).map(|()| None);
+                alone.updates.leave(ticket, table, (keys.len() as u64) << 4);
+                return Ok(None);
             }
             far.told(py, "update_priorities", ticket, client.deadline(None)?).map(|(updated, _)| updated)
         }
@@ -52,7 +58,7 @@ pub fn update<'py>(
     match (wait, updated) {
         (true, updated) => update_result(py, updated?).map(Some),
         (false, Ok(_)) => Ok(None),
-        (false, Err(error)) => client.unwatched(py)?.note(py, &error).map(|()| None),
+        (false, Err(error)) => client.alone(py)?.updates.note(py, &error).map(|()| None),
     }
 }
 

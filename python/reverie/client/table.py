@@ -36,7 +36,7 @@ class Info:
     bytes_sent: int = 0
     bytes_received: int = 0
     unheard_errors: int = 0
-    """Updates with `wait=False` that failed."""
+    """Inserts and updates with `wait=False` that failed."""
 
 
 class Keeping(_native.Client):

@@ -228,3 +228,42 @@ def test_rows_of_any_size_are_kept_apart(rows, width):
         data = np.arange(rows * width, dtype=np.int32).reshape(rows, width)
         keys = client.insert_batch("t", data)
         np.testing.assert_array_equal(client.get("t", keys).data, data)
+
+
+def test_rows_that_nobody_waits_for_go_in_in_the_order_of_the_calls_and_flush_waits_for_all(connect):
+    client = connect(reverie.Table.queue("t", 10_000))
+    for first in range(0, 900, 3):
+        assert client.insert_batch("t", {"n": np.arange(first, first + 3)}, wait=False) is None
+    assert client.flush() is None
+    assert client.server_info()["t"].current_size == 900
+    assert client.sample_batch("t", 900).data["n"].tolist() == list(range(900))
+    client.flush(timeout=0)
+
+
+def test_rows_that_nobody_waits_for_may_wait_for_their_limiter_up_to_a_bound_and_hold_up_nothing_else(connect):
+    client = connect(reverie.Table.queue("t", 4))
+    key = client.insert_batch("t", {"n": np.arange(1)})
+    for number in range(1, 1024 + 4):
+        client.insert_batch("t", {"n": np.array([number])}, wait=False, timeout=30)
+    # The limiter let three of them in, which leaves 1,024 that are not answered.
+    with pytest.raises(reverie.DeadlineExceededError, match=r"nothing was inserted; .*table 't'") as raised:
+        client.insert_batch("t", {"n": np.array([-1])}, wait=False, timeout=0)
+    assert raised.value.partial.shape == (0,)
+    with pytest.raises(reverie.DeadlineExceededError, match=r"flush: .*table 't'"):
+        client.flush(timeout=0)
+    assert client.update_priorities("t", key, [2.0], wait=False) is None
+    assert client.update_priorities("t", key, [3.0]).applied == 1
+    assert client.sample_batch("t", 1028, timeout=30).data["n"].tolist() == list(range(1028))
+    client.flush(timeout=30)
+    assert client.server_info()["t"].current_size == 0
+
+
+def test_rows_that_nobody_waits_for_are_refused_at_once_where_they_are_wrong(connect):
+    client = connect()
+    with pytest.raises(reverie.UnknownTableError):
+        client.insert_batch("u", {"n": np.ones(1)}, wait=False)
+    with pytest.raises(ValueError, match="priorit"):
+        client.insert_batch("t", {"n": np.ones(1)}, float("nan"), wait=False)
+    client.flush()
+    assert client.info().unheard_errors == 0
+    assert client.server_info()["t"].current_size == 0

@@ -90,15 +90,10 @@ impl Dial {
                     let reason = "the server is on this host".to_owned();
                     return Ok(Dialed { halves, hello, description, reason });
                 }
-                Err(why) => why,
+                Err(error) if self.transport == Transport::SharedMemory => return Err(self.insists(error)),
+                Err(why) => why.to_string(),
             },
         };
-        if self.transport == Transport::SharedMemory {
-            return Err(Error::InvalidArgument(format!(
-                "transport='shared-memory' cannot be had with {}: {reason}; transport='auto' would go over gRPC",
-                self.address
-            )));
-        }
         if self.transport == Transport::Auto {
             reason = format!("shared memory cannot be had: {reason}");
         }
@@ -107,25 +102,35 @@ impl Dial {
         Ok(Dialed { halves: Halves::Grpc(sending, receiving), hello, description, reason })
     }
 
-    /// The way through shared memory, or why there is none.
-    async fn local(
-        &self,
-        description: &proto::Description,
-        resume: bool,
-    ) -> Result<(Halves, proto::ServerHello), String> {
+    /// The way through shared memory. `Unavailable` where that may pass, as while a server is started again.
+    async fn local(&self, description: &proto::Description, resume: bool) -> Result<(Halves, proto::ServerHello)> {
         if description.local_socket.is_empty() {
-            return Err("the server has no Unix socket".to_owned());
+            return Err(Error::InvalidArgument("the server has no Unix socket".to_owned()));
         }
-        let connected = local::connect(&description.local_socket, &self.traffic).await;
-        let (mut outlet, mut inlet) = connected.map_err(|error| error.to_string())?;
+        let (mut outlet, mut inlet) = local::connect(&description.local_socket, &self.traffic).await?;
         let hello = Some(Asked::Hello(self.hello(resume)));
         let hello = Some(proto::ClientMessage { body: hello, ..Default::default() });
-        let greeted = greet(&mut outlet, &mut inlet, hello, &self.address).await;
-        let hello = greeted.map_err(|error| error.to_string())?;
+        let hello = greet(&mut outlet, &mut inlet, hello, &self.address).await?;
         if hello.incarnation != description.incarnation {
-            return Err("the Unix socket of that name on this host is another server's".to_owned());
+            let reason = "the Unix socket of that name on this host is another server's";
+            return Err(Error::Unavailable(reason.to_owned()));
         }
         Ok((Halves::Local(outlet, inlet), hello))
+    }
+
+    /// The error of who wants shared memory or nothing.
+    fn insists(&self, error: Error) -> Error {
+        let told = |why: String| {
+            let address = &self.address;
+            format!(
+                "transport='shared-memory' cannot be had with {address}: {why}; transport='auto' would go over gRPC"
+            )
+        };
+        match error {
+            Error::Unavailable(why) => Error::Unavailable(told(why)),
+            Error::InvalidArgument(why) => Error::InvalidArgument(told(why)),
+            error => error,
+        }
     }
 
     fn hello(&self, resume: bool) -> proto::ClientHello {

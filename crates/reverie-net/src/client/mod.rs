@@ -343,7 +343,7 @@ impl Remote {
         self.request(Body::Checkpoint(proto::CheckpointRequest {}), None, false, Answer::Checkpoint)
     }
 
-    /// Ends the connection; what waits ends with `Closed`. Idempotent.
+    /// Ends the connection; what waits, and what comes, ends with `ClientClosed`. Idempotent.
     pub fn close(&self) {
         self.outbox.end(Ending::Now);
     }

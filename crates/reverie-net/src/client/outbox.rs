@@ -171,7 +171,7 @@ impl Outbox {
         let answer = answer(promise);
         if state.ending == Ending::Now {
             drop(state);
-            answer.fail(Error::Closed { name: self.address.clone() }, Vec::new());
+            answer.fail(Error::ClientClosed { address: self.address.clone() }, Vec::new());
             return ticket;
         }
         state.left.requests.push(NewRequest { id, body, timeout, answer });
@@ -287,7 +287,7 @@ impl State {
     fn check(&mut self, address: &str, table: &str, items: &[(Item, Priority)]) -> Result<u32> {
         let index = self.find(address, table)?;
         if self.ending == Ending::Now {
-            return Err(Error::Closed { name: table.to_owned() });
+            return Err(Error::ClientClosed { address: address.to_owned() });
         }
         let checker = &mut self.tables[index];
         for (item, priority) in items {

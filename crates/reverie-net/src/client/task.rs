@@ -205,10 +205,7 @@ impl Engine {
 
     /// The client ends.
     fn end(&mut self) {
-        let names = self.outbox.table_names();
-        self.inserts.fail(|own| Some(Error::Closed { name: names[own as usize].clone() }));
-        let address = self.outbox.address().to_owned();
-        self.requests.fail(&Error::Closed { name: address });
+        self.fail_all(&Error::ClientClosed { address: self.outbox.address().to_owned() });
         self.outbox.show(|link| link.connected = false);
     }
 }
