@@ -6,10 +6,12 @@ mod rows;
 mod run;
 mod sink;
 mod steps;
+mod structured;
 mod transitions;
 
 pub use in_flight::InFlight;
 pub use rows::RowWriter;
 pub use sink::{Cells, Sink, next_episode, next_stream};
-pub use steps::{ItemColumn, StepWriter, WriterOptions};
+pub use steps::{ItemColumn, ItemForm, StepWriter, WriterOptions};
+pub use structured::{Condition, Config, Made, Makes, Node, Quantity, Relation, Rule, StructuredWriter};
 pub use transitions::{RightEnds, TransitionOptions, TransitionStep, TransitionWriter};

@@ -2,16 +2,15 @@
 
 mod items;
 
-pub use items::ItemColumn;
+pub use items::{ItemColumn, ItemForm};
 
 use super::forms::Forms;
 use super::run::{Run, chunk_length, layout};
 use super::sink::{Cells, Sink, next_episode, next_stream};
-use crate::chunk::Compression;
+use crate::chunk::{Compression, Meter};
 use crate::error::{Error, Result};
-use crate::item::Part;
 use crate::spec::{ColumnSpec, Schema};
-use items::SpanKey;
+use items::Spanned;
 use smallvec::{SmallVec, smallvec};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -46,7 +45,7 @@ struct Group {
 
 /// The writer's side of trajectories: history, chunk building, items. It never blocks.
 pub struct StepWriter {
-    sink: Arc<dyn Sink>,
+    meter: Arc<Meter>,
     options: WriterOptions,
     configured: HashMap<String, WriterOptions>,
     columns: Vec<Column>,
@@ -61,15 +60,21 @@ pub struct StepWriter {
     episodes: VecDeque<(u64, u32)>,
     stream: u32,
     forms: Forms,
-    span: Option<(SpanKey, Arc<Vec<Part>>, u64)>,
+    /// The bodies over several chunks that were made last, the latest first.
+    spans: SmallVec<[Spanned; 1]>,
 }
 
 impl StepWriter {
     /// A writer without columns; they appear as they are appended.
     pub fn new(sink: Arc<dyn Sink>, options: WriterOptions) -> Result<Self> {
+        Self::metered(Arc::clone(sink.meter()), options)
+    }
+
+    /// The same where the items go to no sink: the chunks count in this meter.
+    pub fn metered(meter: Arc<Meter>, options: WriterOptions) -> Result<Self> {
         Self::check_options(&options)?;
         Ok(Self {
-            sink,
+            meter,
             options,
             configured: HashMap::new(),
             columns: Vec::new(),
@@ -81,7 +86,7 @@ impl StepWriter {
             episodes: [(0, next_episode())].into(),
             stream: next_stream(),
             forms: Forms::default(),
-            span: None,
+            spans: SmallVec::new(),
         })
     }
 
@@ -147,7 +152,7 @@ impl StepWriter {
             let found = made.iter().find(|(other, _)| *other == options && !variable).map(|(_, group)| *group);
             let group = found.unwrap_or_else(|| {
                 let group = Group {
-                    run: Run::new(layout(&[(0, 1)], 1), options.compression, Arc::clone(self.sink.meter())),
+                    run: Run::new(layout(&[(0, 1)], 1), options.compression, Arc::clone(&self.meter)),
                     columns: Vec::new(),
                     variable,
                     itemsizes: SmallVec::new(),
@@ -240,8 +245,8 @@ impl StepWriter {
             let keep = group.columns.iter().map(|column| self.columns[*column].options.keep_alive).max();
             group.run.seal_full();
             if group.run.forget_before((self.step + 1).saturating_sub(keep.unwrap_or(1) as u64)) {
-                // It may hold what was forgotten.
-                self.span = None;
+                // They may hold what was forgotten.
+                self.spans.clear();
             }
         }
         self.step += 1;
@@ -290,7 +295,7 @@ impl StepWriter {
         self.episodes.push_back((self.step, next_episode()));
         if clear_buffers {
             self.base = self.step;
-            self.span = None;
+            self.spans.clear();
             for group in &mut self.groups {
                 group.run.seal();
                 group.run.clear();
@@ -307,10 +312,5 @@ impl StepWriter {
     fn episode_at(&self, step: u64) -> u32 {
         let after = self.episodes.partition_point(|(start, _)| *start <= step);
         self.episodes[after.saturating_sub(1)].1
-    }
-
-    /// Where the writer's chunks and items go.
-    pub fn sink(&self) -> &Arc<dyn Sink> {
-        &self.sink
     }
 }

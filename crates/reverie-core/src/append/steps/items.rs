@@ -3,7 +3,7 @@
 use super::{Column, StepWriter};
 use crate::append::forms::FormColumn;
 use crate::error::{Error, Result};
-use crate::item::{self, Body, Item};
+use crate::item::{self, Body, Item, Part};
 use crate::spec::Structure;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -27,8 +27,38 @@ impl ItemColumn {
     }
 }
 
+/// The form of items that a writer makes over and over.
+#[derive(Clone, Debug)]
+pub struct ItemForm {
+    pattern: item::Form,
+    spans: Spans,
+    /// The item's anchor relative to the step that it is made at.
+    anchor: i64,
+    bytes: usize,
+}
+
+impl ItemForm {
+    /// Bytes of an item's cells; those of elements without a width are guessed.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// For each column group the first step and the last, relative to the item's anchor.
+type Spans = SmallVec<[(usize, i64, i64); 2]>;
+
+/// Bodies over several chunks that a writer remembers: forms of different lengths take turns.
+const KEPT_SPANS: usize = 4;
+
 /// For each column group the first step, and the last.
-pub(super) type SpanKey = SmallVec<[(usize, u64, u64); 2]>;
+type SpanKey = SmallVec<[(usize, u64, u64); 2]>;
+
+/// A body over several chunks: which, and the step that its positions count from.
+pub(super) struct Spanned {
+    key: SpanKey,
+    parts: Arc<Vec<Part>>,
+    origin: u64,
+}
 
 impl StepWriter {
     /// Refuses a cell that an item cannot refer to, and says why.
@@ -54,46 +84,91 @@ impl StepWriter {
 
     /// The item over these cells, not yet in any table.
     pub fn item(&mut self, structure: &Arc<Structure>, columns: &[ItemColumn]) -> Result<Item> {
-        if columns.is_empty() || columns.len() != structure.num_leaves() {
-            return Err(Error::InvalidArgument("an item needs at least one column".to_owned()));
-        }
         for column in columns {
-            if column.cells.is_empty() {
-                let path = &self.columns[column.column].spec.path;
-                return Err(Error::InvalidArgument(format!("column '{path}' of the item has no cells")));
-            }
             for step in column.steps() {
                 self.check_cell(column.column, step)?;
             }
         }
         // The first cell of the first column: it exists, so that no chunk of the item begins behind it.
-        let anchor = columns[0].steps().next().expect("an item column has cells") as u64;
-        let mut spans: SpanKey = SmallVec::new();
-        let mut form: SmallVec<[FormColumn; 8]> = SmallVec::with_capacity(columns.len());
-        for column in columns {
-            let Column { group, within, .. } = &self.columns[column.column];
-            let first = column.steps().min().expect("an item column has cells") as u64;
-            let last = column.steps().max().expect("an item column has cells") as u64;
+        let anchor = columns.first().and_then(|column| column.steps().next()).unwrap_or(0);
+        let relative = columns.iter().map(|column| FormColumn {
+            column: column.column as u32,
+            part: 0,
+            within: 0,
+            cells: shifted(&column.cells, (column.start as i64 - anchor) as i32),
+            squeeze: column.squeeze,
+        });
+        let (pattern, spans) = self.lay_out_item(structure, relative.collect())?;
+        Ok(self.item_at(&pattern, &spans, anchor as u64))
+    }
+
+    /// The form of items over these columns (`start` is 0, the cells count from the step that an item is made at),
+    /// to make many of: see [`StepWriter::item_of`].
+    pub fn form(&mut self, structure: &Arc<Structure>, columns: &[ItemColumn]) -> Result<ItemForm> {
+        let anchor = columns.first().and_then(|column| column.cells.iter().next()).unwrap_or(0);
+        let relative = columns.iter().map(|column| FormColumn {
+            column: column.column as u32,
+            part: 0,
+            within: 0,
+            cells: shifted(&column.cells, -anchor as i32),
+            squeeze: column.squeeze,
+        });
+        let bytes = |column: &ItemColumn| column.cells.len() * self.spec(column.column).cell_bytes().unwrap_or(64);
+        let bytes = columns.iter().map(bytes).sum();
+        let (pattern, spans) = self.lay_out_item(structure, relative.collect())?;
+        Ok(ItemForm { pattern, spans, anchor, bytes })
+    }
+
+    /// The item of that form at a step; every cell of it must exist ([`StepWriter::holds`]).
+    #[inline]
+    pub fn item_of(&mut self, form: &ItemForm, step: u64) -> Item {
+        self.item_at(&form.pattern, &form.spans, (step as i64 + form.anchor) as u64)
+    }
+
+    /// True where the column has a value at the step, which is kept.
+    pub fn holds(&self, column: usize, step: i64) -> bool {
+        let Column { options, group, within, written, .. } = &self.columns[column];
+        let latest = if *written == Some(self.step) { self.step } else { self.step.saturating_sub(1) };
+        (self.base as i64..=latest as i64).contains(&step)
+            && step as u64 + options.keep_alive as u64 > latest
+            && self.groups[*group].run.has(step as u64, *within)
+    }
+
+    /// The pattern of these columns, whose cells count from the anchor, and the steps that each group gives to it.
+    fn lay_out_item(
+        &mut self,
+        structure: &Arc<Structure>,
+        mut columns: SmallVec<[FormColumn; 8]>,
+    ) -> Result<(item::Form, Spans)> {
+        if columns.is_empty() || columns.len() != structure.num_leaves() {
+            return Err(Error::InvalidArgument("an item needs at least one column".to_owned()));
+        }
+        let mut spans: Spans = SmallVec::new();
+        for column in &mut columns {
+            let Column { spec, group, within, .. } = &self.columns[column.column as usize];
+            let (Some(first), Some(last)) = (column.cells.iter().min(), column.cells.iter().max()) else {
+                return Err(Error::InvalidArgument(format!("column '{}' of the item has no cells", spec.path)));
+            };
             let part = spans.iter().position(|(other, ..)| other == group).unwrap_or_else(|| {
                 spans.push((*group, first, last));
                 spans.len() - 1
             });
             spans[part].1 = spans[part].1.min(first);
             spans[part].2 = spans[part].2.max(last);
-            let shift = column.start as i64 - anchor as i64;
-            form.push(FormColumn {
-                column: column.column as u32,
-                part: part as u32,
-                within: *within as u32,
-                cells: shifted(&column.cells, shift as i32),
-                squeeze: column.squeeze,
-            });
+            (column.part, column.within) = (part as u32, *within as u32);
         }
-        let pattern = self.forms.intern(structure, &form, |column| &self.columns[column as usize].spec);
-        let begins = spans.iter().map(|(_, first, _)| *first).min().unwrap_or(anchor);
+        let pattern = self.forms.intern(structure, &columns, |column| &self.columns[column as usize].spec);
+        Ok((pattern, spans))
+    }
+
+    #[inline]
+    fn item_at(&mut self, pattern: &item::Form, spans: &Spans, anchor: u64) -> Item {
+        let at = |relative: i64| (anchor as i64 + relative) as u64;
+        let begins = spans.iter().map(|(_, first, _)| at(*first)).min().unwrap_or(anchor);
         let episode = self.episode_at(begins);
-        let (body, origin) = self.body(spans);
-        Ok(Item { body, pattern, anchor: (anchor - origin) as u32, episode, stream: self.stream })
+        let (body, origin) =
+            self.body(spans.iter().map(|(group, first, last)| (*group, at(*first), at(*last))).collect());
+        Item { body, pattern: pattern.clone(), anchor: (anchor - origin) as u32, episode, stream: self.stream }
     }
 
     /// The chunks under the spans of steps, and the step that their positions count from.
@@ -115,9 +190,7 @@ impl StepWriter {
             let link = run.get(run.link(first).expect("the step's chunk is kept"));
             return (Body::Chunk(Arc::clone(&link.chunk)), link.start);
         }
-        if let Some((known, parts, origin)) = &self.span
-            && *known == key
-        {
+        if let Some(Spanned { parts, origin, .. }) = self.spans.iter().find(|known| known.key == key) {
             return (Body::Span(Arc::clone(parts)), *origin);
         }
         let origin = key.iter().map(|(_, first, _)| *first).min().expect("an item has a part");
@@ -127,7 +200,8 @@ impl StepWriter {
             run.part(link(*first), link(*last), origin)
         });
         let parts = Arc::new(parts.collect::<Vec<_>>());
-        self.span = Some((key, Arc::clone(&parts), origin));
+        self.spans.truncate(KEPT_SPANS - 1);
+        self.spans.insert(0, Spanned { key, parts: Arc::clone(&parts), origin });
         (Body::Span(parts), origin)
     }
 }

@@ -1,0 +1,160 @@
+//! What a structured writer is told: which items to make of its steps, and when.
+
+use crate::error::{Error, Result};
+use crate::item::Cells;
+use crate::spec::Structure;
+use std::sync::Arc;
+
+/// One column of the items of a config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Which field of the step, as [`StructuredWriter`](super::StructuredWriter) numbers them.
+    pub field: usize,
+    /// Which steps: 0 is the latest, -1 the one before.
+    pub cells: Cells,
+    /// One cell without a time axis.
+    pub squeeze: bool,
+}
+
+/// What a condition looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// The latest step's place in its episode; the first is 0.
+    StepIndex,
+    /// Steps since the config's last item, the latest included; since the writer's start where there was none.
+    StepsSinceApplied,
+    /// The value of a field in the latest step. Where it has none no condition on it holds.
+    Data(usize),
+}
+
+/// How the quantity is to stand to the number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Relation {
+    Equal,
+    NotEqual,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+}
+
+/// What must hold for a config to make an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// The episode is being ended.
+    EndsEpisode,
+    /// A quantity, or its remainder of a division, stands so to a number.
+    Compare {
+        /// What is looked at.
+        quantity: Quantity,
+        /// Takes the remainder, which is never negative, where given.
+        modulo: Option<i64>,
+        /// How it must stand to `number`.
+        relation: Relation,
+        /// What it is compared with.
+        number: i64,
+    },
+}
+
+impl Condition {
+    /// True where the condition holds for a quantity of this value.
+    #[inline]
+    pub(super) fn holds(modulo: Option<i64>, relation: Relation, number: i64, value: i128) -> bool {
+        let value = modulo.map_or(value, |modulo| value.rem_euclid(i128::from(modulo)));
+        let number = i128::from(number);
+        match relation {
+            Relation::Equal => value == number,
+            Relation::NotEqual => value != number,
+            Relation::Less => value < number,
+            Relation::AtMost => value <= number,
+            Relation::Greater => value > number,
+            Relation::AtLeast => value >= number,
+        }
+    }
+}
+
+/// Where the priorities of a config's items come from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// All have this one.
+    Constant(f64),
+    /// `w * max |x| + (1 - w) * mean |x|` over the item's cells of one field
+    /// (Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed RL", section 2.3).
+    TdError {
+        /// `w`, within [0, 1].
+        max_weight: f64,
+        /// The field of x, which the pattern takes exactly once.
+        field: usize,
+    },
+}
+
+/// Steps that a pattern may reach back: all of them are kept.
+const MAX_REACH: i64 = 1 << 20;
+
+/// Items of one form for one table.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where they go.
+    pub table: String,
+    /// The structure that the columns fill.
+    pub structure: Arc<Structure>,
+    /// The columns in flattening order.
+    pub nodes: Vec<Node>,
+    /// All must hold.
+    pub conditions: Vec<Condition>,
+    /// Their priorities.
+    pub rule: Rule,
+}
+
+impl Config {
+    /// Refuses what the writer takes for granted; `fields` are the paths of the step.
+    pub(super) fn check(&self, fields: &[String]) -> Result<()> {
+        let refuse = |why: String| {
+            Err(Error::InvalidArgument(format!("the config for table '{}' cannot be used: {why}", self.table)))
+        };
+        if self.nodes.is_empty() || self.nodes.len() != self.structure.num_leaves() {
+            return refuse("its pattern needs at least one column".to_owned());
+        }
+        let known = |field: usize| fields.get(field).is_some();
+        for node in &self.nodes {
+            if !known(node.field) {
+                return refuse(format!("there is no field {} in a step of {}", node.field, fields.len()));
+            }
+            let (Some(first), Some(last)) = (node.cells.iter().min(), node.cells.iter().max()) else {
+                return refuse(format!("column '{}' takes no steps", fields[node.field]));
+            };
+            if last > 0 || first <= -MAX_REACH {
+                let path = &fields[node.field];
+                return refuse(format!("column '{path}' reaches beyond the latest {MAX_REACH} steps"));
+            }
+        }
+        for condition in &self.conditions {
+            if let Condition::Compare { quantity: Quantity::Data(field), .. } = condition
+                && !known(*field)
+            {
+                return refuse(format!("a condition is on field {field} in a step of {}", fields.len()));
+            }
+            if let Condition::Compare { modulo: Some(modulo), .. } = condition
+                && *modulo < 1
+            {
+                return refuse(format!("a condition divides by {modulo}; it must be at least 1"));
+            }
+        }
+        match self.rule {
+            Rule::TdError { max_weight, .. } if !(0.0..=1.0).contains(&max_weight) => {
+                refuse(format!("max_priority_weight must be within [0, 1], got {max_weight}"))
+            }
+            Rule::TdError { field, .. } => match self.nodes.iter().filter(|node| node.field == field).count() {
+                1 => Ok(()),
+                count => {
+                    let path = fields.get(field).map_or("", |path| path);
+                    refuse(format!(
+                        "its priority is the td error in '{path}', which the pattern takes {count} times; it must take it once"
+                    ))
+                }
+            },
+            Rule::Constant(_) => Ok(()),
+        }
+    }
+}

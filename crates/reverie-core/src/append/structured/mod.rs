@@ -1,0 +1,238 @@
+//! The structured writer: patterns say once which items to make, conditions when; every step is matched against them.
+//!
+//! A config makes at most one item of a step: at the first append, or at the end of the episode, at which all its
+//! conditions hold and all its cells are there. Its cost is a few comparisons; cells are looked for one by one only
+//! where a step without a value is within reach.
+
+mod config;
+mod field;
+
+pub use config::{Condition, Config, Node, Quantity, Relation, Rule};
+
+use super::sink::Cells;
+use super::steps::{ItemColumn, ItemForm, StepWriter, WriterOptions};
+use crate::chunk::{Compression, Meter};
+use crate::error::{Error, Result};
+use crate::item::Item;
+use crate::spec::{ColumnSpec, Schema, Structure};
+use crate::table::Priority;
+use field::{Field, Needs};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// An item that a config made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// Which config, in the order in which they were given.
+    pub config: usize,
+    /// The item, not yet in any table.
+    pub item: Item,
+    /// Its priority.
+    pub priority: Priority,
+    /// Bytes of its cells.
+    pub bytes: usize,
+}
+
+/// The items of one call, in the order of the configs.
+pub type Makes = SmallVec<[Made; 2]>;
+
+struct Program {
+    config: Config,
+    needs: Vec<Needs>,
+    /// Once every column of it was seen.
+    form: Option<ItemForm>,
+    /// The step of its last item; -1 before the first.
+    applied: i64,
+}
+
+/// Makes items of steps by configs; never blocks.
+pub struct StructuredWriter {
+    steps: StepWriter,
+    fields: Vec<Field>,
+    programs: Vec<Program>,
+    /// The step that is open, or comes next, from the writer's start.
+    step: u64,
+    /// The first step of the episode.
+    episode: u64,
+}
+
+impl StructuredWriter {
+    /// A writer for steps with these fields (paths), which configs name by their index.
+    pub fn new(meter: Arc<Meter>, compression: Compression, fields: Vec<String>, configs: Vec<Config>) -> Result<Self> {
+        if configs.is_empty() {
+            return Err(Error::InvalidArgument("a structured writer needs at least one config".to_owned()));
+        }
+        configs.iter().try_for_each(|config| config.check(&fields))?;
+        let mut fields: Vec<Field> = fields.into_iter().map(Field::new).collect();
+        let mut keep_alive = 1;
+        for config in &configs {
+            for node in &config.nodes {
+                let reach = (1 - Needs::of(node).first) as usize;
+                keep_alive = keep_alive.max(reach);
+                fields[node.field].stored = true;
+                if matches!(config.rule, Rule::TdError { field, .. } if field == node.field) {
+                    fields[node.field].keep_errors(reach);
+                }
+            }
+            for condition in &config.conditions {
+                if let Condition::Compare { quantity: Quantity::Data(field), .. } = condition {
+                    fields[*field].compared = true;
+                }
+            }
+        }
+        let steps = StepWriter::metered(meter, WriterOptions { keep_alive, chunk_length: None, compression })?;
+        let program = |config: Config| Program {
+            needs: config.nodes.iter().map(Needs::of).collect(),
+            config,
+            form: None,
+            applied: -1,
+        };
+        Ok(Self { steps, fields, programs: configs.into_iter().map(program).collect(), step: 0, episode: 0 })
+    }
+
+    /// The paths of the step, in the order of the fields' numbers.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().map(|field| field.path.as_str())
+    }
+
+    /// True where a config looks at the field; others are not stored, and need not be given.
+    pub fn wants(&self, field: usize) -> bool {
+        self.fields[field].stored || self.fields[field].compared
+    }
+
+    /// Learns what fields hold, before their first append; one that holds something else than before is refused, as
+    /// is one that conditions or priorities cannot be made of. Nothing is learnt where one is refused.
+    pub fn resolve(&mut self, fields: &[usize], specs: &[ColumnSpec]) -> Result<()> {
+        let mut columns = Vec::with_capacity(fields.len());
+        for (field, spec) in fields.iter().zip(specs) {
+            let field = &self.fields[*field];
+            field.check(spec)?;
+            if field.stored {
+                columns.push(ColumnSpec { path: field.path.clone(), ..spec.clone() });
+            }
+        }
+        let structure = Structure::List(vec![Structure::Leaf; columns.len()]);
+        let mut columns = self.steps.resolve(&Schema { columns, structure })?.into_iter();
+        for (field, spec) in fields.iter().zip(specs) {
+            let field = &mut self.fields[*field];
+            field.spec = Some(spec.clone());
+            if field.stored {
+                field.column = columns.next().expect("a column for every field that is stored");
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a value to each of `fields`, which were resolved, and returns the items that are complete with it. With
+    /// `partial` the step stays open for more. A field that has its value already refuses the call, as does an error
+    /// for a priority that is not finite; nothing is written then.
+    pub fn append(&mut self, fields: &[usize], cells: &[Cells<'_>], partial: bool) -> Result<Makes> {
+        let mut columns: SmallVec<[usize; 8]> = SmallVec::with_capacity(fields.len());
+        let mut stored: SmallVec<[Cells<'_>; 8]> = SmallVec::with_capacity(fields.len());
+        let mut errors: SmallVec<[Option<f64>; 8]> = SmallVec::with_capacity(fields.len());
+        for (field, cells) in fields.iter().zip(cells) {
+            let field = &self.fields[*field];
+            if field.last == Some(self.step) {
+                return Err(Error::InvalidArgument(format!("column '{}' was given twice in one step", field.path)));
+            }
+            field.check_width(cells)?;
+            errors.push(field.error_of(cells)?);
+            if field.stored {
+                columns.push(field.column);
+                stored.push(*cells);
+            }
+        }
+        self.steps.append(&columns, &stored, partial)?;
+        for ((field, cells), error) in fields.iter().zip(cells).zip(errors) {
+            self.fields[*field].note(self.step, cells, error);
+        }
+        let makes = self.apply(self.step, false);
+        self.step += u64::from(!partial);
+        makes
+    }
+
+    /// Ends the step and the episode, and returns the items that are complete with that. With `clear_buffers` no
+    /// later item has cells from before.
+    pub fn end_episode(&mut self, clear_buffers: bool) -> Result<Makes> {
+        let open = u64::from(self.steps.step_is_open());
+        // An episode without steps ends without items.
+        let makes = match (self.step + open).checked_sub(1) {
+            Some(latest) if latest >= self.episode => self.apply(latest, true)?,
+            _ => Makes::new(),
+        };
+        self.steps.end_episode(clear_buffers);
+        self.step += open;
+        self.episode = self.step;
+        if clear_buffers {
+            self.fields.iter_mut().for_each(Field::forget);
+        }
+        Ok(makes)
+    }
+
+    /// True between a partial append and the end of its step.
+    pub fn step_is_open(&self) -> bool {
+        self.steps.step_is_open()
+    }
+
+    /// The items of the configs that apply at this step and did not yet.
+    fn apply(&mut self, step: u64, ending: bool) -> Result<Makes> {
+        let Self { steps, fields, programs, episode, .. } = self;
+        let mut makes = Makes::new();
+        for (index, program) in programs.iter_mut().enumerate() {
+            if !program.applies(fields, steps, step, *episode, ending) {
+                continue;
+            }
+            if program.form.is_none() {
+                program.form = Some(program.form(fields, steps)?);
+            }
+            let form = program.form.as_ref().expect("the form was just made");
+            let (item, bytes) = (steps.item_of(form, step), form.bytes());
+            makes.push(Made { config: index, item, priority: program.priority(fields, step), bytes });
+            program.applied = step as i64;
+        }
+        Ok(makes)
+    }
+}
+
+impl Program {
+    #[inline]
+    fn applies(&self, fields: &[Field], steps: &StepWriter, step: u64, episode: u64, ending: bool) -> bool {
+        let since = step as i64 - self.applied;
+        let holds = |condition: &Condition| match *condition {
+            Condition::EndsEpisode => ending,
+            Condition::Compare { quantity, modulo, relation, number } => {
+                let value = match quantity {
+                    Quantity::StepIndex => Some(i128::from(step - episode)),
+                    Quantity::StepsSinceApplied => Some(i128::from(since)),
+                    Quantity::Data(field) => fields[field].value_at(step),
+                };
+                value.is_some_and(|value| Condition::holds(modulo, relation, number, value))
+            }
+        };
+        let mut nodes = self.config.nodes.iter().zip(&self.needs);
+        since != 0
+            && self.config.conditions.iter().all(holds)
+            && nodes.all(|(node, needs)| fields[node.field].has(needs, &node.cells, steps, step))
+    }
+
+    fn form(&self, fields: &[Field], steps: &mut StepWriter) -> Result<ItemForm> {
+        let column = |node: &Node| ItemColumn {
+            column: fields[node.field].column,
+            start: 0,
+            cells: node.cells.clone(),
+            squeeze: node.squeeze,
+        };
+        steps.form(&self.config.structure, &self.config.nodes.iter().map(column).collect::<Vec<_>>())
+    }
+
+    fn priority(&self, fields: &[Field], step: u64) -> Priority {
+        match self.config.rule {
+            Rule::Constant(priority) => Priority::Value(priority),
+            Rule::TdError { max_weight, field } => {
+                let node = self.config.nodes.iter().find(|node| node.field == field);
+                let cells = &node.expect("the config was checked").cells;
+                Priority::Value(fields[field].priority(cells, step, max_weight))
+            }
+        }
+    }
+}
