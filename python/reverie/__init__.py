@@ -10,16 +10,20 @@ from reverie import (
     checkpointers,
     errors,
     item_selectors,
+    pattern_dataset,
     rate_limiters,
     replay_sample,
     reverb_types,
     selectors,
     specs,
+    structured,
+    structured_writer,
     timestep_dataset,
     trajectory_writer,
     types,
 )
 from reverie.client import Client
+from reverie.datasets.patterns import PatternDataset
 from reverie.errors import (
     ClosedError,
     DamagedError,
@@ -47,7 +51,7 @@ from reverie.tf_client import TFClient
 from reverie.tls import ClientTLS, ServerTLS
 from reverie.trajectory_dataset import TimestepDataset, TrajectoryDataset
 from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo, TableInfo, UpdateResult
-from reverie.writers import TrajectoryColumn, TrajectoryWriter, TransitionWriter, Writer
+from reverie.writers import StructuredWriter, TrajectoryColumn, TrajectoryWriter, TransitionWriter, Writer
 
 _ported.install(_sys.modules[__name__])
 
@@ -63,6 +67,7 @@ __all__ = [
     "DeadlineExceededError",
     "ForkedError",
     "InternalError",
+    "PatternDataset",
     "ProtocolError",
     "RaggedError",
     "ReplayError",
@@ -76,6 +81,7 @@ __all__ = [
     "ShardedClient",
     "SignatureError",
     "StorageError",
+    "StructuredWriter",
     "TFClient",
     "Table",
     "TableInfo",
@@ -94,11 +100,14 @@ __all__ = [
     "checkpointers",
     "errors",
     "item_selectors",
+    "pattern_dataset",
     "rate_limiters",
     "replay_sample",
     "reverb_types",
     "selectors",
     "specs",
+    "structured",
+    "structured_writer",
     "timestep_dataset",
     "trajectory_writer",
     "types",

@@ -5,15 +5,20 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-__all__ = ["count", "number"]
+__all__ = ["count", "integer", "number"]
+
+
+def integer(name: str, value: Any) -> int:
+    """The value as an int; TypeError for what is none. NumPy's ints and bools are ints."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, got {value!r}") from None
 
 
 def count(name: str, value: Any, least: int) -> int:
     """The value as an int of at least `least`: TypeError for what is no int, ValueError for less."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an int, got {value!r}") from None
+    number = integer(name, value)
     if number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
     return number

@@ -16,11 +16,13 @@ __all__ = [
     "Client",
     "DrawInfo",
     "HistoryColumn",
+    "Patterns",
     "Prefetch",
     "Server",
     "ShardDraws",
     "Shards",
     "Structure",
+    "StructuredWriter",
     "TrajectoryColumn",
     "TrajectoryWriter",
     "TransitionWriter",
@@ -453,6 +455,60 @@ class TransitionWriter:
     @property
     def num_dropped(self) -> int:
         """Steps that could not become items because their right end never came."""
+
+@disjoint_base
+class StructuredWriter:
+    """What `reverie.writers.StructuredWriter` inherits."""
+
+    def __new__(
+        cls,
+        client: Client,
+        paths: list[str],
+        configs: list[tuple[Any, ...]],
+        *,
+        max_in_flight_bytes: int,
+        timeout: float | None,
+    ) -> Self: ...
+    def append(self, data: Any, *, partial_step: bool = False) -> None:
+        """Appends a step, or a part of one, and sends the items that are complete with it.
+
+        Args:
+            data: a nest of arrays and numbers with the fields that the configs were made for, whatever its containers;
+                None where a field holds no value in this step. A part of a step may leave fields out. Fields that no
+                config refers to may hold anything.
+            partial_step: leaves the step open for more fields.
+
+        Raises:
+            SignatureError: for a field that the configs do not know, a whole step that lacks one, a dtype or shape
+                other than the field's before, or one that a condition or a priority cannot be made of; the error
+                names the path, and nothing was written.
+            ValueError: for a field that this step has already, or a td error that is not finite; nothing was written.
+            DeadlineExceededError: too much was in flight for too long; this step was written all the same.
+            ClosedError, and any other error of items sent before.
+        """
+
+    @property
+    def step_is_open(self) -> bool:
+        """True between a partial append and the end of its step."""
+
+    @property
+    def num_in_flight(self) -> int:
+        """Items that are not in their tables yet."""
+
+    def _flush(self, block_until_num_items: int, timeout: float | None) -> None: ...
+    def _end_episode(self, clear_buffers: bool) -> None: ...
+    def _close(self) -> None: ...
+
+@final
+class Patterns:
+    """The items of configs as arrays, without tables."""
+
+    def __new__(cls, paths: list[str], configs: list[tuple[Any, ...]]) -> Self: ...
+    def append(self, data: Any) -> list[Any]:
+        """Appends a whole step; the trajectories that are complete with it."""
+
+    def end_episode(self, clear_buffers: bool) -> list[Any]:
+        """Ends the episode; the trajectories that are complete with that."""
 
 @disjoint_base
 class TrajectoryWriter:

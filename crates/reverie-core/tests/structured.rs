@@ -321,8 +321,9 @@ fn fields_of_dtypes_that_a_condition_or_a_priority_cannot_read_are_refused() {
         }],
         ..plain(0, item::Cells::one(0))
     };
-    let refused =
-        |dtype, shape: &[usize]| writer(&[flagged.clone()]).unwrap().resolve(&[2], &[spec("flag", dtype, shape)]);
+    let refused = |dtype, shape: &[usize]| {
+        writer(std::slice::from_ref(&flagged)).unwrap().resolve(&[2], &[spec("flag", dtype, shape)])
+    };
     assert!(matches!(refused(DType::Float32, &[]), Err(Error::Signature { path, .. }) if path == "flag"));
     assert!(matches!(refused(DType::Int32, &[2]), Err(Error::Signature { path, .. }) if path == "flag"));
     refused(DType::UInt64, &[1]).unwrap();

@@ -25,6 +25,7 @@ mod sampler;
 mod sending;
 mod server;
 mod shards;
+mod structured;
 mod trajectory;
 mod transition;
 mod unwatched;
@@ -58,5 +59,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<column::HistoryColumn>()?;
     module.add_class::<column::TrajectoryColumn>()?;
     module.add_class::<transition::TransitionWriter>()?;
+    module.add_class::<structured::StructuredWriter>()?;
+    module.add_class::<structured::Patterns>()?;
     Ok(())
 }

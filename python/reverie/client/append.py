@@ -1,13 +1,15 @@
-"""What a client writes with: writers of trajectories, of transitions and of sequences."""
+"""What a client writes with: writers of trajectories, of patterns, of transitions and of sequences."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Literal, cast
 
 from reverie.client.table import Keeping
+from reverie.structured import Config
 from reverie.tables import Compression
-from reverie.writers import Autoreset, TrajectoryWriter, TransitionWriter, Writer
+from reverie.writers import Autoreset, StructuredWriter, TrajectoryWriter, TransitionWriter, Writer
 
 
 class Appending(Keeping):
@@ -58,6 +60,12 @@ class Appending(Keeping):
         """What the tables ask for, where they agree."""
         asked = {table.compression for table in self._tables(timeout)}
         return asked.pop() if len(asked) == 1 else "auto"
+
+    def structured_writer(
+        self, configs: Sequence[Config], *, max_in_flight_bytes: int = 64 << 20, timeout: float | None = None
+    ) -> StructuredWriter:
+        """A writer that makes items by patterns; see `reverie.writers.StructuredWriter` and `reverie.structured`."""
+        return StructuredWriter(self, configs, max_in_flight_bytes=max_in_flight_bytes, timeout=timeout)
 
     def transition_writer(
         self,

@@ -1,0 +1,337 @@
+//! Structured writing: steps in, the items of configs out; into tables, or as arrays.
+
+use crate::array::{Cell, Fresh, read};
+use crate::client::Client;
+use crate::count::Count;
+use crate::enter::{Live, copying, locked, quick};
+use crate::errors::signature;
+use crate::intake::Columns;
+use crate::nest::{Flattener, Nest, PyStructure, Unflattener};
+use crate::sending::Sending;
+use crate::trajectory::{busy, closed};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use reverie_core::append::{Cells, Condition, Config, Makes, Node, Quantity, Relation, Rule, StructuredWriter as Core};
+use reverie_core::batch::{self, Options};
+use reverie_core::chunk::{Compression, Meter};
+use reverie_core::item::{self, Item};
+use reverie_core::spec::{ColumnSpec, Structure};
+use reverie_core::table::{Inserts, Priority};
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A config as `reverie.structured` gives it: the table, the pattern's form, its nodes (field, first step relative to
+/// the latest, from step to step, how many, squeezed), conditions (quantity, field, modulo, relation, number), and the
+/// priority: a constant, or the weight and the field of td errors.
+type Given<'py> = (
+    String,
+    PyRef<'py, PyStructure>,
+    Vec<(usize, i32, i32, u32, bool)>,
+    Vec<(String, usize, Option<i64>, String, i64)>,
+    (f64, Option<usize>),
+);
+
+fn config((table, structure, nodes, conditions, (number, errors)): Given<'_>) -> PyResult<Config> {
+    let node =
+        |(field, start, step, len, squeeze)| Node { field, cells: item::Cells::Range { start, step, len }, squeeze };
+    let condition = |(quantity, field, modulo, relation, number): (String, usize, Option<i64>, String, i64)| {
+        let quantity = match &*quantity {
+            "is_end_episode" => return Ok(Condition::EndsEpisode),
+            "step_index" => Quantity::StepIndex,
+            "steps_since_applied" => Quantity::StepsSinceApplied,
+            "data" => Quantity::Data(field),
+            other => return Err(PyValueError::new_err(format!("no condition is on {other:?}"))),
+        };
+        let relation = match &*relation {
+            "==" => Relation::Equal,
+            "!=" => Relation::NotEqual,
+            "<" => Relation::Less,
+            "<=" => Relation::AtMost,
+            ">" => Relation::Greater,
+            ">=" => Relation::AtLeast,
+            other => return Err(PyValueError::new_err(format!("no condition compares by {other:?}"))),
+        };
+        Ok(Condition::Compare { quantity, modulo, relation, number })
+    };
+    Ok(Config {
+        table,
+        structure: Arc::clone(&structure.0),
+        nodes: nodes.into_iter().map(node).collect(),
+        conditions: conditions.into_iter().map(condition).collect::<PyResult<_>>()?,
+        rule: match errors {
+            None => Rule::Constant(number),
+            Some(field) => Rule::TdError { max_weight: number, field },
+        },
+    })
+}
+
+/// Reads steps and matches them against configs.
+struct Steps {
+    /// The paths of a step.
+    paths: Vec<String>,
+    writer: Mutex<Core>,
+    /// Used under the GIL alone; a second thread is refused.
+    forms: Mutex<Forms>,
+}
+
+#[derive(Default)]
+struct Forms {
+    appended: Flattener,
+    /// The latest first.
+    known: Vec<Form>,
+    /// What the fields hold, once a value came.
+    specs: Vec<Option<ColumnSpec>>,
+}
+
+/// The form of a step, or of a part of one.
+struct Form {
+    structure: Arc<Structure>,
+    /// For every leaf its field, where a config looks at it.
+    fields: SmallVec<[Option<usize>; 8]>,
+    /// A field that it lacks.
+    lacks: Option<String>,
+}
+
+/// Forms of steps that are remembered; partial appends take turns between a few.
+const REMEMBERED: usize = 8;
+
+impl Steps {
+    fn new(
+        py: Python<'_>,
+        meter: Arc<Meter>,
+        compression: Compression,
+        paths: Vec<String>,
+        configs: Vec<Config>,
+    ) -> PyResult<Self> {
+        let writer = Mutex::new(quick(py, || Core::new(meter, compression, paths.clone(), configs))?);
+        let specs = vec![None; paths.len()];
+        Ok(Self { paths, writer, forms: Mutex::new(Forms { specs, ..Forms::default() }) })
+    }
+
+    /// Appends a step, or a part of one: the items that are complete with it.
+    fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial: bool) -> PyResult<Makes> {
+        let mut forms = self.forms.try_lock().map_err(|_| busy())?;
+        let Forms { appended, known, specs } = &mut *forms;
+        let (mut leaves, nest) = appended.flatten(data)?;
+        let same = |form: &Form| Arc::ptr_eq(&form.structure, &nest.structure) || form.structure == nest.structure;
+        match known.iter().position(same) {
+            Some(at) => known[..=at].rotate_right(1),
+            None => {
+                known.truncate(REMEMBERED - 1);
+                known.insert(0, self.form(py, nest)?);
+            }
+        }
+        let form = &known[0];
+        if let (Some(path), false) = (&form.lacks, partial)
+            && !self.step_is_open(py)?
+        {
+            let want = "every field of the step structure in a whole step; give None where it has no value";
+            return Err(signature(py, path, "nothing", want));
+        }
+        let mut fields: SmallVec<[usize; 8]> = SmallVec::with_capacity(form.fields.len());
+        let mut cells: SmallVec<[Cell<'_>; 8]> = SmallVec::with_capacity(form.fields.len());
+        let mut fresh: Vec<(usize, ColumnSpec)> = Vec::new();
+        for (index, (slot, field)) in leaves.slots().zip(&form.fields).enumerate() {
+            let (Some(field), Some(leaf)) = (*field, slot.as_ref()) else { continue };
+            if leaf.is_none() {
+                continue;
+            }
+            let leaf = leaf.clone();
+            fields.push(field);
+            if let Some(cell) = specs[field].as_ref().and_then(|spec| Cell::taken(slot, spec, None)) {
+                cells.push(cell);
+                continue;
+            }
+            let known = specs[field].as_ref();
+            let leaf = read(&leaf, known.map(|spec| spec.dtype), &|| nest.path(index))?;
+            let path = self.paths[field].clone();
+            let spec = ColumnSpec { path, dtype: leaf.dtype, shape: leaf.shape.to_vec() };
+            if known != Some(&spec) {
+                fresh.push((field, spec));
+            }
+            cells.push(leaf.cell);
+        }
+        if !fresh.is_empty() {
+            let (fields, columns): (Vec<usize>, Vec<ColumnSpec>) = fresh.into_iter().unzip();
+            locked(py, &self.writer, 0, |writer| writer.resolve(&fields, &columns))?;
+            fields.into_iter().zip(columns).for_each(|(field, spec)| specs[field] = Some(spec));
+        }
+        let cells: Columns<'_> =
+            cells.iter().map(|cell| Cells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect();
+        let bytes = cells.iter().map(|cells| cells.bytes.len()).sum();
+        locked(py, &self.writer, bytes, |writer| writer.append(&fields, &cells, partial))
+    }
+
+    fn form(&self, py: Python<'_>, nest: &Nest) -> PyResult<Form> {
+        let paths = nest.structure.paths();
+        let mut fields = SmallVec::with_capacity(paths.len());
+        for path in &paths {
+            let Some(field) = self.paths.iter().position(|known| known == path) else {
+                let want = format!("the step structure of the configs: {}", self.paths.join(", "));
+                return Err(signature(py, path, "a field that the configs do not know", &want));
+            };
+            let wanted = locked(py, &self.writer, 0, |writer| Ok(writer.wants(field)))?;
+            fields.push(wanted.then_some(field));
+        }
+        let lacks = self.paths.iter().find(|path| !paths.contains(path)).cloned();
+        Ok(Form { structure: Arc::clone(&nest.structure), fields, lacks })
+    }
+
+    fn end_episode(&self, py: Python<'_>, clear_buffers: bool) -> PyResult<Makes> {
+        locked(py, &self.writer, 0, |writer| writer.end_episode(clear_buffers))
+    }
+
+    fn step_is_open(&self, py: Python<'_>) -> PyResult<bool> {
+        locked(py, &self.writer, 0, |writer| Ok(writer.step_is_open()))
+    }
+}
+
+/// The engine's side of `reverie.writers.StructuredWriter`, which documents it.
+#[pyclass(frozen, subclass, module = "reverie._native", name = "StructuredWriter")]
+pub struct StructuredWriter {
+    sending: Sending,
+    steps: Steps,
+    /// Of each config.
+    tables: Vec<String>,
+    closed: AtomicBool,
+}
+
+#[pymethods]
+impl StructuredWriter {
+    #[new]
+    #[pyo3(signature = (client, paths, configs, *, max_in_flight_bytes, timeout))]
+    fn new(
+        py: Python<'_>,
+        client: Py<Client>,
+        paths: Vec<String>,
+        configs: Vec<Given<'_>>,
+        max_in_flight_bytes: Count,
+        timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        let configs: Vec<Config> = configs.into_iter().map(config).collect::<PyResult<_>>()?;
+        let max_in_flight_bytes = max_in_flight_bytes.at_least("max_in_flight_bytes", 0)? as u64;
+        let sending = Sending::new(py, client.get(), max_in_flight_bytes, timeout)?;
+        let sink = sending.sink(py)?;
+        let mut compression = None;
+        for config in &configs {
+            let of_table = quick(py, || sink.compression(&config.table))?;
+            if let Rule::Constant(priority) = config.rule {
+                quick(py, || sink.check_priority(&config.table, Priority::Value(priority)))?;
+            }
+            let agreed = compression.is_none_or(|known| known == of_table);
+            compression = Some(if agreed { of_table } else { Compression::Auto });
+        }
+        let tables = configs.iter().map(|config| config.table.clone()).collect();
+        let compression = compression.unwrap_or(Compression::Auto);
+        let steps = Steps::new(py, Arc::clone(sink.meter()), compression, paths, configs)?;
+        Ok(Self { sending, steps, tables, closed: AtomicBool::new(false) })
+    }
+
+    /// Appends a step, or a part of one, and sends the items that are complete with it.
+    #[pyo3(signature = (data, *, partial_step=false))]
+    fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial_step: bool) -> PyResult<()> {
+        self.open(py)?;
+        self.send(py, self.steps.append(py, data, partial_step)?)?;
+        self.sending.make_room(py)
+    }
+
+    #[pyo3(signature = (block_until_num_items, timeout))]
+    fn _flush(&self, py: Python<'_>, block_until_num_items: Count, timeout: Option<f64>) -> PyResult<()> {
+        let block_until_num_items = block_until_num_items.at_least("block_until_num_items", 0)?;
+        self.sending.flush(py, block_until_num_items, timeout)
+    }
+
+    fn _end_episode(&self, py: Python<'_>, clear_buffers: bool) -> PyResult<()> {
+        self.open(py)?;
+        self.send(py, self.steps.end_episode(py, clear_buffers)?)
+    }
+
+    /// Refuses what comes after; lets go of the chunks. No item is made of it. Idempotent.
+    fn _close(&self, py: Python<'_>) -> PyResult<()> {
+        self.sending.sink(py)?;
+        match self.closed.swap(true, Ordering::Relaxed) {
+            true => Ok(()),
+            false => self.steps.end_episode(py, true).map(drop),
+        }
+    }
+
+    /// True between a partial append and the end of its step.
+    #[getter]
+    fn step_is_open(&self, py: Python<'_>) -> PyResult<bool> {
+        self.steps.step_is_open(py)
+    }
+
+    /// Items that are not in their tables yet.
+    #[getter]
+    fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
+        self.sending.num_in_flight(py)
+    }
+}
+
+impl StructuredWriter {
+    fn open(&self, py: Python<'_>) -> PyResult<()> {
+        self.sending.sink(py)?;
+        match self.closed.load(Ordering::Relaxed) {
+            true => Err(closed(py)),
+            false => Ok(()),
+        }
+    }
+
+    fn send(&self, py: Python<'_>, makes: Makes) -> PyResult<()> {
+        makes.into_iter().try_for_each(|made| {
+            let items = Inserts::from_iter([(made.item, made.priority)]);
+            self.sending.send(py, &self.tables[made.config], items, made.bytes)
+        })
+    }
+}
+
+/// The engine's side of `reverie.PatternDataset`: the items of configs as arrays, without tables.
+#[pyclass(frozen, module = "reverie._native", name = "Patterns")]
+pub struct Patterns {
+    steps: Live<Steps>,
+    /// Used under the GIL alone.
+    nests: Mutex<Unflattener>,
+}
+
+#[pymethods]
+impl Patterns {
+    #[new]
+    fn new(py: Python<'_>, paths: Vec<String>, configs: Vec<Given<'_>>) -> PyResult<Self> {
+        let configs = configs.into_iter().map(config).collect::<PyResult<_>>()?;
+        let steps = Steps::new(py, Arc::new(Meter::default()), Compression::None, paths, configs)?;
+        Ok(Self { steps: Live::new(steps, "iterator"), nests: Mutex::default() })
+    }
+
+    /// Appends a whole step; the trajectories that are complete with it.
+    fn append<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let makes = self.steps.get(py)?.append(py, data, false)?;
+        self.trajectories(py, makes)
+    }
+
+    /// Ends the episode; the trajectories that are complete with that.
+    fn end_episode<'py>(&self, py: Python<'py>, clear_buffers: bool) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let makes = self.steps.get(py)?.end_episode(py, clear_buffers)?;
+        self.trajectories(py, makes)
+    }
+}
+
+impl Patterns {
+    fn trajectories<'py>(&self, py: Python<'py>, makes: Makes) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        makes.into_iter().map(|made| self.trajectory(py, made.item)).collect()
+    }
+
+    /// The arrays of an item, in its structure.
+    fn trajectory<'py>(&self, py: Python<'py>, item: Item) -> PyResult<Bound<'py, PyAny>> {
+        let items = [item];
+        let plan = quick(py, || batch::plan(&items, &Options::default()))?;
+        // A batch of one: the same bytes without the leading axis.
+        let fresh = plan.outputs.iter().map(|output| Fresh::new(py, output.dtype, output.itemsize, &output.shape[1..]));
+        let mut fresh: Vec<Fresh<'py>> = fresh.collect::<PyResult<_>>()?;
+        let bytes = plan.outputs.iter().map(batch::Output::bytes).sum();
+        let mut out: Vec<_> = fresh.iter_mut().map(Fresh::bytes).collect();
+        copying(py, bytes, || plan.gather(&items, &mut out))?;
+        let mut nests = self.nests.try_lock().map_err(|_| busy())?;
+        nests.unflatten(py, &items[0].pattern.structure, &mut fresh.into_iter().map(Fresh::done))
+    }
+}

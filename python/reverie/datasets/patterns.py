@@ -1,0 +1,85 @@
+"""Patterns over any steps: what a `StructuredWriter` would insert, without a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from reverie import _native
+from reverie.datasets.chain import Dataset, _call
+from reverie.structured.configs import Config, for_engine, inferred, one_structure
+from reverie.types import ReplaySample, SampleInfo
+
+__all__ = ["PatternDataset", "pattern_dataset_with_info"]
+
+
+@final
+class PatternDataset(Dataset):
+    """The trajectories that configs make of a stream of steps, as a `StructuredWriter` would (offline data).
+
+    Tables and priorities of the configs have no meaning here. Elements are nests of arrays that own their bytes, in
+    the order in which a writer would have inserted them; see `Dataset` for the chain of transformations.
+
+    Args:
+        input_dataset: an iterable of whole steps, nests of arrays of one structure, gone through anew by each
+            iterator; a `tf.data.Dataset` will do. An iterator or a generator can be gone through once.
+        configs: what `reverie.structured.create_config` gave; patterns of one structure.
+        respect_episode_boundaries: True makes no trajectory that crosses the end of an episode.
+        is_end_of_episode: true for the last step of an episode, a bool. As everywhere in a chain, a step that is a
+            plain tuple is given as its parts. Configs with `Condition.is_end_episode()` apply there.
+
+    Raises:
+        ValueError: for no configs, patterns of different structures, or (where `input_dataset` has an `element_spec`)
+            columns that differ in dtype or shape.
+    """
+
+    def __init__(
+        self,
+        input_dataset: Iterable[Any],
+        configs: Sequence[Config],
+        respect_episode_boundaries: bool,
+        is_end_of_episode: Callable[..., bool],
+    ) -> None:
+        paths, given = for_engine(configs, priorities=False)
+        one_structure(configs)
+        step_spec = getattr(input_dataset, "element_spec", None)
+        spec = None if step_spec is None else inferred(configs, step_spec)
+        used_up = False
+
+        def make() -> Iterator[Any]:
+            nonlocal used_up
+            steps = iter(input_dataset)
+            if steps is input_dataset and used_up:
+                raise ValueError(
+                    "input_dataset is an iterator that was gone through already; give what can be iterated again, "
+                    "such as a list or a Dataset"
+                )
+            used_up = True
+            return _trajectories(steps, _native.Patterns(paths, given), respect_episode_boundaries, is_end_of_episode)
+
+        super().__init__(make, spec)
+
+
+def _trajectories(
+    steps: Iterator[Any], patterns: _native.Patterns, clear: bool, is_end: Callable[..., bool]
+) -> Iterator[Any]:
+    for step in steps:
+        yield from patterns.append(step)
+        end = _call(is_end, step)
+        if not isinstance(end, bool) and (np.shape(end) != () or np.asarray(end).dtype != np.bool_):
+            raise TypeError(f"is_end_of_episode must return one bool, got {end!r}")
+        if end:
+            yield from patterns.end_episode(clear)
+
+
+def pattern_dataset_with_info(
+    input_dataset: Iterable[Any],
+    configs: Sequence[Config],
+    respect_episode_boundaries: bool,
+    is_end_of_episode: Callable[..., bool],
+) -> Dataset:
+    """A `PatternDataset` of `ReplaySample`s, whose info is all zeros: for code that expects a table's samples."""
+    trajectories = PatternDataset(input_dataset, configs, respect_episode_boundaries, is_end_of_episode)
+    return Dataset(lambda: (ReplaySample(SampleInfo.zeros(), data) for data in trajectories))

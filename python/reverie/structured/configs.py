@@ -1,0 +1,240 @@
+"""Configs: a pattern for a table, when, and with which priority."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from reverie import _checks, _native
+from reverie.specs import TensorSpec, signature
+from reverie.structured.conditions import Condition
+from reverie.structured.patterns import Data, Field, Pattern, PatternNode, create_reference_step
+
+__all__ = [
+    "Config",
+    "Priority",
+    "constant_priority_fn",
+    "create_config",
+    "for_engine",
+    "infer_signature",
+    "inferred",
+    "one_structure",
+    "td_error",
+    "unpack_pattern",
+]
+
+
+@final
+class Priority(Data):
+    """Where the priorities of a config's items come from; `constant_priority_fn` and `td_error` make it."""
+
+    __slots__ = ("number", "field", "paths")  # noqa: RUF023 (the order of the parts)
+
+    number: float
+    field: int | None
+    paths: tuple[str, ...] | None
+
+    def __repr__(self) -> str:
+        if self.field is None or self.paths is None:
+            return f"constant_priority_fn({self.number})"
+        return f"td_error({self.number}, '{self.paths[self.field]}')"
+
+
+def constant_priority_fn(value: float) -> Priority:
+    """All items of the config get this priority."""
+    return Priority(_checks.number("value", value), None, None)
+
+
+def td_error(max_priority_weight: float, step_structure: Any, get_field_from_step_fn: Callable[[Any], Any]) -> Priority:
+    """Priorities `w * max|x| + (1 - w) * mean|x|` over the item's cells of one field.
+
+    Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement Learning", section 2.3, with
+    `w` = 0.9.
+
+    Args:
+        max_priority_weight: `w`, within [0, 1].
+        step_structure: the structure of the step.
+        get_field_from_step_fn: from such a nest to the leaf that holds x, one float32, float64 or integer a step. The
+            pattern must take this field, exactly once.
+
+    Raises:
+        ValueError: for a weight outside [0, 1], or a function that returns no leaf of the structure.
+    """
+    weight = _checks.number("max_priority_weight", max_priority_weight)
+    if not 0.0 <= weight <= 1.0:
+        raise ValueError(f"max_priority_weight must be within [0, 1], got {weight}")
+    field = get_field_from_step_fn(create_reference_step(step_structure))
+    if not isinstance(field, Field):
+        raise ValueError(f"get_field_from_step_fn must return one leaf of the step structure, got {field!r}")
+    return Priority(weight, field.index, field.paths)
+
+
+@final
+class Config(Data):
+    """Items of one form for one table; `create_config` makes it.
+
+    Attributes:
+        structure: the pattern's form.
+        flat: its `PatternNode`s in flattening order.
+        table, conditions, priority: as given.
+    """
+
+    __slots__ = ("structure", "flat", "table", "conditions", "priority")  # noqa: RUF023
+
+    structure: _native.Structure
+    flat: tuple[PatternNode, ...]
+    table: str
+    conditions: tuple[Condition, ...]
+    priority: Priority
+
+    @property
+    def pattern(self) -> Pattern:
+        """The pattern as a nest of `PatternNode`s."""
+        return self.structure.unflatten(self.flat)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return create_config, (self.pattern, self.table, self.conditions, self.priority)
+
+    def __repr__(self) -> str:
+        return f"Config({self.pattern!r}, table={self.table!r}, conditions={list(self.conditions)}, {self.priority!r})"
+
+
+def create_config(
+    pattern: Pattern, table: str, conditions: Sequence[Condition] = (), priority: Priority | None = None
+) -> Config:
+    """Items of this pattern for a table.
+
+    Args:
+        pattern: a nest of slices of a reference step.
+        table: where the items go.
+        conditions: all of them must hold.
+        priority: what `constant_priority_fn` or `td_error` gave; None is a priority of 1.
+
+    Raises:
+        TypeError: for a leaf that is no slice of a reference step, a condition that is not compared, or another
+            priority.
+        ValueError: for a pattern without leaves, parts that were made of steps of different fields, or a `td_error`
+            whose field the pattern does not take exactly once.
+    """
+    if not isinstance(conditions, Sequence):
+        raise TypeError(f"conditions must be a sequence, got {conditions!r}; write [{conditions!r}]")
+    priority = constant_priority_fn(1.0) if priority is None else priority
+    if not isinstance(priority, Priority):
+        raise TypeError(f"priority must come from constant_priority_fn or td_error, got {priority!r}")
+    leaves, structure = _native.flatten(pattern)
+    if not leaves:
+        raise ValueError("the pattern has no leaves; an item needs at least one column")
+    for path, leaf in zip(structure.paths, leaves, strict=True):
+        if not isinstance(leaf, PatternNode):
+            hint = f"; {leaf!r} needs an index, as in [-1] or [-3:]" if isinstance(leaf, Field) else ""
+            raise TypeError(f"column '{path}' of the pattern must be a slice of a reference step, got {leaf!r}{hint}")
+    for condition in conditions:
+        if not isinstance(condition, Condition):
+            raise TypeError(f"a condition is a comparison, as in Condition.step_index() >= 2; got {condition!r}")
+    config = Config(structure, tuple(leaves), table, tuple(conditions), priority)
+    _paths([config])
+    if priority.field is not None:
+        count = sum(node.flat_source_index == priority.field for node in config.flat)
+        if count != 1:
+            raise ValueError(f"the pattern takes the field of {priority!r} {count} times; it must take it once")
+    return config
+
+
+def unpack_pattern(config: Config) -> Pattern:
+    """The config's pattern, a nest of `PatternNode`s."""
+    return config.pattern
+
+
+def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
+    """The signature of the items that configs make, for `Table(signature=...)`.
+
+    Args:
+        configs: all configs of one table; patterns of one structure. Where they differ in length that axis is open.
+        step_spec: a nest of specs with the structure of the step.
+
+    Returns:
+        A nest of `TensorSpec`, named by their paths.
+
+    Raises:
+        ValueError: for no configs, configs of different tables or structures, or columns that differ in dtype or shape.
+    """
+    tables = sorted({config.table for config in configs})
+    if len(tables) > 1:
+        raise ValueError(f"the configs are of different tables: {', '.join(map(repr, tables))}; infer one at a time")
+    return inferred(configs, step_spec)
+
+
+def inferred(configs: Sequence[Config], step_spec: Any) -> Any:
+    """The spec of what the configs make, whatever their tables."""
+    paths, structure = _paths(configs), one_structure(configs)
+    specs, step = _native.flatten(signature(step_spec))
+    if tuple(step.paths) != paths:
+        raise ValueError(
+            f"step_spec has the fields {', '.join(step.paths)}; the configs were made for {', '.join(paths)}"
+        )
+    columns = zip(structure.paths, *(config.flat for config in configs), strict=True)
+    return structure.unflatten([_merged(path, nodes, specs) for path, *nodes in columns])
+
+
+def one_structure(configs: Sequence[Config]) -> _native.Structure:
+    """The structure that all patterns have."""
+    structures = {config.structure for config in configs}
+    if len(structures) > 1:
+        listed = " and ".join(sorted(f"({', '.join(structure.paths)})" for structure in structures))
+        raise ValueError(f"the patterns of the configs have different structures: {listed}; they must have one")
+    return structures.pop()
+
+
+def _merged(path: str, nodes: list[PatternNode], specs: list[TensorSpec]) -> TensorSpec:
+    """The spec of a column that several configs fill."""
+    first = specs[nodes[0].flat_source_index]
+    shapes: list[tuple[int | None, ...]] = []
+    for node in nodes:
+        spec = specs[node.flat_source_index]
+        if spec.dtype != first.dtype:
+            raise ValueError(
+                f"column '{path}': the configs give {first.dtype} and {spec.dtype}; a column has one dtype"
+            )
+        shapes.append(spec.shape if node.squeezed else (len(node), *spec.shape))
+    if len({(len(shape), shape[1:]) for shape in shapes}) > 1:
+        listed = " and ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
+        raise ValueError(f"column '{path}': the configs give the shapes {listed}; only the first axis may differ")
+    leading = {shape[:1] for shape in shapes}
+    return TensorSpec(shapes[0] if len(leading) == 1 else (None, *shapes[0][1:]), first.dtype, path)
+
+
+def _paths(configs: Sequence[Config]) -> tuple[str, ...]:
+    """The fields of the step that all parts of the configs were made of."""
+    if not configs:
+        raise ValueError("at least one config is needed")
+    known: tuple[str, ...] | None = None
+    for config in configs:
+        parts: list[PatternNode | Condition | Priority] = [*config.flat, *config.conditions, config.priority]
+        for part in parts:
+            if part.paths is None or part.paths == known:
+                continue
+            if known is not None:
+                raise ValueError(
+                    f"{part!r} was made of a step with the fields {', '.join(part.paths)}, other parts of one with "
+                    f"{', '.join(known)}; make all of one step structure"
+                )
+            known = part.paths
+    return known or ()
+
+
+def for_engine(configs: Sequence[Config], *, priorities: bool = True) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The fields of the step, and the configs as the engine takes them: nodes count from the latest step, 0.
+
+    Without `priorities` every item gets 1, for who has no use of them.
+    """
+    for config in configs:
+        if not isinstance(config, Config):
+            raise TypeError(f"a config is what create_config gives, got {config!r}")
+    paths = _paths(configs)
+    given = []
+    for config in configs:
+        nodes = [(node.flat_source_index, node.start + 1, node.step, len(node), node.squeezed) for node in config.flat]
+        conditions = [(c.quantity, c.field, c.modulo, c.relation, c.number) for c in config.conditions]
+        priority = (config.priority.number, config.priority.field) if priorities else (1.0, None)
+        given.append((config.table, config.structure, nodes, conditions, priority))
+    return list(paths), given
