@@ -1,6 +1,7 @@
 """What holds for every agent, whatever it computes: the promises of `core.Agent`."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +18,9 @@ from reverie.agents.learning import DivergedError  # noqa: E402
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
 AGENTS = [pytest.param(agents.find(name), id=name) for name in agents.ACTIONS]
 PRESETS = [
-    pytest.param(agents.find(name), path, id=f"{name}-{path.stem}")
+    pytest.param(agents.find(name), path, id=f"{name}-{path.relative_to(agents.find(name).PRESETS).with_suffix('')}")
     for name in agents.ACTIONS
-    for path in sorted(agents.find(name).PRESETS.glob("*.toml"))
+    for path in sorted(agents.find(name).PRESETS.rglob("*.toml"))
 ]
 
 
@@ -76,9 +77,10 @@ def stage():
 
 @pytest.mark.parametrize(("agent", "path"), PRESETS)
 def test_every_preset_can_be_read_and_fits_its_environment(agent, path):
-    spec = describe(path.stem)
+    spec = describe(presets.environment_of(path))
     agent.check(spec)
-    preset = agent.load_preset(path.stem)
+    named = None if path.parent == agent.PRESETS else Path(path.parent.name)
+    preset = agent.load_preset(spec.env_id, named)
     assert preset.path == path
     assert agent.layout(preset.config)[0] >= 1
     assert all(size > 0 for size in agent.memory(spec, preset.config).values())

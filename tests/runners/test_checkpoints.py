@@ -113,9 +113,9 @@ def test_a_preset_that_was_written_reads_as_it_was(tmp_path):
     for name in agents.ACTIONS:
         agent = agents.find(name)
         for path in agent.PRESETS.glob("*.toml"):
-            preset = agent.load_preset(path.stem)
+            preset = agent.load_preset(presets.environment_of(path))
             (tmp_path / "again.toml").write_text(presets.dump(preset))
-            again = agent.load_preset(path.stem, tmp_path / "again.toml")
+            again = agent.load_preset(presets.environment_of(path), tmp_path / "again.toml")
             assert (again.config, again.run) == (preset.config, preset.run)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reverie.agents.atari import Lives
 from reverie.agents.core import (
     ActingSettings,
     Crash,
@@ -45,6 +46,9 @@ class EnvActor(ABC):
         self._rng = np.random.default_rng(seed_of(seed, 0))
         self._env_id = spec.env_id
         self._envs = make_vector(spec.env_id, n)
+        self._resets_take_a_step = spec.frame_stack is None
+        self._info: dict[str, Any] = {}
+        """What the environments told beside their last step."""
         self._acts = 0
         self._crashes: list[Crash] = []
         self._crashed_in_a_row = 0
@@ -70,7 +74,7 @@ class EnvActor(ABC):
         stepped and some had not is in no state at all. The step that raised has no end, and is nobody's transition.
         """
         try:
-            self._obs, reward, terminated, truncated, _ = self._envs.step(actions)
+            self._obs, reward, terminated, truncated, self._info = self._envs.step(actions)
         except Exception as error:
             self._restart(error)
             return None
@@ -136,7 +140,7 @@ class EnvActor(ABC):
             self._crashed_in_a_row = 0
             self._returns.extend(self._running[done].tolist())
             self._running[done] = 0.0
-        self._resets = done
+        self._resets = done & self._resets_take_a_step
         stepped = len(resets) - int(resets.sum())
         self.env_steps += stepped
         return stepped
@@ -159,7 +163,8 @@ class ReplayActor(EnvActor):
     """Writes n-step items into the replay table. The heir chooses the actions.
 
     The reset step after an episode's end is chosen for as any other: the true last observation passes through the
-    network, so that a truncated episode bootstraps from it.
+    network, so that a truncated episode bootstraps from it. Atari games have no reset step: there the last stack is
+    asked for by itself where a game was cut off.
     """
 
     def __init__(
@@ -176,8 +181,11 @@ class ReplayActor(EnvActor):
         priority_eps: float = 0.0,
         priority: float | Literal["max"] = 1.0,
     ) -> None:
+        frames = spec.frame_stack is not None
+        self._lives = Lives(config.envs_per_actor, spec.obs_shape) if frames else None
         super().__init__(spec, config, weights, index=index, seed=seed, watch=watch)
         self._acting_policy, self._weights_period = policy, config.weights_period
+        self._reward_bound = spec.reward_bound
         self._max_in_flight = 2 * config.inserts_per_act
         self._last_value: NDArray[np.float32] | None = None
         self._writer = client.transition_writer(
@@ -185,14 +193,24 @@ class ReplayActor(EnvActor):
             n_step=config.n_step,
             discount=config.discount,
             num_envs=self.num_envs,
-            autoreset="next_step",
+            autoreset="same_step" if frames else "next_step",
+            **({"frame_stack": spec.frame_stack} if frames else {}),
             priority_eps=priority_eps,
             priority=priority,
         )
 
+    def _begin(self, seed: int) -> None:
+        super()._begin(seed)
+        if self._lives is not None:
+            self._lives.begin(self._obs)
+
     @abstractmethod
     def _choose(self, obs: NDArray[Any]) -> Choice:
         """Actions for all environments, exploration included."""
+
+    def _values(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        """The values `[N]` of observations, from the network that chose: of heirs whose choices have `q_taken`."""
+        raise NotImplementedError
 
     def act(self) -> int:
         """One step of every environment; how many were steps of an episode. Waits where the table's limiter does."""
@@ -201,7 +219,7 @@ class ReplayActor(EnvActor):
             if self._acts % self._weights_period == 0:
                 self._pull(self._acting_policy)
             self._acts += 1
-            choice = self._choose(obs)
+            choice = self._choose(obs if self._lives is None else self._lives.seen)
         with self._watch("env step"):
             stepped = self._step(choice.env_actions)
         if stepped is None:
@@ -209,18 +227,39 @@ class ReplayActor(EnvActor):
             return 0
         _, reward, terminated, truncated = stepped
         self._last_value = choice.bootstrap_value
+        ended, last = self._ends(terminated, truncated, choice)
         with self._watch("append"):
             self._writer.append(
                 obs,
                 choice.actions,
-                reward.astype(np.float32),
-                terminated,
+                self._bounded(reward),
+                ended,
                 truncated,
                 q_taken=choice.q_taken,
                 bootstrap_value=choice.bootstrap_value,
                 extras={"weights_version": self._version},
+                **last,
             )
         return self._count(reward, terminated | truncated)
+
+    def _ends(
+        self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], choice: Choice
+    ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
+        """Where training episodes ended, and what the writer needs of their ends."""
+        if self._lives is None:
+            return terminated, {}
+        ends = self._lives.step(self._obs, terminated, truncated, self._info)
+        if choice.q_taken is None:
+            return ends.terminated, {"final_obs": ends.final_obs}
+        values = np.zeros(self.num_envs, dtype=np.float32)
+        if truncated.any():
+            with self._watch("act"):
+                values[truncated] = self._values(ends.truncated_stacks)
+        return ends.terminated, {"final_obs": ends.final_obs, "final_value": values}
+
+    def _bounded(self, reward: NDArray[Any]) -> NDArray[np.float32]:
+        bound = self._reward_bound
+        return (reward if bound is None else np.clip(reward, -bound, bound)).astype(np.float32)
 
     def settle(self, timeout: float | None = None) -> None:
         """Wait until at most the items of two steps are on their way to the table."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -151,10 +152,14 @@ class RunSettings:
     """Greedy episodes on other seeds, once the target is reached and at the end: what is reported."""
     checkpoint_every: int = 10_000
     """Environment steps between two checkpoints, where the run keeps any."""
+    device: str = "cpu"
+    """Where learner and policies compute: "cpu", "cuda", or one of several as "cuda:1"."""
 
     def __post_init__(self) -> None:
         checks.at_least_one(self, "max_env_steps", "evaluate_every", "threads", "checkpoint_every")
         checks.at_least_one(self, "screening_episodes", "confirmation_episodes")
+        if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
+            raise ValueError(f'device is {self.device!r}, and must be "cpu", "cuda" or "cuda:N"')
 
 
 @dataclass(frozen=True)

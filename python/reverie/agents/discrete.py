@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from reverie.agents.flat import FlatNetwork
 class QPolicy:
     """`argmax_a q(s, a)`; `q_values` is what actors explore around."""
 
-    def __init__(self, network: FlatNetwork[Any]) -> None:
-        self._network = network
+    def __init__(self, network: FlatNetwork[Any], precision: str = "float32") -> None:
+        self._network, self._precision = network, precision
 
     def load(self, weights: Weights) -> None:
         """Take over weights; an array of another length is a ValueError."""
@@ -26,13 +27,31 @@ class QPolicy:
     @torch.inference_mode()
     def q_values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """`[N, num_actions]` for observations `[N, ...]`."""
-        q: NDArray[np.float32] = self._network.module(torch.from_numpy(observations)).numpy()
-        return q
+        with computing_in(self._precision, self._network.device):
+            q = self._network.module(on_device(observations, self._network.device))
+        values: NDArray[np.float32] = q.float().cpu().numpy()
+        return values
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.int64]:
         """Actions `[N]` for observations `[N, ...]`."""
         actions: NDArray[np.int64] = self.q_values(observations).argmax(axis=1)
         return actions
+
+
+def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """A tensor of the array's memory, or its copy on another device, which the next calculation there waits for."""
+    tensor = torch.from_numpy(array)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+PRECISIONS = ("float32", "bfloat16")
+
+
+def computing_in(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Forward passes in this precision; parameters, losses and optimisers stay float32."""
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)
 
 
 def epsilon_greedy(

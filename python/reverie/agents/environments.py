@@ -42,6 +42,10 @@ class EnvSpec:
     action_low: tuple[float, ...] = ()
     """Bounds of continuous actions of shape `[A]`; empty for any others."""
     action_high: tuple[float, ...] = ()
+    frame_stack: int | None = None
+    """Observations are stacks of so many frames along their first axis, and environments give the newest one alone."""
+    reward_bound: float | None = None
+    """Learning sees rewards within `[-reward_bound, reward_bound]`; returns are of the rewards as they are."""
 
     @property
     def num_inputs(self) -> int:
@@ -52,6 +56,11 @@ class EnvSpec:
     def obs_bytes(self) -> int:
         """Bytes of an observation."""
         return self.num_inputs * np.dtype(self.obs_dtype).itemsize
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the observations of a step in a table, where each frame is stored once: an upper estimate."""
+        return 2 * self.obs_bytes if self.frame_stack is None else self.obs_bytes // self.frame_stack
 
     @property
     def action_size(self) -> int:
@@ -70,12 +79,16 @@ def describe(env_id: str) -> EnvSpec:
     Raises `UnknownEnvironmentError` where the id is unknown or its version is not there, and
     `UnsupportedEnvironmentError` where a package that the environment needs is missing.
     """
+    from reverie.agents import atari
+
+    if atari.is_game(env_id):
+        return atari.describe(env_id)
     try:
         env = gymnasium.make(env_id, disable_env_checker=True)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv, gymnasium.error.Error) as error:
         if isinstance(error, gymnasium.error.DependencyNotInstalled):
             raise UnsupportedEnvironmentError(f"{env_id} needs a package that is not installed: {error}") from error
-        raise UnknownEnvironmentError(env_id, _lower(error), _nearest(env_id)) from error
+        raise UnknownEnvironmentError(env_id, _lower(error), nearest_environments(env_id)) from error
     try:
         space, actions = env.observation_space, env.action_space
         if not isinstance(space, gymnasium.spaces.Box):
@@ -102,15 +115,19 @@ def describe(env_id: str) -> EnvSpec:
         env.close()
 
 
-def require_discrete(spec: EnvSpec, agent: str) -> None:
-    """Refuse an environment for an agent that picks one of a set of actions, and say what would fit."""
+def require_discrete(spec: EnvSpec, agent: str, *, frames: bool = False) -> None:
+    """Refuse an environment for an agent that picks one of a set of actions, and say what would fit.
+
+    `frames`: the agent can play stacks of frames too.
+    """
     if spec.num_actions is None:
         raise UnsupportedEnvironmentError(
             f"actions of {spec.env_id} are {spec.action_space}: {agent} picks one of a set (Discrete); continuous"
             f" actions need {_agents_for('continuous')}. CartPole-v1, Acrobot-v1 and MountainCar-v0 have discrete"
             " actions"
         )
-    _require_flat(spec, agent, "CartPole-v1")
+    if not (frames and spec.frame_stack):
+        _require_flat(spec, agent, "CartPole-v1")
 
 
 def require_continuous(spec: EnvSpec, agent: str) -> None:
@@ -131,8 +148,8 @@ def require_continuous(spec: EnvSpec, agent: str) -> None:
 def _require_flat(spec: EnvSpec, agent: str, fitting: str) -> None:
     if len(spec.obs_shape) >= 3:
         raise UnsupportedEnvironmentError(
-            f"observations of {spec.env_id} are images of shape {spec.obs_shape}: this version of {agent} has"
-            f" fully connected layers only; flat observations fit, such as those of {fitting}"
+            f"observations of {spec.env_id} are images of shape {spec.obs_shape}: {agent} takes flat ones, such as"
+            f" those of {fitting}; Atari games (ALE/Pong-v5) are for dqn and apex-dqn"
         )
 
 
@@ -143,19 +160,28 @@ def _agents_for(actions: str) -> str:
 
 def make_one(env_id: str) -> gymnasium.Env[Any, Any]:
     """One environment, for the evaluator."""
+    from reverie.agents import atari
+
+    if atari.is_game(env_id):
+        return atari.Game(env_id)
     return gymnasium.make(env_id, disable_env_checker=True)
 
 
-def make_vector(env_id: str, num_envs: int) -> SyncVectorEnv:
+def make_vector(env_id: str, num_envs: int) -> Any:
     """`num_envs` environments stepped one after the other in this thread, under NEXT_STEP autoreset.
 
     A step that ends an episode gives its true last observation; the next step of that environment ignores the action
-    and gives the first observation of a new episode (Gymnasium >= 1.0).
+    and gives the first observation of a new episode (Gymnasium >= 1.0). Atari games: an `atari.GameVector`.
     """
+    from reverie.agents import atari
+
+    if atari.is_game(env_id):
+        return atari.GameVector(env_id, num_envs)
     return SyncVectorEnv([lambda: make_one(env_id)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
 
 
-def _nearest(env_id: str) -> tuple[str, ...]:
+def nearest_environments(env_id: str) -> tuple[str, ...]:
+    """Registered ids that look like this one."""
     same_namespace = [known for known in gymnasium.registry if ("/" in known) == ("/" in env_id)]
     return tuple(difflib.get_close_matches(env_id, same_namespace, n=3, cutoff=0.6))
 

@@ -19,8 +19,9 @@ Net = TypeVar("Net", bound=nn.Module)
 class FlatNetwork(Generic[Net]):
     """Lays the parameters of `module` out in `flat` (float32 `[P]`), in `module.parameters()` order.
 
-    The module's parameters become views of `flat`, and their gradients views of `flat.grad`; the module itself works as
-    before. Moving the module to another device or dtype afterwards would break the views.
+    The module's parameters become views of `flat`, and their gradients views of `flat.grad`, each with the strides that
+    it had (channels_last stays so); the module itself works as before. All of it moves to torch's default device:
+    moving the module to another device or dtype afterwards would break the views.
     """
 
     def __init__(self, module: Net, *, trainable: bool) -> None:
@@ -28,18 +29,21 @@ class FlatNetwork(Generic[Net]):
         parameters = list(module.parameters())
         self.parameters = parameters
         """Those of the module, views of `flat`: what a backward pass is asked for."""
-        joined = torch.cat([p.detach().reshape(-1) for p in parameters])
+        self.device = torch.get_default_device()
+        joined = torch.empty(sum(p.numel() for p in parameters), device=self.device)
         self.flat = nn.Parameter(joined, requires_grad=trainable)
         grad = torch.zeros_like(joined) if trainable else None
         self.flat.grad = grad
         offset = 0
         for parameter in parameters:
-            end = offset + parameter.numel()
-            parameter.data = joined[offset:end].view_as(parameter)
+            size, stride = parameter.size(), parameter.stride()
+            view = joined.as_strided(size, stride, offset)
+            view.copy_(parameter.detach())
+            parameter.data = view
             parameter.requires_grad_(trainable)
             if grad is not None:
-                parameter.grad = grad[offset:end].view_as(parameter)
-            offset = end
+                parameter.grad = grad.as_strided(size, stride, offset)
+            offset += parameter.numel()
 
     @torch.no_grad()
     def copy_from(self, other: FlatNetwork[Net]) -> None:
@@ -55,7 +59,7 @@ class FlatNetwork(Generic[Net]):
 
     def numpy(self) -> NDArray[np.float32]:
         """A copy of the parameters, float32 `[P]`."""
-        copied: NDArray[np.float32] = self.flat.detach().numpy().copy()
+        copied: NDArray[np.float32] = self.flat.detach().to("cpu", copy=True).numpy()
         return copied
 
     def zero_grad_(self) -> None:

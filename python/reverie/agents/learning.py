@@ -128,7 +128,7 @@ class PrioritizedLearner(NetworkLearner):
             weights = batch.weights(settings.importance_exponent, normalise=settings.importance_normalise)
         with self._watch("learn"):
             tensor, figures = self._update(batch.data, float32(weights))
-            priorities = tensor.double().numpy()
+            priorities = tensor.double().cpu().numpy()
         self._check({**figures, "td error": float(priorities.sum())})
         with self._watch("update"):
             result = self._client.update_priorities(TABLE, batch.info.key, priorities)
@@ -150,6 +150,11 @@ def _age(version: int, batch: Batch) -> float:
 def adam(network: FlatNetwork[Any], learning_rate: float, epsilon: float = 1e-8) -> torch.optim.Adam:
     """Adam over a network's one vector."""
     return torch.optim.Adam([network.flat], lr=learning_rate, eps=epsilon, fused=True)
+
+
+def centred_rmsprop(network: FlatNetwork[Any], learning_rate: float, epsilon: float) -> torch.optim.RMSprop:
+    """RMSProp with decay 0.95 and the mean of the gradients taken out (Graves 2013, section 4.2)."""
+    return torch.optim.RMSprop([network.flat], lr=learning_rate, alpha=0.95, eps=epsilon, centered=True)
 
 
 def descend(

@@ -44,19 +44,35 @@ def reader(folder: Path, config_class: type[Any]) -> Callable[..., Preset]:
     """What an agent offers as `load_preset`: reads from its own folder, or the file it is told."""
 
     def load_preset(env_id: str, path: Path | None = None) -> Preset:
-        """The preset of an environment, or the one in the file `path`. Raises `PresetError`."""
-        return load(path or find(folder, env_id), config_class)
+        """The preset of an environment, or the one in the file `path`. Raises `PresetError`.
+
+        A `path` of one bare word is the agent's other preset of that name for the environment, where there is one:
+        "paper" is `presets/paper/ENV.toml`.
+        """
+        if path is None:
+            return load(find(folder, env_id), config_class)
+        named = _file(folder / path, env_id)
+        return load(named if path.name == str(path) and named.is_file() else path, config_class)
 
     return load_preset
 
 
 def find(folder: Path, env_id: str) -> Path:
     """The preset of an environment in an agent's folder; without one, a `PresetError` that names those that exist."""
-    path = folder / f"{env_id.replace('/', '_')}.toml"
+    path = _file(folder, env_id)
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
         raise PresetError(path, f"does not exist; there are presets for {known}: copy one, edit it, and name the file")
     return path
+
+
+def _file(folder: Path, env_id: str) -> Path:
+    return folder / f"{env_id.replace('/', '_')}.toml"
+
+
+def environment_of(path: Path) -> str:
+    """The environment that a preset in an agent's folder is for: `ALE_Pong-v5.toml` is of `ALE/Pong-v5`."""
+    return path.stem.replace("ALE_", "ALE/", 1)
 
 
 def dump(preset: Preset) -> str:

@@ -99,15 +99,15 @@ def uniform_tables(spec: EnvSpec, config: ReplaySettings, *, seed: int) -> list[
 
 
 def memory(spec: EnvSpec, config: ReplaySettings, *, parameters: int, units: int) -> dict[str, int]:
-    """Bytes by what needs them, an upper estimate: obs and next_obs counted apart, nothing compressed.
+    """Bytes by what needs them, an upper estimate: obs and next_obs counted apart (frames once), nothing compressed.
 
     `parameters` are all that learner and actors hold together, moments and gradients included; `units` are the widths
     of all layers that one row of a batch passes through.
     """
-    item = 2 * spec.obs_bytes + spec.action_bytes + 4 + 4 + 8  # reward, discount, weights_version
+    rest = spec.action_bytes + 4 + 4 + 8  # reward, discount, weights_version
     bookkeeping = 160  # key, priority, references, tree nodes
     return {
-        f"replay of {config.capacity:,} items": config.capacity * (item + bookkeeping),
+        f"replay of {config.capacity:,} items": config.capacity * (spec.stored_bytes + rest + bookkeeping),
         "networks and optimiser": 4 * parameters,
-        "batches": config.batch_size * (item + 16 * units),
+        "batches": config.batch_size * (2 * spec.obs_bytes + rest + 16 * units),
     }

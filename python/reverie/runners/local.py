@@ -28,7 +28,7 @@ from reverie.runners.events import (
     Started,
     StoppedError,
 )
-from reverie.runners.topology import Topology, plan
+from reverie.runners.topology import Topology, making_networks_on, plan
 from reverie.server import Server
 
 PROGRESS_SECONDS = 0.1
@@ -98,14 +98,17 @@ class _Loop:
         env, config = topology.env, topology.config
         self.account = Account(topology)
         self.watch = self.account.watch
-        self.learner: Learner = agent.make_learner(env, config, self.client, seed=seed_of(seed, 1), watch=self.watch)
-        self.actors: list[Actor] = [
-            agent.make_actor(
-                env, config, self.client, self.learner, index=i, seed=seed_of(seed, 2, i), watch=self.watch
+        with making_networks_on(topology.run.device):
+            self.learner: Learner = agent.make_learner(
+                env, config, self.client, seed=seed_of(seed, 1), watch=self.watch
             )
-            for i in range(topology.num_actors)
-        ]
-        self.policy = agent.make_policy(env, config)
+            self.actors: list[Actor] = [
+                agent.make_actor(
+                    env, config, self.client, self.learner, index=i, seed=seed_of(seed, 2, i), watch=self.watch
+                )
+                for i in range(topology.num_actors)
+            ]
+            self.policy = agent.make_policy(env, config)
         run = topology.run
         self.screening = screening_seeds(run.screening_episodes)
         self.confirming = confirmation_seeds(run.confirmation_episodes)

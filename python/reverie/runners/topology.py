@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+
+import torch
 
 from reverie.agents.core import Agent, RunSettings, TableNeeds
 from reverie.agents.environments import EnvSpec, describe
@@ -18,6 +21,14 @@ PROCESS_BYTES = 400 * 2**20
 
 RunnerName = Literal["local", "process", "ray"]
 """One process and one thread; a process for every role on this machine; an actor for every role on a Ray cluster."""
+
+
+class DeviceError(ValueError):
+    """The run's device is not there, or its agent does not compute on it. `.device`"""
+
+    def __init__(self, device: str, reason: str) -> None:
+        self.device = device
+        super().__init__(f"device {device!r} {reason}")
 
 
 class DoesNotFitError(MemoryError):
@@ -111,13 +122,14 @@ def plan(
     """Lay a run out; nothing is started.
 
     `config` and `run` stand in for those of the preset. Raises `UnknownEnvironmentError`,
-    `UnsupportedEnvironmentError`, `PresetError`, and `DoesNotFitError` where the run needs more than `available_bytes`
-    (by default what this process may still take).
+    `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, and `DoesNotFitError` where the run needs more than
+    `available_bytes` (by default what this process may still take).
     """
     env = describe(env_id)
     # Before the preset: no preset makes an environment fit that the agent cannot play.
     agent.check(env)
     found = agent.load_preset(env_id, preset)
+    _require_device(agent, (found.run if run is None else run).device)
     config = found.config if config is None else config
     actors, envs = agent.layout(config)
     topology = Topology(
@@ -142,6 +154,24 @@ def plan(
         what = f"{topology.agent} on {env_id}"
         raise DoesNotFitError(what, topology.memory_bytes, available, f"{largest} ({_gib(memory[largest])})")
     return topology
+
+
+def _require_device(agent: Agent, device: str) -> None:
+    kind, _, number = device.partition(":")
+    able = getattr(agent, "DEVICES", ("cpu",))
+    if kind not in able:
+        raise DeviceError(device, f"is not one that {agent.NAME} computes on: it knows {', '.join(able)}")
+    if kind == "cuda":
+        there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if int(number or 0) >= there:
+            raise DeviceError(
+                device, f"is not there: PyTorch {torch.__version__} sees {there} CUDA devices; set device=cpu"
+            )
+
+
+def making_networks_on(device: str) -> AbstractContextManager[Any]:
+    """Networks that are made within compute on `device`."""
+    return nullcontext() if device == "cpu" else torch.device(device)
 
 
 def available_memory() -> int:

@@ -13,6 +13,7 @@ from reverie.agents.core import layout
 from reverie.agents.replay import TABLE, needs
 
 __all__ = [
+    "DEVICES",
     "NAME",
     "PRESETS",
     "TABLE",
@@ -32,6 +33,7 @@ __all__ = [
     "needs",
 ]
 
+DEVICES = ("cpu", "cuda")
 PRESETS = Path(__file__).parent / "presets"
 
 load_preset = presets.reader(PRESETS, ApexDqnConfig)

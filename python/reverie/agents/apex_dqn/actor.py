@@ -62,3 +62,7 @@ class Actor(ReplayActor):
         if not self._sends_errors:
             return Choice(actions, actions)
         return Choice(actions, actions, q[self._rows, actions], q.max(axis=1))
+
+    def _values(self, obs: NDArray[Any]) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = self._policy.q_values(obs).max(axis=1)
+        return values

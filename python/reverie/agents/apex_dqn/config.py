@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from reverie import selectors
 from reverie.agents import checks, replay
+from reverie.agents.discrete import PRECISIONS
 from reverie.agents.environments import EnvSpec
-from reverie.agents.layers import num_parameters
+from reverie.agents.layers import nature_sizes, num_parameters
 from reverie.tables import Table
 
 
@@ -21,11 +22,15 @@ class ApexDqnConfig(replay.PrioritizedSettings):
     hidden: tuple[int, ...]
     """Widths of the hidden layers of the dueling network."""
     learning_rate: float
-    adam_epsilon: float
+    optimizer_epsilon: float
     huber_delta: float
     max_grad_norm: float
     target_period: int
     """Updates between two copies into the target network."""
+    optimizer: str = "adam"
+    """Or "rmsprop", the centred one of the paper."""
+    precision: str = "float32"
+    """Of forward passes; "bfloat16" halves the time of large networks where the processor has it."""
     first_priority: str = "td_error"
     """Of new items: the actor's own "td_error", or the "max" that the table holds (Schaul et al. 2016)."""
     epsilon_base: float = 0.4
@@ -36,10 +41,12 @@ class ApexDqnConfig(replay.PrioritizedSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.at_least_one(self, "target_period", "single_env_decay_steps")
-        checks.above_zero(self, "learning_rate", "adam_epsilon", "huber_delta", "max_grad_norm")
+        checks.above_zero(self, "learning_rate", "optimizer_epsilon", "huber_delta", "max_grad_norm")
         checks.within_unit(self, "epsilon_base")
         checks.widths(self, "hidden")
         checks.one_of(self, "first_priority", ("td_error", "max"))
+        checks.one_of(self, "optimizer", ("adam", "rmsprop"))
+        checks.one_of(self, "precision", PRECISIONS)
 
 
 def epsilon_ladder(num_envs: int, base: float, alpha: float) -> NDArray[np.float64]:
@@ -64,6 +71,14 @@ def make_tables(spec: EnvSpec, config: ApexDqnConfig, *, seed: int) -> list[Tabl
 
 def memory(spec: EnvSpec, config: ApexDqnConfig) -> dict[str, int]:
     """Bytes that a run needs, by what needs them, an upper estimate."""
-    widths = (spec.num_inputs, *config.hidden, (spec.num_actions or 0) + 1)
+    actions = spec.num_actions or 0
+    if spec.frame_stack is None:
+        widths = (spec.num_inputs, *config.hidden, actions + 1)
+        parameters, units = num_parameters(*widths), sum(widths)
+    else:
+        features, parameters, units = nature_sizes(spec.obs_shape)
+        streams = [(features, *config.hidden, outputs) for outputs in (1, actions)]
+        parameters += sum(num_parameters(*widths) for widths in streams)
+        units += spec.num_inputs + sum(sum(widths) for widths in streams)
     networks = 5 + config.num_actors  # online, target, gradient, two moments; one in each actor
-    return replay.memory(spec, config, parameters=num_parameters(*widths) * networks, units=sum(widths))
+    return replay.memory(spec, config, parameters=parameters * networks, units=units)

@@ -13,8 +13,10 @@ from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.apex_dqn.loss import apex_dqn_loss
 from reverie.agents.apex_dqn.networks import make_network
 from reverie.agents.core import Stopwatch
+from reverie.agents.discrete import computing_in, on_device
 from reverie.agents.environments import EnvSpec
-from reverie.agents.learning import PrioritizedLearner, adam, descend, float32
+from reverie.agents.layers import frames_input
+from reverie.agents.learning import PrioritizedLearner, adam, centred_rmsprop, descend
 
 
 class Learner(PrioritizedLearner):
@@ -26,22 +28,28 @@ class Learner(PrioritizedLearner):
         self._online = make_network(spec, config, seed=seed, trainable=True)
         self._target = make_network(spec, config, seed=seed, trainable=False)
         self._networks = {"online": self._online, "target": self._target}
-        self._optimizers = {"online": adam(self._online, config.learning_rate, config.adam_epsilon)}
+        optimizer = adam if config.optimizer == "adam" else centred_rmsprop
+        self._optimizers = {"online": optimizer(self._online, config.learning_rate, config.optimizer_epsilon)}
 
     def _update(self, data: dict[str, NDArray[Any]], weights: Tensor) -> tuple[Tensor, dict[str, float]]:
-        config = self._config
-        s_t = torch.from_numpy(data["next_obs"])
-        with torch.no_grad():
-            q_t_selector = self._online.module(s_t)
-            q_t_value = self._target.module(s_t)
+        config, device = self._config, self._online.device
+        a_tm1, r_t, discount_t = (on_device(data[name], device) for name in ("action", "reward", "discount"))
+        with computing_in(config.precision, device):
+            with torch.no_grad():
+                s_t = on_device(data["next_obs"], device)
+                if s_t.dim() == 4:  # once for both networks
+                    s_t = frames_input(s_t)
+                q_t_selector = self._online.module(s_t).float()
+                q_t_value = self._target.module(s_t).float()
+            q_tm1 = self._online.module(on_device(data["obs"], device)).float()
         loss, priorities = apex_dqn_loss(
-            self._online.module(torch.from_numpy(data["obs"])),
-            torch.from_numpy(data["action"]),
-            float32(data["reward"]),
-            float32(data["discount"]),
+            q_tm1,
+            a_tm1,
+            r_t.float(),
+            discount_t.float(),
             q_t_value,
             q_t_selector,
-            weights,
+            weights.to(device),
             huber_delta=config.huber_delta,
             priority_eps=config.priority_eps,
         )

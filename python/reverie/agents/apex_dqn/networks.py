@@ -1,4 +1,4 @@
-"""The dueling network and the policy that reads it. Images need another torso: `check` refuses them today."""
+"""The dueling networks, of flat observations and of Atari's frames, and the policy that reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.discrete import QPolicy
 from reverie.agents.environments import EnvSpec, require_discrete
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.layers import MlpTorso, initialised
+from reverie.agents.layers import MlpTorso, NatureTorso, initialised, nature_sizes
 
 NAME = "apex-dqn"
 
@@ -28,12 +28,29 @@ class DuelingHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Q-values `[B, num_actions]` of features `[B, F]`."""
+        if self._combine.device != features.device:
+            self._combine = self._combine.to(features.device)
         return nn.functional.linear(self.linear(features), self._combine)
+
+
+class DuelingStreams(nn.Module):
+    """The same sum of a value and advantages, each with hidden layers of its own (Wang et al. 2016, figure 1)."""
+
+    def __init__(self, features: int, hidden: tuple[int, ...], num_actions: int) -> None:
+        super().__init__()
+        self.value = nn.Sequential(MlpTorso(features, hidden), nn.Linear(hidden[-1], 1))
+        self.advantage = nn.Sequential(MlpTorso(features, hidden), nn.Linear(hidden[-1], num_actions))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Q-values `[B, num_actions]` of features `[B, F]`."""
+        advantage: Tensor = self.advantage(features)
+        value: Tensor = self.value(features)
+        return value + advantage - advantage.mean(dim=1, keepdim=True)
 
 
 def check(spec: EnvSpec) -> None:
     """Refuse what this agent cannot play, with what would fit."""
-    require_discrete(spec, NAME)
+    require_discrete(spec, NAME, frames=True)
 
 
 def make_network(spec: EnvSpec, config: ApexDqnConfig, *, seed: int, trainable: bool) -> FlatNetwork[nn.Sequential]:
@@ -41,15 +58,18 @@ def make_network(spec: EnvSpec, config: ApexDqnConfig, *, seed: int, trainable: 
     check(spec)
     assert spec.num_actions is not None
     num_actions = spec.num_actions
-    module = initialised(
-        lambda: nn.Sequential(MlpTorso(spec.num_inputs, config.hidden), DuelingHead(config.hidden[-1], num_actions)),
-        seed,
-    )
-    return FlatNetwork(module, trainable=trainable)
+
+    def make() -> nn.Sequential:
+        if spec.frame_stack is None:
+            return nn.Sequential(MlpTorso(spec.num_inputs, config.hidden), DuelingHead(config.hidden[-1], num_actions))
+        features, _, _ = nature_sizes(spec.obs_shape)
+        return nn.Sequential(NatureTorso(spec.obs_shape), DuelingStreams(features, config.hidden, num_actions))
+
+    return FlatNetwork(initialised(make, seed), trainable=trainable)
 
 
 class GreedyPolicy(QPolicy):
     """`argmax_a q(s, a)`; `q_values` is what actors explore around."""
 
     def __init__(self, spec: EnvSpec, config: ApexDqnConfig) -> None:
-        super().__init__(make_network(spec, config, seed=0, trainable=False))
+        super().__init__(make_network(spec, config, seed=0, trainable=False), config.precision)

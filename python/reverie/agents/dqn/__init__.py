@@ -13,6 +13,7 @@ from reverie.agents.dqn.networks import NAME, GreedyPolicy, check
 from reverie.agents.replay import TABLE, needs, uniform_tables
 
 __all__ = [
+    "DEVICES",
     "NAME",
     "PRESETS",
     "TABLE",
@@ -31,6 +32,7 @@ __all__ = [
     "needs",
 ]
 
+DEVICES = ("cpu", "cuda")
 PRESETS = Path(__file__).parent / "presets"
 
 load_preset = presets.reader(PRESETS, DqnConfig)

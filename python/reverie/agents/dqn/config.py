@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reverie.agents import checks, replay
+from reverie.agents.discrete import PRECISIONS
 from reverie.agents.environments import EnvSpec
-from reverie.agents.layers import num_parameters
+from reverie.agents.layers import nature_sizes, num_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,8 @@ class DqnConfig(replay.ReplaySettings):
     epsilon_end: float
     epsilon_steps: int
     """Environment steps, of all actors together, over which epsilon falls in a line."""
+    precision: str = "float32"
+    """Of forward passes; "bfloat16" halves the time of large networks where the processor has it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -32,6 +35,7 @@ class DqnConfig(replay.ReplaySettings):
         checks.above_zero(self, "learning_rate", "adam_epsilon", "huber_delta", "max_grad_norm")
         checks.within_unit(self, "epsilon_start", "epsilon_end")
         checks.widths(self, "hidden")
+        checks.one_of(self, "precision", PRECISIONS)
 
 
 def epsilon(step: int, config: DqnConfig) -> float:
@@ -42,6 +46,9 @@ def epsilon(step: int, config: DqnConfig) -> float:
 
 def memory(spec: EnvSpec, config: DqnConfig) -> dict[str, int]:
     """Bytes that a run needs, by what needs them, an upper estimate."""
-    widths = (spec.num_inputs, *config.hidden, spec.num_actions or 0)
+    frames = spec.frame_stack is not None
+    features, parameters, units = nature_sizes(spec.obs_shape) if frames else (spec.num_inputs, 0, 0)
+    widths = (features, *config.hidden, spec.num_actions or 0)
     networks = 5 + config.num_actors  # online, target, gradient, two moments; one in each actor
-    return replay.memory(spec, config, parameters=num_parameters(*widths) * networks, units=sum(widths))
+    parameters += num_parameters(*widths)
+    return replay.memory(spec, config, parameters=parameters * networks, units=units + spec.num_inputs + sum(widths))

@@ -9,11 +9,12 @@ import torch
 from numpy.typing import NDArray
 
 from reverie.agents.core import Stopwatch
+from reverie.agents.discrete import computing_in, on_device
 from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.dqn.loss import dqn_loss
 from reverie.agents.dqn.networks import make_network
 from reverie.agents.environments import EnvSpec
-from reverie.agents.learning import ReplayLearner, adam, descend, float32
+from reverie.agents.learning import ReplayLearner, adam, descend
 
 
 class Learner(ReplayLearner):
@@ -28,14 +29,17 @@ class Learner(ReplayLearner):
         self._optimizers = {"online": adam(self._online, config.learning_rate, config.adam_epsilon)}
 
     def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
-        config = self._config
-        with torch.no_grad():
-            q_t = self._target.module(torch.from_numpy(data["next_obs"]))
+        config, device = self._config, self._online.device
+        a_tm1, r_t, discount_t = (on_device(data[name], device) for name in ("action", "reward", "discount"))
+        with computing_in(config.precision, device):
+            with torch.no_grad():
+                q_t = self._target.module(on_device(data["next_obs"], device)).float()
+            q_tm1 = self._online.module(on_device(data["obs"], device)).float()
         loss = dqn_loss(
-            self._online.module(torch.from_numpy(data["obs"])),
-            torch.from_numpy(data["action"]),
-            float32(data["reward"]),
-            float32(data["discount"]),
+            q_tm1,
+            a_tm1,
+            r_t.float(),
+            discount_t.float(),
             q_t,
             huber_delta=config.huber_delta,
         )

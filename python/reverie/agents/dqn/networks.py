@@ -8,14 +8,14 @@ from reverie.agents.discrete import QPolicy
 from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.environments import EnvSpec, require_discrete
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.layers import MlpTorso, initialised
+from reverie.agents.layers import MlpTorso, NatureTorso, initialised, nature_sizes
 
 NAME = "dqn"
 
 
 def check(spec: EnvSpec) -> None:
     """Refuse what this agent cannot play, with what would fit."""
-    require_discrete(spec, NAME)
+    require_discrete(spec, NAME, frames=True)
 
 
 def make_network(spec: EnvSpec, config: DqnConfig, *, seed: int, trainable: bool) -> FlatNetwork[nn.Sequential]:
@@ -23,15 +23,18 @@ def make_network(spec: EnvSpec, config: DqnConfig, *, seed: int, trainable: bool
     check(spec)
     assert spec.num_actions is not None
     num_actions = spec.num_actions
-    module = initialised(
-        lambda: nn.Sequential(MlpTorso(spec.num_inputs, config.hidden), nn.Linear(config.hidden[-1], num_actions)),
-        seed,
-    )
-    return FlatNetwork(module, trainable=trainable)
+
+    def make() -> nn.Sequential:
+        frames = spec.frame_stack is not None
+        torso = [NatureTorso(spec.obs_shape)] if frames else []
+        features = nature_sizes(spec.obs_shape)[0] if frames else spec.num_inputs
+        return nn.Sequential(*torso, MlpTorso(features, config.hidden), nn.Linear(config.hidden[-1], num_actions))
+
+    return FlatNetwork(initialised(make, seed), trainable=trainable)
 
 
 class GreedyPolicy(QPolicy):
     """`argmax_a q(s, a)`."""
 
     def __init__(self, spec: EnvSpec, config: DqnConfig) -> None:
-        super().__init__(make_network(spec, config, seed=0, trainable=False))
+        super().__init__(make_network(spec, config, seed=0, trainable=False), config.precision)

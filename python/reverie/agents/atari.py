@@ -1,0 +1,217 @@
+"""Atari games as Mnih et al. 2015 play them (Methods, and extended data table 1): frames, lives and rewards.
+
+Every action is repeated for four frames, the last two of which are joined by their maximum, made grey and scaled to
+84 x 84; up to 30 frames of no action begin an episode; an episode has at most 108,000 frames (half an hour). ale-py
+does this in C++. Here is what it leaves to the agent: stacks of four frames, of which each is stored once, a lost life
+as the end of a training episode, and rewards within [-1, 1] for learning. Returns are whole games' own points.
+
+The id decides on the rest as ale-py registers it: `ALE/Pong-v5` repeats the last action with probability 0.25 (Machado
+et al. 2018), `PongNoFrameskip-v4` never, as the papers before 2018 have it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from reverie.agents.environments import (
+    EnvSpec,
+    UnknownEnvironmentError,
+    UnsupportedEnvironmentError,
+    nearest_environments,
+)
+
+FRAME_STACK = 4
+FRAME_SHAPE = (84, 84)
+FRAME_SKIP = 4
+NOOPS = 30
+FRAMES_PER_EPISODE = 108_000
+REWARD_BOUND = 1.0
+
+
+def is_game(env_id: str) -> bool:
+    """Whether the id is one of ale-py's: those of version 5, and those without a frame skip of their own."""
+    return env_id.startswith("ALE/") or "NoFrameskip-" in env_id
+
+
+def describe(env_id: str) -> EnvSpec:
+    """What `environments.describe` says of a game. Raises what it raises."""
+    envs = make_envs(env_id, 1)
+    return EnvSpec(
+        env_id=env_id,
+        obs_shape=(FRAME_STACK, *FRAME_SHAPE),
+        obs_dtype="uint8",
+        num_actions=int(envs.single_action_space.n),
+        action_space=str(envs.single_action_space),
+        reward_threshold=None,
+        frame_stack=FRAME_STACK,
+        reward_bound=REWARD_BOUND,
+    )
+
+
+def make_envs(env_id: str, num_envs: int) -> Any:
+    """ale-py's own vector of games, single frames, rewards and lives as they are, under SAME_STEP autoreset.
+
+    Its `episodic_life` is not used: it starts a new game after the first lost life, so that no other life is seen.
+    """
+    try:
+        import ale_py
+        from ale_py.vector_env import AtariVectorEnv
+    except ImportError as error:
+        raise UnsupportedEnvironmentError(
+            f'{env_id} needs a package that is not installed: pip install "reverie[atari]"'
+        ) from error
+    gymnasium.register_envs(ale_py)
+    known = gymnasium.registry.get(env_id)
+    if known is None:
+        raise UnknownEnvironmentError(env_id, "ale-py has no game of this id", nearest_environments(env_id))
+    return AtariVectorEnv(
+        known.kwargs["game"],
+        num_envs,
+        num_threads=1,
+        max_num_frames_per_episode=FRAMES_PER_EPISODE,
+        repeat_action_probability=known.kwargs["repeat_action_probability"],
+        full_action_space=known.kwargs["full_action_space"],
+        autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP,
+        img_height=FRAME_SHAPE[0],
+        img_width=FRAME_SHAPE[1],
+        stack_num=1,
+        frameskip=FRAME_SKIP,
+        maxpool=True,
+        noop_max=NOOPS,
+        use_fire_reset=False,
+        reward_clipping=False,
+    )
+
+
+class GameVector:
+    """Games that step together. Frames are `[N, 84, 84]` uint8, rewards the game's own points, ends whole games' ends.
+
+    The step that ends a game gives the first frame of the next one, and its own last frame as `info["final_obs"]` (of
+    other games: the frame itself). `info["life_lost"]` says where a life was lost and the game goes on.
+    """
+
+    def __init__(self, env_id: str, num_envs: int, *, envs: Any = None) -> None:
+        self._envs = make_envs(env_id, num_envs) if envs is None else envs
+        self._lives = np.zeros(num_envs, dtype=np.int64)
+
+    def reset(self, *, seed: int) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        """Begin new games; game i has the seed `seed + i`."""
+        frames, info = self._envs.reset(seed=seed)
+        self._lives = np.array(info["lives"])
+        return frames[:, 0], {}
+
+    def step(
+        self, actions: NDArray[Any]
+    ) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Four frames of every game: frames, rewards, terminated, truncated, info."""
+        stacked, reward, terminated, truncated, info = self._envs.step(np.asarray(actions))
+        frames, over = stacked[:, 0], terminated | truncated
+        lives = np.array(info["lives"])
+        life_lost = (lives < self._lives) & ~over
+        self._lives = lives
+        final = frames
+        if over.any():
+            final = frames.copy()
+            final[over] = info["final_obs"][over, 0]
+        return frames, reward, terminated, truncated, {"final_obs": final, "life_lost": life_lost}
+
+    def close(self) -> None:
+        """Nothing to close: ale-py ends its threads with the object."""
+
+
+class Game(gymnasium.Env[NDArray[np.uint8], np.int64]):
+    """One game for the evaluator: whole games in their own points, stacks `[4, 84, 84]`."""
+
+    def __init__(self, env_id: str) -> None:
+        envs = make_envs(env_id, 1)
+        self.action_space = envs.single_action_space
+        self.observation_space = spaces.Box(0, 255, (FRAME_STACK, *FRAME_SHAPE), np.uint8)
+        self._games = GameVector(env_id, 1, envs=envs)
+        self._stacks = FrameStacks(1, (FRAME_STACK, *FRAME_SHAPE))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        """A new game."""
+        super().reset(seed=seed)
+        frames, info = self._games.reset(seed=int(self.np_random.integers(2**31)) if seed is None else seed)
+        return self._stacks.begin(frames)[0].copy(), info
+
+    def step(self, action: Any) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        """Four frames; lives end nothing."""
+        _, reward, terminated, truncated, info = self._games.step(np.array([action], dtype=np.int64))
+        stacks = self._stacks.step(info["final_obs"], np.zeros(1, dtype=np.bool_))
+        return stacks[0].copy(), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+
+class FrameStacks:
+    """The newest frames of `num_envs` environments, oldest first: what `transition_writer(frame_stack=...)` stores.
+
+    At an episode's start the first frame is repeated.
+    """
+
+    def __init__(self, num_envs: int, shape: tuple[int, ...]) -> None:
+        self.now: NDArray[np.uint8] = np.zeros((num_envs, *shape), dtype=np.uint8)
+        """`[N, K, ...]`; the next call writes into it."""
+
+    def begin(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """All episodes begin with `frames` `[N, ...]`."""
+        self.now[:] = frames[:, None]
+        return self.now
+
+    def step(self, frames: NDArray[np.uint8], fresh: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """One frame more; where `fresh` `[N]` says so it is the first of an episode."""
+        self.now[:, :-1] = self.now[:, 1:]
+        self.now[:, -1] = frames
+        self.now[fresh] = frames[fresh][:, None]
+        return self.now
+
+    def after(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """What the stacks of `which` would be with one frame more, `[which.sum(), K, ...]`; nothing changes."""
+        return np.concatenate([self.now[which, 1:], frames[which][:, None]], axis=1)
+
+
+class Ends(NamedTuple):
+    """What a step ended, for learning."""
+
+    terminated: NDArray[np.bool_]
+    """Games that are over, and lives that are lost."""
+    final_obs: NDArray[np.uint8]
+    """Frames `[N, 84, 84]` that the actions led to."""
+    truncated_stacks: NDArray[np.uint8]
+    """What was seen last where the game was cut off, `[truncated.sum(), K, ...]`."""
+
+
+class Lives:
+    """Stacks for acting, and training episodes that end with a life."""
+
+    def __init__(self, num_envs: int, shape: tuple[int, ...]) -> None:
+        self._stacks = FrameStacks(num_envs, shape)
+
+    @property
+    def seen(self) -> NDArray[np.uint8]:
+        """Observations `[N, K, ...]` to act on."""
+        return self._stacks.now
+
+    def begin(self, frames: NDArray[np.uint8]) -> None:
+        """New games in all environments."""
+        self._stacks.begin(frames)
+
+    def step(
+        self,
+        frames: NDArray[np.uint8],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        info: dict[str, Any],
+    ) -> Ends:
+        """Go on with what `GameVector.step` gave."""
+        over = terminated | info["life_lost"]
+        final = info["final_obs"]
+        last = self._stacks.after(final, truncated)
+        self._stacks.step(frames, over | truncated)
+        return Ends(over, final, last)
