@@ -129,6 +129,7 @@ class Game(gymnasium.Env[NDArray[np.uint8], np.int64]):
 
     def __init__(self, env_id: str) -> None:
         envs = make_envs(env_id, 1)
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 60 // FRAME_SKIP}
         self.action_space = envs.single_action_space
         self.observation_space = spaces.Box(0, 255, (FRAME_STACK, *FRAME_SHAPE), np.uint8)
         self._games = GameVector(env_id, 1, envs=envs)
@@ -147,6 +148,11 @@ class Game(gymnasium.Env[NDArray[np.uint8], np.int64]):
         _, reward, terminated, truncated, info = self._games.step(np.array([action], dtype=np.int64))
         stacks = self._stacks.step(info["final_obs"], np.zeros(1, dtype=np.bool_))
         return stacks[0].copy(), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+    def render(self) -> NDArray[np.uint8]:
+        """The newest frame as the agent sees it, four times as large, `[336, 336, 3]`."""
+        enlarged = self._stacks.now[0, -1].repeat(4, axis=0).repeat(4, axis=1)
+        return np.repeat(enlarged[:, :, None], 3, axis=2)
 
 
 class FrameStacks:

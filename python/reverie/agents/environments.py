@@ -158,13 +158,13 @@ def _agents_for(actions: str) -> str:
     return ", ".join(names) or "an agent that this version does not have"
 
 
-def make_one(env_id: str) -> gymnasium.Env[Any, Any]:
-    """One environment, for the evaluator."""
+def make_one(env_id: str, *, render: bool = False) -> gymnasium.Env[Any, Any]:
+    """One environment, for the evaluator; with `render` its `render()` gives pictures `[H, W, 3]` uint8."""
     from reverie.agents import atari
 
     if atari.is_game(env_id):
         return atari.Game(env_id)
-    return gymnasium.make(env_id, disable_env_checker=True)
+    return gymnasium.make(env_id, disable_env_checker=True, render_mode="rgb_array" if render else None)
 
 
 def make_vector(env_id: str, num_envs: int) -> Any:

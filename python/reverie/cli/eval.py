@@ -18,6 +18,9 @@ def evaluate(
     first_seed: Annotated[
         int, typer.Option(min=0, help="Episodes begin from this seed and those that follow it.")
     ] = 30_000,
+    video: Annotated[
+        Path | None, typer.Option(help="Write the first of them as a video, an .mp4 (reverie[video]).", metavar="FILE")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object as the last line of stdout; all else goes to stderr.")
     ] = False,
@@ -30,9 +33,12 @@ def evaluate(
     from reverie import agents
     from reverie.agents.core import Weights
     from reverie.agents.environments import describe
+    from reverie.cli import video as videos
     from reverie.runners import Evaluator, checkpoints
 
     try:
+        if video is not None:
+            videos.check(video)
         path = checkpoints.find(checkpoint)
         state = checkpoints.load(path)
         identity = state["identity"]
@@ -53,6 +59,12 @@ def evaluate(
         f" {max(evaluation.returns):.1f}; target {preset.run.target_return:g})",
         file=sys.stderr if as_json else sys.stdout,
     )
+    if video is not None:
+        score, pictures = videos.record(spec.env_id, policy, first_seed, video)
+        print(
+            f"video: {video}, {pictures:,} pictures, return {score:.1f}, seed {first_seed}",
+            file=sys.stderr if as_json else sys.stdout,
+        )
     if as_json:
         found = {
             "agent": identity["agent"],
@@ -63,5 +75,6 @@ def evaluate(
             "num_episodes": episodes,
             "returns": list(evaluation.returns),
             "checkpoint": str(path),
+            **({} if video is None else {"video": str(video)}),
         }
         print(json.dumps(found), flush=True)

@@ -151,6 +151,7 @@ def _replay_rows(result: Result) -> list[tuple[str, str]]:
         ("samples per insert", f"{replay['samples'] / max(1.0, replay['inserts']):.2f}"),
         ("items held", f"{replay['size']:,.0f}"),
         ("bytes held", f"{replay['bytes']:,.0f}"),
+        ("bytes an item", f"{replay['bytes'] / max(1.0, replay['size']):,.0f}"),
         ("priorities updated", f"{replay['priorities_updated']:,.0f}"),
         ("updates that came too late", f"{replay['updates_stale']:,.0f}"),
     ]

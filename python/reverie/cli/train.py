@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reverie.cli import sweep
 from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, refuse, require_agents
 
 if TYPE_CHECKING:
@@ -31,11 +32,17 @@ class Runner(enum.Enum):
 
 
 def train(
+    context: typer.Context,
     agent: Annotated[str, typer.Argument(help="An agent's name, such as apex-dqn, ppo or sac.")],
     env: Annotated[str, typer.Option(help="Gymnasium environment.")],
     seed: Annotated[int, typer.Option(help="Any integer; the same seed gives the same run, times apart.")] = 0,
+    seeds: Annotated[
+        str | None, typer.Option(help="Several seeds, as 0-4 or 0,2,5: one run after the other.", metavar="SEEDS")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="With --seeds, runs at a time.")] = 1,
     config: Annotated[
-        Path | None, typer.Option(help="A preset file in place of the one that comes with the agent for ENV.")
+        Path | None,
+        typer.Option(help="A preset file in place of the agent's own for ENV, or the name of another such as paper."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -73,6 +80,8 @@ def train(
     two) and TensorBoard's files. Ctrl-C saves a checkpoint and ends; the same command with --resume goes on from it.
     """
     require_agents()
+    if seeds is not None and not dry_run:
+        raise typer.Exit(sweep.run(context, seeds, jobs, out, as_json=as_json))
     changes = [*(settings or []), *([] if num_actors is None else [f"num_actors={num_actors}"])]
     request = _request(agent, env, seed, config, changes, out, resume, dry_run, runner.value)
     if dry_run:

@@ -1,0 +1,64 @@
+"""One greedy episode as a video."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DEFAULT_FPS = 30
+
+
+class VideoError(ValueError):
+    """The video cannot be made; the text says what is missing."""
+
+
+def check(path: Path) -> None:
+    """Refuse at once what could not be written at the end. Raises `VideoError`, OSError."""
+    missing = [name for name in ("moviepy", "pygame") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise VideoError(f'{" and ".join(missing)} not installed: pip install "reverie[video]"')
+    if path.suffix != ".mp4":
+        raise VideoError(f"video is {str(path)!r}, and must end in .mp4")
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def record(env_id: str, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: int, path: Path) -> tuple[float, int]:
+    """Play one episode from `seed` and write it; its undiscounted return, and the number of pictures.
+
+    Atari games show what the agent sees: a grey frame for every four of the game's own. Pictures go to the encoder one
+    by one. Blocks until the episode is over.
+    """
+    from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
+
+    from reverie.agents.environments import make_one
+
+    env = make_one(env_id, render=True)
+    writer, pictures, total, over = None, 0, 0.0, False
+    try:
+        obs, _ = env.reset(seed=seed)
+        while True:
+            picture = _even(np.asarray(env.render()))
+            if writer is None:
+                fps = env.metadata.get("render_fps", DEFAULT_FPS)
+                writer = FFMPEG_VideoWriter(str(path), (picture.shape[1], picture.shape[0]), fps)
+            writer.write_frame(picture)
+            pictures += 1
+            if over:
+                return total, pictures
+            obs, reward, terminated, truncated, _ = env.step(policy(obs[None])[0])
+            total += float(reward)
+            over = terminated or truncated
+    finally:
+        if writer is not None:
+            writer.close()
+        env.close()
+
+
+def _even(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The encoder takes even heights and widths."""
+    return np.ascontiguousarray(picture[: picture.shape[0] // 2 * 2, : picture.shape[1] // 2 * 2])
