@@ -41,6 +41,7 @@ from reverie.runners.messages import (
     State,
     Stop,
 )
+from reverie.runners.topology import making_networks_on
 from reverie.server import Server
 
 REPORT_SECONDS = 0.1
@@ -154,9 +155,10 @@ class Learner(Role):
         assert setup.weights is not None
         self._client = learning_client(setup)
         self._needs = self.agent.needs(setup.config)
-        self._learner = self.agent.make_learner(
-            setup.env, setup.config, self._client, seed=setup.seed, watch=self.watch
-        )
+        with making_networks_on(setup.run.device):
+            self._learner = self.agent.make_learner(
+                setup.env, setup.config, self._client, seed=setup.seed, watch=self.watch
+            )
         if setup.state is not None:
             self._learner.load_state_dict(setup.state)
         self._publisher = setup.weights.publisher(setup.generation)
@@ -233,9 +235,10 @@ class Actor(Role):
         index = setup.name.index
         # A restart is told by the supervisor, once for all who write there.
         warnings.simplefilter("ignore", ServerRestartedWarning)
-        self._actor = self.agent.make_actor(
-            setup.env, setup.config, self._client, self._source, index=index, seed=setup.seed, watch=self.watch
-        )
+        with making_networks_on(setup.run.device):
+            self._actor = self.agent.make_actor(
+                setup.env, setup.config, self._client, self._source, index=index, seed=setup.seed, watch=self.watch
+            )
         if setup.state is not None:
             state = setup.state
             if setup.generation > 0:  # the counts go on, the dice are new: else it would walk into the same end again
@@ -286,7 +289,8 @@ class GreedyEvaluator(Role):
         run = setup.run
         self._screening = screening_seeds(run.screening_episodes)
         self._confirming = confirmation_seeds(run.confirmation_episodes)
-        self._policy = self.agent.make_policy(setup.env, setup.config)
+        with making_networks_on(setup.run.device):
+            self._policy = self.agent.make_policy(setup.env, setup.config)
         self._evaluator = Evaluator(setup.env.env_id, max(len(self._screening), len(self._confirming)))
 
     def turn(self, link: Link) -> None:
