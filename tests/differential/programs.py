@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import structured_programs
+
 Program = dict[str, Any]
 
 SELECTORS = ["Fifo", "Lifo", "MaxHeap", "MinHeap"]
@@ -210,6 +212,7 @@ MAKERS: dict[str, Callable[[random.Random], Program]] = {
     "sequences": of_sequences,
     "trajectories": of_trajectories,
     "arguments": of_arguments,
+    "structured": structured_programs.program,
 }
 
 
