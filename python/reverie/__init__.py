@@ -51,7 +51,15 @@ from reverie.tf_client import TFClient
 from reverie.tls import ClientTLS, ServerTLS
 from reverie.trajectory_dataset import TimestepDataset, TrajectoryDataset
 from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo, TableInfo, UpdateResult
-from reverie.writers import StructuredWriter, TrajectoryColumn, TrajectoryWriter, TransitionWriter, Writer
+from reverie.writers import (
+    EpisodeWriter,
+    SequenceWriter,
+    StructuredWriter,
+    TrajectoryColumn,
+    TrajectoryWriter,
+    TransitionWriter,
+    Writer,
+)
 
 _ported.install(_sys.modules[__name__])
 
@@ -65,6 +73,7 @@ __all__ = [
     "ClosedError",
     "DamagedError",
     "DeadlineExceededError",
+    "EpisodeWriter",
     "ForkedError",
     "InternalError",
     "PatternDataset",
@@ -75,6 +84,7 @@ __all__ = [
     "ResourceExhaustedError",
     "ReverbError",
     "SampleInfo",
+    "SequenceWriter",
     "Server",
     "ServerRestartedWarning",
     "ServerTLS",

@@ -9,7 +9,16 @@ from typing import Literal, cast
 from reverie.client.table import Keeping
 from reverie.structured import Config
 from reverie.tables import Compression
-from reverie.writers import Autoreset, StructuredWriter, TrajectoryWriter, TransitionWriter, Writer
+from reverie.writers import (
+    Autoreset,
+    EpisodeWriter,
+    SequenceWriter,
+    StructuredWriter,
+    Tail,
+    TrajectoryWriter,
+    TransitionWriter,
+    Writer,
+)
 
 
 class Appending(Keeping):
@@ -66,6 +75,52 @@ class Appending(Keeping):
     ) -> StructuredWriter:
         """A writer that makes items by patterns; see `reverie.writers.StructuredWriter` and `reverie.structured`."""
         return StructuredWriter(self, configs, max_in_flight_bytes=max_in_flight_bytes, timeout=timeout)
+
+    def sequence_writer(
+        self,
+        table: str,
+        length: int,
+        period: int,
+        burn_in: int = 0,
+        *,
+        tail: Tail = "short",
+        priority: float | Literal["max"] = 1.0,
+        max_in_flight_bytes: int = 64 << 20,
+        timeout: float | None = None,
+    ) -> SequenceWriter:
+        """A writer of overlapping sequences; see `reverie.writers.SequenceWriter`."""
+        return SequenceWriter(
+            self,
+            table,
+            length,
+            period,
+            burn_in,
+            tail=tail,
+            priority=priority,
+            compression=self._compression(timeout),
+            max_in_flight_bytes=max_in_flight_bytes,
+            timeout=timeout,
+        )
+
+    def episode_writer(
+        self,
+        table: str,
+        *,
+        max_length: int = 1 << 20,
+        priority: float | Literal["max"] = 1.0,
+        max_in_flight_bytes: int = 64 << 20,
+        timeout: float | None = None,
+    ) -> EpisodeWriter:
+        """A writer of whole episodes; see `reverie.writers.EpisodeWriter`."""
+        return EpisodeWriter(
+            self,
+            table,
+            max_length=max_length,
+            priority=priority,
+            compression=self._compression(timeout),
+            max_in_flight_bytes=max_in_flight_bytes,
+            timeout=timeout,
+        )
 
     def transition_writer(
         self,

@@ -1,8 +1,20 @@
 """Writers: from an environment's steps to items in a table. Each takes a native client."""
 
+from reverie.writers.episode import EpisodeWriter
 from reverie.writers.legacy import Writer
+from reverie.writers.sequence import SequenceWriter, Tail
 from reverie.writers.structured import StructuredWriter
 from reverie.writers.trajectory import TrajectoryColumn, TrajectoryWriter
 from reverie.writers.transition import Autoreset, TransitionWriter
 
-__all__ = ["Autoreset", "StructuredWriter", "TrajectoryColumn", "TrajectoryWriter", "TransitionWriter", "Writer"]
+__all__ = [
+    "Autoreset",
+    "EpisodeWriter",
+    "SequenceWriter",
+    "StructuredWriter",
+    "Tail",
+    "TrajectoryColumn",
+    "TrajectoryWriter",
+    "TransitionWriter",
+    "Writer",
+]

@@ -1,213 +1,180 @@
-"""The legacy writer: items are the latest steps."""
+"""Writers of overlapping sequences and of whole episodes."""
 
-import gc
+import pickle
 
 import numpy as np
 import pytest
 
 import reverie
-from reverie import Table, TensorSpec, rate_limiters, selectors
-
-
-def once(name, **options):
-    return Table(name, selectors.Fifo(), selectors.Fifo(), 1000, rate_limiters.MinSize(1), 1, **options)
+from reverie import Table, rate_limiters, selectors
 
 
 @pytest.fixture
 def client(connect):
-    return connect(once("t"), once("u"), Table.queue("q", 1))
+    fifo = Table("t", selectors.Fifo(), selectors.Fifo(), 1000, rate_limiters.MinSize(1), max_times_sampled=1)
+    return connect(fifo, fifo.replace(name="kept", max_times_sampled=0), Table.queue("q", 1))
 
 
-def step(number):
-    return {"o": np.full(2, number, np.float32), "r": number}
+def stored(client):
+    size = client.server_info()["t"].current_size
+    samples = client.sample("t", size, emit_timesteps=False) if size else ()
+    return [sample.data[0].tolist() for sample in samples]
 
 
-def read(client, count=1, table="t"):
-    samples = client.sample(table, count, emit_timesteps=False, unpack_as_table_signature=True, timeout=30)
-    return [sample.data["r"].tolist() for sample in samples]
+def sequences(client, lengths, *arguments, **options):
+    """The steps of every item of episodes of these lengths; steps count on from episode to episode."""
+    step, dropped = 0, 0
+    with client.sequence_writer("t", *arguments, **options) as writer:
+        for length in lengths:
+            for _ in range(length):
+                writer.append({"x": step})
+                step += 1
+            writer.end_episode(timeout=30)
+        dropped = writer.num_dropped
+    return stored(client), dropped
 
 
-def test_items_are_the_latest_steps_and_several_tables_share_them(client):
-    with client.writer(3) as writer:
-        for number in range(12):
-            writer.append(step(number))
-            if number >= 2:
-                writer.create_item("t", 3, 1.0)
-        writer.create_item("u", 1, 2.0)
-    assert read(client, 10) == [[number, number + 1, number + 2] for number in range(10)]
-    assert read(client, 1, "u") == [[11]]
-
-
-def test_sampled_step_by_step_every_step_is_a_sample(client):
-    with client.writer(3) as writer:
-        writer.append_sequence({"o": np.ones((3, 2), np.float32), "r": np.arange(3)})
-        writer.create_item("t", 2, 1.0)
-    [steps] = client.sample("t", timeout=30)
-    assert [[cell.tolist() for cell in sample.data] for sample in steps] == [[[1.0, 1.0], 1], [[1.0, 1.0], 2]]
-    assert {sample.info.key for sample in steps} == {steps[0].info.key}
-
-
-def test_a_sequence_is_appended_step_by_step(client):
-    with client.writer(4) as writer:
-        writer.append_sequence({"o": np.zeros((3, 2), np.float32), "r": np.arange(3)})
-        writer.append(step(3))
-        writer.create_item("t", 4, 1.0)
-        with pytest.raises(ValueError, match=r"share a first axis, got 'o' \(2, 2\), 'r' \(3,\)"):
-            writer.append_sequence({"o": np.zeros((2, 2), np.float32), "r": np.arange(3)})
-        with pytest.raises(ValueError, match="share a first axis"):
-            writer.append_sequence({"o": np.float32(1), "r": 3})
-    assert read(client) == [[0, 1, 2, 3]]
+def test_a_sequence_begins_with_the_episode_and_every_period_steps(client):
+    assert sequences(client, [8], 4, 2) == ([[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6, 7]], 0)
+    assert sequences(client, [4, 4], 2, 2) == ([[0, 1], [2, 3], [4, 5], [6, 7]], 0)
+    assert sequences(client, [5], 3, 1, 1) == ([[0, 1, 2, 3], [1, 2, 3, 4]], 0)
 
 
 @pytest.mark.parametrize(
-    ("signature", "fits"),
+    ("tail", "want", "dropped"),
     [
-        (TensorSpec((2,), np.float32), True),
-        (TensorSpec((3, 2), np.float32), True),
-        (TensorSpec((None, 2), np.float32), True),
-        (TensorSpec((2, 2), np.float32), False),
-        (TensorSpec((3,), np.float32), False),
-        (TensorSpec((2,), np.float64), False),
+        ("short", [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 6], [7, 8]], 0),
+        ("shift", [[0, 1, 2, 3], [2, 3, 4, 5], [3, 4, 5, 6]], 2),
+        ("drop", [[0, 1, 2, 3], [2, 3, 4, 5]], 3),
     ],
 )
-def test_a_signature_may_describe_the_step_or_the_item(connect, signature, fits):
-    client = connect(once("t", signature={"o": signature}))
-    writer = client.writer(3)
-    for number in range(3):
-        writer.append({"o": np.full(2, number, np.float32)})
-    if not fits:
-        with pytest.raises(reverie.SignatureError, match="'o'"):
-            writer.create_item("t", 3, 1.0)
-        return
-    writer.create_item("t", 3, 1.0)
-    writer.close()
-    assert client.sample_batch("t", 1, timeout=30).data["o"][0, :, 0].tolist() == [0, 1, 2]
+def test_the_end_of_an_episode_is_short_shifted_or_dropped(client, tail, want, dropped):
+    assert sequences(client, [7, 2], 4, 2, tail=tail) == (want, dropped)
 
 
-def test_a_trajectory_is_described_as_a_whole_even_where_its_columns_are_steps(connect):
-    client = connect(once("t", signature={"o": TensorSpec((2,), np.float32)}))
-    writer = client.trajectory_writer(3)
-    writer.append({"o": np.zeros(2, np.float32)})
-    with pytest.raises(reverie.SignatureError, match="'o'"):
-        writer.create_item("t", 1.0, {"o": writer.history["o"][-1:]})
+@pytest.mark.parametrize("tail", ["short", "shift"])
+@pytest.mark.parametrize(("length", "period", "burn_in"), [(3, 1, 0), (3, 3, 0), (4, 2, 2), (2, 2, 3), (1, 1, 4)])
+def test_every_step_behind_the_burn_in_is_learnt_from(client, tail, length, period, burn_in):
+    for steps in range(burn_in + length, burn_in + 3 * length + 2):
+        items, dropped = sequences(client, [steps], length, period, burn_in, tail=tail)
+        learnt = {step for item in items for step in item[burn_in:]}
+        assert (learnt, dropped) == (set(range(burn_in, steps)), 0)
+        assert all(item == list(range(item[0], item[-1] + 1)) and len(item) > burn_in for item in items)
+        assert len({tuple(item) for item in items}) == len(items)
 
 
-def test_a_step_unlike_the_first_is_refused_and_the_next_goes_on(client):
-    writer = client.writer(3)
-    writer.append(step(0))
-    for bad, path in (({"o": np.zeros(3, np.float32), "r": 1}, "o"), ({"o": None, "r": 1}, "o"), ({"r": 1}, "")):
-        with pytest.raises(reverie.SignatureError) as raised:
-            writer.append(bad)
-        assert raised.value.path == path
-    with pytest.raises(reverie.SignatureError, match="at least one array"):
-        client.writer(1).append({})
-    writer.append(step(1))
-    writer.create_item("t", 2, 1.0)
-    writer.flush(timeout=30)
-    assert read(client) == [[0, 1]]
+def test_an_episode_with_nothing_but_burn_in_is_dropped_and_counted(client):
+    assert sequences(client, [3, 4], 2, 2, 3) == ([[3, 4, 5, 6]], 3)
+    assert sequences(client, [0, 0], 2, 2) == ([], 0)
 
 
-def test_an_item_has_at_least_one_step_and_no_more_than_are_kept(client):
-    writer = client.writer(2)
-    with pytest.raises(ValueError, match="the 0 steps"):
-        writer.create_item("t", 1, 1.0)
-    for number in range(5):
-        writer.append(step(number))
-    with pytest.raises(ValueError, match=r"the 2 steps that are kept \(max_sequence_length=2\), got 3"):
-        writer.create_item("t", 3, 1.0)
-    with pytest.raises(ValueError, match="num_timesteps must be at least 1"):
-        writer.create_item("t", 0, 1.0)
-    with pytest.raises(ValueError, match="nope"):
-        writer.create_item("nope", 1, 1.0)
+def test_short_tails_are_read_padded_and_masked(client):
+    with client.sequence_writer("t", 3, 3) as writer:
+        for step in range(4):
+            done = writer.append({"obs": np.full(2, step, np.float32), "deep": [step]})
+            assert done == (step == 2)
+        writer.end_episode(timeout=30)
+    batch = client.sample_batch("t", 2, ragged="pad")
+    assert batch.data["obs"][:, :, 0].tolist() == [[0, 1, 2], [3, 0, 0]]
+    assert batch.data["deep"][0].tolist() == [[0, 1, 2], [3, 0, 0]]
+    assert batch.mask.tolist() == [[True] * 3, [True, False, False]]
+
+
+def test_overlapping_sequences_share_their_bytes(client):
+    noise = np.random.default_rng(0).normal(size=(400, 500)).astype(np.float32)
+    with client.sequence_writer("kept", 40, 10, 10, tail="drop") as writer:
+        for cell in noise:
+            writer.append({"obs": cell})
+    info = client.info()
+    assert info.tables["kept"].current_size == 36
+    # 400 steps of 2 kB; apart, 36 items of 50 steps would take 4.5 times as much.
+    assert noise.nbytes <= info.size_bytes < 1.3 * noise.nbytes
+
+
+def test_priorities_of_sequences_and_episodes_are_given(client):
+    with client.sequence_writer("t", 1, 1, priority=2.5) as writer:
+        writer.append({"x": 1})
+    with client.episode_writer("t", priority=3.5) as writer:
+        for priority in (None, 4.5):
+            writer.append({"x": 1})
+            writer.end_episode(timeout=30, priority=priority)
+    assert client.sample_batch("t", 3).info.priority.tolist() == [2.5, 3.5, 4.5]
+
+
+def test_an_episode_is_one_item(client):
+    with client.episode_writer("t") as writer:
+        for length in (3, 0, 1, 200):
+            for step in range(length):
+                writer.append({"x": step})
+            assert writer.episode_steps == length
+            writer.end_episode(timeout=30)
+        writer.append({"x": -1})
+    assert stored(client) == [[0, 1, 2], [0], list(range(200))]
+
+
+def test_an_episode_beyond_its_bound_is_refused_and_can_be_ended(client):
+    writer = client.episode_writer("t", max_length=2)
+    for step in range(2):
+        writer.append({"x": step})
+    with pytest.raises(ValueError, match="max_length"):
+        writer.append({"x": 2})
+    writer.end_episode(timeout=30)
+    assert stored(client) == [[0, 1]]
+
+
+def test_an_item_that_is_refused_ends_its_episode_all_the_same(client):
+    writer = client.episode_writer("t")
+    writer.append({"x": 1, "y": None})
+    writer.append({"x": 1, "y": 2})
+    with pytest.raises(ValueError, match=r"'y'.*None"):
+        writer.end_episode()
+    assert writer.episode_steps == 0
+    writer = client.sequence_writer("t", 3, 1)
+    writer.append({"x": 1, "y": None})
+    writer.append({"x": 1, "y": 2})
+    with pytest.raises(ValueError, match=r"'y'.*None"):
+        writer.end_episode()
+    for step in range(2):
+        writer.append({"x": step, "y": 0})
+    writer.end_episode(timeout=30)
+    assert stored(client) == [[0, 1]]
+
+
+def test_a_step_whose_append_was_late_still_completes_its_sequence(client):
+    writer = client.sequence_writer("q", 1, 1, max_in_flight_bytes=8, timeout=0.02)
+    for step in range(3):
+        writer.append({"x": step})
+    with pytest.raises(reverie.DeadlineExceededError):
+        writer.append({"x": 3})
+    assert client.sample_batch("q", 4, timeout=10).data["x"].tolist() == [[0], [1], [2], [3]]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "name"),
+    ("arguments", "options", "says"),
     [
-        ({"max_sequence_length": 0}, "max_sequence_length"),
-        ({"max_sequence_length": 3, "chunk_length": 0}, "chunk_length"),
-        ({"max_sequence_length": 3, "chunk_length": 4}, "max_sequence_length=3"),
-        ({"max_sequence_length": 3, "max_in_flight_items": 0}, "max_in_flight_items"),
+        ((0, 1), {}, "length must be at least 1"),
+        ((3, 0), {}, "period must be at least 1"),
+        ((3, 4), {}, r"at most length \(3\)"),
+        ((3, 1, -1), {}, "burn_in must be at least 0"),
+        ((3, 1), {"tail": "pad"}, "'short', 'shift', 'drop'"),
     ],
 )
-def test_counts_that_cannot_work_are_refused(client, arguments, name):
-    with pytest.raises(ValueError, match=name):
-        client.writer(**arguments)
+def test_arguments_that_can_never_work_are_refused(client, arguments, options, says):
+    with pytest.raises(ValueError, match=says):
+        client.sequence_writer("t", *arguments, **options)
 
 
-def test_making_an_item_waits_while_as_many_as_allowed_are_unconfirmed(client):
-    writer = client.writer(1, max_in_flight_items=2, timeout=0.05)
-    writer.append(step(7))
-    for _ in range(3):  # The queue takes one.
-        writer.create_item("q", 1, 1.0)
-        writer._steps._flush(2, 30)
-    with pytest.raises(reverie.DeadlineExceededError, match="'q'"):
-        writer.create_item("q", 1, 1.0)
-    assert read(client, 3, "q") == [[7], [7], [7]]
-    writer.create_item("q", 1, 1.0)
-    assert read(client, 1, "q") == [[7]]
-    free = client.writer(1, max_in_flight_items=None, timeout=0.05)
-    free.append(step(1))
-    for _ in range(50):
-        free.create_item("q", 1, 1.0)
-    assert free.num_in_flight >= 49
-
-
-def test_a_writer_is_closed_once_and_refuses_everything_after(client):
-    with client.writer(2) as writer:
-        writer.append(step(0))
-    for use in (lambda: writer.append(step(1)), lambda: writer.create_item("t", 1, 1.0), writer.flush):
-        with pytest.raises(reverie.ClosedError) as raised:
-            use()
-        assert isinstance(raised.value, RuntimeError)  # What ported code expects.
-    with pytest.raises(ValueError, match="closed already"):
+def test_unknown_tables_and_closed_writers_refuse(client):
+    with pytest.raises(reverie.UnknownTableError):
+        client.sequence_writer("nope", 2, 1)
+    with pytest.raises(reverie.UnknownTableError):
+        client.episode_writer("nope")
+    with pytest.raises(ValueError, match="max_length"):
+        client.episode_writer("t", max_length=0)
+    for writer in (client.sequence_writer("t", 2, 1), client.episode_writer("t")):
         writer.close()
-    with pytest.raises(ValueError, match="cannot be entered"):
-        writer.__enter__()
-    with client.writer(2) as writer:
         writer.close()
-
-
-def test_leaving_the_block_flushes_unless_the_replay_itself_failed(client):
-    def leave(error, tables, **options):
-        with client.writer(1, **options) as writer:
-            writer.append(step(3))
-            for table in tables:
-                writer.create_item(table, 1, 1.0)
-            raise error
-
-    with pytest.raises(KeyError):
-        leave(KeyError(), ["t"])
-    assert read(client) == [[3]]
-    with pytest.raises(reverie.DeadlineExceededError, match="the first"):
-        leave(reverie.DeadlineExceededError("the first"), ["q", "q"], timeout=0.05)
-    writer = client.writer(1)
-    writer.append(step(3))
-    writer.create_item("q", 1, 1.0)
-    with pytest.raises(reverie.DeadlineExceededError, match="'q'"):
-        writer.close(retry_on_unavailable=False)
-
-
-def test_delta_encoding_stores_steps_that_change_little_in_less(connect):
-    client = connect(once("t"))
-
-    def stored(**options):
-        writer = client.writer(10, chunk_length=10, **options)
-        rng = np.random.default_rng(0)
-        frame = rng.integers(0, 256, 500, dtype=np.uint8)
-        for number in range(10):
-            frame = frame.copy()
-            frame[number] += 1
-            writer.append({"o": frame, "r": number})
-        writer.create_item("t", 10, 1.0)
-        writer.flush(timeout=30)
-        size = client.info().size_bytes
-        [sample] = client.sample("t", 1, emit_timesteps=False, timeout=30)
-        assert (sample.data[0][-1] == frame).all()
-        writer.close()
-        return size
-
-    plain = stored()
-    client.reset("t")
-    gc.collect()
-    assert stored(delta_encoded=True) < plain / 4
+        with pytest.raises(reverie.ClosedError):
+            writer.append({"x": 1})
+        with pytest.raises(TypeError, match="pickled"):
+            pickle.dumps(writer)

@@ -1,0 +1,79 @@
+"""What writers share that make items of the latest steps of an episode."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from reverie import _native
+from reverie.errors import ReplayError
+from reverie.writers.trajectory import TrajectoryWriter
+
+__all__ = ["StepsWriter"]
+
+
+class StepsWriter:
+    """A trajectory writer, and items that are the latest so many steps, in the structure of the steps."""
+
+    def __init__(
+        self,
+        client: _native.Client,
+        table: str,
+        num_keep_alive_refs: int,
+        *,
+        priority: float | Literal["max"],
+        compression: str,
+        max_in_flight_bytes: int,
+        timeout: float | None,
+    ) -> None:
+        client.can_insert(table)  # UnknownTableError now, not at the first item.
+        self._table, self._priority = table, priority
+        self._writer = TrajectoryWriter(
+            client,
+            num_keep_alive_refs,
+            compression=compression,
+            max_in_flight_bytes=max_in_flight_bytes,
+            timeout=timeout,
+        )
+
+    @property
+    def episode_steps(self) -> int:
+        """Steps of the episode so far."""
+        return self._writer.episode_steps
+
+    @property
+    def num_in_flight(self) -> int:
+        """Items that are not in the table yet."""
+        return self._writer.num_in_flight
+
+    def _send(self, steps: int, priority: float | Literal["max"] | None = None) -> None:
+        columns, structure = _native.flatten(self._writer.history)
+        trajectory = structure.unflatten([column[-steps:] for column in columns])
+        self._writer.create_item(self._table, self._priority if priority is None else priority, trajectory)
+
+    def flush(self, block_until_num_items: int = 0, *, timeout: float | None = None) -> None:
+        """Waits until at most so many items are not in the table yet.
+
+        Raises:
+            DeadlineExceededError: the insertion goes on in the background.
+        """
+        self._writer.flush(block_until_num_items, timeout=timeout)
+
+    def close(self) -> None:
+        """Ends the writer without a last item; what was sent goes on into the table. Idempotent."""
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None or not issubclass(kind, ReplayError):
+                self.flush()
+        finally:
+            self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")
