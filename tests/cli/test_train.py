@@ -76,7 +76,7 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
         (["dqn", "--env", "CartPoel-v1"], ["no environment 'CartPoel-v1'", "did you mean CartPole-v1"]),
         (["dqn", "--env", "Pendulum-v1"], ["continuous actions need", "sac", "CartPole-v1"]),
         (["sac", "--env", "CartPole-v1"], ["discrete actions need", "dqn", "Pendulum-v1"]),
-        (["dqn", "--env", "MountainCar-v0"], ["does not exist; there are presets for CartPole-v1"]),
+        (["dqn", "--env", "MountainCar-v0"], ["does not exist; there are presets for ALE/Pong-v5, CartPole-v1: "]),
         (["dqn", "--env", "CartPole-v1", "--set", "batchsize=3"], ["no setting 'batchsize'; did you mean batch_size?"]),
         (["dqn", "--env", "CartPole-v1", "--config", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["dqn", "--env", "CartPole-v1", "--set", "capacity=10_000_000_000"], ["needs about", "lower the capacity"]),

@@ -61,7 +61,7 @@ def find(folder: Path, env_id: str) -> Path:
     """The preset of an environment in an agent's folder; without one, a `PresetError` that names those that exist."""
     path = _file(folder, env_id)
     if not path.is_file():
-        known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
+        known = ", ".join(sorted(environment_of(p) for p in folder.glob("*.toml")))
         raise PresetError(path, f"does not exist; there are presets for {known}: copy one, edit it, and name the file")
     return path
 
