@@ -7,10 +7,10 @@ torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
 from reverie.agents import ppo  # noqa: E402
+from reverie.agents.actor_critic import draw  # noqa: E402
 from reverie.agents.core import Stopwatch, Weights  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.ppo import learner as learning  # noqa: E402
-from reverie.agents.ppo.actor import draw  # noqa: E402
 from reverie.agents.ppo.loss import advantages, ppo_loss, standardised  # noqa: E402
 
 SPEC = describe("CartPole-v1")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reverie.agents.actor_critic import SoftmaxPolicy, draw
 from reverie.agents.atari import Lives
 from reverie.agents.core import (
     ActingSettings,
@@ -21,7 +22,7 @@ from reverie.agents.core import (
     seed_of,
 )
 from reverie.agents.environments import EnvSpec, make_vector
-from reverie.agents.replay import TABLE, ReplaySettings
+from reverie.agents.replay import ReplaySettings
 from reverie.errors import DeadlineExceededError
 
 CRASHES_IN_A_ROW = 5
@@ -189,7 +190,7 @@ class ReplayActor(EnvActor):
         self._max_in_flight = 2 * config.inserts_per_act
         self._last_value: NDArray[np.float32] | None = None
         self._writer = client.transition_writer(
-            TABLE,
+            config.table_of(index),
             n_step=config.n_step,
             discount=config.discount,
             num_envs=self.num_envs,
@@ -275,3 +276,107 @@ class ReplayActor(EnvActor):
         super().close()
         with suppress(DeadlineExceededError):
             self._writer.close(timeout=0)
+
+
+Columns = dict[str, NDArray[Any]]
+
+
+class UnrollSettings(ActingSettings, Protocol):
+    """What an actor that sends unrolls asks of its agent's settings."""
+
+    @property
+    def unroll_length(self) -> int:
+        """T: steps of every environment in an item."""
+
+    @property
+    def discount(self) -> float:
+        """Per step, where the episode goes on."""
+
+
+class UnrollActor(EnvActor):
+    """Draws actions from the policy, and puts unrolls of T steps into a queue, one item for each environment.
+
+    Columns: `obs` `[T, ...]`, `action`, `log_pi` (of the action drawn), `value`, `reward`, `discount` (0 where the
+    episode terminated), `ended` (in any way), `is_step` (False for the reset after an end) and `weights_version`, all
+    `[T]`. The heir says when weights are taken, and makes the item of these.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        config: UnrollSettings,
+        client: Any,
+        weights: WeightSource,
+        policy: SoftmaxPolicy,
+        table: str,
+        *,
+        index: int,
+        seed: int,
+        watch: Stopwatch,
+    ) -> None:
+        super().__init__(spec, config, weights, index=index, seed=seed, watch=watch)
+        self._client, self._policy, self._table = client, policy, table
+        self._length, self._discount = config.unroll_length, config.discount
+        self._rows: list[Columns] = []
+        self._unsent: Columns = {}
+
+    @abstractmethod
+    def _take_weights(self) -> None:
+        """Called before every step."""
+
+    @abstractmethod
+    def _item(self, unrolls: Columns) -> Columns:
+        """What goes into the queue, of unrolls `[N, T, ...]` after which the environments are at `self._obs`."""
+
+    def act(self) -> int:
+        """One step of every environment; how many were steps of an episode.
+
+        Where the queue has no room for the unroll that ends with it, `settle` waits, and so does the next step.
+        """
+        self.settle()
+        obs, resets = self._obs, self._resets
+        with self._watch("act"):
+            self._take_weights()
+            self._acts += 1
+            log_pi, values = self._policy.outputs(obs)
+            actions = draw(self._rng, log_pi)
+        with self._watch("env step"):
+            after = self._step(actions)
+        if after is None:
+            self._rows.clear()
+            return 0
+        _, reward, terminated, truncated = after
+        self._rows.append(
+            {
+                "obs": obs,
+                "action": actions,
+                "log_pi": np.take_along_axis(log_pi, actions[:, None], axis=1)[:, 0],
+                "value": values,
+                "reward": reward.astype(np.float32),
+                "discount": np.where(terminated, 0.0, self._discount).astype(np.float32),
+                "ended": terminated | truncated,
+                "is_step": ~resets,
+                "weights_version": self._version,
+            }
+        )
+        stepped = self._count(reward, terminated | truncated)
+        if len(self._rows) == self._length:
+            with self._watch("append"):
+                rows, self._rows = self._rows, []
+                unrolls = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
+                self._unsent = self._item(unrolls)
+                with suppress(DeadlineExceededError):
+                    self.settle(timeout=0)
+        return stepped
+
+    def settle(self, timeout: float | None = None) -> None:
+        """Wait until all of the last unroll is in the queue."""
+        if not self._unsent:
+            return
+        try:
+            self._client.insert_batch(self._table, self._unsent, timeout=timeout)
+        except DeadlineExceededError as error:
+            sent = 0 if error.partial is None else len(error.partial)
+            self._unsent = {name: rows[sent:] for name, rows in self._unsent.items()}
+            raise
+        self._unsent = {}

@@ -41,6 +41,10 @@ class ReplaySettings:
                 " never start"
             )
 
+    def table_of(self, actor: int) -> str:
+        """Name of the table that an actor writes into."""
+        return TABLE
+
     @property
     def inserts_per_act(self) -> int:
         """The most items of one step of an actor: where an episode ends, all n-step tails come out at once."""
@@ -80,10 +84,12 @@ def needs(config: ReplaySettings) -> TableNeeds:
     return TableNeeds(TABLE, config.batch_size, config.inserts_per_act)
 
 
-def make_table(config: ReplaySettings, sampler: selectors.Selector, remover: selectors.Selector | None = None) -> Table:
+def make_table(
+    config: ReplaySettings, sampler: selectors.Selector, remover: selectors.Selector | None = None, name: str = TABLE
+) -> Table:
     """The table, new and empty: its limiter holds the ratio. Without a remover the oldest item leaves."""
     return Table(
-        TABLE,
+        name,
         sampler=sampler,
         remover=selectors.Fifo() if remover is None else remover,
         max_size=config.capacity,

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from reverie.agents.actor_critic import backward_sums
+
 
 def advantages(r_t: Tensor, discount_t: Tensor, lambda_t: Tensor, v: Tensor) -> Tensor:
     """Generalised advantage estimates `[B, T]` (Schulman et al. 2016, equation 16), of values `v` `[B, T + 1]`.
@@ -20,13 +22,7 @@ def advantages(r_t: Tensor, discount_t: Tensor, lambda_t: Tensor, v: Tensor) -> 
     episode bootstraps from `v_{t+1}`, the value of its true last observation.
     """
     delta = r_t + discount_t * v[:, 1:] - v[:, :-1]
-    keep = discount_t * lambda_t
-    out = torch.empty_like(delta)
-    following = torch.zeros_like(delta[:, 0])
-    for t in reversed(range(delta.shape[1])):
-        following = delta[:, t] + keep[:, t] * following
-        out[:, t] = following
-    return out
+    return backward_sums(delta, discount_t * lambda_t)
 
 
 class PpoLoss(NamedTuple):

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
-
-from reverie.agents.core import Weights
+from reverie.agents.actor_critic import PolicyAndValue, SoftmaxPolicy, policy_and_value
 from reverie.agents.environments import EnvSpec, require_discrete
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.layers import MlpTorso, initialised
 from reverie.agents.ppo.config import PpoConfig
 
 NAME = "ppo"
@@ -23,54 +15,14 @@ def check(spec: EnvSpec) -> None:
     require_discrete(spec, NAME)
 
 
-class PolicyAndValue(nn.Module):
-    """Two networks that share nothing."""
-
-    def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]) -> None:
-        super().__init__()
-        assert spec.num_actions is not None
-        self.head = nn.Linear(hidden[-1], spec.num_actions)
-        self.policy = nn.Sequential(MlpTorso(spec.num_inputs, hidden), self.head)
-        self.value = nn.Sequential(MlpTorso(spec.num_inputs, hidden), nn.Linear(hidden[-1], 1))
-
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits `[B, num_actions]` and values `[B]` of observations `[B, ...]`."""
-        return self.policy(observations), self.value(observations).squeeze(1)
-
-
 def make_network(spec: EnvSpec, config: PpoConfig, *, seed: int, trainable: bool) -> FlatNetwork[PolicyAndValue]:
     """Both networks; the policy begins almost uniform."""
     check(spec)
-    module = initialised(lambda: PolicyAndValue(spec, config.hidden), seed)
-    with torch.no_grad():
-        module.head.weight.mul_(0.01)
-        module.head.bias.zero_()
-    return FlatNetwork(module, trainable=trainable)
+    return policy_and_value(spec, config.hidden, seed=seed, trainable=trainable)
 
 
-class GreedyPolicy:
+class GreedyPolicy(SoftmaxPolicy):
     """The most probable action; `outputs` is what actors draw from."""
 
     def __init__(self, spec: EnvSpec, config: PpoConfig) -> None:
-        self._network = make_network(spec, config, seed=0, trainable=False)
-
-    def load(self, weights: Weights) -> None:
-        """Take over weights; an array of another length is a ValueError."""
-        self._network.load(weights.flat)
-
-    @torch.inference_mode()
-    def outputs(self, observations: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """`log pi` `[N, num_actions]` and values `[N]` for observations `[N, ...]`."""
-        logits, values = self._network.module(torch.from_numpy(observations))
-        return torch.log_softmax(logits, dim=1).numpy(), values.numpy()
-
-    @torch.inference_mode()
-    def values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Values `[N]` for observations `[N, ...]`."""
-        values: NDArray[np.float32] = self._network.module.value(torch.from_numpy(observations)).squeeze(1).numpy()
-        return values
-
-    def __call__(self, observations: NDArray[Any]) -> NDArray[np.int64]:
-        """Actions `[N]` for observations `[N, ...]`."""
-        actions: NDArray[np.int64] = self.outputs(observations)[0].argmax(axis=1)
-        return actions
+        super().__init__(make_network(spec, config, seed=0, trainable=False))
