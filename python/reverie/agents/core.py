@@ -173,13 +173,26 @@ class Preset:
 
 @dataclass(frozen=True)
 class TableNeeds:
-    """What the runner must know of the table that an agent learns from."""
+    """What the runner must know of the table, or the tables, that an agent learns from."""
 
     name: str
     batch_size: int
     """Items that one `learn` draws."""
     inserts_per_act: int
     """The most items that one `act` inserts."""
+    num_learners: int = 1
+    """Learners that draw. Where one process has them all, one `learn` is the turn of one of them."""
+    bundled: bool = False
+    """Actor i writes into a table of its own, `name-i`, and learner i draws from that one alone."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of all tables."""
+        return tuple(self.table_of(i) for i in range(self.num_learners)) if self.bundled else (self.name,)
+
+    def table_of(self, actor: int) -> str:
+        """Name of the table that an actor writes into."""
+        return f"{self.name}-{actor}" if self.bundled else self.name
 
 
 class Agent(Protocol):

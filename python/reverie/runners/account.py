@@ -137,15 +137,18 @@ def identity(topology: Topology) -> dict[str, Any]:
     return {**names, **vars(topology.config)}
 
 
-def replay_figures(client: Any, table: str) -> dict[str, float]:
-    """The table's own figures: what it counted, not what a loop believes."""
-    info = client.info().tables[table]
-    numbers = (
-        info.num_inserts,
-        info.num_samples,
-        info.current_size,
-        info.size_bytes,
-        info.num_updates,
-        info.num_stale_updates,
-    )
-    return dict(zip(FIGURES, numbers, strict=True))
+def replay_figures(client: Any, *tables: str) -> dict[str, float]:
+    """The tables' own figures, added up: what they counted, not what a loop believes."""
+    infos = client.info().tables
+    numbers = [
+        (
+            info.num_inserts,
+            info.num_samples,
+            info.current_size,
+            info.size_bytes,
+            info.num_updates,
+            info.num_stale_updates,
+        )
+        for info in (infos[table] for table in tables)
+    ]
+    return dict(zip(FIGURES, map(sum, zip(*numbers, strict=True)), strict=True))

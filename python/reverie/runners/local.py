@@ -137,14 +137,18 @@ class _Loop:
         return self._finish()
 
     def _advance(self) -> bool:
-        """Learn if the table allows it, else let one actor act; whether an actor did."""
+        """Learn if the table allows it, else let one actor act; whether an actor did.
+
+        Where actors have tables of their own, it is that of the actor whose turn it is.
+        """
         needs = self.topology.needs
-        if self.client.can_sample(needs.name, needs.batch_size):
+        table = needs.table_of(self.turn)
+        if self.client.can_sample(table, needs.batch_size):
             self.learner.learn()
             self.account.updates += 1
             return False
-        if not self.client.can_insert(needs.name, needs.inserts_per_act):
-            raise StalledError(needs.name, self.client.why(needs.name))
+        if not self.client.can_insert(table, needs.inserts_per_act):
+            raise StalledError(table, self.client.why(table))
         actor = self.actors[self.turn]
         self.turn = (self.turn + 1) % len(self.actors)
         self.account.env_steps += actor.act()
@@ -171,7 +175,7 @@ class _Loop:
         return weights
 
     def _figures(self) -> dict[str, float]:
-        return replay_figures(self.client, self.topology.needs.name)
+        return replay_figures(self.client, *self.topology.needs.tables)
 
     def _progress(self) -> Progress:
         return self.account.progress(self.learner.metrics(), self._figures())

@@ -97,11 +97,12 @@ class Topology:
     def describe(self) -> str:
         """Two lines for a person."""
         actors = f"{_many(self.num_actors, 'actor')} of {_many(self.envs_per_actor, 'environment')}"
-        table = f"table {self.needs.name!r} in "
-        table += "this process" if self.runner == "local" else _many(self.num_shards, "shard")
+        learners, names = _many(self.needs.num_learners, "learner"), self.needs.tables
+        tables = f"{'table' if len(names) == 1 else 'tables'} {', '.join(map(repr, names))} in "
+        tables += "this process" if self.runner == "local" else _many(self.num_shards, "shard")
         return (
-            f"{self.agent} on {self.env.env_id}, seed {self.seed}: {actors}, one learner, one greedy evaluator,"
-            f" {table}\n"
+            f"{self.agent} on {self.env.env_id}, seed {self.seed}: {actors}, {learners}, one greedy evaluator,"
+            f" {tables}\n"
             f"until {self.run.target_return:g} is reached and confirmed, at most {self.run.max_env_steps:,} environment"
             f" steps; about {_gib(self.memory_bytes)} of memory; preset {self.preset}"
         )
