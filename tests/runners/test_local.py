@@ -190,11 +190,11 @@ def test_ape_x_dqn_reaches_475_on_cartpole_twice_within_50_000_steps():
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("name", ["dqn", "ppo"])
-def test_dqn_and_ppo_reach_475_on_cartpole_twice_within_30_000_steps(name):
+@pytest.mark.parametrize(("name", "seed"), [("dqn", 1), ("ppo", 1), ("impala", 2)])
+def test_dqn_ppo_and_impala_reach_475_on_cartpole_twice_within_30_000_steps(name, seed):
     agent = agents.find(name)
     run = dataclasses.replace(agent.load_preset("CartPole-v1").run, max_env_steps=30_000)
-    result = train(agent, "CartPole-v1", seed=1, run=run)
+    result = train(agent, "CartPole-v1", seed=seed, run=run)
     assert result.confirmed
     assert np.mean(result.evaluation.returns) >= 475.0
 

@@ -21,6 +21,7 @@ ACTIONS = {
     "td3": "continuous",
     "sac": "continuous",
     "ppo": "discrete",
+    "impala": "discrete",
 }
 """Every agent's module, and which actions it chooses among."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.flat import FlatNetwork
@@ -54,8 +54,11 @@ class NetworkLearner(ABC):
         """Raises `DivergedError` where one of them is not finite."""
         for name, figure in figures.items():
             if not math.isfinite(figure):
-                rates = {g["lr"] for one in self._optimizers.values() for g in one.param_groups}
-                raise DivergedError(self.version, name, max(rates))
+                raise DivergedError(self.version, name, self._learning_rate())
+
+    def _learning_rate(self) -> float:
+        rates: list[float] = [group["lr"] for one in self._optimizers.values() for group in one.param_groups]
+        return max(rates)
 
     def latest(self, newer_than: int) -> Weights | None:
         """A copy of the weights that actors need, or None when `newer_than` is this version."""
@@ -147,14 +150,25 @@ def _age(version: int, batch: Batch) -> float:
     return version - float(batch.data["weights_version"].mean())
 
 
-def adam(network: FlatNetwork[Any], learning_rate: float, epsilon: float = 1e-8) -> torch.optim.Adam:
+class Flat(Protocol):
+    """What keeps its parameters in one vector."""
+
+    flat: nn.Parameter
+
+
+def adam(network: Flat, learning_rate: float, epsilon: float = 1e-8) -> torch.optim.Adam:
     """Adam over a network's one vector."""
     return torch.optim.Adam([network.flat], lr=learning_rate, eps=epsilon, fused=True)
 
 
-def centred_rmsprop(network: FlatNetwork[Any], learning_rate: float, epsilon: float) -> torch.optim.RMSprop:
+def centred_rmsprop(network: Flat, learning_rate: float, epsilon: float) -> torch.optim.RMSprop:
     """RMSProp with decay 0.95 and the mean of the gradients taken out (Graves 2013, section 4.2)."""
     return torch.optim.RMSprop([network.flat], lr=learning_rate, alpha=0.95, eps=epsilon, centered=True)
+
+
+def rmsprop(network: Flat, learning_rate: float, decay: float, epsilon: float) -> torch.optim.RMSprop:
+    """RMSProp over a network's one vector, neither centred nor with momentum: `g / (sqrt(mean of g^2) + epsilon)`."""
+    return torch.optim.RMSprop([network.flat], lr=learning_rate, alpha=decay, eps=epsilon)
 
 
 def descend(

@@ -1,0 +1,89 @@
+"""What a person can set, and the queue that follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reverie.agents import checks
+from reverie.agents.core import TableNeeds
+from reverie.agents.environments import EnvSpec
+from reverie.agents.layers import num_parameters
+from reverie.tables import Table
+
+TABLE = "unrolls"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImpalaConfig:
+    """Names follow the paper's where it has one."""
+
+    num_actors: int
+    envs_per_actor: int
+    hidden: tuple[int, ...]
+    """Widths of the hidden layers of the policy, and of the value network beside it."""
+    unroll_length: int
+    """n: steps of every environment in an unroll, all made with the weights that were the newest at its start."""
+    batch_size: int
+    """Unrolls in an update."""
+    queue_capacity: int
+    """Unrolls that wait for the learner at most: what actors may be ahead of it, and so of their weights."""
+    discount: float
+    rho_bar: float
+    """Truncates the importance weights of the temporal differences: where the values converge to."""
+    c_bar: float
+    """Truncates those of the trace: how fast they do."""
+    trace_lambda: float
+    """Shortens the trace besides (the paper's remark 2); 1 for the paper's own results."""
+    value_coefficient: float
+    entropy_coefficient: float
+    learning_rate: float
+    rmsprop_decay: float
+    rmsprop_epsilon: float
+    max_grad_norm: float
+    anneal_updates: int = 0
+    """Updates over which the rate falls in a line to a twentieth, and stays there; 0 keeps it as it is."""
+
+    def __post_init__(self) -> None:
+        checks.at_least_one(self, "num_actors", "envs_per_actor", "batch_size", "queue_capacity")
+        checks.above_zero(self, "rho_bar", "c_bar", "learning_rate", "rmsprop_epsilon", "max_grad_norm")
+        checks.not_negative(self, "value_coefficient", "entropy_coefficient", "anneal_updates")
+        checks.within_unit(self, "discount", "trace_lambda", "rmsprop_decay")
+        checks.widths(self, "hidden")
+        if self.unroll_length < 2:
+            raise ValueError(f"unroll_length is {self.unroll_length}, and must be at least 2: a reset is one of them")
+        if self.rho_bar < self.c_bar:
+            raise ValueError(f"rho_bar is {self.rho_bar}, and must not be below c_bar ({self.c_bar})")
+        least = self.batch_size + self.envs_per_actor - 1
+        if self.queue_capacity < least:
+            raise ValueError(
+                f"queue_capacity is {self.queue_capacity}, and must be at least {least}: with less, an actor could wait"
+                f" for room for its {self.envs_per_actor} unrolls while the learner waits for {self.batch_size}"
+            )
+
+    def rate(self, update: int) -> float:
+        """The learning rate of an update."""
+        left = 1.0 if self.anneal_updates == 0 else max(0.05, 1.0 - update / self.anneal_updates)
+        return self.learning_rate * left
+
+
+def needs(config: ImpalaConfig) -> TableNeeds:
+    """What the runner must know of the queue."""
+    return TableNeeds(TABLE, config.batch_size, config.envs_per_actor)
+
+
+def make_tables(spec: EnvSpec, config: ImpalaConfig, *, seed: int) -> list[Table]:
+    """A queue: every unroll once, the oldest first. Actors go on while it has room."""
+    return [Table.queue(TABLE, max_size=config.queue_capacity)]
+
+
+def memory(spec: EnvSpec, config: ImpalaConfig) -> dict[str, int]:
+    """Bytes that a run needs, by what needs them, an upper estimate."""
+    step = spec.obs_bytes + spec.action_bytes + 4 * 6
+    there = config.queue_capacity + config.num_actors * config.envs_per_actor
+    policy, value = ((spec.num_inputs, *config.hidden, out) for out in (spec.num_actions or 0, 1))
+    parameters = num_parameters(*policy) + num_parameters(*value)
+    return {
+        f"{config.queue_capacity} unrolls in the queue, and the actors' own": there * (config.unroll_length + 1) * step,
+        "networks and optimiser": 4 * parameters * (3 + config.num_actors),
+        "batches": config.batch_size * (config.unroll_length + 1) * (step + 16 * (sum(policy) + sum(value))),
+    }

@@ -1,0 +1,76 @@
+"""The learner: unrolls of older policies, corrected for their age, and one gradient step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from reverie.agents.core import Stopwatch
+from reverie.agents.environments import EnvSpec
+from reverie.agents.impala.config import TABLE, ImpalaConfig
+from reverie.agents.impala.loss import impala_loss, vtrace
+from reverie.agents.impala.networks import make_network
+from reverie.agents.learning import NetworkLearner, descend, float32, rmsprop
+
+
+class Learner(NetworkLearner):
+    """Steps RMSProp on policy and value network together. The queue gives every unroll once."""
+
+    def __init__(self, spec: EnvSpec, config: ImpalaConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
+        super().__init__(client, watch=watch)
+        self._config = config
+        self._network = make_network(spec, config, seed=seed, trainable=True)
+        self._optimizer = rmsprop(self._network, config.learning_rate, config.rmsprop_decay, config.rmsprop_epsilon)
+        self._networks = {"network": self._network}
+        self._optimizers = {"network": self._optimizer}
+
+    def learn(self) -> None:
+        """One update. Raises `DeadlineExceededError` at once where the queue has no whole batch."""
+        with self._watch("sample"):
+            batch = self._client.sample_batch(TABLE, self._config.batch_size, timeout=0)
+        with self._watch("learn"):
+            figures = self._update(batch.data)
+        self._check(figures)
+        ages = self.version - batch.data["weights_version"][:, 0]  # one policy made all of an unroll
+        self._last = {"age_in_updates": float(ages.mean()), "oldest_in_updates": float(ages.max()), **figures}
+        self.version += 1
+
+    def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
+        config = self._config
+        for group in self._optimizer.param_groups:
+            group["lr"] = config.rate(self.version)
+        unrolls, length = data["action"].shape
+        obs, actions = torch.from_numpy(data["obs"]), torch.from_numpy(data["action"])
+        logits, values = self._network.module(obs.flatten(0, 1))
+        logits, values = logits.view(unrolls, length + 1, -1)[:, :-1], values.view(unrolls, length + 1)
+        with torch.no_grad():
+            log_pi = torch.log_softmax(logits, dim=2).gather(2, actions.unsqueeze(2)).squeeze(2)
+            log_rho = log_pi - float32(data["log_mu"])
+            targets = vtrace(
+                log_rho,
+                float32(data["reward"]),
+                float32(data["discount"]),
+                config.trace_lambda * (1.0 - float32(data["ended"])),
+                values,
+                rho_bar=config.rho_bar,
+                c_bar=config.c_bar,
+            )
+        steps = torch.from_numpy(data["is_step"])  # a reset is none
+        loss = impala_loss(
+            logits[steps],
+            values[:, :-1][steps],
+            actions[steps],
+            targets.v_s[steps],
+            targets.advantage[steps],
+            value_coefficient=config.value_coefficient,
+            entropy_coefficient=config.entropy_coefficient,
+        )
+        descend(self._network, self._optimizer, loss.loss, config.max_grad_norm)
+        figures = torch.stack([loss.loss.detach(), loss.entropy, -log_rho[steps].mean()])
+        return dict(zip(("loss", "entropy", "kl"), figures.tolist(), strict=True))
+
+    def _acting(self) -> NDArray[np.float32]:
+        return self._network.numpy()

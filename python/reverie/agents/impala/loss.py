@@ -1,0 +1,72 @@
+"""V-trace and IMPALA's loss as pure functions of tensors (Espeholt et al. 2018).
+
+Names as in the paper: `mu` acted, `pi` is learnt. Of unrolls, everything is float32 `[B, T]`; of the steps among them
+`[M]`, logits `[M, num_actions]`, actions int64 `[M]`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from reverie.agents.actor_critic import backward_sums
+
+
+class VTrace(NamedTuple):
+    """What an unroll gives, `[B, T]` each."""
+
+    v_s: Tensor
+    """Targets of the values (equation 1)."""
+    advantage: Tensor
+    """`rho_s (r_s + discount_s v_{s+1} - V(x_s))`: what scales the gradient of `log pi` (section 4.2)."""
+
+
+def vtrace(
+    log_rho: Tensor, r_t: Tensor, discount_t: Tensor, lambda_t: Tensor, v: Tensor, *, rho_bar: float, c_bar: float
+) -> VTrace:
+    """V-trace targets by the recursion of remark 1, with `log_rho = log pi(a_t | x_t) - log mu(a_t | x_t)`.
+
+    `v` `[B, T + 1]` are the values of all observations, that after the unroll included. `discount_t` is 0 where the
+    episode terminated in step t. `lambda_t` scales `c_t` (remark 2) and is 0 where the episode ended in any way: the
+    trace stops there, and a truncated episode bootstraps from `v_{t+1}`, the value of its true last observation. So
+    does the advantage: where the trace is cut, what follows is another episode's.
+    """
+    rho = log_rho.exp()
+    rho_t, c_t = rho.clamp(max=rho_bar), lambda_t * rho.clamp(max=c_bar)
+    delta_v = rho_t * (r_t + discount_t * v[:, 1:] - v[:, :-1])
+    v_s = v[:, :-1] + backward_sums(delta_v, discount_t * c_t)
+    v_next = torch.cat([v_s[:, 1:], v[:, -1:]], dim=1)
+    v_next = lambda_t * v_next + (1 - lambda_t) * v[:, 1:]
+    return VTrace(v_s, rho_t * (r_t + discount_t * v_next - v[:, :-1]))
+
+
+class ImpalaLoss(NamedTuple):
+    """What one batch gives."""
+
+    loss: Tensor
+    """Scalar, to be minimised."""
+    entropy: Tensor
+
+
+def impala_loss(
+    logits: Tensor,
+    values: Tensor,
+    actions: Tensor,
+    v_s: Tensor,
+    advantage: Tensor,
+    *,
+    value_coefficient: float,
+    entropy_coefficient: float,
+) -> ImpalaLoss:
+    """Means over the steps of `-advantage log pi`, of half the squared value errors, and of the entropy (section 4.2).
+
+    No gradient flows into `v_s` and `advantage`.
+    """
+    log_pi = torch.log_softmax(logits, dim=1)
+    policy_loss = -(advantage.detach() * log_pi.gather(1, actions.unsqueeze(1)).squeeze(1)).mean()
+    value_loss = 0.5 * torch.mean((v_s.detach() - values) ** 2)
+    entropy = -(log_pi.exp() * log_pi).sum(dim=1).mean()
+    loss = policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy
+    return ImpalaLoss(loss, entropy.detach())

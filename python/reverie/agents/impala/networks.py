@@ -1,0 +1,28 @@
+"""The policy network, the value network beside it, and the policy without chance."""
+
+from __future__ import annotations
+
+from reverie.agents.actor_critic import PolicyAndValue, SoftmaxPolicy, policy_and_value
+from reverie.agents.environments import EnvSpec, require_discrete
+from reverie.agents.flat import FlatNetwork
+from reverie.agents.impala.config import ImpalaConfig
+
+NAME = "impala"
+
+
+def check(spec: EnvSpec) -> None:
+    """Refuse what this agent cannot play, with what would fit."""
+    require_discrete(spec, NAME)
+
+
+def make_network(spec: EnvSpec, config: ImpalaConfig, *, seed: int, trainable: bool) -> FlatNetwork[PolicyAndValue]:
+    """Both networks; the policy begins almost uniform."""
+    check(spec)
+    return policy_and_value(spec, config.hidden, seed=seed, trainable=trainable)
+
+
+class GreedyPolicy(SoftmaxPolicy):
+    """The most probable action; `outputs` is what actors draw from."""
+
+    def __init__(self, spec: EnvSpec, config: ImpalaConfig) -> None:
+        super().__init__(make_network(spec, config, seed=0, trainable=False))
