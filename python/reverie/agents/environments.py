@@ -164,7 +164,9 @@ def make_one(env_id: str, *, render: bool = False) -> gymnasium.Env[Any, Any]:
 
     if atari.is_game(env_id):
         return atari.Game(env_id)
-    return gymnasium.make(env_id, disable_env_checker=True, render_mode="rgb_array" if render else None)
+    # Environments that know no `render_mode` refuse None, too.
+    options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
+    return gymnasium.make(env_id, disable_env_checker=True, **options)
 
 
 def make_vector(env_id: str, num_envs: int) -> Any:
