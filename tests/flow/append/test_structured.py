@@ -161,6 +161,34 @@ def test_a_condition_sees_the_values_of_the_steps_earlier_parts(client):
     assert items(client, [conditioned], steps) == [5]
 
 
+def test_n_step_transitions_of_a_loop_that_opens_a_step_before_it_acts(client):
+    """As adders do: the observation opens a step, the action that follows closes it, zeros close the last."""
+
+    def transition(n):
+        return {"obs": REF["a"][-n - 1 :: n], "action": REF["b"][-n - 1 : -n], "reward": REF["c"][-n - 1 : -1]}
+
+    starts = [config(transition(n), Condition.step_index() == n) for n in (1, 2)]
+    ends = [config(transition(n), Condition.is_end_episode(), Condition.step_index() != n) for n in (2, 1)]
+    writer = client.structured_writer([*starts, config(transition(3)), *ends])
+    for length in (1, 4):
+        writer.append({**STEP, "a": 0}, partial_step=True)
+        for i in range(length):
+            writer.append({**STEP, "b": 10 + i, "c": i / 2})
+            writer.append({**STEP, "a": i + 1}, partial_step=True)
+        writer.append({**STEP, "b": 0, "c": 0.0})
+        writer.end_episode(timeout=30)
+    made = [data for data, _ in drain(client, writer)]
+    assert made == [
+        [[10], [0, 1], [0.0]],  # Columns in flattening order: action, obs, reward.
+        [[10], [0, 1], [0.0]],
+        [[10], [0, 2], [0.0, 0.5]],
+        [[10], [0, 3], [0.0, 0.5, 1.0]],
+        [[11], [1, 4], [0.5, 1.0, 1.5]],
+        [[12], [2, 4], [1.0, 1.5]],
+        [[13], [3, 4], [1.5]],
+    ]
+
+
 def test_the_end_of_an_episode_applies_a_config_unless_the_last_step_did(client):
     late = config(REF["a"][-2:], Condition.is_end_episode())
     assert items(client, [late], [*COUNT, "end", *COUNT, "end"]) == [[3, 4], [3, 4]]
