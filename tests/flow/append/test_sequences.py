@@ -144,6 +144,9 @@ def test_a_step_whose_append_was_late_still_completes_its_sequence(client):
     writer = client.sequence_writer("q", 1, 1, max_in_flight_bytes=8, timeout=0.02)
     for step in range(3):
         writer.append({"x": step})
+        if step == 0:
+            # The queue is full with it; what follows waits there.
+            writer.flush(timeout=30)
     with pytest.raises(reverie.DeadlineExceededError):
         writer.append({"x": 3})
     assert client.sample_batch("q", 4, timeout=10).data["x"].tolist() == [[0], [1], [2], [3]]

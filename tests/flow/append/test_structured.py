@@ -321,6 +321,7 @@ def test_flush_waits_and_a_closed_writer_refuses(client):
 def test_append_waits_where_too_much_is_in_flight(client):
     writer = client.structured_writer([config(REF["a"][-1], table="q")], max_in_flight_bytes=8, timeout=0.02)
     writer.append({**STEP, "a": 0})
+    writer.flush(timeout=30)  # The queue is full with it; what follows waits there.
     writer.append({**STEP, "a": 1})
     with pytest.raises(reverie.DeadlineExceededError, match="table 'q'"):
         writer.append({**STEP, "a": 2})
