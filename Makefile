@@ -80,8 +80,9 @@ bench-smoke: setup ## the same without peers, small and short: only shows that i
 	$(PY) -m benchmarks --suite in-process --smoke $(ARGS)
 	$(PY) -m benchmarks --suite network --smoke $(ARGS)
 	$(PY) -m benchmarks.learn --smoke
+	$(PY) -m benchmarks.train --work pong --smoke
 
-train-bench: setup ## Ape-X DQN against Stable-Baselines3's DQN on CartPole-v1, in one run
+train-bench: setup ## Ape-X DQN against SB3's DQN on CartPole-v1; ARGS="--work pong --minutes 60": on Pong, RLlib too
 	$(PY) -m benchmarks.train $(ARGS)
 
 bench-learn: setup ## learning targets with five seeds, resumable (hours); ARGS="--rows cartpole-dqn --minutes 30"

@@ -1,13 +1,16 @@
-"""`python -m benchmarks.train`: Ape-X DQN against Stable-Baselines3's DQN on CartPole-v1, in one run.
+"""`python -m benchmarks.train`: Ape-X DQN against its peers, on CartPole-v1 or on Pong (`--work pong`).
 
-Both train from the same seeds in turns, alone on the machine, each in a process of its own, and are judged by the same
-greedy evaluator at the same environment steps. The clock runs from the first environment step, evaluations included.
+CartPole: both train from the same seeds in turns, alone on the machine, each in a process of its own, and are judged by
+the same greedy evaluator at the same environment steps. The clock runs from the first environment step, evaluations
+included. Pong: rates alone, and a bare torch loop beside them. What is done is kept until the whole is: the same
+command goes on where one was interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import hashlib
 import json
 import os
 import statistics
@@ -18,6 +21,8 @@ from typing import Any
 
 from ..peers import ROOT, Peer, python_of
 from ..report import machine
+from . import pong
+from .kept import Kept, TimeIsUp
 
 SB3 = Peer("sb3-train", "sb3", ("stable-baselines3==2.9.2", "gymnasium==1.4.0", "torch==2.15.0", "numpy==2.4.6"))
 OURS = Peer("reverie", "ours")
@@ -36,34 +41,76 @@ FIGURES = (
 
 
 def main() -> int:
-    """Returns the process's exit code."""
+    """Returns the process's exit code: 1 where the time was up."""
+    options = _options()
+    if options.smoke:
+        options.seeds, options.steps, options.rounds, options.seconds = "0", 1_000, 1, 1.0
+        options.peers = "reverie" if options.work == "cartpole" else "reverie fp32,bare fp32"
+    wanted = json.dumps({**vars(options), "out": "", "minutes": None, "fresh": None}, sort_keys=True, default=str)
+    folder = ROOT / "runs" / "train-bench" / f"{options.work}-{hashlib.sha256(wanted.encode()).hexdigest()[:8]}"
+    kept = Kept(folder, options.minutes)
+    if options.fresh or options.smoke:
+        kept.forget()
+    try:
+        document = pong.main(options, kept) if options.work == "pong" else cartpole(options, kept)
+    except TimeIsUp:
+        print(f"==> time is up; the same command goes on from {folder}", file=sys.stderr)
+        return 1
+    text = pong.table(document) if options.work == "pong" else table(document)
+    print(text)
+    if not options.smoke:
+        options.out.mkdir(parents=True, exist_ok=True)
+        kind = "train" if options.work == "cartpole" else "train-pong"
+        stem = options.out / datetime.datetime.now().strftime(f"%Y-%m-%d-%H%M-{kind}")
+        stem.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
+        stem.with_suffix(".md").write_text(text + "\n")
+        print(stem.with_suffix(".json"))
+    kept.forget()
+    return 0
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.train", description=__doc__)
-    parser.add_argument("--seeds", default="0,1,2,3,4", help="comma-separated (%(default)s)")
-    parser.add_argument("--steps", type=int, default=50_000, help="environment steps at most (%(default)s, the zoo's)")
-    parser.add_argument("--to-the-end", action="store_true", help="go on after the confirmation: shows who holds it")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads of both (%(default)s)")
-    parser.add_argument("--peers", default="reverie,sb3", help="who takes part (%(default)s)")
+    parser.add_argument("--work", choices=("cartpole", "pong"), default="cartpole", help="what to train (%(default)s)")
+    parser.add_argument("--peers", help="comma-separated (all): " + "; ".join(map(", ".join, (PEERS, pong.PEERS))))
+    parser.add_argument("--threads", type=int, help="torch threads of everybody (1 on cartpole, 2 on pong)")
+    parser.add_argument(
+        "--minutes", type=float, help="begin nothing after so long; the same command goes on from there"
+    )
+    parser.add_argument("--fresh", action="store_true", help="forget what an earlier call of this command did")
+    parser.add_argument(
+        "--smoke", action="store_true", help="short and without peers, kept nowhere: shows that it runs"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder for the results")
+    parser.add_argument("--seeds", default="0,1,2,3,4", help="cartpole: comma-separated (%(default)s)")
+    parser.add_argument("--steps", type=int, default=50_000, help="cartpole: environment steps at most (%(default)s)")
+    parser.add_argument(
+        "--to-the-end", action="store_true", help="cartpole: go on after the confirmation: who holds it"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="pong: turns of everybody (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="pong: of training in a turn (%(default)s)")
     options = parser.parse_args()
-    names = options.peers.split(",")
-    if unknown := set(names) - set(PEERS):
-        parser.error(f"unknown peers {sorted(unknown)}; there are {', '.join(PEERS)}")
+    there = PEERS if options.work == "cartpole" else pong.PEERS
+    if options.peers is not None and (unknown := set(options.peers.split(",")) - set(there)):
+        parser.error(f"unknown peers {', '.join(sorted(unknown))}; there are {', '.join(there)}")
+    options.threads = options.threads or (1 if options.work == "cartpole" else 2)
+    return options
+
+
+def cartpole(options: argparse.Namespace, kept: Kept) -> dict[str, Any]:
+    """All seeds, in turns."""
+    names = list(PEERS) if options.peers is None else options.peers.split(",")
     interpreters = {name: python_of(PEERS[name]) for name in names}
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for turn, seed in enumerate(int(seed) for seed in options.seeds.split(",")):
         for k in range(len(names)):
             name = names[(turn + k) % len(names)]
-            result = train(interpreters[name], PEERS[name], seed, options)
+            result = kept.part(
+                f"{name}-{seed}", lambda name=name, seed=seed: train(interpreters[name], PEERS[name], seed, options)
+            )
             runs[name].append(result)
             print(f"==> {name}, seed {seed}: {summary(result)}", file=sys.stderr, flush=True)
-    document = {"machine": machine(), "threads": options.threads, "steps": options.steps, "runs": runs}
-    options.out.mkdir(parents=True, exist_ok=True)
-    stem = options.out / datetime.datetime.now().strftime("%Y-%m-%d-%H%M-train")
-    stem.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
-    stem.with_suffix(".md").write_text(table(document) + "\n")
-    print(table(document))
-    print(stem.with_suffix(".json"))
-    return 0
+    return {"machine": machine(), "threads": options.threads, "steps": options.steps, "runs": runs}
 
 
 def train(python: Path, peer: Peer, seed: int, options: argparse.Namespace) -> dict[str, Any]:
