@@ -34,7 +34,8 @@ ABLATION_HEAD = """\
 ## Ablations of Ape-X DQN
 
 CartPole-v1, its preset but for what the row names, {updates:,} updates each and no stop at the target. The learner does
-the same work in every row; with twice the actors it sees twice the environment steps. "Mean of the curve" is the greedy
+the same work in every row; with twice the actors it sees twice the environment steps. `actors-2` is the preset itself,
+with the actors' own priorities and n = 3: what the rows below are compared with. "Mean of the curve" is the greedy
 return averaged over all 20 evaluations: who learns sooner, and holds it, has more.
 """
 
@@ -52,13 +53,15 @@ def write(folder: Path, page: Path) -> None:
     """The page, and a picture for each environment and for the ablations in `folder`."""
     results = read(folder)
     text = HEAD + "\n" + targets_table(results) + "\n"
+    links = {TARGETS: "", ABLATIONS: ""}
     for title, runs in pictures(results).items():
         picture = folder / f"{title}.png"
         draw(runs, picture)
-        if not title.startswith(ABLATIONS):
-            text += f"\n![greedy return over environment steps]({_relative(picture, page)})\n"
+        group = ABLATIONS if title.startswith(ABLATIONS) else TARGETS
+        links[group] += f"\n![greedy return over environment steps]({_relative(picture, page)})\n"
+    text += links[TARGETS]
     if any(results[name] for name, row in ROWS.items() if row.group == ABLATIONS):
-        text += ABLATION_HEAD.format(updates=UPDATES) + "\n" + ablations_table(results) + "\n"
+        text += ABLATION_HEAD.format(updates=UPDATES) + "\n" + ablations_table(results) + "\n" + links[ABLATIONS]
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(text)
 
@@ -103,7 +106,9 @@ def verdict(row: Row, runs: list[dict[str, Any]]) -> str:
 
 
 def score(scores: list[float]) -> str:
-    """Interquartile mean and interval."""
+    """Interquartile mean and interval; of fewer than three runs their mean alone."""
+    if len(scores) < 3:
+        return f"{interquartile_mean(scores):.1f}"
     low, high = bootstrap_interval(scores)
     return f"{interquartile_mean(scores):.1f} [{low:.1f}, {high:.1f}]"
 
