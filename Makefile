@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rust test-python test-all test-differential check lint types layers examples bench \
+.PHONY: help setup demo test test-rust test-python test-all test-differential test-ported check lint types layers examples bench \
 	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs wheel test-wheel fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
@@ -47,6 +47,9 @@ test-all: setup test-rust wheel ## also the long ones: learning runs, 1,000 simu
 
 test-differential: setup ## the same random programs against dm-reverb and Reverie; ARGS="--kind trajectories --seed 17" replays one
 	$(PY) tests/differential $(ARGS)
+
+test-ported: setup ## code written for dm-reverb on Reverie: the tests that Acme publishes of its adders, and what gives TensorFlow's tensors
+	$(PY) tests/ported $(ARGS)
 
 check: lint types layers test examples test-wheel ## what CI runs: lints, types, layers, tests, README, docs, examples, the wheel
 

@@ -53,7 +53,7 @@ class TFClient:
 
         Raises:
             ImportError: without TensorFlow.
-            tf.errors.OpError: what `client.sample` raises, as TensorFlow hands on what its functions raise.
+            what `client.sample` raises, and SignatureError for other dtypes; inside a graph tf.errors.OpError.
         """
         tf = tensorflow("TFClient.sample", "client.sample or client.sample_batch")
         dtypes, structure = _native.flatten(data_dtypes)
@@ -90,7 +90,7 @@ class TFClient:
         Raises:
             ImportError: without TensorFlow.
             ValueError: for tables or priorities of another dtype or rank, or of different length.
-            tf.errors.OpError: what `client.insert` raises.
+            what `client.insert` raises; inside a graph tf.errors.OpError.
         """
         tf = tensorflow("TFClient.insert", "client.insert")
         if tables.dtype != tf.string or tables.shape.rank != 1:
@@ -120,7 +120,7 @@ class TFClient:
 
         Raises:
             ImportError: without TensorFlow.
-            tf.errors.OpError: what `client.update_priorities` raises.
+            what `client.update_priorities` raises; inside a graph tf.errors.OpError.
         """
 
         def update(keys: Any, priorities: Any) -> None:

@@ -83,6 +83,8 @@ class Worker:
 #: Errors of another kind on purpose: ours, theirs, a part of their text, and why.
 ACCEPTED = [
     ("ValueError", "TypeError", "'NoneType' object is not iterable", "their slice of expired cells fails by accident"),
+    ("ValueError", "TypeError", "len() of unsized object", "their split of a column without a time axis"),
+    ("ValueError", "RuntimeError", "expired WeakCellRef", "a cell has expired for both, only its column keeps fewer"),
     ("IndexError", "ValueError", "cannot contain any None data references", "a step that never was is no expired one"),
 ]
 

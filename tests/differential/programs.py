@@ -118,48 +118,96 @@ def of_sequences(rng: random.Random) -> Program:
     return {"tables": tables, "operations": operations + ending(tables)}
 
 
-def index_of(rng: random.Random, length: int) -> Any:
-    near = lambda: rng.randint(-length - 1, length)  # noqa: E731
+def index_of(rng: random.Random, steps: int) -> Any:
+    """Of a history of so many steps: mostly cells that were there, now and then one from before the first.
+
+    Not what dm-reverb takes and then fails on: an index behind the last gives the oldest cell, the history's length as
+    the end of a slice counts as 0, an end without a start forgets expired cells, a cell that is named twice cannot be
+    sampled ("Cannot slice (0, 2) out of tensor"), and a slice of no cells ends its process.
+    """
+    if not steps:
+        return -1
+    at = lambda: rng.randint(-steps - (rng.random() < 0.1), steps - 1)  # noqa: E731
     draw = rng.random()
     if draw < 0.3:
-        return near()
+        return at()
     if draw < 0.45:
-        return [near() for _ in range(rng.randint(1, 3))]
-    start = rng.choice([None, -1, -2, -3, near()])
-    stop = rng.choice([None, None, near()])
+        return sorted({at() % steps for _ in range(rng.randint(1, 3))})
+    start = rng.choice([-1, -2, -3, None, at()])
+    first = steps + start if start is not None and start < 0 else start or 0
+    stop = (
+        rng.randint(max(first, 0) + 1, steps - 1)
+        if start is not None and max(first, 0) + 1 < steps and rng.random() < 0.4
+        else None
+    )
+    if stop is not None and rng.random() < 0.5:
+        stop -= steps
     return {"slice": [start, stop, rng.choice([None, None, 1, 2])]}
+
+
+class Steps:
+    """What a trajectory writer was given so far: programs that go wrong by accident teach little."""
+
+    FIELDS = ("o", "r", "x")
+
+    def __init__(self, rng: random.Random, whole: bool) -> None:
+        self.rng, self.whole, self.count, self.number, self.given = rng, whole, 0, 0, set[str]()
+
+    def append(self) -> list[Any]:
+        """A step, or a part of one; sometimes with a field that the open step has already."""
+        rng, whole = self.rng, {**step_data(self.number), "x": {"array": ["uint8", [self.number % 256] * 3]}}
+        fields = [name for name in self.FIELDS if name not in self.given]
+        if self.whole:
+            self.count, self.number = self.count + 1, self.number + 1
+            return ["append", "w", whole, {"partial_step": False}]
+        data = {name: whole[name] for name in fields if rng.random() < 0.8}
+        partial = rng.random() < 0.25
+        if self.given and rng.random() < 0.1:
+            return ["append", "w", {**data, rng.choice(sorted(self.given)): whole["r"]}, {"partial_step": partial}]
+        if not data and not self.given:
+            data = {"o": whole["o"]}
+        data.update({name: None for name in fields if name not in data and rng.random() < 0.3})
+        self.count += not self.given
+        self.number += 1
+        if partial:
+            self.given |= {name for name, value in data.items() if value is not None}
+        else:
+            self.given = set()
+        return ["append", "w", data, {"partial_step": partial}]
 
 
 def of_trajectories(rng: random.Random) -> Program:
     """The trajectory writer: parts of steps, missing fields, histories, expired cells, columns of their own."""
     tables = [table(rng, name) for name in NAMES[: rng.randint(1, 2)]]
-    keep = rng.randint(1, 6)
+    # A column of its own counts its own cells in dm-reverb, and the steps here: alike where every step has them all.
+    keep, of_its_own = rng.randint(1, 6), rng.random() < 0.3
+    steps = Steps(rng, of_its_own)
     operations: list[list[Any]] = [["writer", "w", "trajectory_writer", {"num_keep_alive_refs": keep}]]
-    fields = ["o", "r", "x"]
-    if rng.random() < 0.3:
+    if of_its_own:
         own = rng.randint(1, 8)
         options = {"num_keep_alive_refs": own, "max_chunk_length": rng.choice([None, 1, own])}
-        operations.append(["configure", "w", [rng.choice(fields)], options])
-    step = 0
+        operations.append(["configure", "w", [rng.choice(Steps.FIELDS)], options])
+    # All columns at first: what their names mean in a history does not hang on chance.
+    whole = {**step_data(0), "x": {"array": ["uint8", [0] * 3]}}
+    operations.append(["append", "w", whole, {"partial_step": False}])
+    steps.count, steps.number = 1, 1
     for _ in range(rng.randint(20, 60)):
         draw = rng.random()
         if draw < 0.45:
-            whole = {**step_data(step), "x": {"array": ["uint8", [step % 256] * 3]}}
-            given = {name: whole[name] for name in fields if rng.random() < 0.8}
-            given.update({name: None for name in fields if name not in given and rng.random() < 0.3})
-            if any(value is not None for value in given.values()):
-                operations.append(["append", "w", given, {"partial_step": rng.random() < 0.15}])
-                step += 1
+            operations.append(steps.append())
         elif draw < 0.7:
-            chosen = rng.sample(fields, rng.randint(1, 2))
-            columns = {f"c{at}": [[name], index_of(rng, keep + 2)] for at, name in enumerate(chosen)}
+            chosen = rng.sample(Steps.FIELDS, rng.randint(1, 2))
+            columns = {f"c{at}": [[name], index_of(rng, steps.count)] for at, name in enumerate(chosen)}
             operations.append(["create_trajectory", "w", rng.choice(tables)["name"], priority_of(rng), columns])
         elif draw < 0.78:
-            operations.append(["column", "w", [rng.choice(fields)], index_of(rng, keep + 2)])
+            operations.append(["column", "w", [rng.choice(Steps.FIELDS)], index_of(rng, steps.count)])
         elif draw < 0.82:
-            operations.append(rng.choice([["length", "w", [rng.choice(fields)]], ["episode_steps", "w"]]))
-        elif draw < 0.85:
-            operations.append(["end_episode", "w", {"clear_buffers": rng.random() < 0.7}])
+            operations.append(rng.choice([["length", "w", [rng.choice(Steps.FIELDS)]], ["episode_steps", "w"]]))
+        elif draw < 0.85 and not steps.given:
+            # Not within a step: there dm-reverb's writer still takes it for open in the next episode.
+            clear = rng.random() < 0.7
+            operations.append(["end_episode", "w", {"clear_buffers": clear}])
+            steps.count = 0 if clear else steps.count
         else:
             operations.append(on_tables(rng, tables))
     return {"tables": tables, "operations": operations + ending(tables)}
@@ -181,7 +229,7 @@ def of_arguments(rng: random.Random) -> Program:
         {"max_size": rng.randint(-1, 1)},
         {"max_times_sampled": rng.randint(-2, 1)},
         {"limiter": ["MinSize", rng.randint(-1, 1)]},
-        {"limiter": ["Queue", rng.randint(-1, 2)]},
+        {"limiter": ["Queue", rng.randint(1, 2)]},  # dm-reverb takes 0, which nothing ever goes into
         {
             "limiter": [
                 "SampleToInsertRatio",

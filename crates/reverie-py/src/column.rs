@@ -5,6 +5,7 @@ use crate::enter::{copying, locked};
 use crate::trajectory::TrajectoryWriter;
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PySlice, PyTuple};
 use reverie_core::append::ItemColumn;
@@ -33,6 +34,7 @@ impl HistoryColumn {
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<TrajectoryColumn> {
         let py = key.py();
         let (column, len, base) = self.extent(py)?;
+        begins_within(key, len, &self.path)?;
         let (start, cells, squeeze) = select(key, len, &self.path)?;
         let Some(column) = column else {
             return Err(PyValueError::new_err(format!("column '{}': it holds no value (None) in any step", self.path)));
@@ -64,9 +66,22 @@ impl HistoryColumn {
         locked(py, &self.writer.get().steps, 0, |steps| {
             let known = self.column.get().copied();
             let column = known.or_else(|| steps.column(&self.path).map(|found| *self.column.get_or_init(|| found)));
-            let ahead = steps.step_is_open() && !column.is_some_and(|column| steps.written_in_open_step(column));
-            Ok((column, (steps.num_steps() - u64::from(ahead)) as usize, steps.base()))
+            // All columns count alike: one that the open step has not given yet holds no value there.
+            Ok((column, steps.num_steps() as usize, steps.base()))
         })
+    }
+}
+
+/// Refuses a slice of a history that begins before its first step: a list would give fewer cells than were asked for, and
+/// items of that table would differ in length.
+fn begins_within(key: &Bound<'_, PyAny>, len: usize, path: &str) -> PyResult<()> {
+    let Ok(slice) = key.cast::<PySlice>() else { return Ok(()) };
+    match slice.getattr(intern!(key.py(), "start"))?.extract::<i64>() {
+        Ok(start) if start < -(len as i64) => Err(PyValueError::new_err(format!(
+            "column '{path}': the slice begins {} steps back, and there are {len}",
+            start.unsigned_abs()
+        ))),
+        _ => Ok(()),
     }
 }
 

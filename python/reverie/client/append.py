@@ -33,14 +33,20 @@ class Appending(Keeping):
         compression: Compression | None = None,
         max_in_flight_bytes: int = 64 << 20,
         timeout: float | None = None,
+        get_signature_timeout_ms: int | None = None,
     ) -> TrajectoryWriter:
-        """A writer of trajectories; see `reverie.writers.TrajectoryWriter`."""
+        """A writer of trajectories; see `reverie.writers.TrajectoryWriter`.
+
+        `get_signature_timeout_ms` is of dm-reverb before 0.8, for ported code: milliseconds that the server may take to
+        tell its tables' options; None takes `timeout`.
+        """
+        told = timeout if get_signature_timeout_ms is None else get_signature_timeout_ms / 1e3
         return TrajectoryWriter(
             self,
             num_keep_alive_refs,
             validate_items=validate_items,
             chunk_length=chunk_length,
-            compression=self._compression(timeout) if compression is None else compression,
+            compression=self._compression(told) if compression is None else compression,
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
         )

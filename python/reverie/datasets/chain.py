@@ -148,6 +148,20 @@ class Dataset(Iterable[Any]):
 
         return iterable_dataset(self)
 
+    def as_tf(self) -> Any:
+        """The same elements as a `tf.data.Dataset`, arrays as tensors, for pipelines that need one (`interleave`).
+
+        It runs Python for every element (`tf.data.Dataset.from_generator`): `.batch(n)` before `.as_tf()` is faster
+        than after. Each of its iterators draws anew.
+
+        Raises:
+            ImportError: TensorFlow is not installed.
+            ValueError: for a dataset without elements whose spec is not known.
+        """
+        from reverie.adapters.tensorflow import dataset
+
+        return dataset(self, self.element_spec)
+
 
 class _Ahead(Iterator[Any]):
     """Elements made ahead by a thread; the queue is the bound."""

@@ -98,11 +98,15 @@ class TrajectoryWriter(_native.TrajectoryWriter):
         Args:
             path: the column: `"obs/pixels"` or `("obs", "pixels")`.
             num_keep_alive_refs: as for the writer.
-            max_chunk_length: steps that are stored together; None chooses by their size.
+            max_chunk_length: steps that are stored together, at most `num_keep_alive_refs`; None chooses by their size.
 
         Raises:
-            ValueError: for numbers below 1, or a column that was appended already.
+            ValueError: for numbers below 1, a chunk longer than what is kept, or a column that was appended already.
         """
+        if max_chunk_length is not None and max_chunk_length > num_keep_alive_refs:
+            raise ValueError(
+                f"max_chunk_length must be at most num_keep_alive_refs={num_keep_alive_refs}, got {max_chunk_length}"
+            )
         path = path if isinstance(path, str) else "/".join(str(part) for part in path)
         self._configure(path, num_keep_alive_refs, max_chunk_length)
 

@@ -147,6 +147,19 @@ def test_columns_may_be_kept_for_different_lengths(client):
         writer.history["a"]["short"][-2:]
     with pytest.raises(ValueError, match="configure"):
         writer.configure("a/long", num_keep_alive_refs=2)
+    with pytest.raises(ValueError, match="max_chunk_length must be at most num_keep_alive_refs=2, got 3"):
+        writer.configure("b", num_keep_alive_refs=2, max_chunk_length=3)
+
+
+def test_a_slice_of_the_history_that_begins_before_it_is_refused_not_shortened(client):
+    writer = client.trajectory_writer(5)
+    for step in range(2):
+        writer.append({"x": step})
+    history = writer.history["x"]
+    with pytest.raises(ValueError, match="'x': the slice begins 3 steps back, and there are 2"):
+        history[-3:]
+    assert history[-2:].numpy().tolist() == [0, 1]
+    assert history[-2:][-9:].numpy().tolist() == [0, 1]  # A part of a column is a list's.
 
 
 def test_trajectories_of_other_leaves_and_other_writers_are_refused(client):
@@ -267,3 +280,23 @@ def test_a_forgotten_writer_gives_its_memory_back(connect, until):
     del writer
     gc.collect()
     until(lambda: client.info().size_bytes == 0)
+
+
+def test_in_an_open_step_every_column_counts_alike_and_what_is_not_given_yet_is_none(client):
+    writer = client.trajectory_writer(4)
+    for step in range(3):
+        writer.append({"obs": float(step)}, partial_step=True)
+        writer.append({"action": step})
+    writer.append({"obs": 3.0}, partial_step=True)
+    history = writer.history
+    assert (len(history["obs"]), len(history["action"])) == (4, 4)
+    with pytest.raises(ValueError, match=r"'action': step 3 holds no value \(None\)"):
+        history["action"][-1]
+    writer.create_item("t", 1.0, {name: column[-4:-1] for name, column in history.items()})
+    data = read(client, writer)
+    assert (data["obs"].tolist(), data["action"].tolist()) == ([[0.0, 1.0, 2.0]], [[0, 1, 2]])
+    writer.append({"action": 3})
+    assert history["action"][-1].numpy() == 3
+    writer.append({"obs": 4.0}, partial_step=True)
+    with pytest.raises(ValueError, match="'action': step 0 has expired"):
+        history["action"][0]

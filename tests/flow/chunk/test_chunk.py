@@ -54,7 +54,8 @@ def test_bytes_go_back_to_zero_when_the_tables_are_emptied(connect, until):
     for step in range(100):
         writer.append({"x": np.zeros(500), "text": "abc" * (step % 7)})
         for name in "ab":
-            writer.create_item(name, 1.0, {"x": writer.history["x"][-2:], "text": writer.history["text"][-1]})
+            latest = slice(-min(2, step + 1), None)
+            writer.create_item(name, 1.0, {"x": writer.history["x"][latest], "text": writer.history["text"][-1]})
         if step < 1:
             writer.create_item("a", 1.0, writer.history["x"][:])
         client.insert({"x": step}, {"a": 1.0, "b": 1.0})

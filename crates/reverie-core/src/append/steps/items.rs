@@ -63,8 +63,8 @@ pub(super) struct Spanned {
 impl StepWriter {
     /// Refuses a cell that an item cannot refer to, and says why.
     pub fn check_cell(&self, column: usize, step: i64) -> Result<()> {
-        let Column { spec, options, group, within, written } = &self.columns[column];
-        let latest = if *written == Some(self.step) { self.step } else { self.step.saturating_sub(1) };
+        let Column { spec, options, group, within, .. } = &self.columns[column];
+        let latest = if self.step_open { self.step } else { self.step.saturating_sub(1) };
         let refuse = |why: String| Err(Error::InvalidArgument(format!("column '{}': {why}", spec.path)));
         let shown = step - self.base as i64;
         if step < self.base as i64 || step > latest as i64 {
