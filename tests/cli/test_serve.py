@@ -67,6 +67,16 @@ def test_the_flags_describe_one_table(served):
     assert (limiter.min_diff, limiter.max_diff) == (-2.0, 14.0)
 
 
+def test_servers_with_numbers_are_the_shards_of_one_replay(served):
+    addresses = [served("--sampler", "prioritized", "--shard", str(shard))[1]["address"] for shard in range(2)]
+    limiter = reverie.rate_limiters.SampleToInsertRatio(2.0, 1, 20.0)
+    with reverie.ShardedClient(addresses, rate_limiter=limiter, timeout=30.0) as client:
+        keys = [client.insert_batch("replay", {"x": np.full(2, shard)}, shard=shard) for shard in range(2)]
+        batch = client.sample_batch("replay", 20)
+        assert set(batch.info.key) <= set(np.concatenate(keys))
+        assert set(batch.data["x"]) == {0, 1}
+
+
 def test_a_file_of_tables_is_served(served, tmp_path):
     (tmp_path / "tables.toml").write_text(
         '[[tables]]\nname = "a"\nmax_size = 4\n[[tables]]\nname = "b"\nmax_size = 5\n'
@@ -84,6 +94,8 @@ def test_a_file_of_tables_is_served(served, tmp_path):
         (["--host", "0.0.0.0"], "token"),
         (["--token-file", os.devnull], "is empty"),
         (["--sampler", "best"], "needs a kind out of"),
+        (["--shard", "64"], "--shard"),
+        (["--shard", "1", "--samples-per-insert", "2", "--error-buffer", "8"], "--shard"),
     ],
 )
 def test_what_makes_no_server_is_refused_with_exit_code_2_and_a_line(arguments, words):

@@ -248,6 +248,31 @@ proptest! {
     }
 
     #[test]
+    fn what_a_shard_holds_comes_back_as_it_went(
+        shard in any::<u8>(), incarnation in any::<u64>(), counts in vec(0_u64..1 << 60, 5), total in 0.0_f64..=f64::INFINITY,
+        smallest_probability in proptest::option::of(1e-300_f64..=1.0), ration in any::<Option<u64>>(),
+    ) {
+        let counters = reverie_core::table::limiter::Counters {
+            inserts: counts[0] + counts[1], samples: counts[2], deletes: counts[1],
+        };
+        let mass = reverie_core::table::selector::Mass { total, zeros: counts[3] };
+        let tally = reverie_core::table::Tally {
+            shard, incarnation, size: counts[0], mass, smallest_probability, counters, ration, waiting_inserts: counts[4],
+        };
+        prop_assert_eq!(table::decode_tally(table::encode_tally(&tally)).unwrap(), tally);
+        let message = table::encode_tally(&tally);
+        for broken in [
+            proto::Tally { mass: f64::NAN, ..message },
+            proto::Tally { mass: -1.0, ..message },
+            proto::Tally { smallest_probability: Some(1.5), ..message },
+            proto::Tally { size: message.size + 1, ..message },
+            proto::Tally { shard: 256, ..message },
+        ] {
+            prop_assert!(table::decode_tally(broken).is_err());
+        }
+    }
+
+    #[test]
     fn the_head_of_a_batch_comes_back_as_it_went(
         structure in structures(), columns in vec(outputs(), 0..9), timestep in any::<bool>(), of in any::<Option<prop::sample::Index>>()
     ) {

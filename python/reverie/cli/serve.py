@@ -46,6 +46,15 @@ def serve(
     ] = None,
     error_buffer: Annotated[float | None, typer.Option(help="How far the ratio may stray, in samples.")] = None,
     max_times_sampled: Annotated[int, typer.Option(min=0, help="An item leaves after so many draws; 0 is never.")] = 0,
+    shard: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=63,
+            help="This server's number among the shards of a ShardedClient. The one table of the flags is then rationed:"
+            " inserts wait for the client that has the limits of all shards.",
+        ),
+    ] = None,
     max_bytes: Annotated[int | None, typer.Option(min=1, help="Bytes that all tables may hold together.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="A file with the token that every client must show.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
@@ -78,7 +87,7 @@ def serve(
             made = [
                 _one_table(
                     table, max_size, sampler, priority_exponent, remover, min_size, samples_per_insert, error_buffer,
-                    max_times_sampled,
+                    max_times_sampled, shard is not None,
                 )
             ]  # fmt: skip
         server = reverie.Server(
@@ -90,6 +99,7 @@ def serve(
             insecure=insecure,
             max_bytes=max_bytes,
             grace=grace,
+            shard=shard or 0,
         )
     except (ValueError, TypeError, OSError) as error:
         _refuse(str(error))
@@ -114,6 +124,7 @@ def _one_table(
     samples_per_insert: float | None,
     error_buffer: float | None,
     max_times_sampled: int,
+    is_shard: bool,
 ) -> reverie.Table:
     limiter: dict[str, Any] = {"kind": "min_size", "min_size_to_sample": min_size}
     if (samples_per_insert is None) != (error_buffer is None):
@@ -124,6 +135,13 @@ def _one_table(
             "samples_per_insert": samples_per_insert,
             "error_buffer": error_buffer,
         }
+    if is_shard:
+        if samples_per_insert is not None or min_size != 1:
+            raise ValueError(
+                "--shard: the limits over all shards are those of ShardedClient(rate_limiter=...); leave out"
+                " --min-size, --samples-per-insert and --error-buffer"
+            )
+        limiter = {"kind": "rationed"}
     drawn: dict[str, Any] = {"kind": sampler}
     if sampler == "prioritized":
         drawn["priority_exponent"] = priority_exponent

@@ -26,6 +26,7 @@ LIMITERS: dict[str, Callable[..., rate_limiters.RateLimiter]] = {
     "sample_to_insert_ratio": rate_limiters.SampleToInsertRatio,
     "queue": rate_limiters.Queue,
     "stack": rate_limiters.Stack,
+    "rationed": rate_limiters.Rationed,
     "rate_limiter": rate_limiters.RateLimiter,
 }
 PLAIN = ("name", "max_size", "max_times_sampled", "max_bytes", "compression")

@@ -255,6 +255,7 @@ class ShardedClient:
         priorities: npt.ArrayLike,
         *,
         if_version: npt.ArrayLike | None = None,
+        neighbours: tuple[int, float] | None = None,
         wait: bool = True,
     ) -> UpdateResult | None:
         """Sets priorities, each at the shard that its key names; see `Client.update_priorities`.
@@ -274,7 +275,7 @@ class ShardedClient:
             some = None if versions is None else versions[places]
             try:
                 result = self.clients[shard].update_priorities(
-                    table, keys[places], priorities[places], if_version=some, wait=wait
+                    table, keys[places], priorities[places], if_version=some, neighbours=neighbours, wait=wait
                 )
             except LOST as error:
                 sampler.lose(shard, error)

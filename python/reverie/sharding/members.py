@@ -147,9 +147,9 @@ class Members:
             except ValueError as error:
                 _LOG.error("%s stays out: %s", self.name(shard), error)
                 return
+            _LOG.warning("%s is back", self.name(shard))
             with self._lock:
                 self._lost.discard(shard)
-            _LOG.warning("%s is back", self.name(shard))
             return
 
     def each(self, call: Callable[[Client], _T]) -> dict[int, _T]:

@@ -20,9 +20,8 @@ _LOG = logging.getLogger("reverie")
 
 #: Seconds between two looks at shards that have too few items: at first, and at most.
 _FIRST_LOOK, _LAST_LOOK = 0.001, 0.02
-#: No table holds these requests up: a server that is there answers within so many seconds, whatever the caller's
-#: patience with the limiter is.
-_ANSWER = 5.0
+#: Seconds for which a caller whose time is over waits for another thread's turn: it takes as long as an answer.
+_TURN = 1.0
 #: Seconds after which an endless wait says for the first time what it waits for.
 _PATIENCE = 10.0
 
@@ -41,11 +40,6 @@ class Until:
     def left(self) -> float | None:
         """Seconds that are left."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
-
-    @property
-    def answer(self) -> float | None:
-        """Seconds that a server has for an answer that no table holds up."""
-        return None if self.left is None else max(self.left, _ANSWER)
 
 
 class Sampler:
@@ -67,7 +61,7 @@ class Sampler:
 
     def join(self, shard: int) -> None:
         """Hears of a shard that came, or came back. Raises what it fails by."""
-        for _, error in self._shards.ask([shard], _ANSWER):
+        for _, error in self._shards.ask([shard], None):
             raise error
 
     def refresh(self, timeout: float | None = None, wants: list[int] | None = None) -> dict[str, Any]:
@@ -110,8 +104,14 @@ class Sampler:
         began, told, pause = time.monotonic(), _PATIENCE, 0.0
         try:
             while count:
-                with self._taking_turn(until):
-                    made = self._some(count, until, columns, ragged, drawn)
+                before = sum(map(len, drawn))
+                try:
+                    with self._taking_turn(until):
+                        self._some(count, until, columns, ragged, drawn)
+                except DeadlineExceededError as late:
+                    # A shard is silent, and not lost: the others' draws are made all the same.
+                    return drawn, late.why
+                made = sum(map(len, drawn)) - before
                 count -= made
                 if made:
                     pause = 0.0
@@ -138,25 +138,24 @@ class Sampler:
         columns: list[str] | None,
         ragged: Ragged | None,
         drawn: list[_native.ShardDraws],
-    ) -> int:
-        """Makes the draws that the limiter allows now; how many were made."""
+    ) -> None:
+        """Makes the draws that the limiter allows now, and puts them to the others."""
         # The masses of this moment, and not of the last batch: a shard that was empty then would be left out.
         self._exchange(until)
         allowed = self._shards.allowed(count)
         if not allowed:
-            return 0
-        more, failures = self._shards.draw(allowed, timeout=until.answer, columns=columns, ragged=ragged)
+            return
+        more, failures = self._shards.draw(allowed, timeout=until.left, columns=columns, ragged=ragged)
         drawn += more
         self._failed(failures)
         self._hand_out()
-        return sum(map(len, more))
 
     def _exchange(self, until: Until, wants: list[int] | None = None) -> None:
         if self.limiter is None:
-            failures = self._shards.ask(self._members.present, until.answer)
+            failures = self._shards.ask(self._members.present, until.left)
         else:
             wants = [0] * len(self._members.clients) if wants is None else wants
-            failures = self._shards.exchange(wants, until.answer)
+            failures = self._shards.exchange(wants, until.left)
         self._failed(failures)
 
     def _hand_out(self) -> None:
@@ -180,15 +179,15 @@ class Sampler:
         until = Until(timeout)
         with self._taking_turn(until):
             self._shards.reset()
-            self._failed(self._shards.ask(self._members.present, until.answer))
+            self._failed(self._shards.ask(self._members.present, until.left))
             self._exchange(until)
 
     @contextmanager
     def _taking_turn(self, until: Until) -> Iterator[None]:
         left = until.left
         # Whoever has the turn waits for answers at most, never for a limiter.
-        if not self._turn.acquire(timeout=-1 if left is None else max(left, _ANSWER)):
-            why = f"another thread has waited for the shards of table '{self.table}' for {_ANSWER} s"
+        if not self._turn.acquire(timeout=-1 if left is None else max(left, _TURN)):
+            why = f"another thread waits for an answer of the shards of table '{self.table}'"
             raise DeadlineExceededError(f"sample: the timeout passed; {why}", why=why)
         try:
             yield

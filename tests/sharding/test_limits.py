@@ -1,0 +1,136 @@
+"""One limiter over all shards: the ratio of their sums holds, and nobody is left standing."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from reverie import DeadlineExceededError, rate_limiters
+from reverie.sharding import ShardedClient, shard_table
+
+LIMITS = rate_limiters.SampleToInsertRatio(4.0, 10, 60.0)
+
+
+@pytest.fixture
+def limited(prioritized):
+    """Makes the tables of shards that share `LIMITS`."""
+    return lambda count: shard_table(prioritized(rate_limiter=LIMITS), count)[0]
+
+
+def test_inserts_wait_for_the_client_with_the_limits_and_say_so(everywhere, limited):
+    writer = everywhere(limited(2))
+    with pytest.raises(DeadlineExceededError, match="was admitted no insert yet, it has 0") as late:
+        writer.insert_batch("t", {"x": np.arange(3)}, timeout=0)
+    assert len(late.value.partial) == 0
+    assert not writer.can_insert("t")
+
+
+def test_no_more_goes_in_than_the_limits_of_all_shards_allow(everywhere, limited):
+    client = everywhere(limited(2), rate_limiter=LIMITS)
+    # (4 * 10 + 60) / 4 = 25 inserts without a sample.
+    assert client.can_insert("t", 25)
+    assert not client.can_insert("t", 26)
+    client.insert_batch("t", {"x": np.arange(20)}, shard=0)
+    with pytest.raises(DeadlineExceededError, match="its ration is used up, 5 inserts of 5 admitted") as late:
+        client.insert_batch("t", {"x": np.arange(20)}, shard=1, timeout=0.05)
+    assert len(late.value.partial) == 5
+    why = client.why("t")
+    assert "the limiter of all shards allows 0 more inserts" in str(why)
+    assert why.insert_reason is not None
+    assert (why.num_inserts, why.stuck) == (25, False)
+    # 25 * 4 - n >= -20
+    assert client.can_sample("t", 120)
+    assert not client.can_sample("t", 121)
+    with pytest.raises(DeadlineExceededError, match="below -20 "):
+        client.sample_batch("t", 121, timeout=0)
+    assert client.info().tables["t"].num_samples == 120
+    assert client.can_insert("t", 30)
+
+
+def test_draws_wait_for_the_minimum_size_over_all_shards(everywhere, limited):
+    client = everywhere(limited(2), rate_limiter=LIMITS)
+    client.insert_batch("t", {"x": np.arange(5)}, shard=0)
+    client.insert_batch("t", {"x": np.arange(4)}, shard=1)
+    with pytest.raises(DeadlineExceededError, match=r"9 of 10 items \(min_size_to_sample\)"):
+        client.sample_batch("t", 1, timeout=0)
+    client.insert_batch("t", {"x": np.arange(1)}, shard=1)
+    assert len(client.sample_batch("t", 4)) == 4
+
+
+def test_a_batch_larger_than_the_limits_keeps_its_place_until_it_is_full(sharded, limited):
+    client = sharded(limited(2), rate_limiter=LIMITS)
+    with pytest.raises(DeadlineExceededError) as late:
+        client.insert_batch("t", {"x": np.arange(30)}, timeout=0.05)
+    assert len(late.value.partial) == 25
+    with pytest.raises(DeadlineExceededError) as late:
+        client.sample_batch("t", 200, timeout=0.05)
+    assert len(late.value.partial) == 120
+    assert late.value.partial.data["x"].shape == (120,)
+
+
+def test_what_a_shard_without_a_writer_does_not_use_goes_to_the_others(everywhere, limited):
+    client = everywhere(limited(3), rate_limiter=LIMITS)
+    inserted = 0
+    with client.trajectory_writer(1, shard=2) as writer:
+        for _ in range(200):
+            writer.append({"x": 1.0})
+            writer.create_item("t", 1.0, {"x": writer.history["x"][-1]})
+            inserted += 1
+            # A single thread: whatever the writer waits for, sampling frees it.
+            if inserted >= 20:
+                client.sample_batch("t", 4)
+        writer.flush(timeout=30.0)
+    assert client.info().tables["t"].num_inserts == 200
+
+
+def test_the_ratio_holds_and_nobody_stalls_with_unequal_masses_and_writers_in_turns(everywhere, limited):
+    client = everywhere(limited(2), rate_limiter=LIMITS)
+    inserts, failed = 600, []
+
+    def write(shard):
+        try:
+            # 30 times the mass in the first shard, and as many inserts in each.
+            with client.trajectory_writer(1, shard=shard) as writer:
+                for _ in range(inserts // 2):
+                    writer.append({"x": 1.0})
+                    writer.create_item("t", 30.0 if shard == 0 else 1.0, {"x": writer.history["x"][-1]})
+                    writer.flush(timeout=60.0)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(shard,)) for shard in range(2)]
+    for thread in threads:
+        thread.start()
+    drawn, differences = 0, []
+    while any(thread.is_alive() for thread in threads):
+        with_all = client.can_sample("t", 16)
+        if with_all:
+            drawn += len(client.sample_batch("t", 16, timeout=60.0))
+        figures = client.info().tables["t"]
+        differences.append(figures.num_inserts * 4.0 - figures.num_samples)
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    figures = client.info().tables["t"]
+    assert (figures.num_inserts, figures.num_samples) == (inserts, drawn)
+    assert max(differences) <= LIMITS.max_diff
+    assert min(difference for difference in differences if difference) >= LIMITS.min_diff
+
+
+def test_a_learner_that_comes_later_goes_on_with_the_counts_of_the_shards(everywhere, limited):
+    first = everywhere(limited(2), rate_limiter=LIMITS)
+    first.insert_batch("t", {"x": np.arange(20)}, shard=0)
+    first.sample_batch("t", 70)
+    second = ShardedClient(first.clients, rate_limiter=LIMITS, timeout=30.0)
+    # 20 * 4 - 70 - n >= -20
+    assert second.can_sample("t", 30)
+    assert not second.can_sample("t", 31)
+
+
+def test_a_reset_begins_the_limits_anew(everywhere, limited):
+    client = everywhere(limited(2), rate_limiter=LIMITS)
+    client.insert_batch("t", {"x": np.arange(20)}, shard=0)
+    client.reset("t")
+    assert not client.can_sample("t")
+    assert client.can_insert("t", 25)
+    assert len(client.insert_batch("t", {"x": np.arange(25)}, shard=1)) == 25

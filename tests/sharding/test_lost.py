@@ -1,0 +1,139 @@
+"""Shards whose process is killed, or starts again: the others go on."""
+
+import contextlib
+import logging
+import signal
+
+import numpy as np
+import pytest
+
+from reverie import UnavailableError, rate_limiters
+from reverie.sharding import ShardedClient, shard_table
+from reverie.testing import Host, serve
+
+LIMITS = rate_limiters.SampleToInsertRatio(4.0, 2, 40.0)
+
+
+@pytest.fixture(params=["shared-memory", "grpc"])
+def network(request):
+    return request.param
+
+
+@pytest.fixture
+def mortal():
+    """A server process of the test's own."""
+    host = Host()
+    yield host
+    host.process.kill()
+    with contextlib.suppress(OSError):
+        host.close()
+
+
+@pytest.fixture
+def until():
+    """Looks until something is true; every look takes at least a round trip."""
+
+    def until(true, looks=100_000):
+        assert any(true() for _ in range(looks))
+
+    return until
+
+
+def kill(host):
+    host.process.send_signal(signal.SIGKILL)
+    host.process.wait()
+
+
+def lost(caplog):
+    return [line for line in caplog.messages if " is lost, " in line]
+
+
+def test_a_killed_shard_leaves_the_distribution_and_the_others_go_on(network, mortal, stack, prioritized, caplog):
+    tables, limiter = shard_table(prioritized(rate_limiter=LIMITS), 2)
+    survivor = stack.enter_context(serve(tables[:1], network, shard=0))
+    with mortal.serve(tables[1:], shard=1) as address, caplog.at_level(logging.WARNING, "reverie"):
+        options = {"transport": network, "patience": 0.3, "timeout": 30.0, "seed": 1}
+        client = stack.enter_context(ShardedClient([survivor.server_address, address], rate_limiter=limiter, **options))
+        keys = [client.insert_batch("t", {"x": np.full(4, shard)}, shard=shard) for shard in range(2)]
+        assert set(client.sample_batch("t", 20).data["x"]) == {0, 1}
+        left = client.info().tables["t"].num_inserts * 4.0 + 40.0 + 8.0
+        kill(mortal)
+        batch = client.sample_batch("t", 10)
+        assert len(batch) == 10
+        assert set(batch.data["x"]) == {0}
+        # Probability and number are those of what is left: the draws that met the lost shard were made again.
+        np.testing.assert_allclose(batch.info.probability, np.full(10, 1 / 4))
+        assert set(batch.info.table_size) == {4}
+        assert tuple(client.update_priorities("t", np.concatenate(keys), np.ones(8))) == (4, 4)
+        client.sample_batch("t", 10)
+        info = client.info()
+        assert [of.present for of in info.shards] == [True, False]
+        assert info.tables["t"].current_size == 4
+        assert address in str(client.why("t"))
+        assert len(lost(caplog)) == 1
+        # What it could still have taken in comes to the other: (8 * 4 + ... ) / 4 - 8 inserts are open in all.
+        open_now = int(left // 4 - 8)
+        assert client.can_insert("t", open_now)
+        assert len(client.insert_batch("t", {"x": np.zeros(open_now)}, shard=0)) == open_now
+        # Turns pass over it.
+        assert {int(key) >> 57 for key in client.insert_batch("t", {"x": np.zeros(1)})} == {0}
+
+
+def test_a_shard_that_starts_again_is_taken_back_and_its_old_keys_are_stale(
+    network, mortal, stack, prioritized, until, caplog
+):
+    tables, limiter = shard_table(prioritized(rate_limiter=LIMITS), 2)
+    survivor = stack.enter_context(serve(tables[:1], network, shard=0))
+    with mortal.serve(tables[1:], shard=1) as address, caplog.at_level(logging.WARNING, "reverie"):
+        port = int(address.rpartition(":")[2])
+        options = {"transport": network, "patience": 0.3, "timeout": 30.0, "seed": 1}
+        client = stack.enter_context(ShardedClient([survivor.server_address, address], rate_limiter=limiter, **options))
+        old = [client.insert_batch("t", {"x": np.full(4, shard)}, shard=shard) for shard in range(2)]
+        # What was inserted counts once a draw has heard of it.
+        client.sample_batch("t", 10)
+        kill(mortal)
+        client.sample_batch("t", 10)
+        again = Host()
+        stack.callback(again.close)
+        with again.serve([table.replace() for table in tables[1:]], port=port, shard=1):
+            until(lambda: all(of.present for of in client.info().shards))
+            assert any("is back" in line for line in caplog.messages)
+            # Its items are gone, and what was inserted counts: 8 inserts of the ratio, 4 items.
+            table = client.why("t")
+            assert (table.size, table.num_inserts) == (4, 8)
+            assert tuple(client.update_priorities("t", np.concatenate(old), np.ones(8))) == (4, 4)
+            new = client.insert_batch("t", {"x": np.full(4, 2)}, shard=1)
+            assert not set(new) & set(old[1])
+            assert set(client.sample_batch("t", 20).data["x"]) == {0, 2}
+            assert len(lost(caplog)) == 1
+
+
+def test_with_no_shard_left_every_call_says_so(network, mortal, stack, prioritized):
+    with mortal.serve([prioritized()], shard=0) as address:
+        client = stack.enter_context(ShardedClient([address], transport=network, patience=0.3))
+        client.insert_batch("t", {"x": np.arange(4)})
+        kill(mortal)
+        for call in (
+            lambda: client.sample_batch("t", 4),
+            lambda: client.insert_batch("t", {"x": np.arange(4)}),
+            lambda: client.transition_writer("t"),
+            lambda: client.can_sample("t"),
+            lambda: client.info(),
+        ):
+            with pytest.raises(UnavailableError, match=address):
+                call()
+        assert tuple(client.update_priorities("t", [1], [1.0])) == (0, 1)
+
+
+def test_prefetched_batches_go_on_without_a_killed_shard(network, mortal, stack, prioritized):
+    survivor = stack.enter_context(serve([prioritized()], network, shard=0))
+    with mortal.serve([prioritized()], shard=1) as address:
+        options = {"transport": network, "patience": 0.3, "timeout": 30.0, "seed": 1}
+        client = stack.enter_context(ShardedClient([survivor.server_address, address], **options))
+        for shard in range(2):
+            client.insert_batch("t", {"x": np.full(4, shard)}, shard=shard)
+        with client.batches("t", 16, prefetch=2) as batches:
+            assert len(next(batches)) == 16
+            kill(mortal)
+            seen = [set(next(batches).data["x"]) for _ in range(8)]
+        assert seen[-1] == {0}
