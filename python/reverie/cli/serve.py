@@ -51,7 +51,7 @@ def serve(
         typer.Option(
             min=0,
             max=63,
-            help="This server's number among the shards of a ShardedClient. The one table of the flags is then rationed:"
+            help="Number among the shards of a ShardedClient. The one table of the flags is then rationed:"
             " inserts wait for the client that has the limits of all shards.",
         ),
     ] = None,
