@@ -74,6 +74,23 @@ def _batches() -> list[Row]:
     return rows
 
 
+def _shards() -> list[Row]:
+    """To be read beside "one batch at a time": what it costs to draw from several servers as from one."""
+    return [
+        _row(
+            f"{way}, one batch of 64 x {PAYLOADS[payload]} at a time from {count} shard{'s' if count > 1 else ''}",
+            f"from_shards_{count}",
+            payload,
+            "batch",
+            transport=transport,
+            items=BATCH,
+        )
+        for transport, way in (("auto", "same host"), ("grpc", "TCP"))
+        for payload in (400, 40_960)
+        for count in (1, 2, 4)
+    ]
+
+
 def _items() -> list[Row]:
     peer = ("dm-reverb",)
     rows = [
@@ -157,4 +174,4 @@ def _others() -> list[Row]:
     return rows
 
 
-ROWS = [*_batches(), *_items(), *_others()]
+ROWS = [*_batches(), *_shards(), *_items(), *_others()]

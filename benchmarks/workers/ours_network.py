@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import itertools
 import time
 from typing import Any
@@ -19,11 +20,19 @@ class State:
     """The server that is up, so that the next row ends it."""
 
     server: wire.ServerProcess | None = None
+    #: Those that are shards of one replay, for a row with several.
+    shards: tuple[wire.ServerProcess, ...] = ()
+
+
+def end() -> None:
+    for server in (State.server, *State.shards):
+        if server is not None:
+            server.close()
+    State.server, State.shards = None, ()
 
 
 def client_of(row: dict[str, Any], sampler: str = "uniform") -> reverie.Client:
-    if State.server is not None:
-        State.server.close()
+    end()
     State.server = wire.ServerProcess("workers.ours_server", row["capacity"], sampler)
     return connect(State.server.address, row["transport"])
 
@@ -61,6 +70,22 @@ def batches(row: dict[str, Any]) -> Loop:
 def one_batch(row: dict[str, Any]) -> Loop:
     client = client_of(row)
     fill(client, row)
+
+    def loop(n: int) -> None:
+        for _ in range(n):
+            client.sample_batch(wire.TABLE, wire.BATCH)
+
+    return loop
+
+
+def from_shards(count: int, row: dict[str, Any]) -> Loop:
+    """One batch at a time of a replay that is spread over so many servers."""
+    end()
+    part = row["capacity"] // count
+    State.shards = tuple(wire.ServerProcess("workers.ours_server", part, "uniform", shard) for shard in range(count))
+    client = reverie.ShardedClient([connect(server.address, row["transport"]) for server in State.shards])
+    for each in client.clients:
+        fill(each, {**row, "capacity": part})
 
     def loop(n: int) -> None:
         for _ in range(n):
@@ -192,6 +217,7 @@ if __name__ == "__main__":
         {
             "batches": batches,
             "one_batch": one_batch,
+            **{f"from_shards_{count}": functools.partial(from_shards, count) for count in (1, 2, 4)},
             "per_item": per_item,
             "append": append,
             "insert_batch": insert_batch,

@@ -63,6 +63,14 @@ def test_inserts_and_writers_take_the_shards_in_turns_or_the_one_that_is_named(s
         client.transition_writer("t", shard=3)
 
 
+def test_rows_that_nobody_waits_for_are_there_after_a_flush(everywhere, prioritized):
+    client = everywhere([prioritized() for _ in range(2)])
+    for _ in range(4):
+        assert client.insert_batch("t", {"x": np.arange(5)}, wait=False) is None
+    client.flush()
+    assert [of.info.tables["t"].current_size for of in client.info().shards] == [10, 10]
+
+
 def test_figures_are_those_of_all_shards(sharded, prioritized):
     client = sharded([prioritized(max_size=10), prioritized(max_size=20)])
     client.insert_batch("t", {"x": np.arange(12)}, priorities=np.ones(12), shard=0)

@@ -203,12 +203,13 @@ class ShardedClient:
         priorities: npt.ArrayLike | Literal["max"] | None = None,
         *,
         timeout: float | None = None,
+        wait: bool = True,
         shard: int | None = None,
-    ) -> npt.NDArray[np.int64]:
+    ) -> npt.NDArray[np.int64] | None:
         """Inserts rows into one shard; see `Client.insert_batch`.
 
         Args:
-            table, data, priorities, timeout: as there; "max" is the largest priority of that shard.
+            table, data, priorities, timeout, wait: as there; "max" is the largest priority of that shard.
             shard: which; None takes the shards in turns.
         """
         chosen = self._members.chosen(shard)
@@ -216,16 +217,23 @@ class ShardedClient:
         if sampler.limiter is not None:
             self._want(sampler, chosen, data, timeout)
         try:
-            return self.clients[chosen].insert_batch(table, data, priorities, timeout=self._or_own(timeout))
+            insert = self.clients[chosen].insert_batch
+            return insert(table, data, priorities, timeout=self._or_own(timeout), wait=wait)
         except LOST as error:
             sampler.lose(chosen, error)
             raise
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that was sent with `wait=False` is done, or has failed; see `Client.flush`."""
+        timeout = self._or_own(timeout)
+        self._members.each(lambda client: client.flush(timeout))
 
     def _want(self, sampler: Sampler, shard: int, data: Any, timeout: float | None) -> None:
         """Sees to it that the shard has what the limiter allows for these rows."""
         leaves, _ = _native.flatten(data)
         wants = [0] * self.num_shards
-        wants[shard] = len(leaves[0]) if leaves else 0
+        # What has no rows is for the insert to refuse.
+        wants[shard] = (*np.shape(leaves[0]), 0)[0] if leaves else 0
         # What another shard has to give up is given here by the second exchange.
         for _ in range(2):
             sampler.refresh(self._or_own(timeout), wants)
