@@ -12,6 +12,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .bytes(".reverie.v1.Bulk.inline")
         .bytes(".reverie.v1.Part.data")
+        // Few batches are of a shard, and the message is moved about with room for it.
+        .boxed(".reverie.v1.Batch.tally")
         .build_transport(false)
         .compile_fds(descriptors)?;
     Ok(())

@@ -71,7 +71,7 @@ impl Arriving {
         }
         let filled = if block.is_some() { size } else { 0 };
         let (smallest_probability, last) = (batch.smallest_probability, batch.last);
-        let tally = batch.tally.map(convert::table::decode_tally).transpose()?;
+        let tally = batch.tally.as_deref().map(|tally| convert::table::decode_tally(*tally)).transpose()?;
         let batch = match (wanted, block) {
             (false, _) => None,
             (true, block) => {

@@ -97,7 +97,7 @@ impl Batches {
             new_head,
             num_draws: draws.len() as u32,
             smallest_probability: draws.smallest_probability,
-            tally: draws.tally.as_ref().map(convert::table::encode_tally),
+            tally: draws.tally.as_ref().map(|tally| Box::new(convert::table::encode_tally(tally))),
             bulk_bytes: size as u64,
             slot,
             last,

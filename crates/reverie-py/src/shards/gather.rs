@@ -58,7 +58,7 @@ pub(super) fn whole<'py>(
             }
             Source::There(batch) => {
                 let draws = told(&batch);
-                arrays.push(Arrays::There(batch));
+                arrays.push(Arrays::There(Box::new(batch)));
                 draws
             }
         };
@@ -99,7 +99,7 @@ fn told(batch: &RemoteBatch) -> Draws {
 /// The arrays of one shard's draws.
 enum Arrays<'py> {
     Here(Arc<Plan>, Vec<Fresh<'py>>),
-    There(RemoteBatch),
+    There(Box<RemoteBatch>),
 }
 
 impl<'py> Arrays<'py> {

@@ -26,7 +26,7 @@ pub(super) enum Request {
 /// A request that was made.
 pub(super) enum Asked {
     /// Done already.
-    Here(Outcome),
+    Here(Box<Outcome>),
     Draws(Ticket<Sampled>),
     Tally(Ticket<Tally>),
 }
@@ -57,7 +57,7 @@ impl Asked {
                     ticket.poll().unwrap_or_else(|| ticket.cancel())
                 })?;
                 let tally = draws.tally;
-                Ok(Self::Here(Outcome { source: Some(Source::Here(draws)), tally, error: None }))
+                Ok(Self::Here(Box::new(Outcome { source: Some(Source::Here(draws)), tally, error: None })))
             }
             (Way::There(far), Request::Draws(num_samples), Some(reading)) => {
                 let plain = remote::request(table, num_samples, reading, false);
@@ -66,7 +66,7 @@ impl Asked {
             }
             (Way::Here(tables), Request::Tally(grant), _) => {
                 let tally = quick(py, || tables.get(table)?.tally(grant))?;
-                Ok(Self::Here(Outcome { tally: Some(tally), ..Outcome::default() }))
+                Ok(Self::Here(Box::new(Outcome { tally: Some(tally), ..Outcome::default() })))
             }
             (Way::There(far), Request::Tally(grant), _) => Ok(Self::Tally(far.remote.tally(table, grant))),
             (Way::There(_), Request::Draws(_), None) => {
@@ -86,7 +86,7 @@ impl Asked {
     /// Waits for it. `Err` where a signal ended the wait; what the shard failed by is in the outcome.
     pub(super) fn wait(self, py: Python<'_>, client: &Client, deadline: Deadline) -> PyResult<Outcome> {
         let waited = match self {
-            Self::Here(outcome) => return Ok(outcome),
+            Self::Here(outcome) => return Ok(*outcome),
             Self::Draws(ticket) => told(py, client, ticket, deadline).and_then(|sampled| drawn(py, client, sampled)),
             Self::Tally(ticket) => {
                 told(py, client, ticket, deadline).map(|tally| Outcome { tally: Some(tally), ..Outcome::default() })
