@@ -2,6 +2,7 @@
 
 ```
 ShardedClient   client.py    the interface of a Client
+  Reach         reach.py     the shards, and a sampler for each table
   Members       members.py   who is there, and which shard a key is of
   Sampler       sampler.py   draws from one table of all shards, and hands rations out
   Prefetch      ahead.py     the same ahead of the reader
