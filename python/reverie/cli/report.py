@@ -92,10 +92,13 @@ class Progress:
                 f" {event.env_steps:,} of at most {run.max_env_steps:,}, {event.env_steps / seconds:,.0f}/s",
             ),
         )
-        updates = f"{event.updates:,}, {event.updates / seconds:,.0f}/s"
+        samples = event.updates * started.topology.needs.batch_size / seconds
+        updates = f"{event.updates:,}, {event.updates / seconds:,.0f}/s, {samples:,.0f} trained samples/s"
         if "age_in_updates" in event.learner:
             updates += f"; what it learns from is {event.learner['age_in_updates']:,.0f} updates old"
         grid.add_row("updates", updates)
+        if event.policy_lag is not None:
+            grid.add_row("policies that act", f"{event.policy_lag:,.1f} updates behind the learner")
         grid.add_row("samples per insert", f"{event.samples_per_insert:.2f}")
         training = "none ended yet" if event.training_return is None else f"{event.training_return:.1f}, exploring"
         grid.add_row("training episodes", training)
