@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
+import functools
 import importlib.util
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,6 @@ from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED,
 if TYPE_CHECKING:
     from reverie.agents.core import Agent, Preset
     from reverie.runners import Event, Result, Topology
-    from reverie.runners.topology import RunnerName
 
 
 class Runner(enum.Enum):
@@ -29,6 +29,7 @@ class Runner(enum.Enum):
 
     local = "local"
     process = "process"
+    ray = "ray"
 
 
 def train(
@@ -58,8 +59,18 @@ def train(
         bool, typer.Option("--to-the-end", help="Train on to max_env_steps when the target is reached and confirmed.")
     ] = False,
     runner: Annotated[
-        Runner, typer.Option(help="local: one process and one thread; process: a process for every role.")
+        Runner,
+        typer.Option(
+            help="local: one process and one thread; process: a process for every role; ray: an actor of a Ray cluster."
+        ),
     ] = Runner.local,
+    num_shards: Annotated[int, typer.Option(min=1, help="Servers that the replay is spread over; not for local.")] = 1,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Ray's cluster, such as auto; only for ray, and by default one on this machine for this run."
+        ),
+    ] = None,
     num_actors: Annotated[
         int | None, typer.Option(min=1, help="Actors; short for --set num_actors=N.", show_default="the preset's")
     ] = None,
@@ -83,12 +94,15 @@ def train(
     if seeds is not None and not dry_run:
         raise typer.Exit(sweep.run(context, seeds, jobs, out, as_json=as_json))
     changes = [*(settings or []), *([] if num_actors is None else [f"num_actors={num_actors}"])]
-    request = _request(agent, env, seed, config, changes, out, resume, dry_run, runner.value)
+    if address is not None and runner is not Runner.ray:
+        refuse(f"--address is of a Ray cluster, and --runner is {runner.value}: leave one of them out")
+    layout = {"runner": runner.value, "num_shards": num_shards}
+    request = _request(agent, env, seed, config, changes, out, resume, dry_run, layout)
     if dry_run:
         _show_plan(request.topology, as_json=as_json)
         return
     board = importlib.util.find_spec("tensorboard") is not None if tensorboard is None else tensorboard
-    result = _run(request, stop_when_confirmed=not to_the_end, board=board, to_stderr=as_json)
+    result = _run(request, stop_when_confirmed=not to_the_end, board=board, to_stderr=as_json, address=address)
     if as_json:
         print(json.dumps(as_object(result, request.folder)), flush=True)
     raise typer.Exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
@@ -112,7 +126,7 @@ def _request(
     out: Path | None,
     resume: bool,
     dry_run: bool,
-    runner: RunnerName,
+    layout: dict[str, Any],
 ) -> _Request:
     """Everything that can be refused is refused here, before anything starts."""
     from reverie import agents
@@ -127,7 +141,7 @@ def _request(
         checkpoint = checkpoints.find(folder) if resume else None
         saved = None if checkpoint is None else checkpoint / checkpoints.PRESET
         preset = presets.override(agent.load_preset(env, config or saved), settings)
-        topology = plan(agent, env, seed=seed, preset=preset.path, config=preset.config, run=preset.run, runner=runner)
+        topology = plan(agent, env, seed=seed, preset=preset.path, config=preset.config, run=preset.run, **layout)
         if not resume and (folder / logs.LOG).exists():
             raise ValueError(f"{folder} holds a run: go on with --resume, or name another folder with --out")
         if not dry_run:
@@ -138,15 +152,15 @@ def _request(
     return _Request(agent, topology, preset, folder, checkpoint)
 
 
-def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr: bool) -> Result:
+def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr: bool, address: str | None) -> Result:
     from reverie.agents.core import EnvironmentCrashedError
     from reverie.agents.learning import DivergedError
     from reverie.cli import curve, report
     from reverie.errors import DamagedError
-    from reverie.runners import CheckpointError, RoleError, StalledError, StoppedError, logs, process
-    from reverie.runners import train as train_here
+    from reverie.runners import CheckpointError, RoleError, StalledError, StoppedError, logs
 
     folder, preset = request.folder, request.preset
+    run = _runner(request.topology, address)
     with ExitStack() as stack:
         writers: list[logs.Log] = [logs.JsonLines(folder / logs.LOG)]
         stack.callback(writers[0].close)
@@ -165,7 +179,7 @@ def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr
 
         try:
             with _asked_to_stop() as should_stop:
-                result = {"local": train_here, "process": process.train}[request.topology.runner](
+                result = run(
                     request.agent,
                     request.topology.env.env_id,
                     seed=request.topology.seed,
@@ -184,7 +198,7 @@ def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr
         except KeyboardInterrupt:
             print("reverie: interrupted; checkpoints written before are whole", file=sys.stderr)
             raise typer.Exit(EXIT_INTERRUPTED) from None
-        except (CheckpointError, DamagedError) as error:
+        except (CheckpointError, DamagedError, ConnectionError) as error:
             refuse(error)
         except (StalledError, DivergedError, EnvironmentCrashedError, TimeoutError) as error:
             print(f"reverie: {error}", file=sys.stderr)
@@ -195,6 +209,27 @@ def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr
     curve.save(result, folder / "curve.png")
     report.show(result, folder / "curve.png", to_stderr=to_stderr)
     return result
+
+
+def _runner(topology: Topology, address: str | None) -> Callable[..., Result]:
+    """What runs it; an extra that it needs and that is missing ends the command."""
+    if topology.runner == "local":
+        from reverie.runners.local import train
+
+        return train
+    sharded: dict[str, Any] = {"num_shards": topology.num_shards}
+    if topology.runner == "process":
+        from reverie.runners import process
+
+        return functools.partial(process.train, **sharded)
+    try:
+        from reverie.runners import ray
+        from reverie.runners.trust import require_cryptography
+
+        require_cryptography()
+    except ImportError as error:
+        refuse(error)
+    return functools.partial(ray.train, address=address, **sharded)
 
 
 def _steps_of(checkpoint: Path | None) -> int | None:

@@ -43,6 +43,7 @@ from reverie.runners.messages import (
 )
 from reverie.runners.topology import making_networks_on
 from reverie.server import Server
+from reverie.sharding import ShardedClient, shard_table
 
 REPORT_SECONDS = 0.1
 PUBLISH_SECONDS = 0.02
@@ -108,11 +109,15 @@ class Shard(Role):
         super().__init__(setup)
         serving = setup.serving
         assert serving is not None
+        index = setup.name.index
         tables = list(self.agent.make_tables(setup.env, setup.config, seed=setup.seed))
+        if setup.num_shards > 1:
+            tables = [shard_table(table, setup.num_shards)[0][index] for table in tables]
         self._server = Server(
             tables,
             serving.port,
             serving.checkpointer,
+            shard=index,
             host=serving.host,
             token=serving.token,
             tls=serving.tls,
@@ -360,9 +365,13 @@ def _tell(role: Role, link: Link) -> None:
 
 
 def learning_client(setup: Setup) -> Any:
-    """The client that a learner draws through."""
-    (endpoint,) = setup.endpoints
-    return endpoint.client(patience=PATIENCE)
+    """The client that a learner draws through. With several shards it holds the limits of them all."""
+    clients = [endpoint.client(patience=PATIENCE) for endpoint in setup.endpoints]
+    if len(clients) == 1:
+        return clients[0]
+    agent = agent_of(setup.agent)
+    (table,) = agent.make_tables(setup.env, setup.config, seed=setup.seed)
+    return ShardedClient(clients, rate_limiter=shard_table(table, len(clients))[1], seed=setup.seed % 2**32)
 
 
 def agent_of(name: str) -> Agent:

@@ -14,6 +14,7 @@ import torch
 
 from reverie.agents.core import Agent, RunSettings, TableNeeds
 from reverie.agents.environments import EnvSpec, describe
+from reverie.sharding import shard_table
 
 PROCESS_BYTES = 400 * 2**20
 """Python, PyTorch and Gymnasium before the first allocation of ours (measured: 250 to 350 MiB), rounded up."""
@@ -81,9 +82,11 @@ class Topology:
         """Who runs where; the one who watches over them is in this process, and not among them."""
         if self.runner == "local":
             return (Place("all", 1, self.run.threads, "this process, taking turns in one thread"),)
-        where = "a process of its own on this machine"
+        where, reached = "a process of its own on this machine", "on loopback, reached through shared memory"
+        if self.runner == "ray":
+            where, reached = "an actor of Ray, where it has room", "with TLS and a token, reached on its host as here"
         return (
-            Place("shard", self.num_shards, 1, f"{where}, listening on loopback, reached through shared memory"),
+            Place("shard", self.num_shards, 1, f"{where}; it listens {reached}"),
             Place("learner", 1, self.run.threads, where),
             Place("evaluator", 1, 1, where),
             Place("actor", self.num_actors, 1, where),
@@ -149,6 +152,8 @@ def plan(
     )
     memory = {"Python and PyTorch": PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
     topology = replace(topology, memory=MappingProxyType(memory))
+    if num_shards > 1:
+        _refuse_unfit_for_shards(agent, topology)
     available = available_memory() if available_bytes is None else available_bytes
     if topology.memory_bytes > available:
         largest = max(memory, key=lambda part: memory[part])
@@ -173,6 +178,22 @@ def _require_device(agent: Agent, device: str) -> None:
 def making_networks_on(device: str) -> AbstractContextManager[Any]:
     """Networks that are made within compute on `device`."""
     return nullcontext() if device == "cpu" else torch.device(device)
+
+
+def _refuse_unfit_for_shards(agent: Agent, topology: Topology) -> None:
+    if topology.runner == "local":
+        raise ValueError(f"num_shards is {topology.num_shards}, and one process has one: ask for another runner")
+    tables = agent.make_tables(topology.env, topology.config, seed=topology.seed)
+    if len(tables) > 1:
+        names = ", ".join(repr(table.name) for table in tables)
+        raise ValueError(
+            f"num_shards is {topology.num_shards}, and {agent.NAME} has several tables ({names}): ask for 1"
+        )
+    for table in tables:
+        try:
+            shard_table(table, topology.num_shards)
+        except ValueError as error:
+            raise ValueError(f"num_shards is {topology.num_shards}, which {agent.NAME} cannot have: {error}") from error
 
 
 def available_memory() -> int:

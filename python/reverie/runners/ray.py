@@ -1,0 +1,334 @@
+"""Every role of a run in an actor of its own, on a Ray cluster: one machine or many.
+
+Ray places the roles, carries messages and weights, and tells who died. Replay goes past it: shards are servers, reached
+over shared memory on their own host and over TLS from others, with a token and certificates made for the run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    import ray
+    from ray.exceptions import GetTimeoutError, RayActorError, RayError
+except ImportError as error:  # pragma: no cover - without the extra
+    raise ImportError('ray is not installed: pip install "reverie[ray]"') from error
+
+from reverie.agents.core import Agent, RunSettings, Weights
+from reverie.checkpointers import CheckpointerBase
+from reverie.runners import checkpoints
+from reverie.runners.account import identity
+from reverie.runners.events import Event, Result
+from reverie.runners.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
+from reverie.runners.parameters import Edition, Publisher, Subscription
+from reverie.runners.process import agent_name
+from reverie.runners.roles import play
+from reverie.runners.supervisor import Supervisor
+from reverie.runners.topology import Topology, plan
+from reverie.runners.trust import Trust
+
+ASK_SECONDS = 0.02
+"""An actor asks for newer weights no more often than this."""
+TELL_SECONDS = 10.0
+DRAIN_SECONDS = 1.0
+
+
+def train(
+    agent: Agent,
+    env_id: str,
+    *,
+    seed: int = 0,
+    preset: Path | None = None,
+    config: Any = None,
+    run: RunSettings | None = None,
+    num_shards: int = 1,
+    address: str | None = None,
+    stop_when_confirmed: bool = True,
+    on_event: Callable[[Event], None] | None = None,
+    checkpoint_folder: Path | None = None,
+    resume: Path | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> Result:
+    """Train with every role in an actor of a Ray cluster, until the target is confirmed or all steps are done.
+
+    As `reverie.runners.process.train`. `address` is that of a cluster ("auto": the one that this machine is part of);
+    None takes the one that this process is connected to, or else starts Ray on this machine for the time of the run.
+    Every node needs this package and the agent's; with `checkpoint_folder` all must see that folder, since shards write
+    their tables themselves. Roles of a node that is lost are placed on the others.
+
+    Raises what `reverie.runners.process.train` raises, ImportError without `reverie[ray]`, and ConnectionError where
+    there is no cluster at `address`.
+    """
+    name = agent_name(agent)
+    topology = plan(
+        agent, env_id, seed=seed, preset=preset, config=config, run=run, num_shards=num_shards, runner="ray"
+    )
+    state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    stage = Cluster(topology)
+    try:
+        supervisor = Supervisor(
+            name,
+            topology,
+            stage,
+            on_event or (lambda event: None),
+            checkpoint_folder=None if checkpoint_folder is None else checkpoint_folder.absolute(),
+            resume=None if resume is None else resume.absolute(),
+            state=state,
+            should_stop=should_stop or (lambda: False),
+        )
+        return supervisor.run(stop_when_confirmed)
+    finally:
+        stage.close()
+        if ours:
+            ray.shutdown()
+
+
+class ParameterServer:
+    """Knows where the newest weights are: one object of the store for each edition, of which it keeps the last."""
+
+    def __init__(self) -> None:
+        self._edition = Edition(-1, -1)
+        self._where: list[Any] = []
+
+    def publish(self, edition: Edition, where: list[Any]) -> None:
+        """Make these the newest; those of a learner that was replaced are not."""
+        if edition > self._edition:
+            self._edition, self._where = Edition(*edition), where
+
+    def newest(self, known: Edition | None) -> tuple[Edition, list[Any]] | None:
+        """Where the newest are, or None where they are known."""
+        return None if self._where == [] or self._edition == known else (self._edition, self._where)
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """Through Ray's object store: put once for each edition, and read there by all of a node."""
+
+    server: Any
+
+    def publisher(self, generation: int) -> Publisher:
+        """The learner's end."""
+        return _StorePublisher(self.server, generation)
+
+    def source(self) -> Subscription:
+        """The end of one who acts."""
+        return Subscription(_Asking(self.server))
+
+
+class _StorePublisher:
+    def __init__(self, server: Any, generation: int) -> None:
+        self._server, self._generation = server, generation
+        self._last: Any = None
+
+    def publish(self, weights: Weights) -> None:
+        if self._last is not None:
+            with suppress(RayError):  # it is being started again; this edition is newer anyhow
+                ray.get(self._last, timeout=TELL_SECONDS)
+        where = [ray.put(weights.flat)]
+        self._last = self._server.publish.remote(Edition(self._generation, weights.version), where)
+
+
+class _Asking:
+    """One question on its way at most; its answer is looked for, never waited for."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._asked: Any = None
+        self._next = 0.0
+
+    def __call__(self, known: Edition | None) -> tuple[Edition, NDArray[np.float32]] | None:
+        if self._asked is None:
+            if time.monotonic() < self._next:
+                return None
+            self._next = time.monotonic() + ASK_SECONDS
+            self._asked = self._server.newest.remote(known)
+        if not ray.wait([self._asked], timeout=0)[0]:
+            return None
+        asked, self._asked = self._asked, None
+        try:
+            answer = ray.get(asked)
+            if answer is None:
+                return None
+            edition, (where,) = answer
+            return Edition(*edition), ray.get(where, timeout=TELL_SECONDS)
+        except RayError:
+            return None  # the server or the object went with its node; there will be a newer edition
+
+
+class Host:
+    """A role's Ray actor: the role runs in one thread, messages come and go in others."""
+
+    def __init__(self) -> None:
+        self._commands: deque[Command] = deque()
+        self._came = threading.Event()
+        self._told: deque[Report] = deque()
+        self._news = threading.Event()
+        self._ended = False
+
+    def run(self, setup: Setup) -> None:
+        """The role's whole life."""
+        if setup.serving is not None:
+            address = ray.util.get_node_ip_address()
+            setup = replace(setup, serving=replace(setup.serving, host=address))
+        try:
+            play(setup, self)
+        finally:
+            self._ended = True
+            self._news.set()
+
+    def drain(self, seconds: float) -> tuple[list[Report], bool]:
+        """What the role told since the last call, and whether that is all. Waits at most `seconds` for the first."""
+        if not self._ended:
+            self._news.wait(seconds)
+        ended = self._ended
+        self._news.clear()
+        drained = []
+        while self._told:
+            drained.append(self._told.popleft())
+        return drained, ended
+
+    def order(self, command: Command) -> None:
+        """A command for the role."""
+        self._commands.append(command)
+        self._came.set()
+
+    def tell(self, report: Report) -> None:
+        """The role's end: send a report."""
+        if isinstance(report, Ready):
+            report = replace(report, host=ray.get_runtime_context().get_node_id())
+        self._told.append(report)
+        self._news.set()
+
+    def commands(self) -> Iterator[Command]:
+        """The role's end: those that have come in. Does not block."""
+        self._came.clear()
+        while self._commands:
+            yield self._commands.popleft()
+
+    def pause(self, seconds: float) -> None:
+        """The role's end: sleep, but for no longer than until a command comes."""
+        self._came.wait(seconds)
+
+
+@dataclass
+class _Remote:
+    host: Any
+    life: Any
+    """What `run` will give; held, so that Ray does not forget an error."""
+    drain: Any
+
+
+class Cluster:
+    """A stage of Ray actors."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._trust = Trust.make()
+        self._wishes = {place.role: place.num_cpus for place in topology.places}
+        wished = sum(place.count * place.num_cpus for place in topology.places)
+        self._share = min(1.0, ray.cluster_resources().get("CPU", 0.0) / wished)
+        """Where the cluster has fewer CPUs than the roles ask for, each asks for less."""
+        self._living: dict[RoleName, _Remote] = {}
+        server = ray.remote(ParameterServer).options(num_cpus=0, max_restarts=-1)
+        self._parameters = server.remote()
+
+    @property
+    def weights(self) -> StoredWeights:
+        """How weights travel here."""
+        return StoredWeights(self._parameters)
+
+    def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
+        """At its node's address, which it finds out there, with TLS and the run's token; at a new port each time."""
+        tls = self._trust.server(_host_name(name))
+        return Serving(token=self._trust.token, tls=tls, checkpointer=checkpointer)
+
+    def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
+        """Where the shard says that it listens."""
+        assert ready.address is not None
+        return Endpoint(ready.address, self._trust.token, self._trust.client(_host_name(name)))
+
+    def start(self, setup: Setup) -> None:
+        """Ask Ray for an actor."""
+        kind = setup.name.kind
+        options = {
+            "num_cpus": self._cpus(self._wishes[kind]),
+            "max_concurrency": 4,
+            "max_restarts": 0,
+            "scheduling_strategy": "SPREAD" if kind in ("shard", "actor") else "DEFAULT",
+        }
+        host = ray.remote(Host).options(**options).remote()
+        self._living[setup.name] = _Remote(host, host.run.remote(setup), host.drain.remote(DRAIN_SECONDS))
+
+    def _cpus(self, wish: float) -> float:
+        """A whole number above 1, else hundredths; never more than is free: a smaller cluster must still hold all."""
+        free = ray.available_resources().get("CPU", 0.0)
+        cpus = min(wish * self._share, free)
+        return float(int(cpus)) if cpus >= 1 else int(cpus * 100) / 100
+
+    def tell(self, name: RoleName, command: Command) -> None:
+        """Send a command; one for an actor that is gone is lost."""
+        living = self._living.get(name)
+        if living is not None:
+            try:
+                ray.get(living.host.order.remote(command), timeout=TELL_SECONDS)
+            except (RayActorError, GetTimeoutError):
+                return  # it will be told as died
+
+    def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
+        """What roles told; the end of an actor comes after all that it had to tell."""
+        names = {one.drain: name for name, one in self._living.items()}
+        if not names:
+            time.sleep(timeout)
+            return []
+        ray.wait(list(names), num_returns=1, timeout=timeout)
+        done, _ = ray.wait(list(names), num_returns=len(names), timeout=0)
+        told: list[tuple[RoleName, Report]] = []
+        for drain in done:
+            name = names[drain]
+            living = self._living[name]
+            try:
+                reports, ended = ray.get(drain)
+            except RayActorError as error:
+                del self._living[name]
+                told.append((name, Died(_reason(error))))
+                continue
+            told.extend((name, report) for report in reports)
+            if ended and not reports:
+                self.kill(name)
+                told.append((name, Died("it ended")))
+            else:
+                living.drain = living.host.drain.remote(DRAIN_SECONDS)
+        return told
+
+    def kill(self, name: RoleName) -> None:
+        """End an actor at once."""
+        living = self._living.pop(name, None)
+        if living is not None:
+            ray.kill(living.host)
+
+    def close(self) -> None:
+        """Kill what still lives."""
+        for name in list(self._living):
+            self.kill(name)
+        ray.kill(self._parameters)
+
+
+def _host_name(name: RoleName) -> str:
+    return f"shard-{name.index}.reverie"
+
+
+def _reason(error: RayActorError) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return "its Ray actor died: " + (lines[-1] if lines else "no reason given")

@@ -1,0 +1,169 @@
+"""A run on a Ray cluster of two nodes, both on this machine."""
+
+import dataclasses
+import os
+import signal
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("ray")
+pytest.importorskip("cryptography")
+
+import ray
+
+import reverie
+from reverie.agents import apex_dqn
+from reverie.agents.core import RunSettings
+from reverie.runners import Evaluated, Finished, Progress, RoleRestarted, StoppedError, checkpoints, plan
+from reverie.runners import ray as on_ray
+from reverie.runners.messages import Ready, RoleName, Setup
+
+pytestmark = pytest.mark.timeout(600)
+
+CONFIG = dataclasses.replace(
+    apex_dqn.load_preset("CartPole-v1").config, learning_starts=200, samples_per_insert=8.0, num_actors=2
+)
+RUN = RunSettings(
+    target_return=475.0,
+    max_env_steps=1_500,
+    evaluate_every=500,
+    checkpoint_every=300,
+    screening_episodes=2,
+    confirmation_episodes=3,
+)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+    cluster.other = cluster.add_node(num_cpus=4)
+    ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture
+def places(monkeypatch):
+    """Where each role was last said to be: its process and its node."""
+    seen = {}
+    listen = on_ray.Cluster.listen
+
+    def listening(stage, timeout):
+        told = listen(stage, timeout)
+        seen.update({str(name): report for name, report in told if isinstance(report, Ready)})
+        return told
+
+    monkeypatch.setattr(on_ray.Cluster, "listen", listening)
+    return seen
+
+
+def test_a_shard_on_another_node_listens_with_tls_and_lets_nobody_in_without_the_token(cluster):
+    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray", num_shards=2)
+    stage = on_ray.Cluster(topology)
+    try:
+        name = RoleName("shard", 1)
+        setup = Setup(
+            name=name,
+            agent="reverie.agents.apex_dqn",
+            env=topology.env,
+            config=CONFIG,
+            run=RUN,
+            num_shards=2,
+            seed=0,
+            serving=stage.serving(name, None, None),
+        )
+        stage.start(setup)
+        ready = None
+        while ready is None:
+            told = stage.listen(1.0)
+            ready = next((report for _, report in told if isinstance(report, Ready)), None)
+        endpoint = stage.endpoint(name, ready)
+        assert endpoint.client().info().tables["replay"].current_size == 0
+        # The same host is found whatever the address; over the network it is TLS, and nothing but the run's own.
+        options = {"transport": "grpc", "patience": 1.0}
+        reached = reverie.Client(endpoint.address, token=endpoint.token, tls=endpoint.tls, **options)
+        assert reached.info().transport == "grpc"
+        with pytest.raises(reverie.UnauthenticatedError):
+            reverie.Client(endpoint.address, tls=endpoint.tls, **options).info()
+        with pytest.raises((reverie.UnauthenticatedError, reverie.UnavailableError, reverie.ProtocolError)):
+            reverie.Client(endpoint.address, token=endpoint.token, **options).info()
+    finally:
+        stage.close()
+
+
+def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, places, tmp_path):
+    events, left = [], ["actor 0", "learner", "shard 1", "evaluator"]
+    moved = []
+
+    def on_event(event):
+        events.append(event)
+        if not isinstance(event, Progress):
+            return
+        ended = {one.role for one in events if isinstance(one, RoleRestarted)}
+        asked = 4 - len(left)
+        if len(ended) < asked or event.env_steps < 150 * (asked + 1) or len(places) < 6:
+            return
+        if left:
+            os.kill(places.pop(left.pop(0)).pid, signal.SIGKILL)
+        elif not moved and event.updates > 0:
+            moved.extend(role for role, ready in places.items() if ready.host == cluster.other.node_id)
+            cluster.remove_node(cluster.other)
+
+    run = dataclasses.replace(RUN, max_env_steps=2_500)
+    result = on_ray.train(
+        apex_dqn,
+        "CartPole-v1",
+        config=CONFIG,
+        run=run,
+        num_shards=2,
+        on_event=on_event,
+        checkpoint_folder=tmp_path,
+    )
+    restarted = [event.role for event in events if isinstance(event, RoleRestarted)]
+    assert {"actor 0", "learner", "shard 1", "evaluator"} <= set(restarted)
+    # All that lived on the other node live on this one now.
+    assert moved
+    assert set(moved) <= set(restarted[4:])
+    assert {ready.host for role, ready in places.items() if role in moved}.isdisjoint({cluster.other.node_id})
+    assert events[-1] == Finished(result)
+    assert result.env_steps >= 2_500
+    assert result.learner["updates"] > 50
+    steps = [event.env_steps for event in events if isinstance(event, Progress)]
+    assert steps == sorted(steps)
+    assert len([event for event in events if isinstance(event, Evaluated)]) == len(result.curve) >= 3
+
+
+def test_a_request_to_stop_saves_and_a_run_on_ray_goes_on_from_it_and_lets_all_its_actors_go(cluster, tmp_path):
+    seen = []
+
+    def stop():
+        return any(isinstance(event, Progress) and event.env_steps > 300 for event in seen)
+
+    options = {"config": CONFIG, "num_shards": 2}
+    with pytest.raises(StoppedError, match="saved as") as caught:
+        on_ray.train(
+            apex_dqn,
+            "CartPole-v1",
+            run=RUN,
+            checkpoint_folder=tmp_path,
+            on_event=seen.append,
+            should_stop=stop,
+            **options,
+        )
+    state = checkpoints.load(caught.value.checkpoint)
+    assert len(state[checkpoints.REPLAY]) == 2
+    run = dataclasses.replace(RUN, max_env_steps=state["env_steps"] + 200)
+    result = on_ray.train(apex_dqn, "CartPole-v1", run=run, resume=caught.value.checkpoint, **options)
+    assert result.env_steps >= run.max_env_steps
+    assert result.replay["inserts"] > state["env_steps"] * 0.9
+    assert result.learner["updates"] > state["updates"]
+    # Nothing of the runs holds a CPU any more.
+    for _ in range(600):
+        if ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"]:
+            break
+        ray.wait([ray.remote(num_cpus=0)(int).remote()])
+    assert ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"]
