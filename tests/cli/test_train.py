@@ -247,3 +247,28 @@ def test_a_dry_run_of_processes_tells_each_role_and_starts_none(reverie, monkeyp
     printed = json.loads(reverie(*arguments, "--json").stdout)
     assert (printed["runner"], printed["processes"], printed["settings"]["agent"]["num_actors"]) == ("process", 7, 3)
     assert {place["role"]: place["count"] for place in printed["roles"]}["actor"] == 3
+
+
+def test_layouts_that_cannot_be_are_refused_in_one_line(reverie):
+    for arguments, words in (
+        (["dqn", "--num-shards", 2], "num_shards is 2, and one process has one"),
+        (["ppo", "--runner", "process", "--num-shards", 2], "num_shards is 2, which ppo cannot have"),
+        (["dqn", "--runner", "process", "--address", "auto"], "--address is of a Ray cluster, and --runner is process"),
+        (["dqn", "--runner", "process", "--num-actors", 0], "--num-actors"),
+    ):
+        result = reverie("train", *arguments, "--env", "CartPole-v1")
+        assert result.exit_code == 2, arguments
+        assert words in result.stderr
+
+
+def test_a_dry_run_on_ray_tells_the_shards_and_needs_no_ray(reverie, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "reverie.runners.ray", raising=False)
+    arguments = ["train", "apex-dqn", "--env", "CartPole-v1", "--runner", "ray", "--num-shards", 3]
+    text = reverie(*arguments, "--dry-run")
+    assert text.exit_code == 0, text.stderr
+    assert "3 x shard, 1 CPU: an actor of Ray" in text.stdout
+    assert "with TLS and a token" in text.stdout
+    missing = reverie(*arguments)
+    assert missing.exit_code == 2
+    assert 'pip install "reverie[ray]"' in missing.stderr

@@ -10,7 +10,6 @@ import textwrap
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -142,27 +141,40 @@ def test_a_confirmed_run_ends_with_the_weights_that_were_confirmed():
     evaluator.close()
 
 
-def test_actor_learner_evaluator_and_shard_are_killed_and_the_run_ends_as_if_nothing_had_been(tmp_path):
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_actor_learner_evaluator_and_shard_are_killed_and_the_run_goes_on(tmp_path, num_shards):
     victims = ["actor 1", "learner", "shard 0", "evaluator"]
-    killed_at = {}
+    marks, events, finished = [], [], []
+    log = logs.JsonLines(tmp_path / logs.LOG)
 
     def on_event(event):
         log(event)
-        # One after the other, each once the run has gone on for a while after the last.
-        if isinstance(event, Progress) and victims and event.env_steps >= 300 * (len(killed_at) + 1):
-            if victims[0] == "learner" and not saved:
-                return
-            killed_at[victims[0]] = event
+        events.append(event)
+        restarted = {one.role for one in of_kind(events, RoleRestarted)}
+        if not isinstance(event, Progress) or len(restarted) < 4 - len(victims):
+            return
+        # The next thing happens once the run has acted and learnt since the last.
+        if marks and (event.env_steps < marks[-1].env_steps + 50 or event.updates <= marks[-1].updates):
+            return
+        if event.updates == 0 or not of_kind(events, Saved):
+            return
+        if victims:
+            marks.append(event)
             kill(victims.pop(0))
-        if isinstance(event, Saved):
-            saved.append(event)
+        else:
+            finished.append(event)
 
-    saved = []
-    log = logs.JsonLines(tmp_path / logs.LOG)
-    run = dataclasses.replace(SHORT, max_env_steps=3_000, checkpoint_every=300)
-    result, events = train(
-        "apex-dqn", config=small(), run=run, on_event=on_event, checkpoint_folder=tmp_path / "checkpoints"
-    )
+    run = dataclasses.replace(SHORT, max_env_steps=10**6, evaluate_every=100, checkpoint_every=300)
+    with pytest.raises(StoppedError, match="saved as") as caught:
+        train(
+            "apex-dqn",
+            config=small(),
+            run=run,
+            num_shards=num_shards,
+            on_event=on_event,
+            checkpoint_folder=tmp_path / "checkpoints",
+            should_stop=lambda: bool(finished),
+        )
     log.close()
     # A role that is begun while its shard is away may end once more for that: the first end of each is ours.
     restarted = {event.role: event for event in reversed(of_kind(events, RoleRestarted))}
@@ -171,11 +183,12 @@ def test_actor_learner_evaluator_and_shard_are_killed_and_the_run_ends_as_if_not
     assert "with a new seed" in restarted["actor 1"].went_on_from
     assert restarted["learner"].went_on_from.startswith("update ")
     assert restarted["shard 0"].went_on_from.startswith("its checkpoint")
-    assert result.env_steps >= 3_000
     steps = [event.env_steps for event in of_kind(events, Progress)]
     assert steps == sorted(steps)
-    assert result.learner["updates"] > killed_at["learner"].updates
-    assert np.isfinite(result.evaluation.mean_return)
+    state = checkpoints.load(caught.value.checkpoint)
+    assert state["env_steps"] == caught.value.env_steps >= finished[0].env_steps
+    assert state["updates"] >= finished[0].updates
+    assert len(state[checkpoints.REPLAY]) == num_shards
     lines = [line for line in logs._lines(tmp_path / logs.LOG) if line["event"] == "role restarted"]
     assert {line["role"] for line in lines} == set(restarted)
 

@@ -15,7 +15,7 @@ import ray
 import reverie
 from reverie.agents import apex_dqn
 from reverie.agents.core import RunSettings
-from reverie.runners import Evaluated, Finished, Progress, RoleRestarted, StoppedError, checkpoints, plan
+from reverie.runners import Progress, RoleRestarted, Saved, StoppedError, checkpoints, plan
 from reverie.runners import ray as on_ray
 from reverie.runners.messages import Ready, RoleName, Setup
 
@@ -96,45 +96,61 @@ def test_a_shard_on_another_node_listens_with_tls_and_lets_nobody_in_without_the
 
 
 def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, places, tmp_path):
-    events, left = [], ["actor 0", "learner", "shard 1", "evaluator"]
-    moved = []
+    events, left, moved = [], ["actor 0", "learner", "shard 1", "evaluator"], []
+    marks = []
+
+    def restarted():
+        return [event.role for event in events if isinstance(event, RoleRestarted)]
 
     def on_event(event):
         events.append(event)
-        if not isinstance(event, Progress):
+        if not isinstance(event, Progress) or len(places) < 6 or len(set(restarted())) < 4 - len(left):
             return
-        ended = {one.role for one in events if isinstance(one, RoleRestarted)}
-        asked = 4 - len(left)
-        if len(ended) < asked or event.env_steps < 150 * (asked + 1) or len(places) < 6:
+        # The next thing happens once the run has acted and learnt since the last.
+        if marks and (event.env_steps < marks[-1].env_steps + 50 or event.updates <= marks[-1].updates):
+            return
+        if event.learner.get("priorities_applied", 0) == 0 or (not saved() and len(left) == 3):
             return
         if left:
+            marks.append(event)
             os.kill(places.pop(left.pop(0)).pid, signal.SIGKILL)
-        elif not moved and event.updates > 0:
+        elif not moved:
+            marks.append(event)
             moved.extend(role for role, ready in places.items() if ready.host == cluster.other.node_id)
+            for role in moved:
+                del places[role]
             cluster.remove_node(cluster.other)
+        else:
+            finished.append(event)
 
-    run = dataclasses.replace(RUN, max_env_steps=2_500)
-    result = on_ray.train(
-        apex_dqn,
-        "CartPole-v1",
-        config=CONFIG,
-        run=run,
-        num_shards=2,
-        on_event=on_event,
-        checkpoint_folder=tmp_path,
-    )
-    restarted = [event.role for event in events if isinstance(event, RoleRestarted)]
-    assert {"actor 0", "learner", "shard 1", "evaluator"} <= set(restarted)
+    def saved():
+        return any(isinstance(event, Saved) for event in events)
+
+    finished = []
+    run = dataclasses.replace(RUN, max_env_steps=10**6)
+    with pytest.raises(StoppedError, match="saved as") as caught:
+        on_ray.train(
+            apex_dqn,
+            "CartPole-v1",
+            config=CONFIG,
+            run=run,
+            num_shards=2,
+            on_event=on_event,
+            checkpoint_folder=tmp_path,
+            should_stop=lambda: bool(finished),
+        )
+    assert set(restarted()[:4]) == {"actor 0", "learner", "shard 1", "evaluator"}
     # All that lived on the other node live on this one now.
     assert moved
-    assert set(moved) <= set(restarted[4:])
-    assert {ready.host for role, ready in places.items() if role in moved}.isdisjoint({cluster.other.node_id})
-    assert events[-1] == Finished(result)
-    assert result.env_steps >= 2_500
-    assert result.learner["updates"] > 50
+    assert set(moved) <= set(restarted()[4:])
+    assert cluster.other.node_id not in {ready.host for ready in places.values()}
+    assert len(places) == 6
+    went_on = {event.role: event.went_on_from for event in events if isinstance(event, RoleRestarted)}
+    assert "with a new seed" in went_on["actor 0"]
+    assert went_on["learner"].startswith("update ")
     steps = [event.env_steps for event in events if isinstance(event, Progress)]
     assert steps == sorted(steps)
-    assert len([event for event in events if isinstance(event, Evaluated)]) == len(result.curve) >= 3
+    assert checkpoints.load(caught.value.checkpoint)["env_steps"] == caught.value.env_steps >= finished[0].env_steps
 
 
 def test_a_request_to_stop_saves_and_a_run_on_ray_goes_on_from_it_and_lets_all_its_actors_go(cluster, tmp_path):
@@ -162,8 +178,9 @@ def test_a_request_to_stop_saves_and_a_run_on_ray_goes_on_from_it_and_lets_all_i
     assert result.replay["inserts"] > state["env_steps"] * 0.9
     assert result.learner["updates"] > state["updates"]
     # Nothing of the runs holds a CPU any more.
+    nothing = ray.remote(num_cpus=0)(lambda: None)
     for _ in range(600):
         if ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"]:
             break
-        ray.wait([ray.remote(num_cpus=0)(int).remote()])
+        ray.get(nothing.remote())
     assert ray.available_resources().get("CPU") == ray.cluster_resources()["CPU"]
