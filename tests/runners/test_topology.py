@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn
+from reverie.agents import apex_dqn, ppo
 from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError
 from reverie.runners.topology import DoesNotFitError, available_memory, plan
 
@@ -64,3 +64,25 @@ def test_a_run_that_just_fits_is_not_refused():
 
 def test_available_memory_lies_between_nothing_and_everything():
     assert 10 * 2**20 < available_memory() < 2**50
+
+
+def test_shards_are_planned_where_the_runner_and_the_table_can_have_them():
+    topology = plan(apex_dqn, "CartPole-v1", runner="process", num_shards=3)
+    assert {place.role: place.count for place in topology.places} == {
+        "shard": 3,
+        "learner": 1,
+        "evaluator": 1,
+        "actor": 2,
+    }
+    assert topology.num_processes == 8
+    assert topology.memory_bytes > plan(apex_dqn, "CartPole-v1").memory_bytes
+    with pytest.raises(ValueError, match="num_shards is 2, and one process has one"):
+        plan(apex_dqn, "CartPole-v1", num_shards=2)
+    with pytest.raises(ValueError, match=r"num_shards is 2, which ppo cannot have: .*max_times_sampled"):
+        plan(ppo, "CartPole-v1", runner="process", num_shards=2)
+
+
+def test_a_gpu_is_refused_on_ray_where_no_role_asks_for_one():
+    run = dataclasses.replace(apex_dqn.load_preset("CartPole-v1").run, device="cuda")
+    with pytest.raises(ValueError, match="device 'cuda' is not for roles on Ray"):
+        plan(apex_dqn, "CartPole-v1", runner="ray", run=run)

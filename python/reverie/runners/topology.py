@@ -133,7 +133,7 @@ def plan(
     # Before the preset: no preset makes an environment fit that the agent cannot play.
     agent.check(env)
     found = agent.load_preset(env_id, preset)
-    _require_device(agent, (found.run if run is None else run).device)
+    _require_device(agent, (found.run if run is None else run).device, runner)
     config = found.config if config is None else config
     actors, envs = agent.layout(config)
     topology = Topology(
@@ -162,8 +162,12 @@ def plan(
     return topology
 
 
-def _require_device(agent: Agent, device: str) -> None:
+def _require_device(agent: Agent, device: str, runner: RunnerName) -> None:
     kind, _, number = device.partition(":")
+    if runner == "ray" and kind != "cpu":
+        raise DeviceError(
+            device, "is not for roles on Ray, which ask it for no GPU yet: take another runner, or the cpu"
+        )
     able = getattr(agent, "DEVICES", ("cpu",))
     if kind not in able:
         raise DeviceError(device, f"is not one that {agent.NAME} computes on: it knows {', '.join(able)}")
