@@ -159,7 +159,8 @@ def test_a_request_to_stop_saves_and_a_run_on_ray_goes_on_from_it_and_lets_all_i
     def stop():
         return any(isinstance(event, Progress) and event.env_steps > 300 for event in seen)
 
-    options = {"config": CONFIG, "num_shards": 2}
+    # As few roles as there can be: every one of them imports PyTorch.
+    options = {"config": dataclasses.replace(CONFIG, num_actors=1)}
     with pytest.raises(StoppedError, match="saved as") as caught:
         on_ray.train(
             apex_dqn,
@@ -171,7 +172,7 @@ def test_a_request_to_stop_saves_and_a_run_on_ray_goes_on_from_it_and_lets_all_i
             **options,
         )
     state = checkpoints.load(caught.value.checkpoint)
-    assert len(state[checkpoints.REPLAY]) == 2
+    assert len(state["actors"]) == 1
     run = dataclasses.replace(RUN, max_env_steps=state["env_steps"] + 200)
     result = on_ray.train(apex_dqn, "CartPole-v1", run=run, resume=caught.value.checkpoint, **options)
     assert result.env_steps >= run.max_env_steps
