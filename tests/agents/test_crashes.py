@@ -176,3 +176,21 @@ def test_an_actor_settles_at_once_where_there_is_room_and_says_why_where_there_i
     assert client.info().tables[table].num_inserts > held
     if name == "ppo":
         assert client.info().tables[table].num_inserts == 2 * (acts // 4)
+
+
+def test_a_deadline_that_passes_as_the_last_row_goes_in_leaves_nothing_to_send(crashing):
+    env_id, _ = crashing
+    actor, client = actor_of("ppo", env_id, unroll_length=4)
+
+    class Late:
+        """Takes all rows, and says that it was too late."""
+
+        def insert_batch(self, table, rows, timeout):
+            keys = client.insert_batch(table, rows, timeout=0)
+            raise DeadlineExceededError("late", partial=keys)
+
+    actor._client = Late()
+    for _ in range(4):
+        actor.act()
+    actor.settle(timeout=0)
+    assert client.info().tables["unrolls"].num_inserts == 2

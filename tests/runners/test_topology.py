@@ -86,3 +86,13 @@ def test_a_gpu_is_refused_on_ray_where_no_role_asks_for_one():
     run = dataclasses.replace(apex_dqn.load_preset("CartPole-v1").run, device="cuda")
     with pytest.raises(ValueError, match="device 'cuda' is not for roles on Ray"):
         plan(apex_dqn, "CartPole-v1", runner="ray", run=run)
+
+
+def test_an_agent_of_several_learners_is_refused_where_there_is_one_learner():
+    import types
+
+    several = dataclasses.replace(plan(apex_dqn, "CartPole-v1").needs, num_learners=2)
+    agent = types.SimpleNamespace(**{**vars(apex_dqn), "needs": lambda config: several})
+    with pytest.raises(ValueError, match=r"has 2 learners and 1 table .* the runner 'process' has one learner"):
+        plan(agent, "CartPole-v1", runner="process")
+    assert plan(agent, "CartPole-v1").needs.num_learners == 2

@@ -378,5 +378,6 @@ class UnrollActor(EnvActor):
         except DeadlineExceededError as error:
             sent = 0 if error.partial is None else len(error.partial)
             self._unsent = {name: rows[sent:] for name, rows in self._unsent.items()}
-            raise
+            if any(len(rows) for rows in self._unsent.values()):
+                raise
         self._unsent = {}

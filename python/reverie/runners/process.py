@@ -108,7 +108,7 @@ class Processes:
         self._context.set_forkserver_preload(["reverie.runners.roles", "torch._dynamo"])
         memory = Path("/dev/shm")
         place = memory if os.access(memory, os.W_OK) else None
-        self._folder = Path(tempfile.mkdtemp(prefix="reverie-run-", dir=place))
+        self._folder = Path(tempfile.mkdtemp(prefix=f"reverie-run-{os.getpid()}-", dir=place))
         self._living: dict[RoleName, _Process] = {}
         self._killed: list[ForkServerProcess] = []
 

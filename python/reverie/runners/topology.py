@@ -152,6 +152,12 @@ def plan(
     )
     memory = {"Python and PyTorch": PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
     topology = replace(topology, memory=MappingProxyType(memory))
+    needs = topology.needs
+    if runner != "local" and (needs.num_learners > 1 or needs.bundled):
+        raise ValueError(
+            f"{agent.NAME} has {_many(needs.num_learners, 'learner')} and {_many(len(needs.tables), 'table')} with"
+            f" these settings, and the runner {runner!r} has one learner: take the local one, or settings with one"
+        )
     if num_shards > 1:
         _refuse_unfit_for_shards(agent, topology)
     available = available_memory() if available_bytes is None else available_bytes
