@@ -250,16 +250,11 @@ impl Slots {
         page.ages[within].updated.store(order, Relaxed);
     }
 
-    /// The slot's page, to be changed; as [`Slots::own`].
     #[inline]
     fn page_mut(&mut self, index: u32) -> &mut Page {
-        self.own(index);
-        let page = &mut self.pages[(index >> PAGE_BITS) as usize];
-        debug_assert!(Arc::get_mut(page).is_some(), "a page that is owned is held by nobody else");
-        // SAFETY: `own` saw that nobody else holds the page: `make_mut` was asked after the last cut, only cuts take
-        // further references, none takes a weak one, and every cut counts. So this is the only way to the page for as
-        // long as `self` is borrowed.
-        unsafe { &mut *Arc::as_ptr(page).cast_mut() }
+        let page = (index >> PAGE_BITS) as usize;
+        self.owned_since[page] = self.cuts;
+        Arc::make_mut(&mut self.pages[page])
     }
 
     /// Asks for a slot ahead of its use: for both lines that it lies on.
