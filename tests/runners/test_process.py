@@ -319,3 +319,31 @@ def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
         os.sched_yield()
     assert [pid for pid in pids if os.path.exists(f"/proc/{pid}")] == []
     assert left_by(child.pid) == []
+
+
+@pytest.mark.slow
+def test_no_role_grows_once_the_table_is_full():
+    """Resident memory of every process, between a third of a long run and its end."""
+    sizes = []
+
+    def on_event(event):
+        if isinstance(event, Evaluated):
+            sizes.append({one.name: resident(one.pid) for one in multiprocessing.active_children()})
+
+    steps = 60_000
+    run = dataclasses.replace(SHORT, target_return=10_000.0, max_env_steps=steps, evaluate_every=steps // 12)
+    train("apex-dqn", config=small(capacity=2_000), run=run, on_event=on_event)
+    early, late = sizes[3], sizes[-4]  # the last ones are of a run whose actors have ended
+    assert (
+        set(early)
+        == set(late)
+        == {f"reverie {role}" for role in ("shard 0", "learner", "evaluator", "actor 0", "actor 1")}
+    )
+    grown = {name: (late[name] - early[name]) / 2**20 for name in early}
+    assert max(grown.values()) < 8.0, grown
+
+
+def resident(pid):
+    """Bytes of memory that a process has for itself."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()
+    return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
