@@ -188,6 +188,29 @@ def test_an_unroll_is_what_happened_by_one_policy_with_the_observation_after_it(
         assert (data["weights_version"][row] == 0).all()
 
 
+@pytest.mark.parametrize("taken", [0, 1, 2])
+def test_what_a_deadline_cut_off_is_sent_on_and_nothing_twice(stage, taken):
+    """Also where it passed between the last item and its confirmation."""
+    _, _, (actor,), config = stage(**SMALL, unroll_length=4)
+    for _ in range(config.unroll_length - 1):
+        actor.act()
+    sent = []
+
+    def insert_batch(table, items, timeout):
+        if sent:
+            sent.append(items["action"])
+            return
+        sent.append(items["action"][:taken])
+        raise reverie.DeadlineExceededError("too late", partial=np.arange(taken) if taken else None)
+
+    actor._client = SimpleNamespace(insert_batch=insert_batch)
+    actor.act()
+    actor.settle()
+    actor.settle()
+    assert np.concatenate(sent).shape == (config.envs_per_actor, config.unroll_length)
+    assert len(sent) == (1 if taken == 2 else 2)
+
+
 def test_weights_are_taken_at_an_unrolls_start_and_never_within(stage):
     client, learner, (actor,), _ = stage(**SMALL, unroll_length=8)
     for version in range(1, 4):

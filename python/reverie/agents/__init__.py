@@ -17,6 +17,7 @@ ACTIONS = {
     "apex_dqn": "discrete",
     "apex_dpg": "continuous",
     "dqn": "discrete",
+    "gorila": "discrete",
     "ddpg": "continuous",
     "td3": "continuous",
     "sac": "continuous",

@@ -377,7 +377,8 @@ class UnrollActor(EnvActor):
             self._client.insert_batch(self._table, self._unsent, timeout=timeout)
         except DeadlineExceededError as error:
             sent = 0 if error.partial is None else len(error.partial)
-            self._unsent = {name: rows[sent:] for name, rows in self._unsent.items()}
-            if any(len(rows) for rows in self._unsent.values()):
+            if sent < len(self._unsent["action"]):
+                self._unsent = {name: rows[sent:] for name, rows in self._unsent.items()}
                 raise
+            # The time passed between the last item and its confirmation: nothing is left to send.
         self._unsent = {}

@@ -72,5 +72,10 @@ class FlatNetwork(Generic[Net]):
         grad = self.flat.grad
         assert grad is not None
         norm: Tensor = torch.linalg.vector_norm(grad)
-        grad.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))
+        grad.mul_(clip_scale(norm, max_norm))
         return norm
+
+
+def clip_scale(norm: Tensor, max_norm: float) -> Tensor:
+    """What a gradient of a norm is scaled by so that its norm is at most `max_norm`."""
+    return (max_norm / (norm + 1e-6)).clamp_(max=1.0)

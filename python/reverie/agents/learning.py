@@ -171,6 +171,12 @@ def rmsprop(network: Flat, learning_rate: float, decay: float, epsilon: float) -
     return torch.optim.RMSprop([network.flat], lr=learning_rate, alpha=decay, eps=epsilon)
 
 
+def backward(network: FlatNetwork[Any], loss: Tensor) -> None:
+    """The gradient of `loss` by the network's parameters, into `flat.grad`; what was there is forgotten."""
+    network.zero_grad_()
+    loss.backward(inputs=network.parameters)  # type: ignore[no-untyped-call]
+
+
 def descend(
     network: FlatNetwork[Any], optimizer: torch.optim.Optimizer, loss: Tensor, max_grad_norm: float | None = None
 ) -> None:
@@ -178,8 +184,7 @@ def descend(
 
     Gradients are asked for this network alone: others that `loss` passes through stay as they are.
     """
-    network.zero_grad_()
-    loss.backward(inputs=network.parameters)  # type: ignore[no-untyped-call]
+    backward(network, loss)
     if max_grad_norm is not None:
         network.clip_grad_norm_(max_grad_norm)
     optimizer.step()

@@ -123,11 +123,11 @@ class Shard(Role):
             tls=serving.tls,
         )
         self._client = self._server.client()
-        self._table = self.agent.needs(setup.config).name
+        self._tables = self.agent.needs(setup.config).tables
 
     def ready(self) -> Ready:
         """Where it listens, and what it started with."""
-        items = self._client.info().tables[self._table].current_size
+        items = int(replay_figures(self._client, *self._tables)["size"])
         return Ready(os.getpid(), socket.gethostname(), self._server.address, items)
 
     def turn(self, link: Link) -> None:
@@ -136,7 +136,8 @@ class Shard(Role):
 
     def report(self) -> Served:
         """The table's figures, and who waits for what."""
-        return Served(replay_figures(self._client, self._table), str(self._client.why(self._table)))
+        why = "; ".join(str(self._client.why(table)) for table in self._tables)
+        return Served(replay_figures(self._client, *self._tables), why)
 
     def do(self, command: Command) -> Report | None:
         """Write a checkpoint."""
@@ -160,6 +161,8 @@ class Learner(Role):
         assert setup.weights is not None
         self._client = learning_client(setup)
         self._needs = self.agent.needs(setup.config)
+        names = self._needs.tables
+        self._names = f"table{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
         with making_networks_on(setup.run.device):
             self._learner = self.agent.make_learner(
                 setup.env, setup.config, self._client, seed=setup.seed, watch=self.watch
@@ -181,13 +184,13 @@ class Learner(Role):
             link.pause(TURN_SECONDS)
             return
         try:
-            if self._client.can_sample(self._needs.name, self._needs.batch_size):
+            if any(self._client.can_sample(table, self._needs.batch_size) for table in self._needs.tables):
                 self._learner.learn()
                 self._idle, self._waits = 0.0, ""
                 if time.monotonic() >= self._next_publication:
                     self._publish()
                 return
-            self._waits = f"table {self._needs.name!r} cannot give a batch of {self._needs.batch_size} yet"
+            self._waits = f"{self._names} cannot give a batch of {self._needs.batch_size} yet"
         except DeadlineExceededError as error:  # somebody else was quicker
             self._waits = str(error)
         except UnavailableError as error:  # a shard is being started again

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from reverie.agents.core import Stopwatch
 from reverie.agents.discrete import computing_in, on_device
@@ -14,6 +15,7 @@ from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.dqn.loss import dqn_loss
 from reverie.agents.dqn.networks import make_network
 from reverie.agents.environments import EnvSpec
+from reverie.agents.flat import FlatNetwork
 from reverie.agents.learning import ReplayLearner, adam, descend
 
 
@@ -29,20 +31,8 @@ class Learner(ReplayLearner):
         self._optimizers = {"online": adam(self._online, config.learning_rate, config.adam_epsilon)}
 
     def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
-        config, device = self._config, self._online.device
-        a_tm1, r_t, discount_t = (on_device(data[name], device) for name in ("action", "reward", "discount"))
-        with computing_in(config.precision, device):
-            with torch.no_grad():
-                q_t = self._target.module(on_device(data["next_obs"], device)).float()
-            q_tm1 = self._online.module(on_device(data["obs"], device)).float()
-        loss = dqn_loss(
-            q_tm1,
-            a_tm1,
-            r_t.float(),
-            discount_t.float(),
-            q_t,
-            huber_delta=config.huber_delta,
-        )
+        config = self._config
+        loss = batch_loss(self._online, self._target, data, config)
         descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
         if (self.version + 1) % config.target_period == 0:
             self._target.copy_from(self._online)
@@ -50,3 +40,23 @@ class Learner(ReplayLearner):
 
     def _acting(self) -> NDArray[np.float32]:
         return self._online.numpy()
+
+
+def batch_loss(
+    online: FlatNetwork[Any], target: FlatNetwork[Any], data: dict[str, NDArray[Any]], config: DqnConfig
+) -> Tensor:
+    """`dqn_loss` of a batch as the table gives it."""
+    device = online.device
+    a_tm1, r_t, discount_t = (on_device(data[name], device) for name in ("action", "reward", "discount"))
+    with computing_in(config.precision, device):
+        with torch.no_grad():
+            q_t = target.module(on_device(data["next_obs"], device)).float()
+        q_tm1 = online.module(on_device(data["obs"], device)).float()
+    return dqn_loss(
+        q_tm1,
+        a_tm1,
+        r_t.float(),
+        discount_t.float(),
+        q_t,
+        huber_delta=config.huber_delta,
+    )

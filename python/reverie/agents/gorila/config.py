@@ -1,0 +1,68 @@
+"""What a person can set: DQN's settings, and how its learning is spread over workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reverie import selectors
+from reverie.agents import checks, replay
+from reverie.agents.core import TableNeeds, seed_of
+from reverie.agents.dqn.config import DqnConfig
+from reverie.agents.environments import EnvSpec
+from reverie.agents.layers import num_parameters
+from reverie.agents.replay import TABLE
+from reverie.tables import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class GorilaConfig(DqnConfig):
+    """DQN's settings mean what they do there; of tables, capacity, start and ratio are those of each."""
+
+    num_learners: int
+    """Workers that compute gradients, each with its own copies of both networks."""
+    num_shards: int
+    """Ranges that the vector of parameters is cut into, each with its part of the optimiser's state."""
+    max_staleness: int
+    """A gradient is dropped where the parameters that it was computed of are older than so many updates."""
+    bundled: bool
+    """Actor i and learner i share a table of their own (the paper's bundled mode); else there is one table for all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.at_least_one(self, "num_learners", "num_shards")
+        checks.not_negative(self, "max_staleness")
+        if self.bundled and self.num_learners != self.num_actors:
+            raise ValueError(
+                f"num_learners is {self.num_learners} and num_actors {self.num_actors}: bundled, each actor has one"
+                " learner; make them equal, or set bundled to false"
+            )
+
+    def table_of(self, actor: int) -> str:
+        """Name of the table that an actor writes into."""
+        return needs(self).table_of(actor)
+
+
+def needs(config: GorilaConfig) -> TableNeeds:
+    """What the runner must know of the tables."""
+    return TableNeeds(TABLE, config.batch_size, config.inserts_per_act, config.num_learners, config.bundled)
+
+
+def make_tables(spec: EnvSpec, config: GorilaConfig, *, seed: int) -> list[Table]:
+    """One table for all, or one for each bundle, drawn from with the same probability."""
+    names = needs(config).tables
+    seeds = [seed] if len(names) == 1 else [seed_of(seed, i) for i in range(len(names))]
+    return [
+        replay.make_table(config, selectors.Uniform(seed=one), name=name)
+        for name, one in zip(names, seeds, strict=True)
+    ]
+
+
+def memory(spec: EnvSpec, config: GorilaConfig) -> dict[str, int]:
+    """Bytes that a run needs, by what needs them, an upper estimate."""
+    widths = (spec.num_inputs, *config.hidden, spec.num_actions or 0)
+    # Each learner: online, target, gradient; each actor one; the server: parameters, gradient, two moments.
+    vectors = 3 * config.num_learners + config.num_actors + 4
+    parts = replay.memory(spec, config, parameters=num_parameters(*widths) * vectors, units=sum(widths))
+    (items, size), *rest = parts.items()
+    tables = len(needs(config).tables)
+    return {items if tables == 1 else f"{tables} times {items}": tables * size, **dict(rest)}

@@ -1,0 +1,150 @@
+"""The learners: a batch, a gradient to the parameter server, and the newest parameters back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reverie.agents.core import Stopwatch, Weights
+from reverie.agents.environments import EnvSpec
+from reverie.agents.gorila.config import GorilaConfig, needs
+from reverie.agents.gorila.loss import Gradient, dqn_gradient
+from reverie.agents.gorila.networks import make_network
+from reverie.agents.gorila.parameters import ParameterServer, make_shards
+from reverie.agents.learning import NetworkLearner
+
+
+def make_parameter_server(spec: EnvSpec, config: GorilaConfig, *, seed: int) -> ParameterServer:
+    """A parameter server in this process, with the weights that DQN draws from `seed`."""
+    return ParameterServer(make_shards(make_network(spec, config, seed=seed, trainable=False).numpy(), config))
+
+
+class Worker:
+    """One of the paper's learners: copies of both networks, and the versions that they are of.
+
+    It pulls after it has pushed, not before it computes: while the others push, what it holds grows older, in turns as
+    in parallel. The target is copied at the first pull at or after a multiple of `target_period` server versions.
+    """
+
+    def __init__(self, spec: EnvSpec, config: GorilaConfig, server: ParameterServer) -> None:
+        self._config, self._server = config, server
+        self.online = make_network(spec, config, seed=0, trainable=True)
+        self.target = make_network(spec, config, seed=0, trainable=False)
+        self._periods = -1
+        self.pull()
+
+    def pull(self) -> int:
+        """Take the newest parameters; their version."""
+        pulled = self._server.pull()
+        self.online.load(pulled.flat)
+        self.version, self._versions = pulled.version, pulled.versions
+        periods = pulled.version // self._config.target_period
+        if periods > self._periods:
+            self._periods = periods
+            self.target.copy_from(self.online)
+        return self.version
+
+    def gradient(self, data: dict[str, NDArray[Any]]) -> Gradient:
+        """Of the parameters that it holds."""
+        return dqn_gradient(self.online, self.target, data, self._config)
+
+    def push(self, gradient: Gradient) -> bool:
+        """Send it; False where it was dropped."""
+        return self._server.push(gradient.flat, gradient.norm, self._versions)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next gradient depends on, the networks apart."""
+        return {"version": self.version, "versions": self._versions, "periods": self._periods}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        self.version, self._versions, self._periods = state["version"], tuple(state["versions"]), state["periods"]
+
+
+class Learner(NetworkLearner):
+    """All workers in turns beside a parameter server of their own; or one of them, of a `server` elsewhere.
+
+    `version` is that of the server at the last pull: a gradient that is dropped makes none.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        config: GorilaConfig,
+        client: Any,
+        *,
+        seed: int,
+        watch: Stopwatch,
+        server: ParameterServer | None = None,
+        index: int | None = None,
+    ) -> None:
+        super().__init__(client, watch=watch)
+        self._config, self._needs = config, needs(config)
+        self._owns_server = server is None
+        self._server = make_parameter_server(spec, config, seed=seed) if server is None else server
+        self._indices = range(config.num_learners) if index is None else (index,)
+        self._workers = {i: Worker(spec, config, self._server) for i in self._indices}
+        for i, worker in self._workers.items():
+            self._networks |= {f"online-{i}": worker.online, f"target-{i}": worker.target}
+        self._turn = 0
+        self._counts = {"gradients": 0, "gradients_dropped": 0}
+
+    def learn(self) -> None:
+        """The turn of one worker. Raises `DeadlineExceededError` at once where its table cannot give a batch now."""
+        index = self._next()
+        worker = self._workers[index]
+        with self._watch("sample"):
+            table = self._needs.table_of(index)
+            batch = self._client.sample_batch(table, self._config.batch_size, timeout=0)
+        with self._watch("learn"):
+            gradient = worker.gradient(batch.data)
+        self._check({"loss": gradient.loss, "gradient norm": gradient.norm})
+        age = self.version - float(batch.data["weights_version"].mean())
+        with self._watch("update"):
+            before = worker.version
+            taken = worker.push(gradient)
+            self.version = worker.pull()
+        self._counts["gradients"] += 1
+        self._counts["gradients_dropped"] += not taken
+        stale = self.version - taken - before
+        self._last = {"age_in_updates": age, "staleness": stale, "loss": gradient.loss, "norm": gradient.norm}
+
+    def _next(self) -> int:
+        """Whose turn it is: everyone's in turn, or, bundled, his whose table can give a batch."""
+        order = [*self._indices[self._turn :], *self._indices[: self._turn]]
+        index: int = order[0]
+        if self._needs.bundled and len(order) > 1:
+            index = next((i for i in order if self._can_sample(i)), order[0])
+        self._turn = (self._indices.index(index) + 1) % len(order)
+        return index
+
+    def _can_sample(self, index: int) -> bool:
+        can: bool = self._client.can_sample(self._needs.table_of(index), self._config.batch_size)
+        return can
+
+    def latest(self, newer_than: int) -> Weights | None:
+        """The server's newest weights, or None when there are none newer than version `newer_than`."""
+        return self._server.latest(newer_than)
+
+    def _acting(self) -> NDArray[np.float32]:
+        return self._server.pull().flat
+
+    def _learning_rate(self) -> float:
+        return self._config.learning_rate
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of all workers, and of the parameter server where it is this learner's own."""
+        workers = [worker.state_dict() for worker in self._workers.values()]
+        server = self._server.state_dict() if self._owns_server else None
+        return {**super().state_dict(), "workers": workers, "turn": self._turn, "server": server}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave; the state stays the caller's."""
+        super().load_state_dict(state)
+        self._turn = state["turn"]
+        for worker, one in zip(self._workers.values(), state["workers"], strict=True):
+            worker.load_state_dict(one)
+        if self._owns_server:
+            self._server.load_state_dict(state["server"])
