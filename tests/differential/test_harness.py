@@ -49,5 +49,6 @@ def test_an_operation_that_hangs_is_the_last_outcome_and_the_next_program_runs(w
     stuck = {"tables": [spec], "operations": [["create_item", "nobody", "b", 1, 1.0], ["writer", "w", "nothing", {}]]}
     monkeypatch.setattr(worker, "_line", lambda: None)
     assert worker.run(stuck) == [{"error": "hangs"}]
+    assert harness.differences(stuck, [{"error": "hangs"}], [{"error": "hangs"}]), "a program that hangs shows nothing"
     monkeypatch.undo()
     assert [outcome.get("error") for outcome in worker.run(stuck)] == [None, "KeyError", "AttributeError"]

@@ -38,6 +38,11 @@ class Run:
     def __init__(self, reverb: Any, program: dict[str, Any], transport: str | None) -> None:
         self.reverb = reverb
         self.tables = {spec["name"]: self._table(spec) for spec in program["tables"]}
+        self.consuming = {
+            spec["name"]
+            for spec in program["tables"]
+            if spec.get("max_times_sampled") or spec.get("kind") in ("queue", "stack")
+        }
         self.server = reverb.Server(list(self.tables.values()))
         address = f"localhost:{self.server.port}"
         self.client = reverb.Client(address) if transport is None else reverb.Client(address, transport=transport)
@@ -79,8 +84,18 @@ class Run:
         raise Waits
 
     def sample(self, table: str, count: int, timesteps: bool) -> Any:
-        if table in self.tables and not self.tables[table].can_sample(count):
-            raise Waits
+        # Where a draw may take its item away, the limiter's word is for the next draw alone.
+        requests = [1] * count if table in self.consuming else [count]
+        samples = []
+        for request in requests:
+            if table in self.tables and not self.tables[table].can_sample(request):
+                if samples:
+                    return [*samples, "waits"]
+                raise Waits
+            samples += self._sample(table, request, timesteps)
+        return samples
+
+    def _sample(self, table: str, count: int, timesteps: bool) -> list[Any]:
         samples = []
         for sampled in self.client.sample(table, count, emit_timesteps=timesteps):
             of_item = sampled if timesteps else [sampled]
