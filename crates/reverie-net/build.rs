@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Few batches are of a shard, and the message is moved about with room for it.
         .boxed(".reverie.v1.Batch.tally")
         .build_transport(false)
+        .codec_path("crate::grpc::codec::Codec")
         .compile_fds(descriptors)?;
     Ok(())
 }

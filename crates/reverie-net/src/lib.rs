@@ -11,6 +11,7 @@
 
 pub mod proto;
 pub mod convert;
+mod weigh;
 
 // The flow's two bridges: items on their way in, batches on their way out.
 pub mod items;

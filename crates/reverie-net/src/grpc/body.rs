@@ -1,22 +1,17 @@
 //! What the server sends on a stream, as the body of an HTTP/2 response: small messages together, and the bytes of
 //! batches as they lie in memory, which encoding them would copy once more.
 
+use super::large::{LARGE, TOGETHER, put_head, put_whole};
 use super::stream::{Next, Queue};
 use crate::proto::server_message::Body as Said;
 use crate::proto::{Part, ServerMessage};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame};
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::Status;
-
-/// Messages are put together up to so many bytes.
-const TOGETHER: usize = 32 << 10;
-/// Bytes of a part that are worth a frame of their own.
-const LARGE: usize = 8 << 10;
 
 /// The numbers of fields that are written by hand, as in the proto.
 const SERVER_MESSAGE_PART: u32 = 5;
@@ -46,12 +41,7 @@ impl Outgoing {
     fn push(&mut self, message: ServerMessage) {
         match message.body {
             Some(Said::Part(part)) if part.data.len() >= LARGE => self.data = push_part(part, &mut self.together),
-            _ => {
-                // Of a call of gRPC: not compressed, and so many bytes.
-                self.together.put_u8(0);
-                self.together.put_u32(message.encoded_len() as u32);
-                message.encode(&mut self.together).expect("a growing buffer has room");
-            }
+            _ => put_whole(&message, &mut self.together),
         }
     }
 }
@@ -59,16 +49,7 @@ impl Outgoing {
 /// Encodes the message of a part up to its data, which must follow.
 fn push_part(mut part: Part, out: &mut BytesMut) -> Bytes {
     let data = std::mem::take(&mut part.data);
-    let head = part.encoded_len() + key_len(PART_DATA) + encoded_len_varint(data.len() as u64);
-    let inner = (head + data.len()) as u64;
-    let whole = key_len(SERVER_MESSAGE_PART) as u64 + encoded_len_varint(inner) as u64 + inner;
-    out.put_u8(0);
-    out.put_u32(whole as u32);
-    encode_key(SERVER_MESSAGE_PART, WireType::LengthDelimited, out);
-    encode_varint(inner, out);
-    part.encode(out).expect("a growing buffer has room");
-    encode_key(PART_DATA, WireType::LengthDelimited, out);
-    encode_varint(data.len() as u64, out);
+    put_head(&[(&[], SERVER_MESSAGE_PART), (&part.encode_to_vec(), PART_DATA)], data.len(), out);
     data
 }
 

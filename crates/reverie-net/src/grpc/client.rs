@@ -1,7 +1,10 @@
 //! The client's end of a gRPC stream.
 
+use super::codec::Weighing;
 use super::connector::{Connect, Counted, Traffic};
+use super::service::SESSION;
 use super::trust::Private;
+use super::upload::Upload;
 use crate::bulk::BulkOut;
 use crate::client::Options;
 use crate::client::way::{Arrived, Inlet, Outlet};
@@ -9,16 +12,17 @@ use crate::convert;
 use crate::proto::replay_client::ReplayClient;
 use crate::proto::{self, ClientMessage, MAX_MESSAGE_BYTES, PART_BYTES};
 use bytes::BytesMut;
+use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use prost::Message;
 use reverie_core::{Error, Result};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Code, Status, Streaming};
@@ -89,15 +93,18 @@ impl Dialer {
                 tracing::debug!("a connection ended: {error}");
             }
         });
-        let client = ReplayClient::with_origin(Channel(sender), self.origin.clone())
-            .max_decoding_message_size(MAX_MESSAGE_BYTES);
-        Ok(Line { client, address: self.address.clone(), token: self.token.clone() })
+        let (channel, origin) = (Channel(sender), self.origin.clone());
+        let client =
+            ReplayClient::with_origin(channel.clone(), origin.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        Ok(Line { client, channel, origin, address: self.address.clone(), token: self.token.clone() })
     }
 }
 
 /// A connection on which calls can be made.
 pub struct Line {
     client: ReplayClient<Channel>,
+    channel: Channel,
+    origin: http::Uri,
     address: String,
     token: Option<MetadataValue<Ascii>>,
 }
@@ -110,15 +117,46 @@ impl Line {
         Ok(answer.into_inner())
     }
 
-    /// Opens a session with its first message.
-    pub async fn session(mut self, hello: proto::ClientHello) -> Result<(Sending, Receiving)> {
+    /// Opens a session with its first message. The call is made by hand, since the generated client copies what it sends
+    /// once more.
+    pub async fn session(self, hello: proto::ClientHello) -> Result<(Sending, Receiving)> {
         let (queue, messages) = mpsc::channel(QUEUED);
         let hello = ClientMessage { body: Some(proto::client_message::Body::Hello(hello)), ..Default::default() };
         queue.try_send(hello).expect("a new channel has room");
-        let request = self.authorized(ReceiverStream::new(messages));
-        let stream = self.client.session(request).await.map_err(|status| error(&self.address, status))?;
+        let body = self.open(Upload::new(messages)).await?;
         let sending = Sending { queue, bulk: Inline::default(), address: self.address.clone() };
-        Ok((sending, Receiving { stream: stream.into_inner(), address: self.address }))
+        Ok((sending, Receiving { stream: received(body), address: self.address }))
+    }
+
+    /// What the server answers to a session that is opened.
+    async fn open(&self, upload: Upload) -> Result<Incoming> {
+        let address = &self.address;
+        let lost = |error: hyper::Error| Error::Unavailable(format!("{address}: {error}"));
+        let mut request = http::Request::new(Body::new(upload));
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = format!("{}{}", self.origin, &SESSION[1..]).parse().expect("an origin and a path");
+        let headers = request.headers_mut();
+        headers.insert(http::header::TE, http::HeaderValue::from_static("trailers"));
+        headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/grpc"));
+        if let Some(token) = &self.token {
+            let mut token = http::HeaderValue::from_bytes(token.as_bytes()).expect("it was checked to be one");
+            token.set_sensitive(true);
+            headers.insert(http::header::AUTHORIZATION, token);
+        }
+        let mut sender = self.channel.0.clone();
+        poll_fn(|context| sender.poll_ready(context)).await.map_err(lost)?;
+        let response = sender.send_request(request).await.map_err(lost)?;
+        if let Some(status) = Status::from_header_map(response.headers()).filter(|status| status.code() != Code::Ok) {
+            return Err(error(address, status));
+        }
+        match response.status() {
+            http::StatusCode::OK => Ok(response.into_body()),
+            // Something stands between that does not speak gRPC.
+            http::StatusCode::UNAUTHORIZED | http::StatusCode::FORBIDDEN => {
+                Err(Error::Unauthenticated(format!("{address} answered with HTTP {}", response.status())))
+            }
+            other => Err(Error::Unavailable(format!("{address} answered with HTTP {other}"))),
+        }
     }
 
     fn authorized<T>(&self, message: T) -> tonic::Request<T> {
@@ -128,6 +166,11 @@ impl Line {
         }
         request
     }
+}
+
+/// The messages of an answer.
+fn received(body: Incoming) -> Streaming<proto::ServerMessage> {
+    Streaming::new_response(Weighing::default(), body, http::StatusCode::OK, None, Some(MAX_MESSAGE_BYTES))
 }
 
 /// What a failed call means. Typed: the detail says, or else the code; no text is read.

@@ -1,9 +1,15 @@
 //! gRPC over TCP: any host.
 
+// Both ends.
+pub(crate) mod codec;
+mod frames;
+mod large;
+
 // The client's end.
 pub mod client;
 pub mod connector;
 mod trust;
+mod upload;
 
 // The server's end.
 mod accept;

@@ -1,7 +1,7 @@
 //! The server's end: connections in, calls to sessions.
 
 use super::accept::acceptor;
-use super::service::{Answer, Peer, Service};
+use super::service::{Answer, Asked, Peer, SESSION, Service};
 use super::status::status;
 use crate::proto::replay_server::ReplayServer;
 use crate::proto::{DESCRIPTORS, MAX_MESSAGE_BYTES, PART_BYTES};
@@ -163,7 +163,8 @@ impl Front {
                 return Ok(status(&Error::Unauthenticated(wrong_token(shown.is_some()))).into_http());
             }
         }
-        let mut response = self.routes.call(request.map(Body::new)).await?;
+        let request = if request.uri().path() == SESSION { Asked::beside(request) } else { request.map(Body::new) };
+        let mut response = self.routes.call(request).await?;
         Answer::fill(&mut response);
         Ok(response)
     }

@@ -1,10 +1,12 @@
 //! The calls.
 
 use super::body::Outgoing;
+use super::frames::Messages;
 use super::stream::{call, way};
 use crate::proto::replay_server::Replay;
 use crate::proto::{ClientMessage, DescribeRequest, Description, ServerMessage};
 use crate::server::Shared;
+use hyper::body::Incoming;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_stream::Empty;
 use tonic::body::Body;
@@ -35,6 +37,27 @@ impl Answer {
     }
 }
 
+/// The path of sessions, as in the proto.
+pub(super) const SESSION: &str = "/reverie.v1.Replay/Session";
+
+/// The body of a session's request, on its way past the decoder that would copy it.
+#[derive(Clone)]
+pub(super) struct Asked(Arc<Mutex<Option<Incoming>>>);
+
+impl Asked {
+    /// The request without its body, and the body beside it.
+    pub(super) fn beside(request: http::Request<Incoming>) -> http::Request<Body> {
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(Self(Arc::new(Mutex::new(Some(body)))));
+        http::Request::from_parts(parts, Body::empty())
+    }
+
+    fn take<T>(request: &Request<T>) -> Option<Incoming> {
+        let asked = request.extensions().get::<Self>()?;
+        asked.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
 /// The service: every call becomes a way, and the way a session's.
 pub(super) struct Service(pub(super) Arc<Shared>);
 
@@ -56,7 +79,10 @@ impl Replay for Service {
         request: Request<Streaming<ClientMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let peer = peer(&request);
-        let (way, outgoing) = way(Box::pin(request.into_inner()), peer);
+        let body = Asked::take(&request).ok_or_else(|| Status::internal("a session came without its body"))?;
+        let mut messages = Messages::new(body);
+        let inbound = futures_util::stream::poll_fn(move |context| messages.poll_next(context));
+        let (way, outgoing) = way(Box::pin(inbound), peer);
         tokio::spawn(Arc::clone(&self.0).welcome(Box::new(way)));
         Ok(Answer::response(outgoing))
     }

@@ -1,6 +1,7 @@
 //! A gRPC stream as a session's way.
 
 use super::body::Outgoing;
+use super::frames::Failure;
 use crate::bulk::BulkIn;
 use crate::proto::bulk::Place;
 use crate::proto::server_message::Body;
@@ -15,14 +16,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tonic::{Code, Status};
 
 /// What a message costs beside its bytes.
 const OVERHEAD: u64 = 64;
 /// For how long a closing connection may take to send what is queued.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-type Inbound = Pin<Box<dyn Stream<Item = Result<ClientMessage, Status>> + Send>>;
+type Inbound = Pin<Box<dyn Stream<Item = Result<ClientMessage, Failure>> + Send>>;
 
 /// The session's end.
 pub(super) struct GrpcWay {
@@ -61,7 +61,8 @@ impl State {
     }
 }
 
-/// What the connection gets next.
+/// What the connection gets next: moved on at once, so that its size costs nothing.
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Next {
     Message(ServerMessage),
     End,
@@ -211,13 +212,8 @@ impl Way for GrpcWay {
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ClientMessage>>> {
         self.inbound.as_mut().poll_next(context).map(|next| match next? {
             Ok(message) => Some(Ok(message)),
-            Err(status) => match status.code() {
-                // What cannot be decoded, or is too long.
-                Code::Internal | Code::OutOfRange | Code::InvalidArgument | Code::Unimplemented => {
-                    Some(Err(Error::Protocol(status.message().to_owned())))
-                }
-                _ => None,
-            },
+            Err(Failure::Broken(why)) => Some(Err(Error::Protocol(why))),
+            Err(Failure::Lost) => None,
         })
     }
 

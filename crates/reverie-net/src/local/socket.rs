@@ -4,6 +4,7 @@
 
 use super::mapping::watch;
 use crate::proto::MAX_MESSAGE_BYTES;
+use crate::weigh::{self, Incoming};
 use bytes::{Buf, BytesMut};
 use prost::Message;
 use reverie_core::{Error, Result};
@@ -74,7 +75,7 @@ pub(crate) struct Reader {
 impl Reader {
     /// The next message; `None` where the peer has ended the connection between two messages. `Protocol`: a message
     /// that is too long or cannot be decoded, descriptors where none may be. `Unavailable`: an end within a message.
-    pub(crate) fn poll_next<M: Message + Default>(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<M>>> {
+    pub(crate) fn poll_next<M: Incoming>(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<M>>> {
         loop {
             if let Some(message) = self.buffered()? {
                 return Poll::Ready(Ok(Some(message)));
@@ -90,12 +91,12 @@ impl Reader {
     }
 
     /// [`Reader::poll_next`] as a future. Dropping it loses nothing.
-    pub(crate) async fn next<M: Message + Default>(&mut self) -> Result<Option<M>> {
+    pub(crate) async fn next<M: Incoming>(&mut self) -> Result<Option<M>> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
     /// The next message, where all of it was received already.
-    pub(crate) fn buffered<M: Message + Default>(&mut self) -> Result<Option<M>> {
+    pub(crate) fn buffered<M: Incoming>(&mut self) -> Result<Option<M>> {
         if self.refused() {
             return Err(Error::Protocol("a descriptor that no message speaks of".to_owned()));
         }
@@ -106,8 +107,8 @@ impl Reader {
             if *lacking > 0 {
                 return Ok(None);
             }
-            let bytes = self.long.take().map(|(bytes, _)| bytes.freeze());
-            return bytes.map(|bytes| M::decode(bytes).map_err(|error| undecodable(&error))).transpose();
+            let bytes = self.long.take().map(|(bytes, _)| bytes.freeze()).unwrap_or_default();
+            return decode(&bytes.clone(), bytes).map(Some);
         }
         let Some(prefix) = self.buffer[self.ready.clone()].first_chunk::<PREFIX>() else { return Ok(None) };
         let len = u32::from_le_bytes(*prefix) as usize;
@@ -124,7 +125,8 @@ impl Reader {
             return Ok(None);
         }
         self.ready.start = body + len;
-        M::decode(&self.buffer[body..body + len]).map(Some).map_err(|error| undecodable(&error))
+        let bytes = &self.buffer[body..body + len];
+        decode(bytes, bytes).map(Some)
     }
 
     /// The descriptor of the message that was given last. `Protocol` where none came with it.
@@ -281,8 +283,10 @@ fn lost(error: &io::Error) -> Error {
     }
 }
 
-fn undecodable(error: &prost::DecodeError) -> Error {
-    Error::Protocol(format!("a message that cannot be decoded: {error}"))
+/// The message in these bytes, given as what is looked at and as what large fields are taken from.
+fn decode<M: Incoming>(bytes: &[u8], message: impl Buf) -> Result<M> {
+    weigh::check::<M>([bytes].into_iter(), bytes.len()).map_err(Error::Protocol)?;
+    M::decode(message).map_err(|error| Error::Protocol(format!("a message that cannot be decoded: {error}")))
 }
 
 #[cfg(test)]

@@ -124,6 +124,22 @@ async fn a_message_that_is_too_long_ends_its_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_message_that_would_grow_when_it_is_decoded_is_refused_before() {
+    let host = Host::new(vec![table("a")]);
+    host.fill("a", [1.0]);
+    let (mut session, mut other) = (host.session(1).await, host.session(2).await);
+    // Two bytes each on the way, and two hundred where it arrives.
+    let chunks = vec![proto::ChunkCells::default(); 500_000];
+    let growing = message(Asked::Insert(proto::Insert { chunks, ..Default::default() }));
+    session.send.send(growing.clone()).unwrap();
+    let rule = session.violation().await;
+    assert!(rule.contains("send fewer"), "{rule}");
+    let refused = host.client().await.call(growing).await.unwrap_err();
+    assert!(refused.message().contains("send fewer"), "{refused}");
+    unharmed(&mut other).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_checkpoint_that_panics_is_an_error_of_its_request() {
     let checkpoint: std::sync::Arc<dyn Fn() -> reverie_core::Result<String> + Send + Sync> =
         std::sync::Arc::new(|| panic!("a panic on request"));

@@ -191,3 +191,14 @@ async fn a_lost_peer_is_an_error_of_the_writer_not_a_signal() {
     writer.queue(&part(1, 10), None).unwrap();
     assert!(matches!(writer.flush().await, Err(Error::Unavailable(_))));
 }
+
+#[tokio::test]
+async fn a_message_that_would_grow_when_it_is_decoded_is_refused_before() {
+    use crate::proto::{ChunkCells, Insert, client_message};
+    let ((_, mut writer), (mut reader, _)) = pair();
+    let chunks = vec![ChunkCells::default(); 500_000];
+    let body = Some(client_message::Body::Insert(Insert { chunks, ..Insert::default() }));
+    writer.queue(&ClientMessage { body, ..ClientMessage::default() }, None).unwrap();
+    let (refused, _) = tokio::join!(reader.next::<ClientMessage>(), async { writer.flush().await });
+    assert!(matches!(refused, Err(Error::Protocol(why)) if why.contains("send fewer")));
+}

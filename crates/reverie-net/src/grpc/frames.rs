@@ -1,0 +1,251 @@
+//! A client's messages out of the body of its call, decoded where the connection put them: large bytes stay in the HTTP/2 frame that
+//! brought them, until whoever wants them copies them to where they belong.
+
+use crate::proto::MAX_MESSAGE_BYTES;
+use crate::weigh::{self, Incoming};
+use bytes::{Buf, Bytes, BytesMut};
+use hyper::body::Body;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// Before each message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+/// Frames that are empty, or nearly so, are put together: a peer must not make us keep a list of them.
+const SMALL: usize = 4 << 10;
+
+/// Why there are no more messages.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// What came is no message.
+    Broken(String),
+    /// The connection is gone.
+    Lost,
+}
+
+/// The messages of a body.
+pub(super) struct Messages<B, M> {
+    body: B,
+    arrived: Frames,
+    /// The length of the message whose bytes are coming.
+    coming: Option<usize>,
+    message: PhantomData<fn() -> M>,
+}
+
+impl<B, M> Messages<B, M>
+where
+    B: Body<Data = Bytes> + Unpin,
+    M: Incoming,
+{
+    pub(super) fn new(body: B) -> Self {
+        Self { body, arrived: Frames::default(), coming: None, message: PhantomData }
+    }
+
+    /// The next message; `None` where the call ended well. Nothing is lost where it is not waited for to the end.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<M, Failure>>> {
+        loop {
+            match self.decode() {
+                Ok(Some(message)) => return Poll::Ready(Some(Ok(message))),
+                Ok(None) => {}
+                Err(why) => return Poll::Ready(Some(Err(Failure::Broken(why)))),
+            }
+            let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)) else {
+                let whole = self.arrived.remaining() == 0 && self.coming.is_none();
+                return Poll::Ready((!whole).then_some(Err(Failure::Lost)));
+            };
+            match frame.map(|frame| frame.into_data()) {
+                Err(_) => return Poll::Ready(Some(Err(Failure::Lost))),
+                Ok(Ok(data)) => self.arrived.push(data),
+                // Trailers, which say nothing in a request.
+                Ok(Err(_)) => {}
+            }
+        }
+    }
+
+    /// The next message, where all of it is there.
+    fn decode(&mut self) -> Result<Option<M>, String> {
+        if self.coming.is_none() {
+            if self.arrived.remaining() < PREFIX {
+                return Ok(None);
+            }
+            let (compressed, len) = (self.arrived.get_u8() != 0, self.arrived.get_u32() as usize);
+            if compressed {
+                return Err("a compressed message".to_owned());
+            }
+            if len > MAX_MESSAGE_BYTES {
+                return Err(format!("a message of {len} bytes; {MAX_MESSAGE_BYTES} are allowed"));
+            }
+            self.coming = Some(len);
+        }
+        let Some(len) = self.coming.filter(|len| *len <= self.arrived.remaining()) else { return Ok(None) };
+        self.coming = None;
+        weigh::check::<M>(self.arrived.pieces.iter().map(|piece| &piece[..]), len)?;
+        let message = M::decode((&mut self.arrived).take(len));
+        message.map(Some).map_err(|error| format!("a message that cannot be decoded: {error}"))
+    }
+}
+
+/// Bytes that came, in the pieces in which they came; none is empty.
+#[derive(Default)]
+struct Frames {
+    pieces: VecDeque<Bytes>,
+    len: usize,
+}
+
+impl Frames {
+    fn push(&mut self, piece: Bytes) {
+        if piece.is_empty() {
+            return;
+        }
+        self.len += piece.len();
+        match self.pieces.back_mut().filter(|last| last.len() + piece.len() <= SMALL) {
+            Some(last) => {
+                let mut joined = BytesMut::with_capacity(SMALL);
+                joined.extend_from_slice(last);
+                joined.extend_from_slice(&piece);
+                *last = joined.freeze();
+            }
+            None => self.pieces.push_back(piece),
+        }
+    }
+}
+
+impl Buf for Frames {
+    fn remaining(&self) -> usize {
+        self.len
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.pieces.front().map_or(&[], |piece| piece)
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.len, "{count} bytes of {}", self.len);
+        self.len -= count;
+        while let Some(piece) = self.pieces.front_mut().filter(|_| count > 0) {
+            let here = count.min(piece.len());
+            piece.advance(here);
+            count -= here;
+            if piece.is_empty() {
+                self.pieces.pop_front();
+            }
+        }
+    }
+
+    /// Without a copy where they lie in one piece.
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        assert!(len <= self.len, "{len} bytes of {}", self.len);
+        if let Some(piece) = self.pieces.front_mut().filter(|piece| piece.len() >= len) {
+            let bytes = piece.split_to(len);
+            if piece.is_empty() {
+                self.pieces.pop_front();
+            }
+            self.len -= len;
+            return bytes;
+        }
+        let mut bytes = BytesMut::with_capacity(len);
+        while bytes.len() < len {
+            let here = self.chunk().len().min(len - bytes.len());
+            bytes.extend_from_slice(&self.chunk()[..here]);
+            self.advance(here);
+        }
+        bytes.freeze()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::server_message::Body as Said;
+    use crate::proto::{Inserted, Part, ServerMessage};
+    use hyper::body::Frame;
+    use prost::Message;
+
+    /// Frames of a body; at their end, trailers or an error.
+    struct Given(VecDeque<Result<Frame<Bytes>, String>>);
+
+    impl Body for Given {
+        type Data = Bytes;
+        type Error = String;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+            Poll::Ready(self.0.pop_front())
+        }
+    }
+
+    fn messages(frames: impl IntoIterator<Item = Result<Frame<Bytes>, String>>) -> Messages<Given, ServerMessage> {
+        Messages::new(Given(frames.into_iter().collect()))
+    }
+
+    fn next(messages: &mut Messages<Given, ServerMessage>) -> Option<Result<ServerMessage, Failure>> {
+        match messages.poll_next(&mut Context::from_waker(std::task::Waker::noop())) {
+            Poll::Ready(next) => next,
+            Poll::Pending => panic!("a body that never waits"),
+        }
+    }
+
+    fn part(id: u64, len: usize) -> ServerMessage {
+        let data = (0..len).map(|byte| byte as u8).collect();
+        ServerMessage { body: Some(Said::Part(Part { id, offset: 7, data })) }
+    }
+
+    fn sent(message: &ServerMessage) -> Vec<u8> {
+        let encoded = message.encode_to_vec();
+        [&[0][..], &(encoded.len() as u32).to_be_bytes(), &encoded].concat()
+    }
+
+    fn data(bytes: &[u8]) -> Result<Frame<Bytes>, String> {
+        Ok(Frame::data(Bytes::copy_from_slice(bytes)))
+    }
+
+    #[test]
+    fn messages_arrive_as_they_were_sent_however_they_are_cut_into_frames() {
+        let keys = vec![1, -1, i64::MAX];
+        let inserted = ServerMessage { body: Some(Said::Inserted(Inserted { first_id: 1, requests: 3, keys })) };
+        let all = [part(1, 0), part(2, 10_000), inserted, part(3, 1), ServerMessage::default(), part(4, 70_000)];
+        let bytes = all.iter().flat_map(sent).collect::<Vec<u8>>();
+        for size in [1, 2, 5, 4096, 9_999, bytes.len()] {
+            let mut messages = messages(bytes.chunks(size).flat_map(|chunk| [data(chunk), data(&[])]));
+            for message in &all {
+                assert!(next(&mut messages).unwrap().unwrap() == *message, "{size}");
+            }
+            assert!(next(&mut messages).is_none());
+            assert_eq!(messages.arrived.pieces.len(), 0);
+        }
+    }
+
+    #[test]
+    fn large_bytes_stay_in_the_frame_that_brought_them() {
+        let frame = Bytes::from(sent(&part(1, 100_000)));
+        let within = frame.as_ptr_range();
+        let mut messages = messages([Ok(Frame::data(frame))]);
+        let Some(Said::Part(part)) = next(&mut messages).unwrap().unwrap().body else { panic!("a part was sent") };
+        assert!(within.contains(&part.data.as_ptr()) && part.data.len() == 100_000);
+    }
+
+    #[test]
+    fn small_frames_are_put_together_so_that_their_list_is_no_longer_than_their_bytes() {
+        let bytes = sent(&part(1, 100_000));
+        let mut messages = messages(bytes[..90_000].chunks(1).map(data));
+        assert!(matches!(next(&mut messages), Some(Err(Failure::Lost))));
+        assert!(messages.arrived.pieces.len() <= 90_000 / (SMALL / 2), "{}", messages.arrived.pieces.len());
+    }
+
+    #[test]
+    fn what_is_no_message_and_what_ends_early_is_told_apart() {
+        let too_long = [&[0][..], &(MAX_MESSAGE_BYTES as u32 + 1).to_be_bytes()].concat();
+        for broken in [&[1, 0, 0, 0, 0][..], &too_long, &[0, 0, 0, 0, 1, 0xff]] {
+            assert!(matches!(next(&mut messages([data(broken)])), Some(Err(Failure::Broken(_)))), "{broken:?}");
+        }
+        for cut in [&[0, 0][..], &[0, 0, 0, 0, 1]] {
+            assert!(matches!(next(&mut messages([data(cut)])), Some(Err(Failure::Lost))), "{cut:?}");
+        }
+        assert!(matches!(next(&mut messages([Err("reset".to_owned())])), Some(Err(Failure::Lost))));
+        let trailers = Frame::trailers(http::HeaderMap::new());
+        assert!(next(&mut messages([data(&sent(&part(1, 1))), Ok(trailers)])).unwrap().is_ok());
+    }
+}
