@@ -1,5 +1,7 @@
 //! What a column is: dtype, cell shape, path; and the structure that columns came from.
 
+mod difference;
+
 use std::fmt;
 
 /// The type of one array element. `Bytes` and `Str` have no width of their own: each chunk

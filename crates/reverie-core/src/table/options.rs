@@ -99,6 +99,9 @@ pub fn check_pattern(signature: &Signature, pattern: &Pattern) -> Result<()> {
             want: format!("{} ({})", signature.columns.len(), paths(&mut signature.columns.iter().map(|c| &c.path))),
         });
     }
+    if let Some((path, got, want)) = signature.structure.difference(&pattern.structure) {
+        return Err(Error::Signature { path, got, want });
+    }
     for (want, got) in signature.columns.iter().zip(&pattern.columns) {
         if want.path != got.spec.path {
             return Err(Error::Signature {

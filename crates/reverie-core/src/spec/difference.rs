@@ -1,0 +1,49 @@
+//! Where two structures differ.
+
+use super::{Key, Structure};
+
+impl Structure {
+    /// Where a structure first differs from this one, as (path, what it has there, what this one has). Records are alike
+    /// where their names and fields are: a class has another module where it was imported by another way.
+    pub fn difference(&self, other: &Structure) -> Option<(String, String, String)> {
+        differ(self, other, &mut String::new())
+    }
+}
+
+fn differ(want: &Structure, got: &Structure, path: &mut String) -> Option<(String, String, String)> {
+    type Children<'a> = Vec<(String, &'a Structure)>;
+    fn of(structure: &Structure) -> (String, Children<'_>) {
+        let numbered = |children: &[Structure]| (0..children.len()).map(|index| index.to_string()).collect::<Vec<_>>();
+        match structure {
+            Structure::Leaf => ("an array".to_owned(), Vec::new()),
+            Structure::Dict(entries) => {
+                let shown = |key: &Key| if let Key::Str(text) = key { format!("'{text}'") } else { key.to_string() };
+                let keys = entries.iter().map(|(key, _)| shown(key)).collect::<Vec<_>>().join(", ");
+                let children = entries.iter().map(|(key, child)| (key.to_string(), child)).collect();
+                (format!("a dict of {keys}"), children)
+            }
+            Structure::List(all) => (format!("a list of {}", all.len()), numbered(all).into_iter().zip(all).collect()),
+            Structure::Tuple(all) => {
+                (format!("a tuple of {}", all.len()), numbered(all).into_iter().zip(all).collect())
+            }
+            Structure::Record { name, fields, .. } => {
+                let names = fields.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+                (format!("a {name} of {names}"), fields.iter().map(|(name, child)| (name.clone(), child)).collect())
+            }
+        }
+    }
+    let ((wanted, ours), (had, theirs)) = (of(want), of(got));
+    if wanted != had {
+        return Some((path.clone(), had, wanted));
+    }
+    ours.into_iter().zip(theirs).find_map(|((name, want), (_, got))| {
+        let before = path.len();
+        if before > 0 {
+            path.push('/');
+        }
+        path.push_str(&name);
+        let found = differ(want, got, path);
+        path.truncate(before);
+        found
+    })
+}
