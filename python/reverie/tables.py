@@ -20,6 +20,14 @@ class Host(Protocol):
     def server_info(self) -> Mapping[str, TableInfo]: ...
     def can_sample(self, table: str, num_samples: int) -> bool: ...
     def can_insert(self, table: str, num_inserts: int) -> bool: ...
+    def configure(
+        self,
+        table: str,
+        *,
+        max_size: int | None,
+        rate_limiter: rate_limiters.RateLimiter | None,
+        max_times_sampled: int | None,
+    ) -> None: ...
 
 
 @final
@@ -162,6 +170,25 @@ class Table:
         """True where the rate limiter would let so many inserts go on now. Does not block."""
         return self._server().can_insert(self.name, num_inserts)
 
+    def configure(
+        self,
+        *,
+        max_size: int | None = None,
+        rate_limiter: rate_limiters.RateLimiter | None = None,
+        max_times_sampled: int | None = None,
+    ) -> None:
+        """Changes limits on the server while it runs, as `client.configure` does; None leaves as it is.
+
+        A smaller `max_size` evicts by the remover at once, and calls that wait go on where the new limits let them.
+        `info` has the limits that hold; the options of this object stay those that it was made with.
+
+        Raises:
+            ValueError: for limits that can never work, or a table that was not given to a server yet.
+        """
+        self._server().configure(
+            self.name, max_size=max_size, rate_limiter=rate_limiter, max_times_sampled=max_times_sampled
+        )
+
     @classmethod
     def _described(cls, options: Mapping[str, Any], like: Table | None = None) -> Table:
         """A table as a server or a checkpoint describes it. Seeds, which neither does, are those of `like`."""
@@ -231,7 +258,9 @@ class Table:
         return {slot: getattr(self, slot) for slot in self.__slots__ if slot != "_host"}
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a table's options cannot be changed ({name}); use .replace(), or client.configure()")
+        raise AttributeError(
+            f"a table's options cannot be changed ({name}); use .replace(), or .configure() for its limits"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._host is not None:

@@ -1,4 +1,5 @@
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -70,6 +71,42 @@ def test_limits_change_while_running(connect):
     assert not client.can_sample("t", 3) or client.sample_batch("t", 2)
     with pytest.raises(ValueError, match=r"min_size_to_sample|max_size"):
         client.configure("t", rate_limiter=rate_limiters.MinSize(4))
+
+
+def test_waiting_calls_go_on_where_new_limits_let_them(connect):
+    client = connect(Table.queue("q", 2), Table("t", selectors.Fifo(), selectors.Fifo(), 10, rate_limiters.MinSize(5)))
+    done = []
+
+    def insert():
+        done.append(client.insert_batch("q", {"n": np.arange(4)}, timeout=30))
+
+    def sample():
+        done.append(client.sample_batch("t", 1, timeout=30))
+
+    client.insert_batch("t", {"n": np.arange(2)})
+    threads = [threading.Thread(target=work) for work in (insert, sample)]
+    for thread in threads:
+        thread.start()
+    while not (client.why("q").inserts and client.why("t").samples):
+        pass
+    assert not done
+    client.configure("q", max_size=4, rate_limiter=rate_limiters.Queue(4))
+    client.configure("t", rate_limiter=rate_limiters.MinSize(1))
+    for thread in threads:
+        thread.join(30)
+    assert len(done) == 2
+    assert client.info().tables["q"].current_size == 4
+
+
+def test_a_table_of_this_process_changes_its_own_limits():
+    table = Table.queue("q", 4)
+    with pytest.raises(ValueError, match="no server"):
+        table.configure(max_size=2)
+    with reverie.Server([table], listen=False) as server:
+        server.client().insert_batch("q", {"n": np.arange(4)})
+        table.configure(max_size=2, rate_limiter=rate_limiters.Queue(2), max_times_sampled=2)
+        assert (table.info.max_size, table.info.current_size, table.info.max_times_sampled) == (2, 2, 2)
+        assert table.max_size == 4
 
 
 def test_can_sample_and_can_insert_ask_the_limiter(connect):
