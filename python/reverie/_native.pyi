@@ -9,7 +9,7 @@ from typing_extensions import disjoint_base
 
 from reverie.rate_limiters import RateLimiter
 from reverie.tables import Table
-from reverie.types import Batch, BatchInfo, Condition, UpdateResult
+from reverie.types import Batch, BatchInfo, Borders, Condition, UpdateResult
 
 __all__ = [
     "Checkpoints",
@@ -241,6 +241,8 @@ class Client:
 
         Raises:
             DeadlineExceededError: `.partial` is a Batch of the draws already made, or None.
+            KeyboardInterrupt: at Ctrl-C, with the same `.partial`: draws of a table that gives its items away are
+                nowhere else.
             RaggedError, UnknownTableError, ClosedError, ValueError.
         """
 
@@ -354,6 +356,14 @@ class Client:
     def can_insert(self, table: str, num_inserts: int = 1) -> bool:
         """True where the table's limiter would let so many inserts go on now. Does not wait."""
 
+    def _sample_windows(
+        self,
+        table: str,
+        batch_size: int,
+        windows: tuple[int, int, Borders],
+        timeout: float | None,
+        columns: list[str] | None,
+    ) -> Batch: ...
     def _sample_some(self, table: str, at_most: int, *, timeout: float | None = None) -> list[tuple[Batch, bool]]: ...
     def _mutate(
         self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike, deletes: npt.ArrayLike
@@ -647,6 +657,7 @@ class Prefetch:
         ragged: Literal["pad", "values"] | None,
         max_samples: int | None,
         without_replacement: bool,
+        windows: tuple[int, int, Borders] | None = None,
     ) -> Self: ...
     def next(self, timeout: float | None) -> Batch | None: ...
     def close(self) -> list[Batch]: ...

@@ -14,6 +14,7 @@ from reverie._tensorflow import tensorflow
 __all__ = [
     "Batch",
     "BatchInfo",
+    "Borders",
     "Condition",
     "RateLimiterInfo",
     "ReplaySample",
@@ -28,6 +29,8 @@ __all__ = [
 Condition = tuple[
     Literal["priority", "times_sampled", "version", "age"], Literal["<", "<=", "==", "!=", ">=", ">"], float
 ]
+#: What becomes of a window that reaches over the end of its item; see `Client.windows`.
+Borders = Literal["drop", "pad", "cross"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -125,6 +128,14 @@ class Batch:
     """With `ragged="values"` how many cells each item has: int64 `[B]`, or a dict by path where columns differ."""
     smallest_probability: float | None = None
     """The least probability that any item of the table had; None where the table gave out no probabilities."""
+    is_first: Any = None
+    """Of windows: bool `[B, T]`, true at the first step of each window and wherever another episode begins."""
+    start: Any = None
+    """Of windows: int64 `[B]`, the step of its item at which each begins; below 0 where it begins with padding."""
+    loss_mask: Any = None
+    """Of windows: bool `[B, T]`, true at the steps to learn from: behind the burn-in, and no padding."""
+    burn_in: int = 0
+    """Of windows: so many of the T steps stand before those to learn from."""
 
     def __len__(self) -> int:
         return len(self.info.key)

@@ -76,7 +76,7 @@ impl Flow {
     }
 
     fn sample(&self) -> Draws {
-        let request = SampleRequest { num_samples: BATCH, without_replacement: false };
+        let request = SampleRequest { num_samples: BATCH, ..Default::default() };
         self.table.sample(request).unwrap().poll().unwrap().unwrap()
     }
 }

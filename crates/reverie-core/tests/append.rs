@@ -297,7 +297,7 @@ fn what_is_in_flight_is_confirmed_table_by_table_and_waits_for_the_oldest() {
         }
     }
     assert_eq!((in_flight.settle().unwrap(), in_flight.waits_for()), (6, Some("a")));
-    let request = reverie_core::sample::SampleRequest { num_samples: 1, without_replacement: false };
+    let request = reverie_core::sample::SampleRequest { num_samples: 1, ..Default::default() };
     // Tables go on in any order, each in its own.
     (0..2).for_each(|_| drop(tables.get("b").unwrap().sample(request).unwrap()));
     assert_eq!((in_flight.settle().unwrap(), in_flight.bytes(), in_flight.waits_for()), (4, 32, Some("a")));
@@ -315,7 +315,7 @@ fn a_writers_unconfirmed_items_are_counted_until_they_are_in_their_table() {
     assert!(in_flight.is_empty(), "what is in its table at once was never in flight");
     in_flight.push("q", q.insert(rows.inserts(&[1.0, 2.0])).unwrap(), 2, 16).unwrap();
     assert_eq!((in_flight.len(), in_flight.bytes(), in_flight.waits_for()), (2, 16, Some("q")));
-    let request = reverie_core::sample::SampleRequest { num_samples: 1, without_replacement: false };
+    let request = reverie_core::sample::SampleRequest { num_samples: 1, ..Default::default() };
     q.sample(request).unwrap();
     assert_eq!(in_flight.settle().unwrap(), 0);
     assert_eq!(in_flight.bytes(), 0);

@@ -450,6 +450,7 @@ fn model(plan: &Plan, items: &[Item], ragged: Ragged, cells: &[Vec<Stored>]) -> 
     for (index, output) in plan.outputs.iter().enumerate() {
         let (source, longest) = match output.role {
             Role::Column => (index, 0),
+            Role::First | Role::Start => unreachable!("whole items have none"),
             Role::Mask(of) | Role::Lengths(of) => (
                 of.unwrap_or_else(|| {
                     (0..plan.num_columns)
@@ -466,6 +467,7 @@ fn model(plan: &Plan, items: &[Item], ragged: Ragged, cells: &[Vec<Stored>]) -> 
         for (number, item) in items.iter().enumerate() {
             let column = &item.pattern.columns[source];
             match output.role {
+                Role::First | Role::Start => unreachable!("whole items have none"),
                 Role::Mask(_) => arrays[index][number * longest..][..column.cells.len()].fill(1),
                 Role::Lengths(_) => {
                     arrays[index][number * 8..][..8].copy_from_slice(&(column.cells.len() as i64).to_ne_bytes())

@@ -95,7 +95,7 @@ fn ties_of_heaps_go_by_the_order_of_updates_and_fifo_by_that_of_insertions() {
     let (restored, _) = restore(&disk, all);
     let mut order = Vec::new();
     while order.len() < 5 {
-        let request = SampleRequest { num_samples: 1, without_replacement: false };
+        let request = SampleRequest { num_samples: 1, ..Default::default() };
         let draws = restored.get("heap").unwrap().sample(request).unwrap().poll().unwrap().unwrap();
         order.push(f64_of(&draws.items[0]));
         restored.get("heap").unwrap().delete(&[draws.keys[0].get()]).unwrap();

@@ -98,7 +98,7 @@ fn write_transitions(tables: &Arc<Tables>, compression: Compression) -> Transiti
 }
 
 fn sample(n: usize) -> SampleRequest {
-    SampleRequest { num_samples: n, without_replacement: false }
+    SampleRequest { num_samples: n, ..Default::default() }
 }
 
 fn draw(tables: &Tables, name: &str, n: usize) -> Draws {

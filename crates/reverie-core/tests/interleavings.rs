@@ -19,7 +19,7 @@ fn items(rows: &mut Rows, values: std::ops::Range<u32>) -> Vec<Item> {
 }
 
 fn sample(n: usize) -> SampleRequest {
-    SampleRequest { num_samples: n, without_replacement: false }
+    SampleRequest { num_samples: n, ..Default::default() }
 }
 
 fn insert_all(table: &Arc<SharedTable>, items: Vec<Item>) {

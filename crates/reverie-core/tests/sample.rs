@@ -50,7 +50,7 @@ impl Source for Remote {
 
 fn prefetcher(source: &Arc<Remote>, parts: &[(&str, usize)], max_samples: Option<usize>) -> Prefetcher<Bytes> {
     let parts = parts.iter().map(|(table, count)| ((*table).to_owned(), *count)).collect();
-    let schedule = Schedule { parts, without_replacement: false, max_samples, ahead: 2 };
+    let schedule = Schedule { parts, without_replacement: false, windows: None, max_samples, ahead: 2 };
     let planner = Planner::new(&Options { ragged: Ragged::Refuse, columns: None });
     Prefetcher::new(Arc::clone(source) as Arc<dyn Source>, schedule, planner).unwrap()
 }

@@ -361,7 +361,7 @@ fn draws_bring_what_the_table_was_with_them() {
     let (tables, _) = tables(vec![reverie_core::table::TableOptions { sampler, ..options("t", 100) }]);
     let mut rows = Rows::new(&tables);
     tables.get("t").unwrap().insert(rows.inserts(&[1.0, 2.0, 3.0])).unwrap();
-    let mut ticket = tables.sample("t", SampleRequest { num_samples: 4, without_replacement: false }).unwrap();
+    let mut ticket = tables.sample("t", SampleRequest { num_samples: 4, ..Default::default() }).unwrap();
     let draws = ticket.poll().unwrap().unwrap();
     let tally = draws.tally.unwrap();
     assert_eq!((tally.mass, tally.size, tally.counters.samples), (Mass { total: 3.0, zeros: 0 }, 3, 4));

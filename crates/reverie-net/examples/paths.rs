@@ -67,6 +67,7 @@ fn row(address: &str, server: u32, transport: Transport, size: usize, seconds: f
             columns: None,
             ragged: Ragged::Refuse,
             without_replacement: false,
+            windows: None,
             at_once: false,
             only_now: false,
         };

@@ -30,6 +30,7 @@ fn draws(n: usize) -> SampleRequest {
         columns: None,
         ragged: Ragged::Refuse,
         without_replacement: false,
+        windows: None,
         at_once: false,
         only_now: false,
     }

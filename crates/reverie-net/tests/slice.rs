@@ -121,6 +121,7 @@ fn draws(table: &str, n: usize) -> SampleRequest {
         columns: None,
         ragged: Ragged::Refuse,
         without_replacement: false,
+        windows: None,
         at_once: false,
         only_now: false,
     }

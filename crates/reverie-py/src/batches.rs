@@ -7,7 +7,7 @@ use crate::enter::{Live, Waited, detached, late, quick, wait};
 use crate::pipeline::Pipeline;
 use crate::reach::Way;
 use crate::remote::Wrapper;
-use crate::sampler::{Batcher, Reading};
+use crate::sampler::{Batcher, Reading, WindowsArgument};
 use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use reverie_core::Result;
@@ -47,7 +47,7 @@ enum Ahead {
 #[pymethods]
 impl Prefetch {
     #[new]
-    #[pyo3(signature = (client, parts, *, ahead, columns, ragged, max_samples, without_replacement))]
+    #[pyo3(signature = (client, parts, *, ahead, columns, ragged, max_samples, without_replacement, windows=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -58,13 +58,15 @@ impl Prefetch {
         ragged: Option<&str>,
         max_samples: Option<Count>,
         without_replacement: bool,
+        windows: Option<WindowsArgument>,
     ) -> PyResult<Self> {
         let reading = Reading::new(columns, ragged)?;
         let size = |(table, count): (String, Count)| Ok((table, count.within("batch_size", 1, MAX_SAMPLES)?));
         let parts = parts.into_iter().map(size).collect::<PyResult<Vec<_>>>()?;
         let max_samples = max_samples.map(|count| count.at_least("max_samples", 1)).transpose()?;
         let ahead = ahead.at_least("prefetch", 1)?;
-        let schedule = Schedule { parts, without_replacement, max_samples, ahead };
+        let windows = windows.map(|windows| windows.0);
+        let schedule = Schedule { parts, without_replacement, windows, max_samples, ahead };
         let deadline = client.get().deadline(None)?;
         let ahead = match client.get().reach().known(py, deadline)? {
             Way::Here(tables) => {

@@ -2,22 +2,19 @@
 
 use crate::checkpoint;
 use crate::count::Count;
-use crate::enter::{Deadline, Live, detached, finish, late, quick};
+use crate::enter::{Deadline, Live, detached, quick};
 use crate::reach::{Connection, Reach, TlsFiles, Way, options};
 use crate::remote::{Wrapper, tables};
-use crate::rows::{Rows, priority};
-use crate::sampler::{Batcher, Reading};
+use crate::rows::Rows;
+use crate::sampler::{Batcher, Reading, WindowsArgument};
 use crate::server::{Server, change};
 use crate::unwatched::Unwatched;
 use crate::{drawing, figures, inserts, query, updates};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyDict;
 use reverie_core::sample::{MAX_SAMPLES, SampleRequest};
-use reverie_core::table::{Inserts, Priority};
-use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 /// A client of tables in this process or behind a network. `reverie.Client` is its subclass, and documents it.
 #[pyclass(frozen, subclass, module = "reverie._native", name = "Client")]
@@ -105,55 +102,7 @@ impl Client {
         priorities: &Bound<'_, PyDict>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
-        let deadline = self.deadline(timeout)?;
-        let names: SmallVec<[(Bound<'_, PyAny>, Bound<'_, PyAny>); 2]> = priorities.iter().collect();
-        let mut targets: SmallVec<[(&str, Priority); 2]> = SmallVec::new();
-        for (name, value) in &names {
-            let Ok(name) = name.cast::<PyString>() else {
-                return Err(PyTypeError::new_err(format!("a table's name must be a str, got {}", name.repr()?)));
-            };
-            targets.push((name.to_str()?, priority(value)?));
-        }
-        let Some((first, _)) = targets.first() else {
-            return Err(PyValueError::new_err("priorities must name at least one table"));
-        };
-        let way = self.reach.known(py, deadline)?;
-        let sink = way.sink();
-        for (table, _) in &targets[1..] {
-            // Unknown tables are refused before anything is written; the first's rows do that for it.
-            quick(py, || sink.compression(table))?;
-        }
-        let rows = self.rows(py, &way, first, false)?;
-        let (items, ..) = rows.append(py, data)?;
-        let item = items.into_iter().next().expect("one row makes one item");
-        if targets.len() > 1 {
-            // All or nothing: what one table refuses goes into none.
-            for (table, priority) in &targets {
-                quick(py, || sink.check(table, &[(item.clone(), *priority)]))?;
-            }
-        }
-        let mut waiting: SmallVec<[_; 2]> = SmallVec::new();
-        let mut item = Some(item);
-        for (index, (table, priority)) in targets.iter().enumerate() {
-            let last = index + 1 == targets.len();
-            let item = if last { item.take() } else { item.clone() };
-            let inserts: Inserts = item.map(|item| (item, *priority)).into_iter().collect();
-            let mut ticket = quick(py, || sink.insert(table, inserts))?;
-            match ticket.poll() {
-                Some(done) => quick(py, || done.map(drop))?,
-                None => waiting.push((*table, ticket)),
-            }
-        }
-        if waiting.is_empty() {
-            return Ok(());
-        }
-        let start = Instant::now();
-        for (table, ticket) in waiting {
-            if let Err(left) = finish(py, ticket, deadline.after(start.elapsed()), || way.reasons().why(table))? {
-                return Err(late(py, "insert", &left.why, |_| Ok(())));
-            }
-        }
-        Ok(())
+        inserts::step(self, py, data, priorities, timeout)
     }
 
     /// Inserts rows, each an item of its own; returns their keys. `wait=False` leaves the outcome to itself.
@@ -191,7 +140,29 @@ impl Client {
     ) -> PyResult<Bound<'py, PyAny>> {
         let reading = Reading::new(columns, ragged)?;
         let num_samples = batch_size.within("batch_size", 1, MAX_SAMPLES)?;
-        drawing::batch(self, py, table, SampleRequest { num_samples, without_replacement }, &reading, timeout)
+        drawing::batch(
+            self,
+            py,
+            table,
+            SampleRequest { num_samples, without_replacement, windows: None },
+            &reading,
+            timeout,
+        )
+    }
+
+    /// Draws windows of items.
+    fn _sample_windows<'py>(
+        &self,
+        py: Python<'py>,
+        table: &str,
+        batch_size: Count,
+        windows: WindowsArgument,
+        timeout: Option<f64>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (num_samples, windows) = (batch_size.within("batch_size", 1, MAX_SAMPLES)?, Some(windows.0));
+        let request = SampleRequest { num_samples, windows, ..SampleRequest::default() };
+        drawing::batch(self, py, table, request, &Reading::new(columns, None)?, timeout)
     }
 
     /// Draws what can be drawn at once, at least one and at most `at_most`: one batch for each run of items that

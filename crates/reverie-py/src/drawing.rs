@@ -2,7 +2,7 @@
 
 use crate::array::numbers;
 use crate::client::Client;
-use crate::enter::{Deadline, Late, copying, finish, late};
+use crate::enter::{Deadline, Late, copying, finish};
 use crate::errors::raise;
 use crate::reach::Way;
 use crate::remote::request as ask;
@@ -25,14 +25,18 @@ pub fn batch<'py>(
     let tables = match client.reach().way(py)? {
         Way::Here(tables) => tables,
         Way::There(far) => {
-            let asked = ask(table, request.num_samples, reading, request.without_replacement);
-            let sampled = far.told(py, "sample", far.remote.sample(asked, deadline.limit()), deadline)?;
-            return client.wrapper.whole(py, "sample", sampled);
+            let asked = ask(table, reading, &request);
+            return match far.ended(py, far.remote.sample(asked, deadline.limit()), deadline)? {
+                Ok(sampled) => client.wrapper.whole(py, "sample", sampled),
+                Err(left) => {
+                    Err(left.raise(py, "sample", |done, with| client.wrapper.partial(py, &done.batches, with)))
+                }
+            };
         }
     };
     match draw(py, tables, table, request, deadline)? {
         Ok(mut draws) => client.batcher.batch_or_singles(py, &mut draws, reading),
-        Err(left) => Err(late_draws(client, py, left, reading)?),
+        Err(left) => Err(late_draws(client, py, left, reading)),
     }
 }
 
@@ -45,11 +49,18 @@ pub fn some<'py>(
     timeout: Option<f64>,
 ) -> PyResult<Vec<(Bound<'py, PyAny>, bool)>> {
     let (reading, deadline) = (Reading::new(None, None)?, client.deadline(timeout)?);
+    let request = |num_samples| SampleRequest { num_samples, ..SampleRequest::default() };
     let tables = match client.reach().way(py)? {
         Way::Here(tables) => tables,
         Way::There(far) => {
-            let asked = reverie_net::client::SampleRequest { at_once: true, ..ask(table, at_most, &reading, false) };
-            let sampled = far.told(py, "sample", far.remote.sample(asked, deadline.limit()), deadline)?;
+            let asked = reverie_net::client::SampleRequest { at_once: true, ..ask(table, &reading, &request(at_most)) };
+            let ended = far.ended(py, far.remote.sample(asked, deadline.limit()), deadline)?;
+            let sampled = match ended {
+                Ok(sampled) => sampled,
+                Err(left) => {
+                    return Err(left.raise(py, "sample", |done, with| client.wrapper.partial(py, &done.batches, with)));
+                }
+            };
             return match sampled.error.filter(|_| sampled.batches.is_empty()) {
                 Some(error) => Err(client.wrapper.failed(py, "sample", &[], error)?),
                 // What was drawn is given out; what ended it comes back with the next call.
@@ -57,13 +68,12 @@ pub fn some<'py>(
             };
         }
     };
-    let request = |num_samples| SampleRequest { num_samples, without_replacement: false };
     let at_once = draw(py, tables, table, request(at_most), Deadline::from_timeout(Some(0.0))?)?;
     let mut draws = at_once.unwrap_or_else(|left| left.done);
     if draws.is_empty() {
         draws = match draw(py, tables, table, request(1), deadline)? {
             Ok(draws) => draws,
-            Err(left) => return Err(late_draws(client, py, left, &reading)?),
+            Err(left) => return Err(late_draws(client, py, left, &reading)),
         };
     }
     let mut batches = Vec::new();
@@ -103,10 +113,13 @@ pub fn get<'py>(
     }
 }
 
-fn late_draws(client: &Client, py: Python<'_>, left: Late<Draws>, reading: &Reading) -> PyResult<PyErr> {
-    let Late { mut done, why } = left;
-    let partial = if done.is_empty() { None } else { Some(client.batcher.batch_or_singles(py, &mut done, reading)?) };
-    Ok(late(py, "sample", &why, |with| with.set_item("partial", partial)))
+/// The error of a wait that ended early, with the draws made by then.
+fn late_draws(client: &Client, py: Python<'_>, left: Late<Draws>, reading: &Reading) -> PyErr {
+    left.raise(py, "sample", |mut done, with| {
+        let partial =
+            if done.is_empty() { None } else { Some(client.batcher.batch_or_singles(py, &mut done, reading)?) };
+        with.set_item("partial", partial)
+    })
 }
 
 fn draw(

@@ -7,7 +7,7 @@
 use crate::errors::{defect, exception, forked, raise};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 use reverie_core::Result;
 use reverie_core::table::Ticket;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -133,25 +133,54 @@ pub struct Late<T> {
     pub done: T,
     /// Who waited for what while the request still did.
     pub why: String,
+    /// What ended the wait before the deadline: Ctrl-C, mostly.
+    interrupt: Option<PyErr>,
 }
 
-/// Waits for a ticket. At the deadline, and when a signal ends the wait, the request is withdrawn.
+impl<T> Late<T> {
+    /// The exception: DeadlineExceededError with what `more` says of the part that was done, or what ended the wait
+    /// early, with the same as attributes. Draws of a consuming table are nowhere else.
+    pub fn raise(self, py: Python<'_>, what: &str, more: impl FnOnce(T, &Bound<'_, PyDict>) -> PyResult<()>) -> PyErr {
+        let Self { done, why, interrupt } = self;
+        let Some(interrupt) = interrupt else { return late(py, what, &why, |with| more(done, with)) };
+        let told = PyDict::new(py);
+        let told_all = more(done, &told).and_then(|()| {
+            told.iter().try_for_each(|(name, value)| interrupt.value(py).setattr(name.cast::<PyString>()?, value))
+        });
+        told_all.err().unwrap_or(interrupt)
+    }
+}
+
+/// Waits for a ticket. At the deadline, and when a signal ends the wait, the request is withdrawn; either way what was
+/// done of it comes back.
 pub fn finish<T: Default + Send>(
     py: Python<'_>,
     mut ticket: Ticket<T>,
     deadline: Deadline,
     why: impl Fn() -> String + Sync,
 ) -> PyResult<std::result::Result<T, Late<T>>> {
-    match wait(py, deadline, |slice| ticket.wait(slice), &why) {
+    let mut ended = false;
+    let waited = wait(
+        py,
+        deadline,
+        |slice| {
+            let outcome = ticket.wait(slice);
+            ended |= outcome.is_some();
+            outcome
+        },
+        &why,
+    );
+    match waited {
         Ok(Waited::Done(outcome)) => Ok(Ok(outcome)),
         Ok(Waited::Late) => {
             let why = detached(py, || Ok(why()))?;
-            detached(py, || ticket.cancel()).map(|done| Err(Late { done, why }))
+            detached(py, || ticket.cancel()).map(|done| Err(Late { done, why, interrupt: None }))
         }
+        // The request's own: there is nothing to withdraw.
+        Err(error) if ended => Err(error),
         Err(error) => {
-            // The error is a signal's, or the request's own, after which there is nothing to withdraw.
-            let _ = detached(py, || ticket.cancel());
-            Err(error)
+            let done = detached(py, || ticket.cancel())?;
+            Ok(Err(Late { done, why: String::new(), interrupt: Some(error) }))
         }
     }
 }

@@ -1,12 +1,75 @@
-//! Inserting rows.
+//! Inserting: one step into one or more tables, or rows into one.
 
 use crate::array::column;
 use crate::client::Client;
-use crate::enter::{copying, finish, late};
+use crate::enter::{copying, finish, late, quick};
 use crate::reach::Way;
-use crate::rows::Priorities;
+use crate::rows::{Priorities, priority};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
 use reverie_core::table::{Inserts, Priority};
+use smallvec::SmallVec;
+use std::time::Instant;
+
+/// `Client.insert`.
+pub fn step(
+    client: &Client,
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    priorities: &Bound<'_, PyDict>,
+    timeout: Option<f64>,
+) -> PyResult<()> {
+    let deadline = client.deadline(timeout)?;
+    let names: SmallVec<[(Bound<'_, PyAny>, Bound<'_, PyAny>); 2]> = priorities.iter().collect();
+    let mut targets: SmallVec<[(&str, Priority); 2]> = SmallVec::new();
+    for (name, value) in &names {
+        let Ok(name) = name.cast::<PyString>() else {
+            return Err(PyTypeError::new_err(format!("a table's name must be a str, got {}", name.repr()?)));
+        };
+        targets.push((name.to_str()?, priority(value)?));
+    }
+    let Some((first, _)) = targets.first() else {
+        return Err(PyValueError::new_err("priorities must name at least one table"));
+    };
+    let way = client.reach().known(py, deadline)?;
+    let sink = way.sink();
+    for (table, _) in &targets[1..] {
+        // Unknown tables are refused before anything is written; the first's rows do that for it.
+        quick(py, || sink.compression(table))?;
+    }
+    let rows = client.rows(py, &way, first, false)?;
+    let (items, ..) = rows.append(py, data)?;
+    let item = items.into_iter().next().expect("one row makes one item");
+    if targets.len() > 1 {
+        // All or nothing: what one table refuses goes into none.
+        for (table, priority) in &targets {
+            quick(py, || sink.check(table, &[(item.clone(), *priority)]))?;
+        }
+    }
+    let mut waiting: SmallVec<[_; 2]> = SmallVec::new();
+    let mut item = Some(item);
+    for (index, (table, priority)) in targets.iter().enumerate() {
+        let last = index + 1 == targets.len();
+        let item = if last { item.take() } else { item.clone() };
+        let inserts: Inserts = item.map(|item| (item, *priority)).into_iter().collect();
+        let mut ticket = quick(py, || sink.insert(table, inserts))?;
+        match ticket.poll() {
+            Some(done) => quick(py, || done.map(drop))?,
+            None => waiting.push((*table, ticket)),
+        }
+    }
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let start = Instant::now();
+    for (table, ticket) in waiting {
+        if let Err(left) = finish(py, ticket, deadline.after(start.elapsed()), || way.reasons().why(table))? {
+            return Err(left.raise(py, "insert", |_, _| Ok(())));
+        }
+    }
+    Ok(())
+}
 
 /// `Client.insert_batch`.
 pub fn batch<'py>(
@@ -39,9 +102,10 @@ pub fn batch<'py>(
     }
     match finish(py, ticket, deadline, || way.reasons().why(table))? {
         Ok(keys) => column(py, &keys, |key| key.get()).map(Some),
-        Err(left) => Err(late(py, "insert_batch", &left.why, |with| {
-            with.set_item("partial", column(py, &left.done, |key| key.get())?)
-        })),
+        Err(left) => {
+            Err(left
+                .raise(py, "insert_batch", |done, with| with.set_item("partial", column(py, &done, |key| key.get())?)))
+        }
     }
 }
 

@@ -30,6 +30,7 @@ impl Pipeline {
             columns: reading.columns.clone(),
             ragged: reading.ragged,
             without_replacement: schedule.without_replacement,
+            windows: schedule.windows,
             at_once: false,
             only_now: false,
         };

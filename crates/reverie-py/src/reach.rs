@@ -1,6 +1,6 @@
 //! How a client reaches its tables: directly, or over a network.
 
-use crate::enter::{Deadline, Live, finish, late, quick};
+use crate::enter::{Deadline, Late, Live, finish, quick};
 use crate::server::Server;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -62,6 +62,16 @@ impl Way<'_> {
 }
 
 impl Far<'_> {
+    /// As [`Far::told`]; what was done by then comes back where the wait ended early.
+    pub fn ended<T: Default + Send>(
+        &self,
+        py: Python<'_>,
+        ticket: Ticket<T>,
+        deadline: Deadline,
+    ) -> PyResult<Result<T, Late<T>>> {
+        finish(py, ticket, deadline.plus(self.connection.options.grace + DEFECT), || self.silence())
+    }
+
     /// What is waited for where no table holds it up.
     pub fn silence(&self) -> String {
         self.connection.silence()
@@ -163,7 +173,7 @@ impl Connection {
     ) -> PyResult<T> {
         match finish(py, ticket, deadline, || self.silence())? {
             Ok(answer) => Ok(answer),
-            Err(left) => Err(late(py, what, &left.why, |_| Ok(()))),
+            Err(left) => Err(left.raise(py, what, |_, _| Ok(()))),
         }
     }
 

@@ -11,18 +11,21 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use reverie_core::Error;
+use reverie_core::sample::SampleRequest as Request;
 use reverie_core::spec::DType;
 use reverie_net::client::{Link, RemoteBatch, SampleRequest, Sampled};
 use reverie_net::proto;
 use std::sync::{Arc, Mutex};
 
 /// What is asked for, as a request for one table.
-pub fn request(table: &str, num_samples: usize, reading: &Reading, without_replacement: bool) -> SampleRequest {
+pub fn request(table: &str, reading: &Reading, request: &Request) -> SampleRequest {
+    let Request { num_samples, without_replacement, windows } = *request;
     SampleRequest {
         parts: vec![(table.to_owned(), num_samples)],
         columns: reading.columns.clone(),
         ragged: reading.ragged,
         without_replacement,
+        windows,
         at_once: false,
         only_now: false,
     }
@@ -69,6 +72,15 @@ impl Wrapper {
             return self.batch(py, batch);
         };
         Err(self.failed(py, what, &batches, error)?)
+    }
+
+    /// What arrived of a request that ended early: `partial`, and where that is no one batch `drawn`.
+    pub fn partial(&self, py: Python<'_>, batches: &[RemoteBatch], with: &Bound<'_, PyDict>) -> PyResult<()> {
+        let mut drawn = self.batches(py, batches)?;
+        if drawn.len() > 1 {
+            return with.set_item("drawn", drawn);
+        }
+        with.set_item("partial", drawn.pop())
     }
 
     /// The exception for an error, with the draws that were made before it.

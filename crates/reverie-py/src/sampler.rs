@@ -1,6 +1,7 @@
 //! From draws to a `reverie.Batch` of NumPy arrays.
 
 use crate::array::Fresh;
+use crate::count::Count;
 use crate::enter::{copying, quick};
 use crate::info::DrawInfo;
 use crate::nest::Unflattener;
@@ -9,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use reverie_core::batch::{Options, Output, Plan, Planner, Ragged, Role};
-use reverie_core::sample::Draws;
+use reverie_core::sample::{Borders, Draws, Windows};
 use reverie_core::spec::Structure;
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
@@ -45,6 +46,28 @@ impl Reading {
     }
 }
 
+/// `(length, burn_in, borders)`.
+pub struct WindowsArgument(pub Windows);
+
+impl<'py> FromPyObject<'_, 'py> for WindowsArgument {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let (length, burn_in, borders) = value.extract::<(Count, Count, String)>()?;
+        let borders = match borders.as_str() {
+            "drop" => Borders::Drop,
+            "pad" => Borders::Pad,
+            "cross" => Borders::Cross,
+            other => {
+                let reason = format!("borders must be \"drop\", \"pad\" or \"cross\", got \"{other}\"");
+                return Err(PyValueError::new_err(reason));
+            }
+        };
+        let (length, burn_in) = (length.at_least("length", 1)?, burn_in.at_least("burn_in", 0)?);
+        quick(value.py(), || Windows::new(length as u64, burn_in as u64, borders)).map(Self)
+    }
+}
+
 /// Makes batches; the plan and the structure of the last mostly serve the next.
 #[derive(Default)]
 pub struct Batcher(Mutex<Option<Prepared>>);
@@ -62,7 +85,7 @@ impl Batcher {
         let (mut kept, mut fresh) = (self.0.try_lock(), None);
         let slot = kept.as_deref_mut().unwrap_or(&mut fresh);
         let prepared = Prepared::for_reading(slot, reading);
-        let plan = quick(py, || prepared.planner.plan(&draws.items))?;
+        let plan = quick(py, || prepared.planner.plan_draws(draws))?;
         let mut arrays = room(py, &plan.outputs)?;
         gather(py, &plan, draws, &mut arrays)?;
         prepared.wrap(py, &plan, draws, arrays)
@@ -87,7 +110,7 @@ impl Batcher {
 
     /// Every draw as a batch of its own.
     pub fn singles<'py>(&self, py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let mut rest = draws.clone();
+        let mut rest = draws.clone().without_windows();
         let mut singles = Vec::with_capacity(rest.len());
         while !rest.is_empty() {
             let behind = rest.split_off(1);
@@ -135,8 +158,8 @@ impl Prepared {
     }
 }
 
-/// `Batch.data`, `.mask` and `.lengths`.
-pub type Parts<'py> = [Bound<'py, PyAny>; 3];
+/// `Batch.data`, `.mask`, `.lengths`, `.is_first` and `.start`.
+pub type Parts<'py> = [Bound<'py, PyAny>; 5];
 
 /// Puts the arrays of a batch where they belong.
 pub fn assemble<'py>(
@@ -149,11 +172,13 @@ pub fn assemble<'py>(
 ) -> PyResult<Parts<'py>> {
     let data = unflattener.unflatten(py, structure, &mut arrays.by_ref().take(num_columns))?;
     let none = || py.None().into_bound(py);
-    let (mut mask, mut lengths) = (none(), none());
+    let (mut mask, mut lengths, mut is_first, mut start) = (none(), none(), none(), none());
     for (output, array) in outputs[num_columns..].iter().zip(arrays) {
         let (target, column) = match output.role {
             Role::Mask(column) => (&mut mask, column),
             Role::Lengths(column) => (&mut lengths, column),
+            Role::First => (&mut is_first, None),
+            Role::Start => (&mut start, None),
             Role::Column => continue,
         };
         // One array where it speaks of all columns, else one for each column's path.
@@ -167,7 +192,7 @@ pub fn assemble<'py>(
             }
         }
     }
-    Ok([data, mask, lengths])
+    Ok([data, mask, lengths, is_first, start])
 }
 
 /// The `reverie.Batch` of its parts.
@@ -177,9 +202,9 @@ pub fn made<'py>(
     smallest_probability: Option<f64>,
 ) -> PyResult<Bound<'py, PyAny>> {
     static BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let [data, mask, lengths] = parts;
+    let [data, mask, lengths, is_first, start] = parts;
     let class = BATCH.import(info.py(), "reverie.types", "Batch")?;
-    class.call1((info, data, mask, lengths, smallest_probability))
+    class.call1((info, data, mask, lengths, smallest_probability, is_first, start))
 }
 
 /// Memory for the arrays.
@@ -191,5 +216,5 @@ pub fn room<'py>(py: Python<'py>, outputs: &[Output]) -> PyResult<Vec<Fresh<'py>
 pub fn gather(py: Python<'_>, plan: &Plan, draws: &Draws, arrays: &mut [Fresh<'_>]) -> PyResult<()> {
     let mut out: Vec<&mut [MaybeUninit<u8>]> = arrays.iter_mut().map(Fresh::bytes).collect();
     let bytes = out.iter().map(|out| out.len()).sum();
-    copying(py, bytes, || plan.gather(&draws.items, &mut out))
+    copying(py, bytes, || plan.gather_draws(draws, &mut out))
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -47,8 +48,14 @@ def to_jax(batch: Batch, device: Any = None) -> Batch:
         leaves, structure = _native.flatten(nest)
         return structure.unflatten([leaf if leaf.dtype.kind in "SU" else to_array(leaf, device) for leaf in leaves])
 
-    return Batch(
-        batch.info, convert(batch.data), convert(batch.mask), convert(batch.lengths), batch.smallest_probability
+    return dataclasses.replace(
+        batch,
+        data=convert(batch.data),
+        mask=convert(batch.mask),
+        lengths=convert(batch.lengths),
+        is_first=convert(batch.is_first),
+        start=convert(batch.start),
+        loss_mask=convert(batch.loss_mask),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ def to_tensordict(batch: Batch) -> Batch:
     """
     size = [len(batch.info.key)]
     data = TensorDict(_named(batch.data, ""), batch_size=size)
-    return Batch(batch.info, data, batch.mask, batch.lengths, batch.smallest_probability)
+    return dataclasses.replace(batch, data=data)
 
 
 def _named(nest: Any, path: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -63,8 +64,14 @@ def to_torch(batch: Batch, device: torch.device | str | None = None, *, pinned: 
             [leaf if leaf.dtype.kind in "SU" else to_tensor(leaf, device, pinned=pinned) for leaf in leaves]
         )
 
-    return Batch(
-        batch.info, convert(batch.data), convert(batch.mask), convert(batch.lengths), batch.smallest_probability
+    return dataclasses.replace(
+        batch,
+        data=convert(batch.data),
+        mask=convert(batch.mask),
+        lengths=convert(batch.lengths),
+        is_first=convert(batch.is_first),
+        start=convert(batch.start),
+        loss_mask=convert(batch.loss_mask),
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Literal, Protocol, final
+from typing import Any, Literal, Protocol, cast, final
+
+import numpy as np
 
 from reverie import _checks, _native
 from reverie.errors import ClosedError
-from reverie.types import Batch
+from reverie.types import Batch, Borders
 
 __all__ = ["Batches"]
 
@@ -52,6 +54,7 @@ class Batches(Iterator[Batch]):
         columns, ragged, without_replacement: as for `sample_batch`.
         max_samples: draws in all; the last batch is smaller where they do not fill it.
         timeout: seconds that each batch may take; None takes the client's. After DeadlineExceededError one may go on.
+        windows: (length, burn_in, borders): parts of the items, as of `client.windows`.
         convert: applied to every batch, on the reader's thread.
         make_ahead: makes who draws ahead for this client, with the arguments of `_native.Prefetch`.
 
@@ -60,7 +63,7 @@ class Batches(Iterator[Batch]):
     """
 
     leftover: list[Batch]
-    """After `close`: batches that were drawn and never delivered, in order."""
+    """After `close`, or Ctrl-C in a wait: batches that were drawn and never delivered, in order."""
 
     def __init__(
         self,
@@ -74,6 +77,7 @@ class Batches(Iterator[Batch]):
         max_samples: int | None = None,
         timeout: float | None = None,
         without_replacement: bool = False,
+        windows: tuple[int, int, Borders] | None = None,
         convert: Callable[[Batch], Batch] | None = None,
         make_ahead: Callable[..., Ahead] = _native.Prefetch,
     ) -> None:
@@ -92,15 +96,17 @@ class Batches(Iterator[Batch]):
         if without_replacement:
             # Not every client has it: those that have not say so.
             self._options["without_replacement"] = True
+        self._windows = windows
         self._ahead: Ahead | None = None
         if prefetch or len(self.tables) > 1:
+            given = {} if windows is None else {"windows": windows}
             # A mixture is put together by the thread, whatever it is allowed to make ahead.
             self._ahead = make_ahead(
                 client,
                 list(self.tables.items()),
                 ahead=max(1, prefetch),
                 max_samples=max_samples,
-                **{"without_replacement": False, **self._options},
+                **{"without_replacement": False, **given, **self._options},
             )
 
     def __iter__(self) -> Batches:
@@ -112,7 +118,16 @@ class Batches(Iterator[Batch]):
         batch = self._draw() if self._ahead is None else self._ahead.next(self._timeout)
         if batch is None:
             raise StopIteration
+        if self._windows is not None:
+            self._tell_windows(batch)
         return batch if self._convert is None else self._convert(batch)
+
+    def _tell_windows(self, batch: Batch) -> None:
+        assert self._windows is not None
+        length, batch.burn_in, _ = self._windows
+        shape = (len(batch), batch.burn_in + length)
+        batch.loss_mask = np.ones(shape, bool) if batch.mask is None else batch.mask.copy()
+        batch.loss_mask[:, : batch.burn_in] = False
 
     def _draw(self) -> Batch | None:
         [(table, count)] = self.tables.items()
@@ -120,7 +135,18 @@ class Batches(Iterator[Batch]):
             count = min(count, self._left)
             if count == 0:
                 return None
-        batch = self._client.sample_batch(table, count, timeout=self._timeout, **self._options)
+        try:
+            if self._windows is None:
+                batch = self._client.sample_batch(table, count, timeout=self._timeout, **self._options)
+            else:
+                client = cast("_native.Client", self._client)
+                columns = self._options["columns"]
+                batch = client._sample_windows(table, count, self._windows, self._timeout, columns)
+        except KeyboardInterrupt as interrupt:
+            # Draws of a consuming table are nowhere else.
+            partial = getattr(interrupt, "partial", None)
+            self._leave([] if partial is None else [partial])
+            raise
         if self._left is not None:
             self._left -= count
         return batch
@@ -129,7 +155,14 @@ class Batches(Iterator[Batch]):
         """Stops drawing; `leftover` then has what was not delivered. Idempotent."""
         self._closed = True
         if self._ahead is not None:
-            self.leftover.extend(self._ahead.close())
+            self._leave(self._ahead.close())
+
+    def _leave(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            # Items that cannot be windows come whole.
+            if batch.is_first is not None:
+                self._tell_windows(batch)
+        self.leftover.extend(batches)
 
     def __enter__(self) -> Batches:
         return self

@@ -10,22 +10,24 @@ use crate::item::{Body, Cells, Form, Item, Part, PatternColumn};
 use crate::prefetch::prefetch;
 use std::borrow::Borrow;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
 
-type Bytes = [MaybeUninit<u8>];
+pub(super) type Bytes = [MaybeUninit<u8>];
 
 /// Cells of a chunk that is not plain: copied when the chunk's turn comes, so that each is unpacked once.
-struct Deferred<'a> {
-    chunk: &'a Chunk,
+pub(super) struct Deferred<'a> {
+    pub(super) chunk: &'a Chunk,
     /// Which of the plan's columns.
-    column: usize,
-    item: usize,
-    run: Run,
+    pub(super) column: usize,
+    /// The bytes of its item in the batch.
+    pub(super) to: Range<usize>,
+    pub(super) run: Run,
 }
 
 /// `n` consecutive cells of a chunk's column, which become the cells from `at` on of their item.
 #[derive(Clone, Copy)]
-struct Run {
+pub(super) struct Run {
     source: usize,
     first: usize,
     n: usize,
@@ -57,6 +59,14 @@ impl Plan {
     pub fn gather<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut Bytes]) -> Result<()> {
         self.check_sizes(items.len(), out)?;
         let (columns, lengths) = out.split_at_mut(self.num_columns);
+        self.gather_columns(items, columns)?;
+        for (index, out) in lengths.iter_mut().enumerate() {
+            self.write_lengths(index, items, out);
+        }
+        Ok(())
+    }
+
+    pub(super) fn gather_columns<T: Borrow<Item>>(&self, items: &[T], columns: &mut [&mut Bytes]) -> Result<()> {
         for item in items {
             match &item.borrow().body {
                 Body::Chunk(chunk) => prefetch::<Chunk>(chunk),
@@ -71,14 +81,10 @@ impl Plan {
                 break;
             }
         }
-        self.gather_any(items, &left, columns)?;
-        for (index, out) in lengths.iter_mut().enumerate() {
-            self.write_lengths(index, items, out);
-        }
-        Ok(())
+        self.gather_any(items, &left, columns)
     }
 
-    fn check_sizes(&self, items: usize, out: &[&mut Bytes]) -> Result<()> {
+    pub(super) fn check_sizes(&self, items: usize, out: &[&mut Bytes]) -> Result<()> {
         let fits = items == self.batch
             && out.len() == self.outputs.len()
             && self.outputs.iter().zip(out).all(|(output, out)| output.bytes() == out.len());
@@ -160,7 +166,7 @@ impl Plan {
                 column.zero_tail(source.cells.len(), &mut out[place.clone()]);
                 column.each_run(item, source, |chunk, run| {
                     let Some(slab) = chunk.plain() else {
-                        deferred.push(Deferred { chunk, column: index, item: number, run });
+                        deferred.push(Deferred { chunk, column: index, to: place.clone(), run });
                         return Ok(());
                     };
                     if let Some(from) = column.whole(slab, run) {
@@ -176,15 +182,15 @@ impl Plan {
         self.gather_deferred(deferred, out)
     }
 
-    fn gather_deferred(&self, mut deferred: Vec<Deferred<'_>>, out: &mut [&mut Bytes]) -> Result<()> {
+    pub(super) fn gather_deferred(&self, mut deferred: Vec<Deferred<'_>>, out: &mut [&mut Bytes]) -> Result<()> {
         deferred.sort_by_key(|cells| std::ptr::from_ref(cells.chunk));
         let mut decoder = Decoder::default();
         for group in deferred.chunk_by(|left, right| std::ptr::eq(left.chunk, right.chunk)) {
             let wanted = |column| group.iter().any(|cells| cells.run.source == column);
             let view = group[0].chunk.read_with(&mut decoder, &wanted)?;
-            for Deferred { chunk, column: index, item, run } in group {
+            for Deferred { chunk, column: index, to, run } in group {
                 let column = &self.columns[*index];
-                let to = &mut out[*index][column.range(*item)];
+                let to = &mut out[*index][to.clone()];
                 column.copy(&view, chunk, *run, to).ok_or_else(|| missing(&self.outputs[*index].path))?;
             }
         }
@@ -257,7 +263,7 @@ fn lines(layout: &Layout, runs: &[LeadingRun]) -> Vec<(usize, i64)> {
 impl Column {
     /// Calls `each` for the runs that the item's cells fall into, in order. A cell that the body does not reach is
     /// an error.
-    fn each_run<'a>(
+    pub(super) fn each_run<'a>(
         &self,
         item: &'a Item,
         source: &PatternColumn,
@@ -306,7 +312,7 @@ impl Column {
 
     /// Copies a run to its place in the item's part of the batch. `None` where the chunk does not have the cells, or
     /// not in this width.
-    fn copy(&self, view: &View<'_>, chunk: &Chunk, run: Run, to: &mut Bytes) -> Option<()> {
+    pub(super) fn copy(&self, view: &View<'_>, chunk: &Chunk, run: Run, to: &mut Bytes) -> Option<()> {
         let Run { source, first, n, at } = run;
         let layout = chunk.layout();
         if source >= layout.num_columns() {

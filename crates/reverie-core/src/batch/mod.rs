@@ -8,10 +8,12 @@ mod gather;
 mod join;
 mod plan;
 mod select;
+mod windows;
 
 pub use join::{join, place};
 pub use plan::{Plan, Planner, plan};
 
+use crate::error::{Error, Result};
 use crate::spec::DType;
 
 /// What becomes of a column whose items have unequal lengths.
@@ -47,6 +49,10 @@ pub enum Role {
     /// int64 `[B]`: how many cells each item has. Of the column output with that index, or of every column that is
     /// given as values where `None`.
     Lengths(Option<usize>),
+    /// Of windows: bool `[B, T]`, true where an episode or the window begins.
+    First,
+    /// Of windows: int64 `[B]`, the step of the item at which each begins; below 0 where it begins with padding.
+    Start,
 }
 
 /// One array to allocate: contiguous, in C order, of the machine's byte order.
@@ -65,6 +71,16 @@ pub struct Output {
 }
 
 impl Output {
+    /// Refuses an array that fits no memory.
+    fn check_size(&self) -> Result<()> {
+        let fits = self.shape.iter().try_fold(self.itemsize, |bytes, size| bytes.checked_mul(*size));
+        if fits.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+            let reason = format!("an array of the shape {:?} fits no memory; ask for fewer items", self.shape);
+            return Err(Error::Ragged { path: self.path.clone(), reason });
+        }
+        Ok(())
+    }
+
     /// Bytes of the array.
     pub fn bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.itemsize

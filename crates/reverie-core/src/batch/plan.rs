@@ -1,9 +1,10 @@
 //! What a batch will look like: every decision and every refusal.
 
 use super::select::select;
-use super::{Options, Output, Ragged, Role};
+use super::{Options, Output, Ragged, Role, windows};
 use crate::error::{Error, Result};
 use crate::item::{Form, Item, Pattern, PatternColumn};
+use crate::sample::Draws;
 use crate::spec::{ColumnSpec, DType, Structure};
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -81,6 +82,17 @@ impl Planner {
     /// A planner with these options.
     pub fn new(options: &Options<'_>) -> Self {
         Self { ragged: options.ragged, columns: options.columns.map(<[String]>::to_vec), last: None }
+    }
+
+    /// The plan of draws: of their items, or of the windows that were drawn of these.
+    pub fn plan_draws(&mut self, draws: &Draws) -> Result<Arc<Plan>> {
+        match &draws.wanted_windows {
+            None => self.plan(&draws.items),
+            Some(wanted) => {
+                let options = Options { ragged: self.ragged, columns: self.columns.as_deref() };
+                windows::plan(draws, wanted, &options).map(Arc::new)
+            }
+        }
     }
 
     /// As [`plan`]. The same plan as before where the batch has the same size and all its items the pattern of the
@@ -175,7 +187,7 @@ fn distinct<T: Borrow<Item>>(items: &[T]) -> Vec<&Pattern> {
         .collect()
 }
 
-fn check_alike(first: &Pattern, other: &Pattern, sources: &[usize]) -> Result<()> {
+pub(super) fn check_alike(first: &Pattern, other: &Pattern, sources: &[usize]) -> Result<()> {
     if std::ptr::eq(first, other) {
         return check_axes(other, sources);
     }
@@ -256,10 +268,7 @@ fn plan_column<T: Borrow<Item>>(
             Some(*end)
         }));
     }
-    let itemsize = match spec.dtype.size() {
-        Some(size) => size,
-        None => widest(items, source, &spec.path)?,
-    };
+    let itemsize = width_of(spec, items, source)?;
     let mut shape = spec.shape.clone();
     match kind {
         Kind::Squeezed => shape.insert(0, items.len()),
@@ -272,11 +281,7 @@ fn plan_column<T: Borrow<Item>>(
     let outer = if *squeeze { 1 } else { spec.shape[..axis].iter().product() };
     let column = Column { source, kind, elements: spec.elements(), itemsize, outer, steps: longest, starts };
     let output = Output { path: spec.path.clone(), dtype: spec.dtype, itemsize, shape, role: Role::Column };
-    let fits = output.shape.iter().try_fold(itemsize, |bytes, size| bytes.checked_mul(*size));
-    if fits.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        let reason = format!("an array of the shape {:?} fits no memory; ask for fewer items", output.shape);
-        return Err(Error::Ragged { path: output.path, reason });
-    }
+    output.check_size()?;
     Ok((column, output))
 }
 
@@ -294,6 +299,11 @@ fn unequal(path: &str, patterns: &[&Pattern], source: usize, ragged: Ragged) -> 
         _ => "pass ragged=\"pad\" for zeros and a mask, or ragged=\"values\" for values and lengths",
     };
     Error::Ragged { path: path.to_owned(), reason: format!("its items have the lengths {named}; {advice}") }
+}
+
+/// Bytes of an element of a column in the batch.
+pub(super) fn width_of<T: Borrow<Item>>(spec: &ColumnSpec, items: &[T], source: usize) -> Result<usize> {
+    spec.dtype.size().map_or_else(|| widest(items, source, &spec.path), Ok)
 }
 
 /// Bytes of the widest element among the cells of a bytes or str column.

@@ -1,5 +1,6 @@
 //! What a request for samples gets: one entry per draw in every vector.
 
+use super::{Window, Windows};
 use crate::item::{Item, Key};
 use crate::table::Tally;
 
@@ -29,6 +30,12 @@ pub struct Draws {
     pub smallest_probability: Option<f64>,
     /// What the table was after the last draw, for one who draws from several shards.
     pub tally: Option<Tally>,
+    /// What windows were drawn of the items, where any were.
+    pub wanted_windows: Option<Windows>,
+    /// One for each draw then; else none.
+    pub windows: Vec<Window>,
+    /// Draws that were passed over since the last one here, their items being too short for a window.
+    pub short: u32,
 }
 
 impl Draws {
@@ -46,6 +53,9 @@ impl Draws {
             inserted_at: Vec::with_capacity(n),
             smallest_probability: None,
             tally: None,
+            wanted_windows: None,
+            windows: Vec::new(),
+            short: 0,
         }
     }
 
@@ -57,6 +67,12 @@ impl Draws {
     /// True before the first draw.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
+    }
+
+    /// The same draws of whole items.
+    pub fn without_windows(mut self) -> Self {
+        (self.wanted_windows, self.windows) = (None, Vec::new());
+        self
     }
 
     /// Takes the draws behind the first `n` off, in order.
@@ -72,6 +88,9 @@ impl Draws {
             inserted_at: self.inserted_at.split_off(n),
             smallest_probability: self.smallest_probability,
             tally: self.tally,
+            wanted_windows: self.wanted_windows,
+            windows: self.windows.split_off(n.min(self.windows.len())),
+            short: 0,
         }
     }
 
@@ -87,5 +106,7 @@ impl Draws {
         self.inserted_at.append(&mut other.inserted_at);
         self.smallest_probability = other.smallest_probability;
         self.tally = other.tally;
+        self.wanted_windows = other.wanted_windows.or(self.wanted_windows);
+        self.windows.append(&mut other.windows);
     }
 }

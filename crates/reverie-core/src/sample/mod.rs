@@ -5,9 +5,12 @@ mod prefetch;
 mod shards;
 mod source;
 mod weights;
+mod windows;
 
 pub use draws::Draws;
 pub use prefetch::{Memory, Prefetched, Prefetcher, Schedule};
 pub use shards::{Shards, Split};
 pub use source::{MAX_SAMPLES, SampleRequest, Source};
 pub use weights::weights;
+pub use windows::{Borders, MAX_WINDOW, Window, Windows};
+pub(crate) use windows::{Segment, num_steps, overlap, same_columns, segments};

@@ -1,6 +1,6 @@
 //! Batches made ahead: one thread draws and gathers into memory of the reader's, a bounded number ahead of it.
 
-use super::{Draws, SampleRequest, Source};
+use super::{Draws, SampleRequest, Source, Windows};
 use crate::batch::{Plan, Planner};
 use crate::error::{Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, lock};
@@ -30,6 +30,8 @@ pub struct Schedule {
     pub parts: Vec<(String, usize)>,
     /// See [`SampleRequest::without_replacement`].
     pub without_replacement: bool,
+    /// See [`SampleRequest::windows`].
+    pub windows: Option<Windows>,
     /// Draws in all; the last batch is smaller where they do not fill it. `None`: without end.
     pub max_samples: Option<usize>,
     /// Batches made ahead at most; at least 1.
@@ -201,7 +203,8 @@ fn draw_parts<M>(
     all: &mut Draws,
 ) -> Result<bool> {
     for (index, (table, count)) in parts.iter().enumerate() {
-        let request = SampleRequest { num_samples: *count, without_replacement: schedule.without_replacement };
+        let Schedule { without_replacement, windows, .. } = *schedule;
+        let request = SampleRequest { num_samples: *count, without_replacement, windows };
         let mut ticket = source.sample(table, request)?;
         let draws = loop {
             if let Some(done) = ticket.wait(SLICE) {
@@ -225,7 +228,7 @@ fn draw_parts<M>(
 
 /// Draws that cannot be gathered come back beside the error.
 fn gather<M: Memory>(mut draws: Draws, planner: &mut Planner) -> Result<Prefetched<M>, Box<(Draws, Error)>> {
-    let plan = match planner.plan(&draws.items) {
+    let plan = match planner.plan_draws(&draws) {
         Ok(plan) => plan,
         Err(error) => return Err(Box::new((draws, error))),
     };
@@ -238,7 +241,7 @@ fn gather<M: Memory>(mut draws: Draws, planner: &mut Planner) -> Result<Prefetch
     }
     let mut out: Vec<&mut [MaybeUninit<u8>]> =
         plan.outputs.iter().zip(&mut arrays).map(|(output, memory)| memory.bytes(output.bytes())).collect();
-    if let Err(error) = plan.gather(&draws.items, &mut out) {
+    if let Err(error) = plan.gather_draws(&draws, &mut out) {
         return Err(Box::new((draws, error)));
     }
     // The chunks need not live for as long as the batch stands in the queue.

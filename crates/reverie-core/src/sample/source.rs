@@ -1,6 +1,6 @@
 //! Where samples come from: the seam behind which a network may stand.
 
-use super::Draws;
+use super::{Draws, Windows};
 use crate::error::Result;
 use crate::table::Ticket;
 
@@ -16,6 +16,8 @@ pub struct SampleRequest {
     /// No item twice within this request (random selectors only); the draw's probability is still that of a
     /// draw from the whole table, so that importance weights are approximate.
     pub without_replacement: bool,
+    /// Windows of the items, each chosen as its item is drawn.
+    pub windows: Option<Windows>,
 }
 
 /// Gives draws. A batch of n is n single draws in sequence; a request keeps its place until it is full.

@@ -59,7 +59,6 @@ impl Lineage {
     }
 
     /// The item that came in behind it.
-    #[cfg(test)]
     pub(super) fn behind(&self, slot: u32, stream: u32) -> Option<u32> {
         self.link(slot, stream, |link| link.behind)
     }

@@ -29,7 +29,13 @@ pub(super) struct State {
     pub(super) samples_since: Option<Duration>,
     pub(super) created: Duration,
     pub(super) operations: u32,
+    /// Somebody makes the draws of the first waiting request, a hold of the lock after the other.
+    pub(super) driven: bool,
 }
+
+/// Draws that are made under one hold of the lock, of all requests together; beyond, others get their turn. A request
+/// without replacement is not cut: what it drew already would have to be left out anew each time.
+pub(super) const DRAWS_AT_ONCE: usize = 1 << 14;
 
 /// One operation in this many is timed, and counted this often: a clock costs as much as an insert.
 pub(super) const MEASURED_EVERY: u32 = 64;
@@ -154,13 +160,27 @@ impl State {
         None
     }
 
-    /// Makes draws for a request, as many as are allowed now.
-    pub(super) fn fill(&mut self, request: &SampleRequest, draws: &mut Draws, now: Duration) -> Result<usize> {
-        let wanted = request.num_samples - draws.len();
+    /// Makes draws for a request, as many as are allowed now, and at most as many as are `left` for this hold of the lock.
+    pub(super) fn fill(
+        &mut self,
+        request: &SampleRequest,
+        draws: &mut Draws,
+        now: Duration,
+        left: &mut usize,
+    ) -> Result<usize> {
+        let wanted =
+            (request.num_samples - draws.len()).min(if request.without_replacement { usize::MAX } else { *left });
+        let made = self.fill_some(request, wanted, draws, now)?;
+        *left = left.saturating_sub(made);
+        Ok(made)
+    }
+
+    fn fill_some(&mut self, request: &SampleRequest, wanted: usize, draws: &mut Draws, now: Duration) -> Result<usize> {
         let now = now.as_nanos() as u64;
-        let made = match request.without_replacement {
-            false => self.table.draw(wanted, now, draws),
-            true => self.table.draw_distinct(wanted, now, draws)?,
+        let made = match (&request.windows, request.without_replacement) {
+            (Some(windows), _) => self.table.draw_windows(wanted, windows, now, draws)?,
+            (None, false) => self.table.draw(wanted, now, draws),
+            (None, true) => self.table.draw_distinct(wanted, now, draws)?,
         };
         draws.tally = Some(self.tally());
         Ok(made)
@@ -172,11 +192,14 @@ impl State {
         Tally { waiting_inserts, ..self.table.tally() }
     }
 
-    /// Serves the heads of both queues until neither can go on: an insert may free a sample and the other way.
-    pub(super) fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) {
+    /// Serves the heads of both queues until neither can go on: an insert may free a sample and the other way. True
+    /// where the draws of one hold of the lock were used up before: the caller is to come again, and nobody else draws
+    /// until then.
+    pub(super) fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) -> bool {
+        let mut left = DRAWS_AT_ONCE;
         loop {
             if self.inserts.is_empty() && self.samples.is_empty() {
-                return;
+                return false;
             }
             let mut progress = false;
             while let Some(mut head) = self.inserts.pop_front() {
@@ -193,8 +216,12 @@ impl State {
                 after.keys.push((head.cell, Ok(head.keys)));
             }
             while let Some(mut head) = self.samples.pop_front() {
+                if self.driven || left == 0 {
+                    self.samples.push_front(head);
+                    break;
+                }
                 let before = head.draws.len();
-                let outcome = self.fill(&head.request, &mut head.draws, now);
+                let outcome = self.fill(&head.request, &mut head.draws, now, &mut left);
                 progress |= head.draws.len() > before;
                 if outcome.is_ok() && head.draws.len() < head.request.num_samples {
                     self.samples.push_front(head);
@@ -202,8 +229,11 @@ impl State {
                 }
                 after.draws.push((head.cell, outcome.map(|_| head.draws)));
             }
+            if left == 0 && !self.samples.is_empty() {
+                return true;
+            }
             if !progress {
-                return;
+                return false;
             }
         }
     }

@@ -8,7 +8,7 @@ mod querying;
 
 use super::info::Times;
 use super::options::{Change, TableOptions};
-use super::queues::{After, MEASURED_EVERY, PendingInsert, PendingSample, State};
+use super::queues::{After, DRAWS_AT_ONCE, MEASURED_EVERY, PendingInsert, PendingSample, State};
 use super::table::{Table, Updated, Updates};
 use super::tables::Budget;
 use super::ticket::{Cell, Keys, Ticket};
@@ -47,6 +47,17 @@ pub struct SharedTable {
     pub(super) state: Mutex<State>,
 }
 
+/// Lets others draw where whoever was to go on cannot: a waker of somebody's panicked.
+struct Driving<'a>(&'a SharedTable);
+
+impl Drop for Driving<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            lock(&self.0.state).driven = false;
+        }
+    }
+}
+
 impl SharedTable {
     /// An empty table. `seed` is random, or fixed in tests: keys of different incarnations differ by it.
     pub fn new(options: TableOptions, clock: Arc<dyn Clock>, seed: u64) -> Result<Arc<Self>> {
@@ -74,6 +85,7 @@ impl SharedTable {
             samples_since: None,
             created: clock.now(),
             operations: 0,
+            driven: false,
         };
         Ok(Arc::new(Self { name, clock, budget, state: Mutex::new(state) }))
     }
@@ -94,12 +106,27 @@ impl SharedTable {
 
     /// The same at this table only; tells whether items left it, and whether an insert waits for bytes.
     fn decide_alone<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool) {
+        let (result, mut freed, mut starves, mut again) = self.hold(decision);
+        // A request for very many draws: this thread goes on with it, and lets go of the lock in between.
+        let driving = again.then(|| Driving(self));
+        while again {
+            let more;
+            ((), more, starves, again) = self.hold(|state, _| state.driven = false);
+            freed |= more;
+        }
+        drop(driving);
+        (result, freed, starves)
+    }
+
+    /// One hold of the lock; true at the end where there is more to draw, which is left to the caller.
+    fn hold<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool, bool) {
         let now = self.clock.now();
         let mut after = After::default();
         let mut state = lock(&self.state);
         let deciding = Deciding::new();
         let result = decision(&mut state, now);
-        state.serve(now, self.budget.as_deref(), &mut after);
+        let again = state.serve(now, self.budget.as_deref(), &mut after);
+        state.driven |= again;
         state.note_blocked(now);
         let freed = state.table.has_dropped();
         if freed {
@@ -108,7 +135,7 @@ impl SharedTable {
         let starves = self.budget.as_deref().is_some_and(|budget| state.starves(budget).is_some());
         drop((deciding, state));
         after.run();
-        (result, freed, starves)
+        (result, freed, starves, again)
     }
 
     /// Refuses a priority that [`SharedTable::insert`] would refuse.
@@ -169,7 +196,7 @@ impl SharedTable {
             let mut draws = draws;
             if state.samples.is_empty() {
                 let started = state.measured().then(|| self.clock.now());
-                state.fill(&request, &mut draws, now)?;
+                state.fill(&request, &mut draws, now, &mut { DRAWS_AT_ONCE })?;
                 if let Some(started) = started {
                     state.times.sampling += (self.clock.now() - started) * MEASURED_EVERY;
                 }

@@ -4,6 +4,7 @@ mod change;
 mod draw;
 mod ration;
 mod restore;
+mod windows;
 
 pub use change::{Neighbours, Updated, Updates};
 pub use ration::Tally;
@@ -14,7 +15,7 @@ use super::largest::Largest;
 use super::limiter::{Counters, Limiter};
 use super::lineage::Lineage;
 use super::options::{Change, TableOptions, check_pattern};
-use super::selector::{AnySelector, Pick, Selector};
+use super::selector::{AnySelector, Pick, Random, Selector};
 use super::slots::{Cut, Slots};
 use crate::chunk::Account;
 use crate::error::{Error, Result};
@@ -70,6 +71,8 @@ pub struct Table {
     /// The last form that fitted the signature: items of one writer share it.
     accepted: Option<Form>,
     picks: Vec<Pick>,
+    /// Chooses where windows begin.
+    positions: Random,
 }
 
 impl Table {
@@ -93,6 +96,8 @@ impl Table {
             emptied: Vec::new(),
             accepted: None,
             picks: Vec::new(),
+            // The sampler's own numbers stay what they are.
+            positions: Random::new(options.sampler_seed.rotate_left(32) ^ 0x5bd1_e995_9d1c_3a27),
             options,
         })
     }

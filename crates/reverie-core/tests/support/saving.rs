@@ -65,7 +65,7 @@ pub fn insert(tables: &Tables, name: &str, items: impl IntoIterator<Item = (Item
 }
 
 pub fn draw(tables: &Tables, name: &str, n: usize) -> Vec<f64> {
-    let request = SampleRequest { num_samples: n, without_replacement: false };
+    let request = SampleRequest { num_samples: n, ..Default::default() };
     let draws = tables.get(name).unwrap().sample(request).unwrap().poll().unwrap().unwrap();
     draws.items.iter().map(f64_of).collect()
 }

@@ -19,7 +19,7 @@ pub mod way;
 pub use block::{Block, Lent};
 
 use crate::bulk::BatchLayout;
-use crate::convert::batch::encode_reading;
+use crate::convert::batch::{encode_reading, encode_windows};
 use crate::convert::query::{encode_conditions, encode_neighbours, encode_query};
 use crate::convert::table::encode_change;
 use crate::grpc::connector::{Connect, Tcp, Traffic};
@@ -30,6 +30,7 @@ use engine::Engine;
 use outbox::{Ending, Outbox};
 use reverie_core::batch::{Output, Ragged};
 use reverie_core::chunk::Meter;
+use reverie_core::sample::Windows;
 use reverie_core::spec::Structure;
 use reverie_core::table::{
     Change, Condition, Promise, Query, TableInfo, TableOptions, Tally, Ticket, Updated, Updates,
@@ -117,6 +118,8 @@ pub struct SampleRequest {
     pub ragged: Ragged,
     /// No item twice.
     pub without_replacement: bool,
+    /// Windows of the items.
+    pub windows: Option<Windows>,
     /// What can be drawn at once.
     pub at_once: bool,
     /// Nothing is waited for.
@@ -245,7 +248,7 @@ impl Remote {
     /// it be silent, the ticket is filled a little later (`Unavailable`). Errors are told in [`Sampled::error`], the
     /// ticket has none. Dropping the ticket withdraws.
     pub fn sample(self: &Arc<Self>, request: SampleRequest, timeout: Option<Duration>) -> Ticket<Sampled> {
-        let SampleRequest { parts, columns, ragged, without_replacement, at_once, only_now } = request;
+        let SampleRequest { parts, columns, ragged, without_replacement, windows, at_once, only_now } = request;
         let part = |(table, draws): (String, usize)| {
             // No request may ask for so many: the server refuses it.
             proto::SamplePart { table, num_samples: u32::try_from(draws).unwrap_or(u32::MAX) }
@@ -256,6 +259,7 @@ impl Remote {
             without_replacement,
             at_once,
             only_now,
+            windows: windows.as_ref().map(encode_windows),
         };
         self.request(Body::Sample(sample), timeout, true, Answer::Sampled)
     }

@@ -5,6 +5,7 @@ use crate::client::Head;
 use crate::proto;
 use reverie_core::Result;
 use reverie_core::batch::{Output, Ragged, Role};
+use reverie_core::sample::{Borders, Windows};
 use reverie_core::spec::Structure;
 
 /// How a batch is to be made, as a message.
@@ -29,6 +30,27 @@ pub fn decode_reading(message: Option<proto::Reading>) -> Result<(Option<Vec<Str
     Ok(((!message.columns.is_empty()).then_some(message.columns), ragged))
 }
 
+/// The windows that are asked for, as a message.
+pub fn encode_windows(windows: &Windows) -> proto::Windows {
+    let borders = match windows.borders() {
+        Borders::Drop => proto::Borders::Drop,
+        Borders::Pad => proto::Borders::Pad,
+        Borders::Cross => proto::Borders::Cross,
+    };
+    proto::Windows { length: windows.length(), burn_in: windows.burn_in(), borders: borders.into() }
+}
+
+/// The windows of a message; `InvalidArgument` for sizes that they cannot have.
+pub fn decode_windows(message: proto::Windows) -> Result<Windows> {
+    let borders = match proto::Borders::try_from(message.borders) {
+        Ok(proto::Borders::Drop) => Borders::Drop,
+        Ok(proto::Borders::Pad) => Borders::Pad,
+        Ok(proto::Borders::Cross) => Borders::Cross,
+        Err(_) => return Err(broken(format!("windows with the borders {}, which are unknown", message.borders))),
+    };
+    Windows::new(u64::from(message.length), u64::from(message.burn_in), borders)
+}
+
 /// What the arrays of a batch are, as a message; the first `num_columns` outputs fill the structure.
 pub fn encode_head(outputs: &[Output], structure: &Structure, num_columns: usize, timestep: bool) -> proto::BatchHead {
     proto::BatchHead {
@@ -44,6 +66,8 @@ fn encode_output(output: &Output) -> proto::Output {
         Role::Column => (proto::Role::Column, None),
         Role::Mask(of) => (proto::Role::Mask, of),
         Role::Lengths(of) => (proto::Role::Lengths, of),
+        Role::First => (proto::Role::First, None),
+        Role::Start => (proto::Role::Start, None),
     };
     proto::Output {
         path: output.path.clone(),
@@ -93,6 +117,8 @@ fn decode_output(message: proto::Output, num_columns: usize) -> Result<Output> {
         Ok(proto::Role::Column) => Role::Column,
         Ok(proto::Role::Mask) => Role::Mask(of),
         Ok(proto::Role::Lengths) => Role::Lengths(of),
+        Ok(proto::Role::First) => Role::First,
+        Ok(proto::Role::Start) => Role::Start,
         Err(_) => return Err(broken(format!("array '{path}' has the role {}, which is unknown", message.role))),
     };
     let shape = shape(&message.shape, itemsize, &path)?;

@@ -61,7 +61,7 @@ impl Batches {
             Some(entry) => entry,
             None => (reading.clone(), reading.planner()),
         };
-        let plan = entry.1.plan(&draws.items);
+        let plan = entry.1.plan_draws(draws);
         self.planners.truncate(READINGS - 1);
         self.planners.push_front(entry);
         let plan = plan?;
@@ -162,7 +162,7 @@ fn fill(planned: &Planned, draws: &Draws, bytes: &mut [MaybeUninit<u8>]) -> Resu
         arrays.push(array);
         (rest, end) = (behind, range.end);
     }
-    planned.plan.gather(&draws.items, &mut arrays)
+    planned.plan.gather_draws(draws, &mut arrays)
 }
 
 fn fill_info(draws: &Draws, info: &[std::ops::Range<usize>; INFO_ARRAYS], bytes: &mut [MaybeUninit<u8>]) {

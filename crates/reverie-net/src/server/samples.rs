@@ -71,7 +71,7 @@ impl Answer {
             && draws.len() > 1
             && !matches!(error, Error::OutOfMemory { .. })
         {
-            split(draws, |_| 1, &mut self.groups);
+            split(draws.without_windows(), |_| 1, &mut self.groups);
         }
         self.error.get_or_insert(error);
     }
@@ -163,12 +163,21 @@ pub(super) async fn draw(shared: Arc<Shared>, id: u64, sample: proto::Sample, mu
         Ok(parts) => parts,
         Err(error) => return Answer { error: Some(error), ..answer },
     };
+    let windows = match sample.windows.map(convert::batch::decode_windows).transpose() {
+        Ok(None) => None,
+        Ok(Some(_)) if sample.at_once || sample.without_replacement => {
+            let reason = "windows are drawn with replacement, a whole batch at a time".to_owned();
+            return Answer { error: Some(Error::InvalidArgument(reason)), ..answer };
+        }
+        Ok(windows) => windows,
+        Err(error) => return Answer { error: Some(error), ..answer },
+    };
     answer.consumed = parts.iter().any(|(table, _)| table.deletes_sampled());
     if sample.only_now {
         patience.deadline = Some(Instant::now());
     }
     let without_replacement = sample.without_replacement;
-    let request = |num_samples| SampleRequest { num_samples, without_replacement };
+    let request = |num_samples| SampleRequest { num_samples, without_replacement, windows };
     for (index, (table, count)) in parts.iter().enumerate() {
         let (more, error) = match sample.at_once {
             true => draw_some(table, *count, request, &mut patience).await,

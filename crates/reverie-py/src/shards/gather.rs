@@ -93,6 +93,7 @@ fn told(batch: &RemoteBatch) -> Draws {
         inserted_at: numbers(6).map(|bytes| (f64::from_le_bytes(bytes) * 1e9).round() as u64).collect(),
         smallest_probability: batch.smallest_probability,
         tally: batch.tally,
+        ..Draws::default()
     }
 }
 

@@ -51,7 +51,7 @@ impl Asked {
     ) -> PyResult<Self> {
         match (client.reach().way(py)?, request, reading) {
             (Way::Here(tables), Request::Draws(num_samples), _) => {
-                let request = SampleRequest { num_samples, without_replacement: false };
+                let request = SampleRequest { num_samples, ..SampleRequest::default() };
                 let draws = copying(py, num_samples << 8, || {
                     let mut ticket = tables.sample(table, request)?;
                     ticket.poll().unwrap_or_else(|| ticket.cancel())
@@ -60,7 +60,8 @@ impl Asked {
                 Ok(Self::Here(Box::new(Outcome { source: Some(Source::Here(draws)), tally, error: None })))
             }
             (Way::There(far), Request::Draws(num_samples), Some(reading)) => {
-                let plain = remote::request(table, num_samples, reading, false);
+                let plain = SampleRequest { num_samples, ..SampleRequest::default() };
+                let plain = remote::request(table, reading, &plain);
                 let request = reverie_net::client::SampleRequest { only_now: true, ..plain };
                 Ok(Self::Draws(far.remote.sample(request, timeout)))
             }

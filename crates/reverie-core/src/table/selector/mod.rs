@@ -19,6 +19,7 @@ pub use fifo::Fifo;
 pub use heap::Heap;
 pub use lifo::Lifo;
 pub use prioritized::Prioritized;
+pub(super) use random::Random;
 pub use uniform::Uniform;
 
 use crate::error::{Error, Result};

@@ -5,10 +5,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Random numbers from one seed, the same on every machine.
 #[derive(Clone, Debug)]
-pub(super) struct Random(Xoshiro256PlusPlus);
+pub(in crate::table) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in crate::table) fn new(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
@@ -22,7 +22,7 @@ impl Random {
     /// A number below `n` (at least 1), all equally likely: Lemire 2019, "Fast random integer generation in
     /// an interval", algorithm 5.
     #[inline]
-    pub(super) fn below(&mut self, n: usize) -> usize {
+    pub(in crate::table) fn below(&mut self, n: usize) -> usize {
         let n = n as u64;
         let mut product = u128::from(self.0.next_u64()) * u128::from(n);
         if (product as u64) < n {

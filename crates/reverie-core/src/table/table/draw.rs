@@ -80,14 +80,14 @@ impl Table {
         Ok(made)
     }
 
-    fn is_used_up(&self, slot: u32) -> bool {
+    pub(super) fn is_used_up(&self, slot: u32) -> bool {
         let most = self.options.max_times_sampled;
         most > 0 && self.slots.slot(slot).times_sampled() >= most
     }
 
     /// Counts the draws and hands them out: first every slot is asked for, then counted, then read column by
     /// column, so that the cache misses of a batch overlap.
-    fn deliver(&mut self, picks: &[Pick], now: u64, into: &mut Draws) {
+    pub(super) fn deliver(&mut self, picks: &[Pick], now: u64, into: &mut Draws) {
         if picks.len() > 1 {
             picks.iter().for_each(|pick| self.slots.prefetch(pick.slot));
         }
