@@ -199,6 +199,18 @@ def test_dqn_ppo_and_impala_reach_475_on_cartpole_twice_within_30_000_steps(name
     assert np.mean(result.evaluation.returns) >= 475.0
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_gorila_reaches_475_on_cartpole_twice_within_60_000_steps():
+    """With two learners whose gradients are stale by one version; more steps than DQN takes, and so a longer test."""
+    agent = agents.find("gorila")
+    run = dataclasses.replace(agent.load_preset("CartPole-v1").run, max_env_steps=60_000)
+    result = train(agent, "CartPole-v1", seed=0, run=run)
+    assert result.confirmed
+    assert result.learner["staleness"] == 1
+    assert np.mean(result.evaluation.returns) >= 475.0
+
+
 @pytest.mark.timeout(250)
 @pytest.mark.parametrize(
     "name", ["apex-dpg", "sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ddpg", "td3"))]
