@@ -90,7 +90,6 @@ async fn what_cannot_be_is_refused_and_the_session_goes_on() {
         (sample("a", 1), Some(-1.0)),
         (sample("a", 1), Some(f64::NAN)),
         (request::Body::Sample(proto::Sample::default()), None),
-        (request::Body::Get(proto::Get { table: "a".to_owned(), ..Default::default() }), None),
         (request::Body::Checkpoint(proto::CheckpointRequest {}), None),
     ] {
         let id = session.ask(body.clone(), timeout);
