@@ -89,6 +89,10 @@ impl Session {
     }
 
     fn get(&self, id: u64, get: proto::Get) -> Result<Answer> {
+        if get.keys.is_empty() {
+            let reason = "a batch of no items has no columns; ask for at least one".to_owned();
+            return Err(Error::InvalidArgument(reason));
+        }
         let reading = Reading::decode(get.reading)?;
         let table = self.shared.tables.get(&get.table)?;
         let draws = heavy(get.keys.len() * 256, || table.get(&get.keys))?;
