@@ -205,6 +205,7 @@ def test_the_same_command_runs_its_roles_in_processes_and_ctrl_c_saves_and_ends_
     command = [sys.executable, "-c", "from reverie.cli import main; main()", "train", "dqn", "--env", "CartPole-v1"]
     command += ["--runner", "process", "--num-actors", "2", "--no-tensorboard", "--json"]
     options = ["--set", "evaluate_every=200", "--set", "target_return=10000", "--set", "screening_episodes=1"]
+    options += ["--set", "learning_starts=150"]
     process = subprocess.Popen(
         [*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -264,6 +265,7 @@ def test_layouts_that_cannot_be_are_refused_in_one_line(reverie):
 def test_a_dry_run_on_ray_tells_the_shards_and_needs_no_ray(reverie, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "reverie.runners.ray", raising=False)
+    monkeypatch.delattr("reverie.runners.ray", raising=False)  # where a test before this one imported it
     arguments = ["train", "apex-dqn", "--env", "CartPole-v1", "--runner", "ray", "--num-shards", 3]
     text = reverie(*arguments, "--dry-run")
     assert text.exit_code == 0, text.stderr

@@ -33,6 +33,9 @@ def test_a_log_tells_the_run_and_reads_as_its_curve(tmp_path):
     ]
     assert lines[0]["config"]["learning_rate"] == result.topology.config.learning_rate
     progress = next(line for line in lines if line["event"] == "progress")
+    before_the_end = lines[[line["event"] for line in lines].index("finished") - 1]
+    assert before_the_end["event"] == "progress", "however short the run, its last figures are in the log"
+    assert before_the_end["env_steps"] == lines[-1]["env_steps"]
     assert {"env_steps", "updates", "training_return", "samples_per_insert", "learner"} <= set(progress)
     read = logs.read(tmp_path)
     assert (read.agent, read.env_id, read.seed, read.target_return) == ("dqn", "CartPole-v1", 0, 475.0)

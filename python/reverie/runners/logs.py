@@ -44,6 +44,7 @@ class JsonLines:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._last_progress = float("-inf")
+        self._left_out: Progress | None = None  # the last that came too soon after the one before
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", encoding="utf-8")
 
@@ -53,8 +54,11 @@ class JsonLines:
             self._rewind(event.env_steps)
         if isinstance(event, Progress):
             if event.seconds - self._last_progress < SECONDS_BETWEEN_PROGRESS:
+                self._left_out = event
                 return
-            self._last_progress = event.seconds
+            self._last_progress, self._left_out = event.seconds, None
+        if isinstance(event, Finished) and self._left_out is not None:
+            self._file.write(json.dumps(as_line(self._left_out)) + "\n")
         self._file.write(json.dumps(as_line(event)) + "\n")
         self._file.flush()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, final
 
-from reverie import _native
+from reverie import _checks, _native
 from reverie._native import TrajectoryColumn
 from reverie.errors import ReplayError
 
@@ -103,10 +103,14 @@ class TrajectoryWriter(_native.TrajectoryWriter):
         Raises:
             ValueError: for numbers below 1, a chunk longer than what is kept, or a column that was appended already.
         """
-        if max_chunk_length is not None and max_chunk_length > num_keep_alive_refs:
-            raise ValueError(
-                f"max_chunk_length must be at most num_keep_alive_refs={num_keep_alive_refs}, got {max_chunk_length}"
-            )
+        num_keep_alive_refs = _checks.count("num_keep_alive_refs", num_keep_alive_refs, 1)
+        if max_chunk_length is not None:
+            max_chunk_length = _checks.count("max_chunk_length", max_chunk_length, 1)
+            if max_chunk_length > num_keep_alive_refs:
+                raise ValueError(
+                    f"max_chunk_length must be at most num_keep_alive_refs={num_keep_alive_refs}, got"
+                    f" {max_chunk_length}"
+                )
         path = path if isinstance(path, str) else "/".join(str(part) for part in path)
         self._configure(path, num_keep_alive_refs, max_chunk_length)
 
