@@ -78,10 +78,18 @@ impl Engine {
         }
     }
 
-    /// Takes up what callers left. Where it was nothing, they will wake the task as that mood says.
-    pub(super) fn absorb(&mut self, idle: Mood) {
+    /// The same, again and again until there is nothing left: before the task sleeps, or callers would believe that it
+    /// looks again.
+    pub(super) fn absorb_all(&mut self, idle: Mood) {
+        while self.absorb(idle) {}
+    }
+
+    /// Takes up what callers left; false where it was nothing: then they will wake the task as that mood says. Else they
+    /// will not, since the task looks again before it sleeps.
+    pub(super) fn absorb(&mut self, idle: Mood) -> bool {
         (self.ending, self.taken_below) = self.outbox.take(&mut self.left, idle);
         let mut left = std::mem::take(&mut self.left);
+        let some = !left.is_empty();
         left.inserts.drain(..).for_each(|insert| self.inserts.push(insert));
         if !left.requests.is_empty() || !left.withdrawn.is_empty() {
             let now = Instant::now();
@@ -90,6 +98,7 @@ impl Engine {
         }
         // Its memory is used again.
         self.left = left;
+        some
     }
 
     fn withdraw(&mut self, id: u64, now: Instant) {

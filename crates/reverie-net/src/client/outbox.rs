@@ -56,7 +56,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.inserts.is_empty() && self.requests.is_empty() && self.withdrawn.is_empty()
     }
 }

@@ -41,7 +41,7 @@ pub(super) async fn run(mut engine: Engine, dial: Dial, seed: u64) {
 /// Sleeps until there is something to do; false where the client ends.
 async fn wait_for_work(engine: &mut Engine) -> bool {
     loop {
-        engine.absorb(Mood::Sleeping);
+        engine.absorb_all(Mood::Sleeping);
         if engine.should_end() {
             return false;
         }
@@ -144,7 +144,7 @@ async fn meanwhile<F: Future>(engine: &mut Engine, step: F) -> Option<F::Output>
     let outbox = Arc::clone(&engine.outbox);
     tokio::pin!(step);
     loop {
-        engine.absorb(Mood::Sleeping);
+        engine.absorb_all(Mood::Sleeping);
         engine.expire();
         if engine.should_end() || engine.is_idle() {
             return None;

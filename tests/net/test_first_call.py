@@ -1,0 +1,20 @@
+"""The first call of a client, which makes its connection."""
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import reverie
+
+
+@pytest.mark.parametrize("transport", ["shared-memory", "grpc"])
+def test_a_client_whose_first_call_did_not_wait_is_heard_at_its_second(transport):
+    rows = {"x": np.zeros(4)}
+    with reverie.Server([reverie.Table.queue("q", 8)]) as server:
+        for _ in range(20):
+            with reverie.Client(server.address, transport=transport) as client:
+                with suppress(reverie.DeadlineExceededError):
+                    client.insert_batch("q", rows, timeout=0)
+                assert client.info().connected
+                client.reset("q")
