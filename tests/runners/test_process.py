@@ -95,7 +95,8 @@ def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_pro
     assert isinstance(events[0], Started)
     assert events[-1] == Finished(result)
     config = result.topology.config
-    assert result.env_steps >= 1_600
+    # How far beyond is a matter of how soon the actors hear of it; they do.
+    assert 1_600 <= result.env_steps < 10 * 1_600
     assert tuple(event.point for event in of_kind(events, Evaluated)) == result.curve
     assert len(result.curve) >= 4
     assert len(result.evaluation.returns) == 3
@@ -128,10 +129,13 @@ def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_pro
 
 @pytest.mark.parametrize("name", ["ppo", "impala"])
 def test_agents_of_a_queue_learn_from_every_unroll_once(name):
-    result, _ = train(name, run=dataclasses.replace(SHORT, max_env_steps=3_000))
+    result, events = train(name, run=dataclasses.replace(SHORT, max_env_steps=3_000))
     batch = result.topology.needs.batch_size
     assert result.replay["samples"] == result.learner["updates"] * batch > 0
     assert result.replay["inserts"] - result.replay["samples"] <= 2 * batch
+    if name == "ppo":
+        # One batch is with the learner, one in the queue, one in the actor's hands: policies are no older than that.
+        assert max(event.learner.get("age_in_updates", 0) for event in of_kind(events, Progress)) <= 3
 
 
 def test_a_confirmed_run_ends_with_the_weights_that_were_confirmed():

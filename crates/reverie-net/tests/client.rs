@@ -540,3 +540,18 @@ fn addresses_and_certificates_that_cannot_be_right_are_refused_where_they_are_gi
     assert!(refused(Options { patience: Duration::ZERO, ..options.clone() }));
     assert!(!refused(options));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_whose_first_question_was_withdrawn_is_heard_at_its_second() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    // Before the task has looked: it finds the question and its withdrawal at once, and has nothing to do.
+    drop(client.sample(draws(1), None));
+    tokio::time::sleep(SECOND).await;
+    let sample = client.sample(draws(4), None);
+    let session = tokio::time::timeout(10 * SECOND, fake.session());
+    let mut talk = session.await.expect("nobody heard the second question");
+    let id = talk.request().await.id;
+    send_batch(&talk, id, 4, 100_000, 0, true).await;
+    assert_batch(&sample.await.unwrap(), 4);
+}
