@@ -7,7 +7,6 @@ whose classes no `except` of the first would catch.
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
@@ -21,8 +20,11 @@ _THEIRS = "reverb"
 
 
 @final
-class _Ported(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds modules below `reverb`, only while that name is this package's."""
+class _Ported:
+    """Finds modules below `reverb`, only while that name is this package's: a finder and a loader by its methods.
+
+    `importlib.abc` has base classes for both; importing it takes a third as long again as importing the package.
+    """
 
     def __init__(self, package: ModuleType) -> None:
         self._package = package

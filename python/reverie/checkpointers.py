@@ -9,8 +9,6 @@ import abc
 import datetime
 import logging
 import os
-import secrets
-import tempfile
 from collections.abc import Iterable
 from typing import Literal, final
 
@@ -110,7 +108,9 @@ class TempDirCheckpointer(CheckpointerBase):
 
     def __init__(self, *, keep: int = 2, max_age: float | None = None, period: float | None = None) -> None:
         super().__init__(keep=keep, max_age=max_age, period=period)
-        self._path = os.path.join(tempfile.gettempdir(), f"reverie-checkpoints-{secrets.token_hex(8)}")
+        import tempfile  # Here: it takes as long to import as the rest of this module.
+
+        self._path = os.path.join(tempfile.gettempdir(), f"reverie-checkpoints-{os.urandom(8).hex()}")
 
     @property
     def path(self) -> str:

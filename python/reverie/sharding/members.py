@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import itertools
 import logging
 import random
@@ -51,6 +50,8 @@ class Members:
 
     def connect(self) -> None:
         """Asks every shard what it is. Those that do not answer are lost; ValueError for those that do not fit."""
+        import concurrent.futures  # Here: `import reverie` shall not pay for it.
+
         with concurrent.futures.ThreadPoolExecutor(len(self.clients)) as threads:
             asked = [threads.submit(client.info) for client in self.clients]
         for shard, answer in enumerate(asked):
