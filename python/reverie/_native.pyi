@@ -351,10 +351,12 @@ class Client:
         """
 
     def can_sample(self, table: str, num_samples: int = 1) -> bool:
-        """True where the table's limiter would let so many samples go on now. Does not wait."""
+        """True where the table's limiter would let so many samples go on now; False once its server stops. Does not
+        wait."""
 
     def can_insert(self, table: str, num_inserts: int = 1) -> bool:
-        """True where the table's limiter would let so many inserts go on now. Does not wait."""
+        """True where the table's limiter would let so many inserts go on now; False once its server stops. Does not
+        wait."""
 
     def _sample_windows(
         self,

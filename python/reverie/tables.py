@@ -163,11 +163,13 @@ class Table:
         return self._server().server_info()[self.name]
 
     def can_sample(self, num_samples: int) -> bool:
-        """True where the rate limiter would let so many samples go on now. Does not block."""
+        """True where the rate limiter would let so many samples go on now; False once its server stops. Does not
+        block."""
         return self._server().can_sample(self.name, num_samples)
 
     def can_insert(self, num_inserts: int) -> bool:
-        """True where the rate limiter would let so many inserts go on now. Does not block."""
+        """True where the rate limiter would let so many inserts go on now; False once its server stops. Does not
+        block."""
         return self._server().can_insert(self.name, num_inserts)
 
     def configure(

@@ -141,6 +141,9 @@ fn closing_ends_everyone_who_waits_and_refuses_those_to_come() {
     assert_eq!(samples.sample(sample(1)).err(), Some(closed("samples")));
     assert_eq!(inserts.insert(rows.inserts(&[3.0])).err(), Some(closed("inserts")));
     assert_eq!(inserts.update(&[], &[], None).err(), Some(closed("inserts")));
+    // The limiter alone would let a draw go on.
+    assert!(inserts.info().size == 1 && !inserts.can_sample(1) && !samples.can_insert(1));
+    assert!(inserts.why().closed && inserts.why().to_string().contains("every insert and sample is refused"));
 }
 
 #[test]

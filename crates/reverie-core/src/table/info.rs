@@ -150,6 +150,8 @@ pub struct Why {
     pub size: u64,
     /// Its bound.
     pub max_size: u64,
+    /// It takes and gives nothing any more.
+    pub closed: bool,
     /// The limiter's counters.
     pub counters: Counters,
     /// Inserts, in order of arrival.
@@ -203,6 +205,9 @@ impl fmt::Display for Why {
             "table '{}': {} of {} items, {inserts} inserts, {samples} samples, {deletes} deletes.",
             self.table, self.size, self.max_size
         )?;
+        if self.closed {
+            return f.write_str(" It is closed, as all tables of a stopped server are: every insert and sample is refused.");
+        }
         let queue =
             |f: &mut fmt::Formatter<'_>, name: &str, queue: &[Waiting], reason: Option<&dyn fmt::Display>| match (
                 queue.first(),

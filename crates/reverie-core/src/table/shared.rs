@@ -286,16 +286,16 @@ impl SharedTable {
         samples.iter().for_each(|pending| pending.cell.fill(Err(closed())));
     }
 
-    /// True when the limiter would let `n` more draws go on now.
+    /// True when the limiter would let `n` more draws go on now; false once the table is closed.
     pub fn can_sample(&self, n: u64) -> bool {
         let state = lock(&self.state);
-        state.samples.is_empty() && state.table.limiter().can_sample(state.table.counters(), n)
+        !state.closed && state.samples.is_empty() && state.table.limiter().can_sample(state.table.counters(), n)
     }
 
-    /// True when the limiter would let `n` more inserts go on now.
+    /// True when the limiter would let `n` more inserts go on now; false once the table is closed.
     pub fn can_insert(&self, n: u64) -> bool {
         let state = lock(&self.state);
-        state.inserts.is_empty() && state.table.can_insert_many(n)
+        !state.closed && state.inserts.is_empty() && state.table.can_insert_many(n)
     }
 
     /// Serves waiting inserts after bytes were freed where no table sees it: by packing.

@@ -293,6 +293,7 @@ pub fn encode_why(why: &Why) -> proto::Why {
         insert_reason: why.insert_reason.as_ref().map_or_else(String::new, ToString::to_string),
         sample_reason: why.sample_reason.as_ref().map_or_else(String::new, ToString::to_string),
         stuck: why.stuck,
+        closed: why.closed,
         text: why.to_string(),
     }
 }

@@ -78,6 +78,7 @@ impl SharedTable {
             table: self.name.clone(),
             size: table.len() as u64,
             max_size: table.options().max_size,
+            closed: state.closed,
             counters,
             inserts: state
                 .inserts
