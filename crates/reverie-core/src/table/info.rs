@@ -206,7 +206,9 @@ impl fmt::Display for Why {
             self.table, self.size, self.max_size
         )?;
         if self.closed {
-            return f.write_str(" It is closed, as all tables of a stopped server are: every insert and sample is refused.");
+            return f.write_str(
+                " It is closed, as all tables of a stopped server are: every insert and sample is refused.",
+            );
         }
         let queue =
             |f: &mut fmt::Formatter<'_>, name: &str, queue: &[Waiting], reason: Option<&dyn fmt::Display>| match (
