@@ -8,10 +8,11 @@ use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::batch::{Output, Ragged, Role};
 use reverie_core::chunk::Compression;
 use reverie_core::item::Key;
+use reverie_core::sample::Schedule;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::{Inserts, Priority, Updated, Updates};
 use reverie_net::bulk::BatchLayout;
-use reverie_net::client::{Remote, SampleRequest, Sampled};
+use reverie_net::client::{Pipeline, Remote, SampleRequest, Sampled};
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::server_message::Body;
@@ -554,4 +555,46 @@ async fn a_client_whose_first_question_was_withdrawn_is_heard_at_its_second() {
     let id = talk.request().await.id;
     send_batch(&talk, id, 4, 100_000, 0, true).await;
     assert_batch(&sample.await.unwrap(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pipeline_keeps_so_many_requests_in_flight_and_gives_back_what_was_not_taken() {
+    let fake = Fake::start();
+    let schedule = Schedule {
+        parts: vec![("replay".to_owned(), 4)],
+        without_replacement: false,
+        windows: None,
+        max_samples: Some(14),
+        ahead: 2,
+    };
+    let mut pipeline = Pipeline::new(fake.client(SECOND), schedule, SampleRequest { parts: Vec::new(), ..draws(0) });
+    let mut talk = fake.session().await;
+    let (first, second) = (talk.request().await.id, talk.request().await.id);
+    assert!(pipeline.next(Duration::ZERO).is_none(), "nothing came yet");
+    send_batch(&talk, first, 4, 1000, 0, true).await;
+    send_batch(&talk, second, 4, 1000, 0, false).await;
+    // The third request is made when the first batch is taken, the fourth for the two draws that are left.
+    let batch = until(|| pipeline.next(Duration::ZERO)).await.unwrap().unwrap();
+    assert_eq!(batch.num_draws, 4);
+    let third = talk.request().await.id;
+    assert!(until(|| pipeline.next(Duration::ZERO)).await.unwrap().is_some());
+    let fourth = talk.request().await;
+    let Some(request::Body::Sample(sample)) = &fourth.body else { panic!("{fourth:?}") };
+    assert_eq!(sample.parts[0].num_samples, 2);
+    send_batch(&talk, third, 4, 1000, 0, false).await;
+    send_batch(&talk, fourth.id, 2, 1000, 0, true).await;
+    tokio::time::sleep(SECOND).await;
+    let left: Vec<usize> = pipeline.close().iter().map(|batch| batch.num_draws).collect();
+    assert_eq!(left, [4, 2]);
+    assert!(matches!(pipeline.next(Duration::ZERO), Some(Ok(None))), "a closed one has ended");
+}
+
+/// Asks again as time passes, until there is something.
+async fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    loop {
+        if let Some(found) = ask() {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }

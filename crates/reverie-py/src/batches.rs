@@ -4,15 +4,15 @@ use crate::array::{Fresh, Slab};
 use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{Live, Waited, detached, late, quick, wait};
-use crate::pipeline::Pipeline;
 use crate::reach::Way;
-use crate::remote::Wrapper;
+use crate::remote::{Wrapper, form};
 use crate::sampler::{Batcher, Reading, WindowsArgument};
 use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use reverie_core::Result;
 use reverie_core::append::Sink;
 use reverie_core::sample::{MAX_SAMPLES, Prefetched, Prefetcher, Schedule, Source};
+use reverie_net::client::Pipeline;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -83,7 +83,8 @@ impl Prefetch {
                 for (table, _) in &schedule.parts {
                     quick(py, || far.remote.compression(table))?;
                 }
-                let pipeline = Pipeline::new(far.remote, schedule.clone(), &reading);
+                let form = form(&reading, without_replacement, windows);
+                let pipeline = Pipeline::new(far.remote, schedule.clone(), form);
                 Ahead::There(Live::new(Mutex::new(pipeline), "iterator of batches"))
             }
         };

@@ -16,7 +16,6 @@ mod intake;
 mod lines;
 mod nest;
 mod options;
-mod pipeline;
 mod query;
 mod reach;
 mod remote;

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use reverie_core::Error;
-use reverie_core::sample::SampleRequest as Request;
+use reverie_core::sample::{SampleRequest as Request, Windows};
 use reverie_core::spec::DType;
 use reverie_net::client::{Link, RemoteBatch, SampleRequest, Sampled};
 use reverie_net::proto;
@@ -20,15 +20,14 @@ use std::sync::{Arc, Mutex};
 /// What is asked for, as a request for one table.
 pub fn request(table: &str, reading: &Reading, request: &Request) -> SampleRequest {
     let Request { num_samples, without_replacement, windows } = *request;
-    SampleRequest {
-        parts: vec![(table.to_owned(), num_samples)],
-        columns: reading.columns.clone(),
-        ragged: reading.ragged,
-        without_replacement,
-        windows,
-        at_once: false,
-        only_now: false,
-    }
+    let parts = vec![(table.to_owned(), num_samples)];
+    SampleRequest { parts, ..form(reading, without_replacement, windows) }
+}
+
+/// How to read, as a request for nothing yet.
+pub fn form(reading: &Reading, without_replacement: bool, windows: Option<Windows>) -> SampleRequest {
+    let (columns, ragged) = (reading.columns.clone(), reading.ragged);
+    SampleRequest { parts: Vec::new(), columns, ragged, without_replacement, windows, at_once: false, only_now: false }
 }
 
 /// Makes batches of what arrived.

@@ -11,12 +11,14 @@ mod dial;
 mod engine;
 mod inserts;
 mod outbox;
+mod pipeline;
 mod requests;
 mod runtime;
 mod task;
 pub mod way;
 
 pub use block::{Block, Lent};
+pub use pipeline::Pipeline;
 
 use crate::bulk::BatchLayout;
 use crate::convert::batch::{encode_reading, encode_windows};

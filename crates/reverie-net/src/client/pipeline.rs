@@ -1,10 +1,9 @@
 //! Batches that a server makes: several requests in flight, so that the way to it costs no time.
 
-use crate::sampler::Reading;
+use super::{Remote, RemoteBatch, SampleRequest, Sampled};
 use reverie_core::Result;
 use reverie_core::sample::Schedule;
 use reverie_core::table::Ticket;
-use reverie_net::client::{Remote, RemoteBatch, SampleRequest, Sampled};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +22,8 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Asks for the first batches.
-    pub fn new(remote: Arc<Remote>, schedule: Schedule, reading: &Reading) -> Self {
-        let form = SampleRequest {
-            parts: Vec::new(),
-            columns: reading.columns.clone(),
-            ragged: reading.ragged,
-            without_replacement: schedule.without_replacement,
-            windows: schedule.windows,
-            at_once: false,
-            only_now: false,
-        };
+    /// Asks for the first batches. `form` says how to read; what to read is the schedule's.
+    pub fn new(remote: Arc<Remote>, schedule: Schedule, form: SampleRequest) -> Self {
         let waiting = VecDeque::with_capacity(schedule.ahead.min(1024));
         let mut pipeline = Self { remote, schedule, form, waiting, asked: 0, left: Vec::new(), ended: false };
         pipeline.ask();
