@@ -1,7 +1,8 @@
 """`python -m benchmarks.learn`: the table of learning targets, five seeds a row, and the ablations of Ape-X.
 
 Every (row, seed) that has a file under `benchmarks/results/learn` is left as it is; one that was interrupted goes on
-from its checkpoint under `runs/learn`. At the end, and after every run, docs/results.md is written anew.
+from its checkpoint under `runs/learn`. At the end, and after every run, docs/results.md and the agents'
+READMEs are written anew.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .rows import DEFAULT, ROWS
 from .runs import RunError, run
 
 RESULTS, PAGE, RUNS = ROOT / "benchmarks" / "results" / "learn", ROOT / "docs" / "results.md", ROOT / "runs" / "learn"
+AGENTS = ROOT / "python" / "reverie" / "agents"
 SMOKE = ("cartpole-dqn", "priorities-max")
 
 
@@ -29,7 +31,7 @@ def main() -> int:
     parser.add_argument("--rows", default=",".join(DEFAULT), help="comma-separated (%(default)s)")
     parser.add_argument("--seeds", default="0,1,2,3,4", help="comma-separated (%(default)s)")
     parser.add_argument("--minutes", type=float, help="stop after so long; the same command goes on from there")
-    parser.add_argument("--report", action="store_true", help="write docs/results.md from what is there, and end")
+    parser.add_argument("--report", action="store_true", help="write docs/results.md and READMEs from what is there")
     parser.add_argument("--smoke", action="store_true", help="one seed of two rows, 1,500 steps, kept nowhere")
     options = parser.parse_args()
     if options.smoke:
@@ -38,7 +40,7 @@ def main() -> int:
     if unknown := set(names) - set(ROWS):
         parser.error(f"unknown rows {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
     if options.report:
-        report.write(RESULTS, PAGE)
+        report.write(RESULTS, PAGE, AGENTS)
         return 0
     seeds = [int(seed) for seed in options.seeds.split(",")]
     deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
@@ -67,7 +69,7 @@ def work(names: list[str], seeds: list[int], deadline: float | None) -> int:
                 return 1
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(result) + "\n")
-            report.write(RESULTS, PAGE)
+            report.write(RESULTS, PAGE, AGENTS)
             word = "confirmed" if result["confirmed"] else "not reached"
             print(
                 f"==> {name}, seed {seed}: {word}, {result['mean_return']:.1f} after {result['env_steps']:,} steps",

@@ -12,6 +12,7 @@ from reverie.cli.plot import draw
 from reverie.runners.logs import RunLog
 from reverie.runners.scores import bootstrap_interval, interquartile_mean
 
+from . import readmes
 from .rows import ABLATIONS, ROWS, TARGETS, UPDATES, Row
 
 MUST_REACH = 4
@@ -49,21 +50,30 @@ def read(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def write(folder: Path, page: Path) -> None:
-    """The page, and a picture for each environment and for the ablations in `folder`."""
+def write(folder: Path, page: Path, agents: Path | None = None) -> None:
+    """The page, a picture for each environment and for the ablations in `folder`, and the READMEs under `agents`."""
     results = read(folder)
+    for title, runs in pictures(results).items():
+        draw(runs, folder / f"{title}.png")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    for path, text in texts(results, folder, page, agents).items():
+        path.write_text(text)
+
+
+def texts(
+    results: dict[str, list[dict[str, Any]]], folder: Path, page: Path, agents: Path | None = None
+) -> dict[Path, str]:
+    """What the page and the READMEs are to say."""
     text = HEAD + "\n" + targets_table(results) + "\n"
     links = {TARGETS: "", ABLATIONS: ""}
-    for title, runs in pictures(results).items():
+    for title in pictures(results):
         picture = folder / f"{title}.png"
-        draw(runs, picture)
         group = ABLATIONS if title.startswith(ABLATIONS) else TARGETS
         links[group] += f"\n![greedy return over environment steps]({_relative(picture, page)})\n"
     text += links[TARGETS]
     if any(results[name] for name, row in ROWS.items() if row.group == ABLATIONS):
         text += ABLATION_HEAD.format(updates=UPDATES) + "\n" + ablations_table(results) + "\n" + links[ABLATIONS]
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(text)
+    return {page: text, **({} if agents is None else readmes.texts(results, agents))}
 
 
 def _relative(path: Path, page: Path) -> str:

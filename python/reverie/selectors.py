@@ -10,6 +10,8 @@ import dataclasses
 import math
 from typing import Literal
 
+from reverie import _checks
+
 __all__ = ["Fifo", "Lifo", "MaxHeap", "MinHeap", "Prioritized", "Selector", "Uniform"]
 
 Kind = Literal["fifo", "lifo", "uniform", "heap", "prioritized"]
@@ -38,7 +40,7 @@ class Selector:
     def __post_init__(self) -> None:
         if type(self) is Selector:
             raise TypeError("Selector is the base of the selectors; use Uniform(), Fifo(), Prioritized(0.6), ...")
-        if self.seed is not None and not 0 <= self.seed < 2**64:
+        if self.seed is not None and not 0 <= _checks.integer("seed", self.seed) < 2**64:
             raise ValueError(f"seed must be between 0 and 2**64 - 1, got {self.seed}")
 
     @property
@@ -121,7 +123,7 @@ class Prioritized(Selector):
     def __post_init__(self) -> None:
         # `super()` without arguments would look for the class that slots=True replaced.
         Selector.__post_init__(self)
-        if not math.isfinite(self.priority_exponent):
+        if not math.isfinite(_checks.number("priority_exponent", self.priority_exponent)):
             raise ValueError(f"priority_exponent must be a finite number, got {self.priority_exponent}")
 
 

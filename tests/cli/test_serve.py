@@ -93,7 +93,7 @@ def test_a_file_of_tables_is_served(served, tmp_path):
         (["--tls-cert", "x"], "--tls-cert and --tls-key belong together"),
         (["--host", "0.0.0.0"], "token"),
         (["--token-file", os.devnull], "is empty"),
-        (["--sampler", "best"], "needs a kind out of"),
+        (["--sampler", "best"], "there is no kind 'best'; known are fifo"),
         (["--shard", "64"], "--shard"),
         (["--shard", "1", "--samples-per-insert", "2", "--error-buffer", "8"], "--shard"),
     ],

@@ -1,3 +1,4 @@
+import errno
 import importlib.util
 import json
 import os
@@ -10,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 testing = pytest.importorskip("typer.testing")
+figure = pytest.importorskip("matplotlib.figure")
 
 from reverie import runners  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
@@ -67,6 +69,9 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
     other = reverie(*command, "--resume", "--set", "max_env_steps=1900", "--set", "learning_rate=0.1")
     assert other.exit_code == 2
     assert "has learning_rate 0.5, and this run 0.1" in other.stderr
+    settings = Path("runs/dqn-CartPole-v1-seed-0/preset.toml").read_text()
+    assert "learning_rate = 0.5" in settings, "what was refused leaves the run's settings as they were"
+    assert "max_env_steps = 1500" in settings
 
 
 @pytest.mark.parametrize(
@@ -112,9 +117,36 @@ def test_tensorboard_that_is_asked_for_and_missing_is_refused(reverie, monkeypat
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--tensorboard", *SHORT)
     assert result.exit_code == 2
     assert 'tensorboard is not installed: pip install "reverie[tensorboard]"' in result.stderr
+    again = reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", *SHORT)
+    assert again.exit_code == 1, "a command that was refused has begun no run"
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tensorboard" else find(name))
     assert reverie("train", "dqn", "--env", "CartPole-v1", "--out", "other", *SHORT).exit_code == 1
+
+
+@pytest.mark.parametrize("failing", ["log.jsonl", "curve.png"])
+def test_a_log_or_a_picture_that_the_disk_has_no_room_for_takes_no_result_away(reverie, monkeypatch, failing):
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if failing == "log.jsonl":
+        monkeypatch.setattr(logs, "_packed", lambda lines: b"" if not lines else full())
+    else:
+        monkeypatch.setattr(figure.Figure, "savefig", full)
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--json", *SHORT)
+    assert result.exit_code == 1, result.stderr
+    assert json.loads(result.stdout)["env_steps"] >= 1300
+    told = [line for line in result.stderr.splitlines() if failing in line]
+    assert [line.count("No space left on device") for line in told] == [1], result.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_refused_in_a_line(reverie, tmp_path):
+    (tmp_path / "here").write_text("a file")
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here/run", *SHORT)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert "Not a directory" in line
+    assert "here" in line
 
 
 def test_ctrl_c_saves_ends_with_130_and_the_run_can_be_resumed(tmp_path):
@@ -157,7 +189,7 @@ def test_eval_of_a_damaged_checkpoint_names_the_file(reverie, tmp_path):
     ):
         result = reverie(*command)
         assert result.exit_code == 2
-        assert "arrays.npz is damaged: its checksum is another; resume from the one before it" in result.stderr
+        assert "arrays.npz is damaged: its checksum is another; remove its folder to go on" in result.stderr
     assert "is not there" in reverie("eval", "nowhere").stderr
 
 

@@ -1,6 +1,8 @@
 import dataclasses
+import errno
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +10,7 @@ pytest.importorskip("torch")
 
 from reverie import agents
 from reverie.agents.core import RunSettings
-from reverie.runners import logs, train
+from reverie.runners import Saved, logs, train
 
 SHORT = RunSettings(target_return=475.0, max_env_steps=1_200, evaluate_every=500, checkpoint_every=600)
 
@@ -77,6 +79,77 @@ def test_a_line_torn_by_a_crash_is_left_out_and_a_damaged_one_is_named(tmp_path)
     (tmp_path / logs.LOG).write_text("")
     with pytest.raises(logs.LogError, match="tells of no run"):
         logs.read(tmp_path)
+
+
+class Full:
+    """A file on a disk that has room for so many bytes more."""
+
+    def __init__(self, file, room):
+        self._file, self.room = file, room
+
+    def write(self, data):
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = self._file.write(data[: self.room])
+        self.room -= taken
+        return taken
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+
+def saved(env_steps):
+    return Saved(env_steps, Path("somewhere"))
+
+
+@pytest.mark.parametrize("room", [0, 17])
+def test_a_full_disk_tears_no_line_and_the_next_that_fits_says_how_many_are_not_there(tmp_path, room):
+    log = logs.JsonLines(tmp_path / logs.LOG)
+    log(saved(1))
+    log._file = full = Full(log._file, room)
+    for step in (2, 3):
+        log(saved(step))
+        assert log.problem == "No space left on device"
+        full.room = room
+    full.room = 10_000
+    log(saved(4))
+    assert log.problem == ""
+    log.close()
+    lines = [json.loads(line) for line in (tmp_path / logs.LOG).read_text().splitlines()]
+    assert [(line["event"], line["env_steps"]) for line in lines] == [("saved", 1), ("not written", 4), ("saved", 4)]
+    assert lines[1]["lines"] == 2
+
+
+def test_a_disk_that_is_full_when_a_run_goes_on_leaves_the_log_as_it_was(tmp_path, monkeypatch):
+    run(tmp_path)
+    before = (tmp_path / logs.LOG).read_bytes()
+
+    def full(path, data):
+        path.open("wb").write(data[:5])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(tmp_path)
+    assert (tmp_path / logs.LOG).read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == [logs.LOG]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it tells in its thread, too
+def test_training_ends_for_no_disk_that_is_full(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboard")
+    from tensorboard.compat.tensorflow_stub.io import gfile
+
+    board = logs.TensorBoard(tmp_path)
+
+    def full(self, *args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(gfile.GFile, "write", full)
+    result = train(agents.dqn, "CartPole-v1", run=SHORT, on_event=board)
+    board.close()
+    assert result.env_steps >= SHORT.max_env_steps
+    assert board.problem == "No space left on device"
 
 
 def test_tensorboard_gets_returns_and_the_learners_figures_by_environment_steps(tmp_path):

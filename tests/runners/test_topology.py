@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn, ppo
+from reverie.agents import apex_dqn, impala, ppo
 from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError
 from reverie.runners.topology import DoesNotFitError, available_memory, plan
 
@@ -53,6 +53,22 @@ def test_a_run_that_cannot_fit_is_refused_with_both_numbers_and_the_largest_part
         plan(apex_dqn, "CartPole-v1", config=config, available_bytes=8 * 2**30)
     assert e.value.available == 8 * 2**30
     assert e.value.needed > 50 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings", "runner", "hint"),
+    [
+        (apex_dqn, {"capacity": 10**9}, "local", r"replay of .*: lower the capacity, or free memory"),
+        (apex_dqn, {"hidden": (100_000, 100_000)}, "local", r"networks .*: lower the widths of the networks"),
+        (apex_dqn, {"batch_size": 10**9}, "local", r"batches .*: lower batch_size"),
+        (apex_dqn, {"num_actors": 1_000}, "process", r"Python and PyTorch .*: ask for fewer actors \(num_actors\)"),
+        (impala, {"queue_capacity": 10**9}, "local", r"unrolls in the queue.*: lower queue_capacity"),
+    ],
+)
+def test_what_a_person_can_do_about_the_largest_part_is_told(agent, settings, runner, hint):
+    config = dataclasses.replace(agent.load_preset("CartPole-v1").config, **settings)
+    with pytest.raises(DoesNotFitError, match=hint):
+        plan(agent, "CartPole-v1", config=config, runner=runner, available_bytes=8 * 2**30)
 
 
 def test_a_run_that_just_fits_is_not_refused():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
 from reverie.runners import Result
+from reverie.runners.logs import replace_file
 
 
 def check_writable(path: Path) -> None:
@@ -22,8 +24,11 @@ def check_writable(path: Path) -> None:
         raise ValueError(f"the folder {path.parent} cannot be written to; name another with --plot")
 
 
-def save(result: Result, path: Path) -> None:
-    """Greedy return over environment steps, with the target and the confirmed evaluation."""
+def save(result: Result, path: Path) -> str:
+    """Greedy return over environment steps, with the target and the confirmed evaluation.
+
+    Gives the path, or why there is no picture: a full disk takes no result away.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -34,7 +39,7 @@ def save(result: Result, path: Path) -> None:
         [point.env_steps for point in result.curve],
         [point.mean_return for point in result.curve],
         color="#2b6cb0",
-        label="greedy, 10 episodes",
+        label=f"greedy, {result.topology.run.screening_episodes} episodes",
     )
     target = result.topology.run.target_return
     axes.axhline(target, color="#718096", linestyle="--", linewidth=1, label=f"target {target:g}")
@@ -53,4 +58,10 @@ def save(result: Result, path: Path) -> None:
     axes.set_ylabel("return")
     axes.grid(alpha=0.3)
     axes.legend(loc="best")
-    figure.savefig(path, dpi=120)
+    drawn = io.BytesIO()
+    try:
+        figure.savefig(drawn, dpi=120, format="png")
+        replace_file(path, drawn.getvalue())
+    except OSError as error:
+        return f"not drawn ({path}: {error.strerror or error})"
+    return str(path)

@@ -52,8 +52,7 @@ def demo(
     except (StalledError, DivergedError) as error:
         print(f"reverie: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_NOT_REACHED) from None
-    curve.save(result, path)
-    report.show(result, path, to_stderr=as_json)
+    report.show(result, curve.save(result, path), to_stderr=as_json)
     if as_json:
         print(json.dumps(as_object(result)), flush=True)
     raise typer.Exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)

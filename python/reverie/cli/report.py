@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -48,6 +47,10 @@ class Progress:
         if self._console.is_terminal:
             self._live.stop()
 
+    def warn(self, text: str) -> None:
+        """Say something that no event tells."""
+        self._console.print(text, style="bold red", soft_wrap=True)
+
     def __call__(self, event: Event) -> None:
         """Show one event of a run."""
         match event:
@@ -63,8 +66,9 @@ class Progress:
                 if event.confirmation is not None or not self._console.is_terminal:
                     self._console.print(_evaluated(event), soft_wrap=True)
             case NotSaved():
-                text = f"no checkpoint at {event.env_steps:,} steps: {event.reason} ({event.path}); going on without"
-                self._console.print(text, style="bold red", soft_wrap=True)
+                self.warn(
+                    f"no checkpoint at {event.env_steps:,} steps: {event.reason} ({event.path}); going on without"
+                )
             case RoleRestarted():
                 text = f"{event.role} ended ({event.reason}) and was started again from {event.went_on_from}"
                 self._console.print(f"{text} ({event.env_steps:,} steps)", style="yellow", soft_wrap=True)
@@ -118,8 +122,8 @@ def sparkline(values: list[float]) -> str:
     return "".join(BARS[round((value - low) * scale)] for value in values)
 
 
-def show(result: Result, plot: Path, *, to_stderr: bool) -> None:
-    """The account of a run: the evaluation, the curve's path, the replay's figures, where the time went, the time."""
+def show(result: Result, plot: str, *, to_stderr: bool) -> None:
+    """The account of a run: the evaluation, the replay's figures, where the time went, where the curve is drawn."""
     console = Console(stderr=to_stderr, highlight=False)
     evaluation, target = result.evaluation, result.topology.run.target_return
     console.print()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import runpy
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,10 @@ def load(source: str) -> list[reverie.Table]:
         described = _yaml(Path(path))
     else:
         raise ValueError(f"{source!r}: tables come from a .py, .toml, .yaml or .yml file")
-    if not isinstance(described, Mapping) or set(described) != {"tables"} or not isinstance(described["tables"], list):
+    if not isinstance(described, Mapping):
+        raise ValueError(f"{path}: must hold a list named 'tables', got {described!r}")
+    _refuse_unknown(described, ["tables"], path)
+    if not isinstance(described.get("tables"), list):
         raise ValueError(f"{path}: must hold a list named 'tables', and nothing else")
     return [table_from(table, f"{path}, table {index}") for index, table in enumerate(described["tables"])]
 
@@ -90,6 +95,8 @@ def table_from(described: Any, where: str) -> reverie.Table:
     """A table from a mapping; `where` leads every message."""
     if not isinstance(described, Mapping):
         raise ValueError(f"{where}: must be a mapping, got {described!r}")
+    _refuse_unknown(described, [*PLAIN, "sampler", "remover", "rate_limiter", "signature"], where)
+    _refuse_missing(described, ["name", "max_size"], where)
     options = dict(described)
     arguments: dict[str, Any] = {key: options.pop(key) for key in PLAIN if key in options}
     for key, kinds, default in (
@@ -100,9 +107,6 @@ def table_from(described: Any, where: str) -> reverie.Table:
         arguments[key] = _made(options.pop(key, default), kinds, f"{where}, {key}")
     if "signature" in options:
         arguments["signature"] = _signature(options.pop("signature"), f"{where}, signature")
-    if options:
-        known = [*PLAIN, "sampler", "remover", "rate_limiter", "signature"]
-        raise ValueError(f"{where}: unknown {', '.join(map(repr, options))}; known are {', '.join(known)}")
     try:
         return reverie.Table(**arguments)
     except (TypeError, ValueError) as error:
@@ -113,13 +117,37 @@ def _made(described: Any, kinds: Mapping[str, Callable[..., Any]], where: str) -
     """`"kind"`, or a mapping of `kind` and its arguments."""
     if isinstance(described, str):
         described = {"kind": described}
-    if not isinstance(described, Mapping) or described.get("kind") not in kinds:
+    if not isinstance(described, Mapping) or "kind" not in described:
         raise ValueError(f"{where}: needs a kind out of {', '.join(kinds)}, got {described!r}")
-    arguments = {key: value for key, value in described.items() if key != "kind"}
+    kind, arguments = described["kind"], {key: value for key, value in described.items() if key != "kind"}
+    if not isinstance(kind, str) or kind not in kinds:
+        raise ValueError(f"{where}: there is no kind {kind!r}{_nearest(kind, kinds)}")
+    takes = inspect.signature(kinds[kind]).parameters
+    _refuse_unknown(arguments, takes, f"{where} {kind!r}")
+    _refuse_missing(arguments, [name for name, one in takes.items() if one.default is one.empty], f"{where} {kind!r}")
     try:
-        return kinds[described["kind"]](**arguments)
+        return kinds[kind](**arguments)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    names = list(known)
+    for name in given:
+        if name not in names:
+            raise ValueError(f"{where}: unknown {name!r}{_nearest(name, names)}")
+
+
+def _refuse_missing(given: Mapping[str, Any], needed: Iterable[str], where: str) -> None:
+    missing = [name for name in needed if name not in given]
+    if missing:
+        raise ValueError(f"{where}: lacks {', '.join(missing)}")
+
+
+def _nearest(name: Any, known: Iterable[str]) -> str:
+    names = list(known)
+    near = difflib.get_close_matches(str(name), names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(names) or 'none'}"
 
 
 def _signature(described: Any, where: str) -> Any:

@@ -97,7 +97,7 @@ def train(
     if address is not None and runner is not Runner.ray:
         refuse(f"--address is of a Ray cluster, and --runner is {runner.value}: leave one of them out")
     layout = {"runner": runner.value, "num_shards": num_shards}
-    request = _request(agent, env, seed, config, changes, out, resume, dry_run, layout)
+    request = _request(agent, env, seed, config, changes, out, resume, layout)
     if dry_run:
         _show_plan(request.topology, as_json=as_json)
         return
@@ -125,7 +125,6 @@ def _request(
     settings: list[str],
     out: Path | None,
     resume: bool,
-    dry_run: bool,
     layout: dict[str, Any],
 ) -> _Request:
     """Everything that can be refused is refused here, before anything starts."""
@@ -142,73 +141,103 @@ def _request(
         saved = None if checkpoint is None else checkpoint / checkpoints.PRESET
         preset = presets.override(agent.load_preset(env, config or saved), settings)
         topology = plan(agent, env, seed=seed, preset=preset.path, config=preset.config, run=preset.run, **layout)
-        if not resume and (folder / logs.LOG).exists():
+        if not resume and logs.has_begun(folder):
             raise ValueError(f"{folder} holds a run: go on with --resume, or name another folder with --out")
-        if not dry_run:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / checkpoints.PRESET).write_text(presets.dump(preset), encoding="utf-8")
     except (ValueError, OSError, MemoryError) as error:
         refuse(error)
     return _Request(agent, topology, preset, folder, checkpoint)
 
 
 def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr: bool, address: str | None) -> Result:
-    from reverie.agents.core import EnvironmentCrashedError
-    from reverie.agents.learning import DivergedError
     from reverie.cli import curve, report
-    from reverie.errors import DamagedError
-    from reverie.runners import CheckpointError, RoleError, StalledError, StoppedError, logs
 
     folder, preset = request.folder, request.preset
     run = _runner(request.topology, address)
+    with _recording(request, board=board, to_stderr=to_stderr) as on_event, _ends_told(), _asked_to_stop() as asked:
+        result = run(
+            request.agent,
+            request.topology.env.env_id,
+            seed=request.topology.seed,
+            preset=preset.path,
+            config=preset.config,
+            run=preset.run,
+            stop_when_confirmed=stop_when_confirmed,
+            on_event=on_event,
+            checkpoint_folder=folder / "checkpoints",
+            resume=request.checkpoint,
+            should_stop=asked,
+        )
+    report.show(result, curve.save(result, folder / "curve.png"), to_stderr=to_stderr)
+    return result
+
+
+@contextmanager
+def _recording(request: _Request, *, board: bool, to_stderr: bool) -> Iterator[Callable[[Event], None]]:
+    """What takes a run's events: a view for the person, the logs, and with the first event preset.toml."""
+    from reverie.agents import presets
+    from reverie.cli import report
+    from reverie.runners import Started, checkpoints, logs
+
+    folder = request.folder
     with ExitStack() as stack:
-        writers: list[logs.Log] = [logs.JsonLines(folder / logs.LOG)]
-        stack.callback(writers[0].close)
+        writers: list[logs.Log] = []
         if board:
             try:
                 writers.append(logs.TensorBoard(folder / "tensorboard", purge_after=_steps_of(request.checkpoint)))
-            except ImportError as error:
+            except (ImportError, OSError) as error:
                 refuse(error)
-            stack.callback(writers[-1].close)
+        try:
+            writers.append(logs.JsonLines(folder / logs.LOG))
+        except OSError as error:
+            refuse(error)
+        for writer in writers:
+            stack.callback(writer.close)
         progress = stack.enter_context(report.Progress(to_stderr=to_stderr))
+        told: set[int] = set()
 
         def on_event(event: Event) -> None:
+            if isinstance(event, Started):
+                logs.replace_file(folder / checkpoints.PRESET, presets.dump(request.preset).encode())
             for writer in writers:
                 writer(event)
+                if writer.problem and id(writer) not in told:
+                    told.add(id(writer))
+                    progress.warn(f"{writer.path} is not written any more: {writer.problem}; training goes on")
             progress(event)
 
-        try:
-            with _asked_to_stop() as should_stop:
-                result = run(
-                    request.agent,
-                    request.topology.env.env_id,
-                    seed=request.topology.seed,
-                    preset=preset.path,
-                    config=preset.config,
-                    run=preset.run,
-                    stop_when_confirmed=stop_when_confirmed,
-                    on_event=on_event,
-                    checkpoint_folder=folder / "checkpoints",
-                    resume=request.checkpoint,
-                    should_stop=should_stop,
-                )
-        except StoppedError as error:
-            print(f"reverie: {error}; the same command with --resume goes on from there", file=sys.stderr)
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-        except KeyboardInterrupt:
-            print("reverie: interrupted; checkpoints written before are whole", file=sys.stderr)
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-        except (CheckpointError, DamagedError, ConnectionError) as error:
+        yield on_event
+
+
+@contextmanager
+def _ends_told() -> Iterator[None]:
+    """How a run can end other than well: each in a line, with its exit code."""
+    from reverie.agents.core import EnvironmentCrashedError
+    from reverie.agents.learning import DivergedError
+    from reverie.errors import DamagedError
+    from reverie.runners import CheckpointError, RoleError, StalledError, StoppedError
+
+    try:
+        yield
+    except StoppedError as error:
+        print(f"reverie: {error}; the same command with --resume goes on from there", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except KeyboardInterrupt:
+        print("reverie: interrupted; checkpoints written before are whole", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except (StalledError, DivergedError, EnvironmentCrashedError, TimeoutError) as error:
+        print(f"reverie: {error}", file=sys.stderr)
+        raise typer.Exit(EXIT_NOT_REACHED) from None
+    except RoleError as error:
+        if error.error == DamagedError.__name__:  # of a checkpoint that a shard was to begin from
             refuse(error)
-        except (StalledError, DivergedError, EnvironmentCrashedError, TimeoutError) as error:
-            print(f"reverie: {error}", file=sys.stderr)
-            raise typer.Exit(EXIT_NOT_REACHED) from None
-        except RoleError as error:
-            print(f"{error.traceback}reverie: {error}", file=sys.stderr)
-            raise typer.Exit(EXIT_NOT_REACHED) from None
-    curve.save(result, folder / "curve.png")
-    report.show(result, folder / "curve.png", to_stderr=to_stderr)
-    return result
+        print(f"{error.traceback}reverie: {error}", file=sys.stderr)
+        raise typer.Exit(EXIT_NOT_REACHED) from None
+    except (
+        CheckpointError,
+        DamagedError,
+        OSError,
+    ) as error:  # of the network, or of a disk that is full from the start
+        refuse(error)
 
 
 def _runner(topology: Topology, address: str | None) -> Callable[..., Result]:

@@ -1,6 +1,7 @@
 """Runners: how a run is laid out (`topology`), how it runs, what it tells (`events`), and who judges it.
 
-`train` runs in this process (`local`). A runner receives an agent's module and knows no algorithm by name.
+`train` runs in this process (`local`); `runners.process.train` and `runners.ray.train` take the same arguments and give
+every role a process, here or on a cluster. A runner receives an agent's module and knows no algorithm by name.
 """
 
 from __future__ import annotations

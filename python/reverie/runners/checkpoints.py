@@ -151,7 +151,9 @@ def load(path: Path) -> dict[str, Any]:
     header, text = _state_file(path / STATE)
     for name in (ARRAYS, PRESET):
         if _sum(_read(path / name)) != header.get(name):
-            raise CheckpointError(path / name, "is damaged: its checksum is another; resume from the one before it")
+            raise CheckpointError(
+                path / name, "is damaged: its checksum is another; remove its folder to go on from the one before it"
+            )
     with np.load(io.BytesIO(_read(path / ARRAYS)), allow_pickle=False) as packed:
         arrays = [packed[str(i)] for i in range(len(packed.files))]
     state: dict[str, Any] = _decode(json.loads(text), arrays)
@@ -180,12 +182,16 @@ def _state_file(path: Path) -> tuple[dict[str, Any], bytes]:
     except ValueError:
         header = None
     if not isinstance(header, dict):
-        raise CheckpointError(path, "is damaged: its first line is not a JSON object; resume from the one before it")
+        raise CheckpointError(
+            path, "is damaged: its first line is not a JSON object; remove its folder to go on from the one before it"
+        )
     if header.get("format") != FORMAT:
         raise CheckpointError(path, f"has format {header.get('format')!r}, and this version reads {FORMAT}")
     text = rest.removesuffix(b"\n")
     if _sum(text) != header.get(STATE):
-        raise CheckpointError(path, "is damaged: its checksum is another; resume from the one before it")
+        raise CheckpointError(
+            path, "is damaged: its checksum is another; remove its folder to go on from the one before it"
+        )
     return header, text
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +28,11 @@ SECONDS_BETWEEN_PROGRESS = 1.0
 
 
 class Log(Protocol):
-    """Takes events until it is closed."""
+    """Takes events until it is closed. A full disk ends no run: what is lost of a log is told in `problem`."""
+
+    path: Path
+    problem: str
+    """Why events are not being written; empty where they are."""
 
     def __call__(self, event: Event) -> None:
         """Take one event of a run."""
@@ -38,18 +45,24 @@ class JsonLines:
     """One JSON object a line: `event`, `env_steps`, `seconds` where there are any, and what the event tells.
 
     A run that goes on from a checkpoint goes on in the same file: lines of steps that the checkpoint had not seen yet
-    are dropped, since they are about to be lived through again.
+    are dropped, since they are about to be lived through again. A line for which the disk has no room is left out, and
+    no part of it stays; training goes on, and the next line that fits is `not written`, with how many there were.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._last_progress = float("-inf")
         self._left_out: Progress | None = None  # the last that came too soon after the one before
+        self._unwritten = 0
+        self.problem = ""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("ab", buffering=0)
 
     def __call__(self, event: Event) -> None:
-        """Write one event, whole: what is on the disk after a crash can be read."""
+        """Write one event, whole: what is on the disk after a crash can be read.
+
+        Raises OSError only where a run begins and the file cannot be made ready for it; it stays as it was then.
+        """
         if isinstance(event, Started):
             self._rewind(event.env_steps)
         if isinstance(event, Progress):
@@ -58,36 +71,70 @@ class JsonLines:
                 return
             self._last_progress, self._left_out = event.seconds, None
         if isinstance(event, Finished) and self._left_out is not None:
-            self._file.write(json.dumps(as_line(self._left_out)) + "\n")
-        self._file.write(json.dumps(as_line(event)) + "\n")
-        self._file.flush()
+            self._write(as_line(self._left_out))
+        self._write(as_line(event))
+
+    def _write(self, line: dict[str, Any]) -> None:
+        lines = [line]
+        if self._unwritten:
+            lines.insert(0, {"event": "not written", "env_steps": line["env_steps"], "lines": self._unwritten})
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            data = _packed(lines)
+            if self._file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._unwritten, self.problem = 0, ""
+        except OSError as error:
+            self._unwritten, self.problem = self._unwritten + 1, error.strerror or str(error)
+            with suppress(OSError):
+                self._file.truncate(size)
 
     def _rewind(self, env_steps: int) -> None:
-        self._file.close()
         kept = [
-            line for line in _lines(self._path) if 0 < env_steps >= line["env_steps"] and line["event"] != "finished"
+            line for line in _lines(self.path) if 0 < env_steps >= line["env_steps"] and line["event"] != "finished"
         ]
-        self._path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        self._file = self._path.open("a", encoding="utf-8")
+        replace_file(self.path, _packed(kept))
+        self._file.close()
+        self._file = self.path.open("ab", buffering=0)
 
     def close(self) -> None:
         """Close the file; idempotent."""
         self._file.close()
 
 
+def _packed(lines: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file anew: at an OSError (a full disk) it is what it was."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 class TensorBoard:
-    """Scalars by environment steps. Raises ImportError, naming the extra, where tensorboard is not installed."""
+    """Scalars by environment steps. Raises ImportError, naming the extra, where tensorboard is not installed.
+
+    It ends with the first event that the disk has no room for: TensorBoard reads no file beyond a torn one.
+    """
 
     def __init__(self, folder: Path, *, purge_after: int | None = None) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ImportError('tensorboard is not installed: pip install "reverie[tensorboard]"') from error
+        self.path, self.problem = folder, ""
         purge = None if purge_after is None else purge_after + 1
         self._writer = SummaryWriter(str(folder), purge_step=purge)
 
     def __call__(self, event: Event) -> None:
         """Add the scalars of one event."""
+        if self.problem:
+            return
         scalars: dict[str, float] = {}
         match event:
             case Progress():
@@ -105,12 +152,18 @@ class TensorBoard:
                 steps = event.point.env_steps
             case _:
                 return
-        for name, value in scalars.items():
-            self._writer.add_scalar(name, value, steps)
+        try:
+            for name, value in scalars.items():
+                self._writer.add_scalar(name, value, steps)
+        except OSError as error:  # of an earlier event: a thread of its own writes them
+            self.problem = error.strerror or str(error)
 
     def close(self) -> None:
-        """Write what is left."""
-        self._writer.close()
+        """Write what is left, as far as the disk has room for it."""
+        try:
+            self._writer.close()
+        except OSError as error:
+            self.problem = error.strerror or str(error)
 
 
 def as_line(event: Event) -> dict[str, Any]:
@@ -157,6 +210,12 @@ def as_line(event: Event) -> dict[str, Any]:
                 "activities": dict(result.activities),
                 "replay": dict(result.replay),
             }
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a run's folder has a log with anything in it."""
+    log = folder / LOG
+    return log.exists() and log.stat().st_size > 0
 
 
 class LogError(ValueError):

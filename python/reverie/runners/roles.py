@@ -20,7 +20,14 @@ from typing import Any, Protocol, cast
 import torch
 
 from reverie.agents.core import Agent, Stopwatch, Weights
-from reverie.errors import DeadlineExceededError, ReplayError, ServerRestartedWarning, StorageError, UnavailableError
+from reverie.errors import (
+    DamagedError,
+    DeadlineExceededError,
+    ReplayError,
+    ServerRestartedWarning,
+    StorageError,
+    UnavailableError,
+)
 from reverie.runners.account import replay_figures
 from reverie.runners.evaluator import Evaluator, confirmation_seeds, screening_seeds
 from reverie.runners.messages import (
@@ -338,7 +345,8 @@ def play(setup: Setup, link: Link) -> None:
         _loop(role, link)
     except Exception as error:
         # Of the network: a shard that went away takes those who talk to it along, and they begin again.
-        transient = isinstance(error, ReplayError) or setup.name.kind == "evaluator"
+        of_the_network = isinstance(error, ReplayError) and not isinstance(error, DamagedError)
+        transient = of_the_network or setup.name.kind == "evaluator"
         link.tell(Failed(type(error).__name__, str(error), traceback.format_exc(), transient))
     finally:
         if role is not None:

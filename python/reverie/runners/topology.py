@@ -18,6 +18,16 @@ from reverie.sharding import shard_table
 
 PROCESS_BYTES = 400 * 2**20
 """Python, PyTorch and Gymnasium before the first allocation of ours (measured: 250 to 350 MiB), rounded up."""
+PROCESSES = "Python and PyTorch"
+SMALLER = {
+    PROCESSES: "ask for fewer actors (num_actors)",
+    "replay": "lower the capacity",
+    "unrolls in the queue": "lower queue_capacity",
+    "queue of": "lower unroll_length, or ask for fewer environments (envs_per_actor)",
+    "batches": "lower batch_size",
+    "networks": "lower the widths of the networks",
+}
+"""What a person can do about the largest part of a run, by a word of its name."""
 
 
 RunnerName = Literal["local", "process", "ray"]
@@ -35,11 +45,13 @@ class DeviceError(ValueError):
 class DoesNotFitError(MemoryError):
     """The run needs more memory than is free. `.needed`, `.available` in bytes."""
 
-    def __init__(self, what: str, needed: int, available: int, largest: str) -> None:
-        self.needed, self.available = needed, available
+    def __init__(self, what: str, memory: Mapping[str, int], available: int) -> None:
+        self.needed, self.available = sum(memory.values()), available
+        part = max(memory, key=lambda name: memory[name])
+        hint = next((f"{hint}, or " for word, hint in SMALLER.items() if word in part), "")
         super().__init__(
-            f"{what} needs about {_gib(needed)} and {_gib(available)} are free; the largest part is {largest}:"
-            " lower the capacity in the preset, or free memory"
+            f"{what} needs about {_gib(self.needed)} and {_gib(available)} are free; the largest part is {part}"
+            f" ({_gib(memory[part])}): {hint}free memory"
         )
 
 
@@ -150,7 +162,7 @@ def plan(
         preset=found.path,
         memory=MappingProxyType({}),
     )
-    memory = {"Python and PyTorch": PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
+    memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
     topology = replace(topology, memory=MappingProxyType(memory))
     needs = topology.needs
     if runner != "local" and (needs.num_learners > 1 or needs.bundled):
@@ -162,9 +174,7 @@ def plan(
         _refuse_unfit_for_shards(agent, topology)
     available = available_memory() if available_bytes is None else available_bytes
     if topology.memory_bytes > available:
-        largest = max(memory, key=lambda part: memory[part])
-        what = f"{topology.agent} on {env_id}"
-        raise DoesNotFitError(what, topology.memory_bytes, available, f"{largest} ({_gib(memory[largest])})")
+        raise DoesNotFitError(f"{topology.agent} on {env_id}", memory, available)
     return topology
 
 

@@ -1,0 +1,87 @@
+"""The results as the agents' own READMEs tell them: the same files as docs/results.md, so that no page says another."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from reverie.agents import ACTIONS
+
+from .rows import ROWS, TARGETS, Row
+
+BEGIN, END = "<!-- written by make bench-learn, do not edit -->", "<!-- until here -->"
+SECTION = re.compile(f"{BEGIN}.*?{END}", re.DOTALL)
+Results = dict[str, list[dict[str, Any]]]
+
+
+class NoSectionError(ValueError):
+    """An agent's README has no place for its results."""
+
+
+def texts(results: Results, agents: Path) -> dict[Path, str]:
+    """What each README under `agents` is to say. Raises `NoSectionError`."""
+    overview = agents / "README.md"
+    found = {overview: with_cells(overview.read_text(), results)}
+    for module in ACTIONS:
+        page = agents / module / "README.md"
+        table = agent_table(module.replace("_", "-"), results)
+        text, count = SECTION.subn(lambda match, table=table: f"{BEGIN}\n{table}\n{END}", page.read_text())
+        if count != 1:
+            raise NoSectionError(f"{page} has {count} sections between {BEGIN!r} and {END!r}, and needs one")
+        found[page] = text
+    return found
+
+
+def agent_table(agent: str, results: Results) -> str:
+    """One line for each environment of an agent."""
+    out = [
+        "| environment | target, by | seeds that reach it | confirmed after (steps, seeds in order)"
+        " | mean return then, on other episodes |",
+        "|---|---|---|---|---|",
+    ]
+    for name, row in ROWS.items():
+        if row.group == TARGETS and row.agent == agent:
+            out.append(f"| {row.env_id} | {row.reach:g}, {row.by:,} | {_cells(results[name])} |")
+    return "\n".join(out)
+
+
+def _cells(runs: list[dict[str, Any]]) -> str:
+    if not runs:
+        return "not run yet | | "
+    steps = ", ".join(thousands(run["env_steps"]) if run["confirmed"] else "not" for run in runs)
+    means = ", ".join(f"{run['mean_return']:.0f}" for run in runs)
+    reached = sum(run["confirmed"] for run in runs)
+    return f"{reached} of {len(runs)} | {steps} | {means} (of {runs[0]['num_episodes']})"
+
+
+def with_cells(overview: str, results: Results) -> str:
+    """The list of agents, each line's last cell written anew where its environment was run."""
+    rows = {(row.agent, row.env_id): name for name, row in ROWS.items() if row.group == TARGETS}
+    lines, agent = overview.split("\n"), ""
+    for index, line in enumerate(lines):
+        cells = line.split("|")
+        if len(cells) != 7:
+            continue
+        if named := re.match(r" \[`(\w+)`\]", cells[1]):
+            agent = named[1].replace("_", "-")
+        name = rows.get((agent, cells[4].strip()))
+        if name is not None and results[name]:
+            cells[5] = f" {summary(ROWS[name], results[name])} "
+            lines[index] = "|".join(cells)
+    return "\n".join(lines)
+
+
+def summary(row: Row, runs: list[dict[str, Any]]) -> str:
+    """A row in a few words."""
+    steps = sorted(run["env_steps"] for run in runs if run["confirmed"])
+    seeds = f"{len(steps)} of {len(runs)} seeds"
+    if not steps:
+        return f"{row.reach:g}: {seeds}"
+    where = f"{thousands(steps[0])} to {thousands(steps[-1])} steps"
+    return f"{row.reach:g} on {runs[0]['num_episodes']} other episodes: {where}, {seeds}"
+
+
+def thousands(steps: int) -> str:
+    """Steps as a reader remembers them."""
+    return f"{round(steps / 1000)} k"

@@ -1,0 +1,65 @@
+"""Results are told on several pages, and all of them tell what the runs gave."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("matplotlib")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def learn(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT)
+    import benchmarks.learn.__main__
+    import benchmarks.learn.readmes
+    import benchmarks.learn.report
+
+    return benchmarks.learn
+
+
+def test_every_page_with_results_is_what_make_bench_learn_writes(learn: Any) -> None:
+    main = sys.modules["benchmarks.learn.__main__"]
+    texts = learn.report.texts(learn.report.read(main.RESULTS), main.RESULTS, main.PAGE, main.AGENTS)
+    assert len(texts) == 2 + len(list(main.AGENTS.glob("*/README.md")))
+    for path, text in texts.items():
+        assert path.read_text() == text, f"{path} says something else: python -m benchmarks.learn --report"
+
+
+def run_of(row: Any, seed: int, *, confirmed: bool = True) -> dict[str, Any]:
+    return {
+        "row": row.name,
+        "env_id": row.env_id,
+        "seed": seed,
+        "env_steps": 1_000 * (seed + 3),
+        "confirmed": confirmed,
+        "mean_return": 400.0 + seed,
+        "num_episodes": 20,
+    }
+
+
+def test_a_readme_tells_each_seed_and_the_overview_the_range(learn: Any) -> None:
+    row = learn.rows.ROWS["cartpole-dqn"]
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in learn.rows.ROWS}
+    results["cartpole-dqn"] = [run_of(row, 0), run_of(row, 1), run_of(row, 2, confirmed=False)]
+    (line,) = [text for text in learn.readmes.agent_table("dqn", results).splitlines() if "CartPole" in text]
+    assert line == "| CartPole-v1 | 475, 100,000 | 2 of 3 | 3 k, 4 k, not | 400, 401, 402 (of 20) |"
+    assert "not run yet" in learn.readmes.agent_table("sac", results)
+    overview = "| [`dqn`](x) | a paper | discrete | CartPole-v1 | old |\n| | | | ALE/Pong-v5 | as it was |"
+    first, second = learn.readmes.with_cells(overview, results).splitlines()
+    assert first.endswith("| 475 on 20 other episodes: 3 k to 4 k steps, 2 of 3 seeds |")
+    assert second.endswith("| as it was |")
+
+
+def test_a_readme_without_a_place_for_results_is_named(learn: Any, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("agents")
+    (tmp_path / "apex_dqn").mkdir()
+    (tmp_path / "apex_dqn" / "README.md").write_text("no results")
+    with pytest.raises(learn.readmes.NoSectionError, match=r"apex_dqn/README\.md has 0 sections"):
+        learn.readmes.texts({name: [] for name in learn.rows.ROWS}, tmp_path)

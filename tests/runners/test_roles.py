@@ -1,0 +1,76 @@
+"""What every role of a distributed run has in common, wherever it lives."""
+
+import dataclasses
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reverie.agents import dqn  # noqa: E402
+from reverie.agents.environments import describe  # noqa: E402
+from reverie.errors import DamagedError, UnavailableError  # noqa: E402
+from reverie.runners import roles  # noqa: E402
+from reverie.runners.messages import Failed, RoleName, Setup  # noqa: E402
+
+
+class Idle(roles.Role):
+    def turn(self, link):
+        raise NotImplementedError
+
+    def report(self):
+        return None
+
+    def close(self):
+        pass
+
+
+def setup_of(kind):
+    preset = dqn.load_preset("CartPole-v1")
+    run = dataclasses.replace(preset.run, threads=2)
+    return Setup(RoleName(kind), dqn.__name__, describe("CartPole-v1"), preset.config, run, num_shards=1, seed=0)
+
+
+@pytest.fixture
+def torch_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("kind", "threads"), [("actor", 1), ("evaluator", 1), ("shard", 1), ("learner", 2)])
+def test_only_the_learner_has_more_than_one_torch_thread(kind, threads, torch_threads):
+    Idle(setup_of(kind))
+    assert torch.get_num_threads() == threads
+
+
+class Line:
+    """A link that keeps what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def tell(self, report):
+        self.told.append(report)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "transient"),
+    [
+        ("actor", UnavailableError("the shard is gone"), True),
+        ("actor", ValueError("a defect"), False),
+        ("evaluator", ValueError("a game that broke"), True),
+        ("shard", DamagedError("a checkpoint that is not what was written"), False),
+    ],
+)
+def test_only_what_may_fare_better_another_time_is_started_again(monkeypatch, torch_threads, kind, error, transient):
+    class Broken(Idle):
+        def __init__(self, setup):
+            raise error
+
+    monkeypatch.setitem(roles.ROLES, kind, Broken)
+    line = Line()
+    roles.play(setup_of(kind), line)
+    (failed,) = line.told
+    assert isinstance(failed, Failed)
+    assert (failed.error, failed.text, failed.transient) == (type(error).__name__, str(error), transient)
