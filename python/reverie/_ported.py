@@ -12,7 +12,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import final
+from typing import Any, final
 
 __all__ = ["install"]
 
@@ -37,7 +37,8 @@ class _Ported:
             return None
         if importlib.util.find_spec(f"{self._package.__name__}.{rest}") is None:
             return None
-        return importlib.machinery.ModuleSpec(name, self)
+        loader: Any = self  # the import system asks for its methods, not for its class
+        return importlib.machinery.ModuleSpec(name, loader)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
         return None

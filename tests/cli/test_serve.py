@@ -88,10 +88,12 @@ def test_a_file_of_tables_is_served(served, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["missing.toml"], "missing.toml"),
+        (["missing.toml"], "missing.toml: no such file or directory"),
         (["--samples-per-insert", "2"], "belong together"),
         (["--tls-cert", "x"], "--tls-cert and --tls-key belong together"),
-        (["--host", "0.0.0.0"], "token"),
+        (["--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines: name a token with --token-file FILE"),
+        (["--host", "::", "--token-file", "x"], "name a certificate with --tls-cert and --tls-key"),
+        (["--checkpoint-every", "3"], "--checkpoint-every needs --checkpoints FOLDER"),
         (["--token-file", os.devnull], "is empty"),
         (["--sampler", "best"], "there is no kind 'best'; known are fifo"),
         (["--shard", "64"], "--shard"),
@@ -103,6 +105,59 @@ def test_what_makes_no_server_is_refused_with_exit_code_2_and_a_line(arguments, 
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_server_with_checkpoints_starts_with_what_its_predecessor_held_when_it_was_stopped(served, tmp_path):
+    held = 0
+    for added in (3, 2):
+        process, hello = served("--checkpoints", "kept")
+        with reverie.Client(hello["address"]) as client:
+            assert client.info().tables["replay"].current_size == held
+            client.insert_batch("replay", {"x": np.zeros((added, 2))})
+            held += added
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+        assert "saved as" in process.stderr.read()
+    newest = max((tmp_path / "kept").glob("*.checkpoint"))
+    newest.write_bytes(newest.read_bytes()[:-3])
+    refused = run("serve", "--checkpoints", "kept", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert newest.name in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_checkpoints_are_taken_as_often_as_was_asked_for(served, tmp_path):
+    process, hello = served("--checkpoints", "kept", "--checkpoint-every", "0.05")
+    with reverie.Client(hello["address"]) as client:
+        client.insert_batch("replay", {"x": np.zeros((3, 2))})
+    while not list((tmp_path / "kept").glob("*.checkpoint")):
+        assert process.poll() is None
+
+
+def test_top_ends_with_1_and_a_line_when_its_server_dies(served):
+    process, hello = served()
+    top = subprocess.Popen(
+        [*COMMAND, "top", hello["address"], "--json", "--interval", "0.1", "--timeout", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert json.loads(top.stdout.readline())["address"] == hello["address"]
+        process.kill()
+        _, told = top.communicate(timeout=60)
+    finally:
+        top.kill()
+    assert top.returncode == 1
+    lost, line = told.splitlines()
+    assert f"the connection to {hello['address']} is lost" in lost
+    assert line.startswith(f"reverie: info: the timeout passed; {hello['address']} could not be reached for ")
+
+
+def test_an_address_that_is_none_is_refused_with_exit_code_2():
+    done = run("info", "nowhere")
+    assert done.returncode == 2
+    assert "'nowhere' is not HOST:PORT" in done.stderr
 
 
 def test_info_tells_sizes_rates_and_who_waits_as_json_and_as_text(served):
@@ -132,8 +187,9 @@ def test_top_gives_one_json_object_a_look(served):
 def test_a_server_that_is_not_there_is_told_in_a_line_with_exit_code_1(command):
     done = run(command, "127.0.0.1:1", "--timeout", "0.5")
     assert done.returncode == 1
-    assert "127.0.0.1:1" in done.stderr
-    assert "Traceback" not in done.stderr
+    (line,) = done.stderr.splitlines()
+    for word in ("127.0.0.1:1 could not be reached for ", "Connection refused", "does a server run there?"):
+        assert word in line
 
 
 def test_a_server_with_a_token_lets_info_in_with_it_only(served, tmp_path):

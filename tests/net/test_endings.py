@@ -27,6 +27,35 @@ def test_a_deadline_holds_without_a_server(connect):
         client.sample_batch("t", 1, timeout=0.1)
 
 
+def test_a_deadline_tells_for_how_long_a_server_was_not_there_and_why_whatever_was_asked(connect):
+    client = connect("127.0.0.1:1", transport="grpc", patience=1000.0, grace=0.05, timeout=0.2)
+    words = r"the timeout passed; 127\.0\.0\.1:1 could not be reached for \d+\.\d s \(.*refused.*\); does a server run"
+    for call in (
+        lambda: client.insert_batch("t", {"n": np.zeros(3)}),
+        lambda: client.info(),
+        lambda: client.why("t"),
+        lambda: client.can_sample("t"),
+        lambda: client.update_priorities("t", [1], [1.0]),
+        lambda: client.checkpoint(),
+    ):
+        with pytest.raises(reverie.DeadlineExceededError, match=words):
+            call()
+        client.close()
+
+
+def test_a_deadline_holds_where_a_server_is_there_and_says_nothing(own_host, connect, uniform):
+    with own_host.serve([uniform()]) as address:
+        client = connect(address, transport="grpc", grace=0.05, timeout=0.2)
+        client.info(timeout=30)
+        own_host.process.send_signal(signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(own_host.process.pid, os.WUNTRACED)[1])
+        try:
+            with pytest.raises(reverie.DeadlineExceededError, match=r"has not answered for \d+\.\d s; does the server"):
+                client.info()
+        finally:
+            own_host.process.send_signal(signal.SIGCONT)
+
+
 def test_a_killed_server_is_named_by_every_call_and_its_writer_says_what_it_waits_for(
     network, own_host, connect, uniform
 ):

@@ -247,7 +247,7 @@ impl Client {
     fn reset(&self, py: Python<'_>, table: &str) -> PyResult<()> {
         match self.reach.way(py)? {
             Way::Here(tables) => detached(py, || tables.get(table)?.reset()),
-            Way::There(far) => far.told(py, "reset", far.remote.reset(table), self.deadline(None)?),
+            Way::There(far) => far.answer(py, "reset", far.remote.reset(table), self.deadline(None)?),
         }
     }
 
@@ -264,7 +264,7 @@ impl Client {
         let change = change(max_size, rate_limiter, max_times_sampled)?;
         match self.reach.way(py)? {
             Way::Here(tables) => detached(py, || tables.get(table)?.configure(change)),
-            Way::There(far) => far.told(py, "configure", far.remote.configure(table, change), self.deadline(None)?),
+            Way::There(far) => far.answer(py, "configure", far.remote.configure(table, change), self.deadline(None)?),
         }
     }
 
@@ -275,7 +275,7 @@ impl Client {
         match self.reach.way(py)? {
             Way::Here(tables) => quick(py, || Ok(tables.get(table)?.can_sample(num_samples))),
             Way::There(far) => {
-                far.told(py, "can_sample", far.remote.can(table, num_samples, false), self.deadline(None)?)
+                far.answer(py, "can_sample", far.remote.can(table, num_samples, false), self.deadline(None)?)
             }
         }
     }
@@ -287,7 +287,7 @@ impl Client {
         match self.reach.way(py)? {
             Way::Here(tables) => quick(py, || Ok(tables.get(table)?.can_insert(num_inserts))),
             Way::There(far) => {
-                far.told(py, "can_insert", far.remote.can(table, num_inserts, true), self.deadline(None)?)
+                far.answer(py, "can_insert", far.remote.can(table, num_inserts, true), self.deadline(None)?)
             }
         }
     }

@@ -103,7 +103,7 @@ pub fn get<'py>(
         }
         Way::There(far) => {
             let ticket = far.remote.get(table, keys, reading.columns.clone(), reading.ragged);
-            let sampled = far.told(py, "get", ticket, client.deadline(None)?)?;
+            let sampled = far.answer(py, "get", ticket, client.deadline(None)?)?;
             // Nothing was drawn that could be lost.
             match sampled.error {
                 Some(error) => Err(raise(py, error)),

@@ -23,7 +23,7 @@ pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyRe
             (meter.live_bytes(), max_bytes)
         }
         Way::There(far) => {
-            let info = far.told(py, "info", far.remote.info(), client.deadline(timeout)?)?;
+            let info = far.answer(py, "info", far.remote.info(), client.deadline(timeout)?)?;
             let info = info.ok_or_else(|| raise(py, Error::Protocol("a server without figures".to_owned())))?;
             for table in &info.tables {
                 let figures = info_dict(py, table)?;
@@ -43,7 +43,7 @@ pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyRe
 pub fn why<'py>(client: &Client, py: Python<'py>, table: &str) -> PyResult<Bound<'py, PyDict>> {
     match client.reach().way(py)? {
         Way::Here(tables) => why_dict(py, &quick(py, || Ok(tables.get(table)?.why()))?),
-        Way::There(far) => remote::why_dict(py, &far.told(py, "why", far.remote.why(table), client.deadline(None)?)?),
+        Way::There(far) => remote::why_dict(py, &far.answer(py, "why", far.remote.why(table), client.deadline(None)?)?),
     }
 }
 
@@ -51,6 +51,6 @@ pub fn why<'py>(client: &Client, py: Python<'py>, table: &str) -> PyResult<Bound
 pub fn checkpoint(client: &Client, py: Python<'_>) -> PyResult<String> {
     match client.reach().way(py)? {
         Way::Here(_) => Err(raise(py, Error::InvalidArgument("the server is in this process".to_owned()))),
-        Way::There(far) => far.told(py, "checkpoint", far.remote.checkpoint(), client.deadline(None)?),
+        Way::There(far) => far.answer(py, "checkpoint", far.remote.checkpoint(), client.deadline(None)?),
     }
 }

@@ -81,7 +81,7 @@ pub fn query<'py>(
             DrawInfo::of(py, &mut draws)
         }
         Way::There(far) => {
-            let found = far.told(py, "query", far.remote.query(table, &query), client.deadline(None)?)?;
+            let found = far.answer(py, "query", far.remote.query(table, &query), client.deadline(None)?)?;
             match (found.error, found.batches.first()) {
                 (Some(error), _) => Err(raise(py, error)),
                 (None, Some(batch)) => client.wrapper.info(py, batch),
@@ -106,7 +106,7 @@ pub fn delete_where<'py>(
         Way::Here(tables) => detached(py, || tables.get(table)?.delete_where(keys, &conditions))?,
         Way::There(far) => {
             let ticket = far.remote.delete_where(table, keys, &conditions);
-            far.told(py, "delete", ticket, client.deadline(None)?)?.1
+            far.answer(py, "delete", ticket, client.deadline(None)?)?.1
         }
     };
     update_result(py, deleted)

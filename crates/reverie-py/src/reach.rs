@@ -8,7 +8,7 @@ use reverie_core::append::Sink;
 use reverie_core::table::{Tables, Ticket};
 use reverie_net::client::{Described, Options, Remote, Tls, Transport};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A network's client answers within its grace after the deadline that it was told. Should it not, nobody waits for it
 /// longer than this beyond.
@@ -69,12 +69,24 @@ impl Far<'_> {
         ticket: Ticket<T>,
         deadline: Deadline,
     ) -> PyResult<Result<T, Late<T>>> {
-        finish(py, ticket, deadline.plus(self.connection.options.grace + DEFECT), || self.silence())
+        let since = Instant::now();
+        finish(py, ticket, deadline.plus(self.connection.options.grace + DEFECT), || self.silence(since))
     }
 
     /// What is waited for where no table holds it up.
-    pub fn silence(&self) -> String {
-        self.connection.silence()
+    pub fn silence(&self, since: Instant) -> String {
+        self.connection.silence(&self.remote, since)
+    }
+
+    /// Waits for the answer to a request of which the server knows no deadline: it comes in within the grace after it.
+    pub fn answer<T: Default + Send>(
+        &self,
+        py: Python<'_>,
+        what: &str,
+        ticket: Ticket<T>,
+        deadline: Deadline,
+    ) -> PyResult<T> {
+        self.connection.answer(py, what, &self.remote, ticket, deadline.plus(self.connection.options.grace))
     }
 
     /// Waits for the answer to a request whose deadline the server knows: it says itself why it is late.
@@ -85,7 +97,7 @@ impl Far<'_> {
         ticket: Ticket<T>,
         deadline: Deadline,
     ) -> PyResult<T> {
-        self.connection.answer(py, what, ticket, deadline.plus(self.connection.options.grace + DEFECT))
+        self.answer(py, what, ticket, deadline.plus(DEFECT))
     }
 }
 
@@ -158,28 +170,36 @@ impl Connection {
         if let Some(described) = known.get() {
             return Ok(Arc::clone(described));
         }
-        let described = self.answer(py, "connect", remote.describe(), deadline)?;
+        let described = self.answer(py, "connect", &remote, remote.describe(), deadline)?;
         let described = described.ok_or_else(|| PyValueError::new_err("a server that does not describe itself"))?;
         Ok(Arc::clone(known.get_or_init(|| described)))
     }
 
     /// Waits for the answer to a request that no table holds up.
-    pub fn answer<T: Default + Send>(
+    fn answer<T: Default + Send>(
         &self,
         py: Python<'_>,
         what: &str,
+        remote: &Remote,
         ticket: Ticket<T>,
         deadline: Deadline,
     ) -> PyResult<T> {
-        match finish(py, ticket, deadline, || self.silence())? {
+        let since = Instant::now();
+        match finish(py, ticket, deadline, || self.silence(remote, since))? {
             Ok(answer) => Ok(answer),
             Err(left) => Err(left.raise(py, what, |_, _| Ok(()))),
         }
     }
 
     /// What is waited for where no table holds it up.
-    fn silence(&self) -> String {
-        format!("{} has not answered", self.options.address)
+    fn silence(&self, remote: &Remote, since: Instant) -> String {
+        match remote.outage() {
+            Some(outage) => format!("{outage}; does a server run there?"),
+            None => {
+                let (address, waited) = (&self.options.address, since.elapsed().as_secs_f64());
+                format!("{address} has not answered for {waited:.1} s; does the server still run?")
+            }
+        }
     }
 
     /// Lets go of the connection, which goes on by itself until what was left to it is done; the next call makes

@@ -8,6 +8,7 @@ use crate::reach::Way;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use reverie_core::table::{Neighbours, Updated, Updates};
+use std::time::Instant;
 
 /// `Client.update_priorities`.
 pub fn update<'py>(
@@ -45,14 +46,15 @@ pub fn update<'py>(
             let alone = client.alone(py)?;
             if !wait {
                 // A server answers updates without waiting for anything.
-                alone.updates.make_room(py, Deadline::from_timeout(None)?, |_| far.silence())?;
+                let since = Instant::now();
+                alone.updates.make_room(py, Deadline::from_timeout(None)?, |_| far.silence(since))?;
             }
             let ticket = copying(py, keys.len() << 4, || Ok(far.remote.mutate(table, &updates, &[])))?;
             if !wait {
                 alone.updates.leave(ticket, table, (keys.len() as u64) << 4);
                 return Ok(None);
             }
-            far.told(py, "update_priorities", ticket, client.deadline(None)?).map(|(updated, _)| updated)
+            far.answer(py, "update_priorities", ticket, client.deadline(None)?).map(|(updated, _)| updated)
         }
     };
     match (wait, updated) {
@@ -80,7 +82,7 @@ pub fn mutate<'py>(
         Way::Here(tables) => copying(py, bytes, || tables.get(table)?.mutate(&updates, deletes))?,
         Way::There(far) => {
             let ticket = copying(py, bytes, || Ok(far.remote.mutate(table, &updates, deletes)))?;
-            far.told(py, "mutate_priorities", ticket, client.deadline(None)?)?
+            far.answer(py, "mutate_priorities", ticket, client.deadline(None)?)?
         }
     };
     Ok((update_result(py, updated)?, update_result(py, deleted)?))

@@ -11,7 +11,7 @@ import difflib
 import importlib
 from typing import Any
 
-__all__ = ["ACTIONS", "UnknownAgentError", "find"]
+__all__ = ["ACTIONS", "UnknownAgentError", "find", "names"]
 
 ACTIONS = {
     "apex_dqn": "discrete",
@@ -31,10 +31,15 @@ class UnknownAgentError(ValueError):
     """There is no agent of this name. `.name`, `.nearest` (names that look like it)."""
 
     def __init__(self, name: str) -> None:
-        known = [module.replace("_", "-") for module in ACTIONS]
+        known = names()
         self.name, self.nearest = name, tuple(difflib.get_close_matches(name, known, n=2, cutoff=0.4))
         hint = f"did you mean {' or '.join(self.nearest)}?" if self.nearest else f"there is: {', '.join(known)}"
         super().__init__(f"no agent {name!r}; {hint}")
+
+
+def names(actions: str | None = None) -> list[str]:
+    """The agents' names as a person types them; of those for "discrete" or "continuous" actions, where asked for."""
+    return [module.replace("_", "-") for module, kind in ACTIONS.items() if actions in (None, kind)]
 
 
 def find(name: str) -> Any:

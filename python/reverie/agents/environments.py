@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from reverie.agents import ACTIONS
+from reverie.agents import names
 
 
 class UnknownEnvironmentError(ValueError):
@@ -123,7 +123,7 @@ def require_discrete(spec: EnvSpec, agent: str, *, frames: bool = False) -> None
     if spec.num_actions is None:
         raise UnsupportedEnvironmentError(
             f"actions of {spec.env_id} are {spec.action_space}: {agent} picks one of a set (Discrete); continuous"
-            f" actions need {_agents_for('continuous')}. CartPole-v1, Acrobot-v1 and MountainCar-v0 have discrete"
+            f" actions need {', '.join(names('continuous'))}. CartPole-v1, Acrobot-v1 and MountainCar-v0 have discrete"
             " actions"
         )
     if not (frames and spec.frame_stack):
@@ -135,7 +135,8 @@ def require_continuous(spec: EnvSpec, agent: str) -> None:
     if spec.num_actions is not None:
         raise UnsupportedEnvironmentError(
             f"actions of {spec.env_id} are {spec.action_space}: {agent} gives vectors of numbers (a Box); discrete"
-            f" actions need {_agents_for('discrete')}. Pendulum-v1 and MountainCarContinuous-v0 have continuous actions"
+            f" actions need {', '.join(names('discrete'))}. Pendulum-v1 and MountainCarContinuous-v0 have continuous"
+            " actions"
         )
     if not spec.action_low:
         raise UnsupportedEnvironmentError(
@@ -151,11 +152,6 @@ def _require_flat(spec: EnvSpec, agent: str, fitting: str) -> None:
             f"observations of {spec.env_id} are images of shape {spec.obs_shape}: {agent} takes flat ones, such as"
             f" those of {fitting}; Atari games (ALE/Pong-v5) are for dqn and apex-dqn"
         )
-
-
-def _agents_for(actions: str) -> str:
-    names = [module.replace("_", "-") for module, kind in ACTIONS.items() if kind == actions]
-    return ", ".join(names) or "an agent that this version does not have"
 
 
 def make_one(env_id: str, *, render: bool = False) -> gymnasium.Env[Any, Any]:

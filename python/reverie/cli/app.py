@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from reverie.cli import checkpoint, info, serve, top
@@ -14,6 +17,11 @@ from reverie.cli.train import train
 app = typer.Typer(
     name="reverie",
     help="Replay and distributed learning for reinforcement learning.",
+    epilog=(
+        "Begin with `reverie demo`, which trains in a minute; then `reverie train apex-dqn --env CartPole-v1`, and"
+        " `reverie plot runs/*`. `reverie serve --port 8000` is replay for programs of your own: in Python,"
+        ' `reverie.Client("127.0.0.1:8000")`. Every command has a --help of its own.'
+    ),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -28,6 +36,16 @@ app.command(epilog=top.EPILOG)(top.top)
 app.add_typer(checkpoint.app)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"reverie {version('reverie')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _keep_subcommands() -> None:
-    """Stores, selects and moves experience for reinforcement learning."""
+def _common(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    pass

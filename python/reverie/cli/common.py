@@ -21,8 +21,15 @@ EPILOG = (
 
 def refuse(reason: object) -> NoReturn:
     """Say why in one line, and end the command."""
-    print(f"reverie: {reason}", file=sys.stderr)
+    complain(reason)
     raise typer.Exit(EXIT_REFUSED)
+
+
+def complain(reason: object) -> None:
+    """Say what went wrong in one line; of the file system with the file first, and without its number."""
+    if isinstance(reason, OSError) and reason.filename and reason.strerror:
+        reason = f"{reason.filename}: {reason.strerror[:1].lower()}{reason.strerror[1:]}"
+    print(f"reverie: {reason}", file=sys.stderr)
 
 
 def require_agents() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import reverie
+from reverie.cli.common import complain, refuse
 
 EXIT_UNREACHABLE = 1
 
@@ -33,10 +33,14 @@ def connected(
     try:
         secret = os.environ.get("REVERIE_TOKEN") if token is None else token.read_text().strip()
         tls = None if ca is None and cert is None and key is None else reverie.ClientTLS(ca=ca, cert=cert, key=key)
-        with reverie.Client(address, token=secret, tls=tls, timeout=timeout) as client:
+        client = reverie.Client(address, token=secret, tls=tls, timeout=timeout)
+    except (ValueError, OSError) as error:
+        refuse(error)
+    try:
+        with client:
             yield client
-    except (reverie.ReplayError, ValueError, OSError) as error:
-        print(f"reverie: {error}", file=sys.stderr)
+    except reverie.ReplayError as error:
+        complain(error)
         raise typer.Exit(EXIT_UNREACHABLE) from None
 
 

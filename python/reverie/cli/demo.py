@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, refuse, require_agents
+from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, complain, refuse, require_agents
 
 if TYPE_CHECKING:
     from reverie.runners import Result
@@ -50,7 +50,7 @@ def demo(
         print("reverie: interrupted; nothing was saved", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except (StalledError, DivergedError) as error:
-        print(f"reverie: {error}", file=sys.stderr)
+        complain(error)
         raise typer.Exit(EXIT_NOT_REACHED) from None
     report.show(result, curve.save(result, path), to_stderr=as_json)
     if as_json:

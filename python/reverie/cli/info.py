@@ -12,7 +12,10 @@ from rich.table import Table
 
 from reverie.cli.connecting import Address, Ca, Cert, Key, Timeout, Token, connected, figures, size
 
-EPILOG = "Exit codes: 0 the server answered; 1 it did not, or does not let us in."
+EPILOG = (
+    "Exit codes: 0 the server answered; 1 it did not, or does not let us in; 2 the address is none, or a file cannot be"
+    " read."
+)
 
 
 def info(

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import signal
 import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 import reverie
+from reverie.checkpointers import DefaultCheckpointer
 from reverie.cli import table_files
+from reverie.cli.common import complain, refuse
 
-EXIT_REFUSED = 2
+EXIT_NOT_SAVED = 1
 
 EPILOG = (
-    "Exit codes: 0 stopped by SIGINT or SIGTERM; 2 the arguments do not make a server, or not a safe one. Off loopback"
-    " a server needs a token and a certificate: docs/guides/secure-a-server.md."
+    "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 stopped, and the last checkpoint could not be written; 2 the"
+    " arguments do not make a server, or not a safe one. Off loopback a server needs a token and a certificate:"
+    " docs/guides/secure-a-server.md."
 )
 
 
@@ -56,6 +60,15 @@ def serve(
         ),
     ] = None,
     max_bytes: Annotated[int | None, typer.Option(min=1, help="Bytes that all tables may hold together.")] = None,
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder: tables start from its newest checkpoint, and a stop writes one.", metavar="FOLDER"
+        ),
+    ] = None,
+    checkpoint_every: Annotated[
+        float | None, typer.Option(help="Seconds between two checkpoints; needs --checkpoints.")
+    ] = None,
     token_file: Annotated[Path | None, typer.Option(help="A file with the token that every client must show.")] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
@@ -81,6 +94,8 @@ def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     try:
+        checkpointer = _checkpointer(checkpoints, checkpoint_every)
+        _check_safe(host, token_file, tls_cert, insecure=insecure)
         if tables is not None:
             made = table_files.load(tables)
         else:
@@ -93,6 +108,7 @@ def serve(
         server = reverie.Server(
             made,
             port=port,
+            checkpointer=checkpointer,
             host=host,
             token=None if token_file is None else _token(token_file),
             tls=_tls(tls_cert, tls_key, client_ca),
@@ -101,8 +117,8 @@ def serve(
             grace=grace,
             shard=shard or 0,
         )
-    except (ValueError, TypeError, OSError) as error:
-        _refuse(str(error))
+    except (ValueError, TypeError, OSError, reverie.ReplayError) as error:
+        refuse(error)
     with server:
         names = [table.name for table in server.tables]
         if as_json:
@@ -112,6 +128,39 @@ def serve(
             print(f'  client = reverie.Client("{server.address}")', flush=True)
         stop.wait()
         print("reverie: stopping", file=sys.stderr, flush=True)
+        if checkpointer is not None:
+            try:
+                print(f"reverie: saved as {server.client().checkpoint()}", file=sys.stderr, flush=True)
+            except reverie.ReplayError as error:
+                complain(error)
+                raise typer.Exit(EXIT_NOT_SAVED) from None
+
+
+def _checkpointer(folder: Path | None, period: float | None) -> DefaultCheckpointer | None:
+    if folder is None:
+        if period is not None:
+            raise ValueError("--checkpoint-every needs --checkpoints FOLDER")
+        return None
+    return DefaultCheckpointer(folder, period=period)
+
+
+def _check_safe(host: str, token: Path | None, cert: Path | None, *, insecure: bool) -> None:
+    """What `Server` asks for off loopback, by the names of the flags."""
+    try:
+        alone = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        alone = host == "localhost"
+    if alone:
+        return
+    if token is None:
+        raise ValueError(
+            f"{host} can be reached from other machines: name a token with --token-file FILE, or listen on 127.0.0.1"
+        )
+    if cert is None and not insecure:
+        raise ValueError(
+            f"{host} can be reached from other machines: name a certificate with --tls-cert and --tls-key, or send the"
+            " token and all data in plain text with --insecure"
+        )
 
 
 def _one_table(
@@ -169,8 +218,3 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> reverie
     if cert is None or key is None:
         raise ValueError("--tls-cert and --tls-key belong together")
     return reverie.ServerTLS(cert=cert, key=key, client_ca=client_ca)
-
-
-def _refuse(reason: str) -> NoReturn:
-    print(f"reverie: {reason}", file=sys.stderr)
-    raise typer.Exit(EXIT_REFUSED)

@@ -14,7 +14,10 @@ from rich.text import Text
 from reverie.cli.connecting import Address, Ca, Cert, Key, Timeout, Token, connected, figures
 from reverie.cli.info import add_rates, view
 
-EPILOG = "Ctrl-C ends it. Exit codes: 0 ended by a person or after --count; 1 the server did not answer any more."
+EPILOG = (
+    "Ctrl-C ends it. Exit codes: 0 ended by a person or after --count; 1 the server does not answer, or not any more;"
+    " 2 the address is none, or a file cannot be read."
+)
 
 
 def top(

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reverie import agents
 from reverie.cli import sweep
-from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, refuse, require_agents
+from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, complain, refuse, require_agents
 
 if TYPE_CHECKING:
     from reverie.agents.core import Agent, Preset
@@ -34,7 +35,7 @@ class Runner(enum.Enum):
 
 def train(
     context: typer.Context,
-    agent: Annotated[str, typer.Argument(help="An agent's name, such as apex-dqn, ppo or sac.")],
+    agent: Annotated[str, typer.Argument(help=f"One of {', '.join(agents.names())}.")],
     env: Annotated[str, typer.Option(help="Gymnasium environment.")],
     seed: Annotated[int, typer.Option(help="Any integer; the same seed gives the same run, times apart.")] = 0,
     seeds: Annotated[
@@ -47,7 +48,11 @@ def train(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="One setting of the preset changed; may be given often."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="One setting of the preset changed (--dry-run lists them); may be given often.",
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder (by default runs/AGENT-ENV-seed-N).", metavar="FOLDER")
@@ -128,7 +133,6 @@ def _request(
     layout: dict[str, Any],
 ) -> _Request:
     """Everything that can be refused is refused here, before anything starts."""
-    from reverie import agents
     from reverie.agents import presets
     from reverie.agents.environments import describe
     from reverie.runners import checkpoints, logs, plan
@@ -225,7 +229,7 @@ def _ends_told() -> Iterator[None]:
         print("reverie: interrupted; checkpoints written before are whole", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except (StalledError, DivergedError, EnvironmentCrashedError, TimeoutError) as error:
-        print(f"reverie: {error}", file=sys.stderr)
+        complain(error)
         raise typer.Exit(EXIT_NOT_REACHED) from None
     except RoleError as error:
         if error.error == DamagedError.__name__:  # of a checkpoint that a shard was to begin from

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ def record(env_id: str, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: in
 
     from reverie.agents.environments import make_one
 
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures are drawn, and shown to nobody: no display is needed
     env = make_one(env_id, render=True)
     writer, pictures, total, over = None, 0, 0.0, False
     try:

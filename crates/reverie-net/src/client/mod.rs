@@ -241,6 +241,11 @@ impl Remote {
         link
     }
 
+    /// Why there is no connection, and since when, in a few words; `None` where there is one.
+    pub fn outage(&self) -> Option<String> {
+        self.outbox.outage()
+    }
+
     /// [`Link::server_restarts`], for those who look at every step.
     pub fn server_restarts(&self) -> u64 {
         self.outbox.server_restarts()

@@ -210,7 +210,7 @@ impl Outbox {
         self.restarts.load(Ordering::Relaxed)
     }
 
-    /// Why there is no connection, as a sentence; `None` where there is one.
+    /// Why there is no connection, and since when, in a few words; `None` where there is one.
     pub(super) fn outage(&self) -> Option<String> {
         self.lock().outage.clone()
     }
@@ -337,7 +337,9 @@ impl Sink for super::Remote {
 
     fn why(&self, table: &str) -> Ticket<String> {
         match self.outbox.outage() {
-            Some(outage) => Ticket::done(Ok(outage)),
+            Some(outage) => {
+                Ticket::done(Ok(format!("{outage}; what was not confirmed is kept, and sent when it is back")))
+            }
             None => self.request(Body::Why(table.to_owned()), None, false, Answer::Sentence),
         }
     }

@@ -196,11 +196,8 @@ impl Engine {
 
     fn note_outage(&mut self, since: Instant) {
         let (address, trouble) = (self.outbox.address(), &self.trouble);
-        self.outbox.set_outage(Some(format!(
-            "{address} could not be reached for {:.1} s ({trouble}); what was not confirmed is kept, and sent when it is \
-             back",
-            since.elapsed().as_secs_f64()
-        )));
+        let seconds = since.elapsed().as_secs_f64();
+        self.outbox.set_outage(Some(format!("{address} could not be reached for {seconds:.1} s ({trouble})")));
     }
 
     /// The client ends.
