@@ -9,11 +9,11 @@ import reverie  # noqa: E402
 from reverie.agents import dqn, gorila  # noqa: E402
 from reverie.agents.core import RunSettings, Stopwatch  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
-from reverie.agents.gorila.parameters import LocalShard, ParameterServer, make_shards  # noqa: E402
+from reverie.agents.gorila.parameters import LocalParameterServer, LocalShard, make_shards  # noqa: E402
 
 SPEC = describe("CartPole-v1")
 CONFIG = dataclasses.replace(gorila.load_preset("CartPole-v1").config, hidden=(16, 16), batch_size=32)
-ALONE = dataclasses.replace(CONFIG, num_learners=1, num_shards=1, max_staleness=0, bundled=False)
+ALONE = dataclasses.replace(CONFIG, num_learners=1, num_parameter_shards=1, max_staleness=0, bundled=False)
 DQN = dqn.DqnConfig(**{field.name: getattr(CONFIG, field.name) for field in dataclasses.fields(dqn.DqnConfig)})
 
 
@@ -58,7 +58,7 @@ def test_one_worker_on_one_shard_is_dqn_bit_for_bit(filled, max_grad_norm):
 def test_shards_together_are_dqn_within_a_millionth(filled, num_shards):
     change = {"max_grad_norm": 0.05, "target_period": 7, "learning_rate": 1e-3}
     one = learnt(dqn, dataclasses.replace(DQN, **change), filled())
-    other = learnt(gorila, dataclasses.replace(ALONE, **change, num_shards=num_shards), filled())
+    other = learnt(gorila, dataclasses.replace(ALONE, **change, num_parameter_shards=num_shards), filled())
     assert np.abs(one - other).max() <= 1e-6
 
 
@@ -69,19 +69,19 @@ def test_a_shard_clips_by_the_norm_that_was_sent_and_not_by_its_own_ranges(fille
     push = LocalShard.push
     own = lambda self, gradient, norm, based_on: push(self, gradient, float(np.linalg.norm(gradient)), based_on)  # noqa: E731
     monkeypatch.setattr(LocalShard, "push", own)
-    other = learnt(gorila, dataclasses.replace(ALONE, **change, num_shards=3), filled())
+    other = learnt(gorila, dataclasses.replace(ALONE, **change, num_parameter_shards=3), filled())
     assert np.abs(one - other).max() > 1e-5
 
 
 def test_shards_cut_the_vector_into_ranges_whose_lengths_differ_by_one_at_most():
     flat = np.arange(11, dtype=np.float32)
-    shards = make_shards(flat, dataclasses.replace(CONFIG, num_shards=3))
+    shards = make_shards(flat, dataclasses.replace(CONFIG, num_parameter_shards=3))
     assert [len(shard.pull().flat) for shard in shards] == [4, 4, 3]
-    assert ParameterServer(shards).pull().flat.tolist() == flat.tolist()
+    assert LocalParameterServer(shards).pull().flat.tolist() == flat.tolist()
 
 
 def server_of(size=10, **changes):
-    return ParameterServer(make_shards(np.zeros(size, np.float32), dataclasses.replace(CONFIG, **changes)))
+    return LocalParameterServer(make_shards(np.zeros(size, np.float32), dataclasses.replace(CONFIG, **changes)))
 
 
 def push(server, based_on, seed=0):
@@ -110,9 +110,9 @@ def test_a_gradient_beyond_the_bound_is_dropped_counted_and_leaves_no_trace(max_
 
 def test_shards_that_others_pushed_to_decide_for_themselves():
     """As where shards are apart: one has taken another worker's gradient that the other has not seen yet."""
-    config = dataclasses.replace(CONFIG, num_shards=2, max_staleness=0)
+    config = dataclasses.replace(CONFIG, num_parameter_shards=2, max_staleness=0)
     left, right = make_shards(np.zeros(10, np.float32), config)
-    server = ParameterServer([left, right])
+    server = LocalParameterServer([left, right])
     versions = server.pull().versions
     left.push(np.ones(5, np.float32), 1.0, 0)
     between = server.pull()
@@ -145,7 +145,7 @@ def test_a_restored_server_goes_on_bit_for_bit():
     ],
 )
 def test_a_push_that_cannot_be_meant_is_refused(gradient, norm, based_on, message):
-    server = server_of(num_shards=2)
+    server = server_of(num_parameter_shards=2)
     with pytest.raises(ValueError, match=message):
         server.push(gradient, norm, based_on)
     assert server.pull().versions == (0, 0)
@@ -208,7 +208,7 @@ def test_a_resumed_learner_knows_whose_turn_it_is_and_of_which_versions_its_work
 
 def test_workers_that_are_given_a_server_learn_as_those_of_one_process(filled):
     """What a runner does that puts them apart: a learner for each, and pushes in the same order."""
-    config = dataclasses.replace(CONFIG, num_learners=2, num_shards=2, max_staleness=1, target_period=5)
+    config = dataclasses.replace(CONFIG, num_learners=2, num_parameter_shards=2, max_staleness=1, target_period=5)
     together, replay = learner_of(gorila, config, filled()), filled()
     server = gorila.make_parameter_server(SPEC, config, seed=3)
     apart = [learner_of(gorila, config, replay, seed=99, server=server, index=i) for i in range(2)]
@@ -294,7 +294,10 @@ def test_the_local_runner_gives_the_same_run_twice_in_both_modes(bundled):
     assert ratio == pytest.approx(config.samples_per_insert, rel=0.02)
     assert one.learner["staleness"] in (0, 1, 2, 3, 4)
     names = "tables 'replay-0', 'replay-1'" if bundled else "table 'replay'"
-    assert f"2 actors of 2 environments, 2 learners, one greedy evaluator, {names} in" in one.topology.describe()
+    assert (
+        f"2 actors of 2 environments, 2 learners on 2 parameter shards, one greedy evaluator, {names} in"
+        in one.topology.describe()
+    )
 
 
 def test_a_bundled_run_resumes_with_all_its_tables(tmp_path):

@@ -292,12 +292,33 @@ def test_a_dry_run_of_processes_tells_each_role_and_starts_none(reverie, monkeyp
     assert {place["role"]: place["count"] for place in printed["roles"]}["actor"] == 3
 
 
+def test_a_dry_run_tells_the_learners_and_the_parameter_shards(reverie):
+    numbers = ["--num-learners", 3, "--num-parameter-shards", 4]
+    arguments = ["train", "gorila", "--env", "CartPole-v1", *numbers, "--runner", "process", "--dry-run"]
+    text = reverie(*arguments)
+    assert text.exit_code == 0, text.stderr
+    for word in ("3 x learner, 1 CPU", "4 x parameter shard, 1 CPU", "3 learners on 4 parameter shards"):
+        assert word in text.stdout
+    settings = json.loads(reverie(*arguments, "--json").stdout)["settings"]["agent"]
+    assert (settings["num_learners"], settings["num_parameter_shards"]) == (3, 4)
+
+
 def test_layouts_that_cannot_be_are_refused_in_one_line(reverie):
     for arguments, words in (
         (["dqn", "--num-shards", 2], "num_shards is 2, and one process has one"),
         (["ppo", "--runner", "process", "--num-shards", 2], "num_shards is 2, which ppo cannot have"),
         (["dqn", "--runner", "process", "--address", "auto"], "--address is of a Ray cluster, and --runner is process"),
         (["dqn", "--runner", "process", "--num-actors", 0], "--num-actors"),
+        (
+            ["dqn", "--num-learners", 2],
+            "--num-learners is 2, and dqn has one learner, which holds the parameters itself",
+        ),
+        (["ppo", "--num-parameter-shards", 2], "--num-parameter-shards is 2, and ppo has one learner"),
+        (["gorila", "--num-learners", 0], "--num-learners"),
+        (
+            ["gorila", "--runner", "process", "--num-learners", 3, "--num-shards", 2],
+            "num_shards is 2, and gorila has 3 learners",
+        ),
     ):
         result = reverie("train", *arguments, "--env", "CartPole-v1")
         assert result.exit_code == 2, arguments

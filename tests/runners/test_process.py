@@ -134,8 +134,8 @@ def test_agents_of_a_queue_learn_from_every_unroll_once(name):
     assert result.replay["samples"] == result.learner["updates"] * batch > 0
     assert result.replay["inserts"] - result.replay["samples"] <= 2 * batch
     if name == "ppo":
-        # One batch is with the learner, one in the queue, one in the actor's hands: policies are no older than that.
-        assert max(event.learner.get("age_in_updates", 0) for event in of_kind(events, Progress)) <= 3
+        # One batch is in the queue and one in the actor's hands when the weights that made it are published.
+        assert max(event.learner.get("age_in_updates", 0) for event in of_kind(events, Progress)) <= 2
 
 
 def test_a_confirmed_run_ends_with_the_weights_that_were_confirmed():

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import signal
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -13,7 +14,7 @@ pytest.importorskip("cryptography")
 import ray
 
 import reverie
-from reverie.agents import apex_dqn
+from reverie.agents import apex_dqn, gorila
 from reverie.agents.core import RunSettings
 from reverie.runners import Progress, RoleRestarted, Saved, StoppedError, checkpoints, plan
 from reverie.runners import ray as on_ray
@@ -91,6 +92,47 @@ def test_a_shard_on_another_node_listens_with_tls_and_lets_nobody_in_without_the
             reverie.Client(endpoint.address, tls=endpoint.tls, **options).info()
         with pytest.raises((reverie.UnauthenticatedError, reverie.UnavailableError, reverie.ProtocolError)):
             reverie.Client(endpoint.address, token=endpoint.token, **options).info()
+    finally:
+        stage.close()
+
+
+def test_parameter_shards_answer_over_ray_as_in_one_process_and_one_that_is_gone_is_named(cluster):
+    config = dataclasses.replace(gorila.load_preset("CartPole-v1").config, hidden=(16, 16), num_parameter_shards=2)
+    topology = plan(gorila, "CartPole-v1", config=config, run=RUN, runner="ray")
+    stage = on_ray.Cluster(topology)
+    try:
+        setups = [
+            Setup(
+                name=RoleName("parameter shard", index),
+                agent="reverie.agents.gorila",
+                env=topology.env,
+                config=config,
+                run=RUN,
+                num_shards=1,
+                seed=3,
+            )
+            for index in range(2)
+        ]
+        for setup in setups:
+            stage.start(setup)
+        ready = set()
+        while len(ready) < 2:
+            ready |= {name for name, report in stage.listen(1.0) if isinstance(report, Ready)}
+        here = gorila.make_parameter_server(topology.env, config, seed=3)
+        lines = stage.lines(setups).open()
+        apart = gorila.ParameterServer(lines, 2)
+        size = len(here.pull().flat)
+        for turn in range(4):
+            gradient = np.random.default_rng(turn).normal(size=size).astype(np.float32)
+            for server in (here, apart):
+                assert server.push(gradient, float(np.linalg.norm(gradient)), server.pull().versions)
+            assert apart.pull().versions == (turn + 1, turn + 1)
+            assert (apart.pull().flat == here.pull().flat).all()
+        with pytest.raises(RuntimeError, match="parameter shard 1 refused: TypeError"):
+            lines.ask([gorila.Pull(-1), "what?"])
+        stage.kill(setups[1].name)
+        with pytest.raises(reverie.UnavailableError, match=r"parameter shard 1 cannot be reached: .*Actor"):
+            apart.pull()
     finally:
         stage.close()
 

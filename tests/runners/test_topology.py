@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn, impala, ppo
+from reverie.agents import apex_dqn, gorila, impala, ppo
 from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError
 from reverie.runners.topology import DoesNotFitError, available_memory, plan
 
@@ -104,11 +104,32 @@ def test_a_gpu_is_refused_on_ray_where_no_role_asks_for_one():
         plan(apex_dqn, "CartPole-v1", runner="ray", run=run)
 
 
-def test_an_agent_of_several_learners_is_refused_where_there_is_one_learner():
+def test_several_learners_without_parameter_shards_are_refused_where_they_would_be_apart():
     import types
 
     several = dataclasses.replace(plan(apex_dqn, "CartPole-v1").needs, num_learners=2)
     agent = types.SimpleNamespace(**{**vars(apex_dqn), "needs": lambda config: several})
-    with pytest.raises(ValueError, match=r"has 2 learners and 1 table .* the runner 'process' has one learner"):
+    with pytest.raises(ValueError, match=r"has 2 learners and 1 table .* no parameter shards: apart, its learners"):
         plan(agent, "CartPole-v1", runner="process")
     assert plan(agent, "CartPole-v1").needs.num_learners == 2
+
+
+@pytest.mark.parametrize("runner", ["process", "ray"])
+def test_learners_parameter_shards_and_bundles_are_places_of_their_own(runner):
+    config = dataclasses.replace(
+        gorila.load_preset("CartPole-v1").config, num_learners=3, num_parameter_shards=4, num_actors=3
+    )
+    topology = plan(gorila, "CartPole-v1", runner=runner, config=config)
+    counts = {place.role: place.count for place in topology.places}
+    assert counts == {"shard": 1, "learner": 3, "actor": 3, "parameter shard": 4, "evaluator": 1}
+    assert topology.num_processes == 13
+    assert "3 learners on 4 parameter shards" in topology.describe()
+    apart = plan(gorila, "CartPole-v1", runner=runner, config=dataclasses.replace(config, bundled=True))
+    counts = {place.role: place.count for place in apart.places}
+    assert counts == {"bundle": 3, "parameter shard": 4, "evaluator": 1}
+    assert apart.num_servers == 3
+    with pytest.raises(ValueError, match="num_shards is 2, and gorila has 3 learners: the limits of several shards"):
+        plan(gorila, "CartPole-v1", runner=runner, config=config, num_shards=2)
+    bundled = dataclasses.replace(config, bundled=True, num_learners=2, num_actors=2)
+    with pytest.raises(ValueError, match="num_shards is 2, and gorila has several tables"):
+        plan(gorila, "CartPole-v1", runner=runner, config=bundled, num_shards=2)

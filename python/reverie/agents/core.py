@@ -184,6 +184,12 @@ class TableNeeds:
     """Learners that draw. Where one process has them all, one `learn` is the turn of one of them."""
     bundled: bool = False
     """Actor i writes into a table of its own, `name-i`, and learner i draws from that one alone."""
+    publish_every_update: bool = False
+    """Whoever acts must be able to have the weights of every update: what is learnt from comes out of a queue, and is
+    to be made by weights as new as can be. Else weights are published by time."""
+    num_parameter_shards: int = 0
+    """Ranges of the parameters that learners push gradients to. 0: the one learner has the parameters itself; else the
+    agent's module keeps `ParameterAgent`."""
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -228,6 +234,48 @@ class Agent(Protocol):
 
     def make_policy(self, spec: EnvSpec, config: Any) -> Policy:
         """The greedy policy, for the evaluator."""
+
+
+class ParameterShard(Protocol):
+    """A range of the parameters, which learners ask. Not for several threads at once."""
+
+    version: int
+    """Updates so far."""
+
+    def answer(self, question: Any) -> Any:
+        """Do what a learner asks. Question and answer can be pickled, and are the agent's own."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of everything that the next answer depends on."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+
+
+class ParameterAgent(Agent, Protocol):
+    """What an agent's module offers besides, where learners push gradients to a parameter server.
+
+    Its `make_learner` takes two arguments more, `server=` and `index=`, for learner `index` of a server elsewhere; and
+    such a learner has `follow(server)`, for a server that was started again.
+    """
+
+    def ParameterServer(self, lines: Any, num_shards: int) -> Any:
+        """What a learner holds of shards elsewhere: `lines.ask(questions)` gives the answers, of each shard one."""
+
+    def make_parameter_shard(self, spec: EnvSpec, config: Any, *, seed: int, index: int) -> ParameterShard:
+        """Shard `index`, the parameters drawn from `seed`, which all shards have in common."""
+
+    def join_states(self, learners: Sequence[dict[str, Any]], shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The states of all learners and shards as that of a learner which has them all."""
+
+    def learner_state(self, state: dict[str, Any], index: int) -> dict[str, Any]:
+        """What `join_states` gave, for learner `index` alone."""
+
+    def parameter_shard_state(self, state: dict[str, Any], index: int) -> dict[str, Any]:
+        """What `join_states` gave, for shard `index` alone."""
+
+    def join_metrics(self, learners: Sequence[dict[str, float]]) -> dict[str, float]:
+        """The metrics of all learners as those of one."""
 
 
 class Stopwatch:

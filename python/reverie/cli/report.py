@@ -103,6 +103,9 @@ class Progress:
         grid.add_row("updates", updates)
         if event.policy_lag is not None:
             grid.add_row("policies that act", f"{event.policy_lag:,.1f} updates behind the learner")
+        if "gradients_dropped" in event.learner:
+            dropped, stale = event.learner["gradients_dropped"], event.learner.get("staleness", 0.0)
+            grid.add_row("gradients", f"{stale:,.1f} updates late, {dropped:,.0f} dropped as too late")
         grid.add_row("samples per insert", f"{event.samples_per_insert:.2f}")
         training = "none ended yet" if event.training_return is None else f"{event.training_return:.1f}, exploring"
         grid.add_row("training episodes", training)
@@ -151,7 +154,9 @@ def show(result: Result, plot: str, *, to_stderr: bool) -> None:
 
 
 def _replay_rows(result: Result) -> list[tuple[str, str]]:
-    replay = result.replay
+    replay, learner = result.replay, result.learner
+    pushed = {"gradients": "gradients", "gradients_dropped": "gradients dropped as too late"}
+    gradients = [(text, f"{learner[name]:,.0f}") for name, text in pushed.items() if name in learner]
     return [
         ("items inserted", f"{replay['inserts']:,.0f}"),
         ("items sampled", f"{replay['samples']:,.0f}"),
@@ -161,6 +166,7 @@ def _replay_rows(result: Result) -> list[tuple[str, str]]:
         ("bytes an item", f"{replay['bytes'] / max(1.0, replay['size']):,.0f}"),
         ("priorities updated", f"{replay['priorities_updated']:,.0f}"),
         ("updates that came too late", f"{replay['updates_stale']:,.0f}"),
+        *gradients,
     ]
 
 

@@ -79,6 +79,22 @@ def train(
     num_actors: Annotated[
         int | None, typer.Option(min=1, help="Actors; short for --set num_actors=N.", show_default="the preset's")
     ] = None,
+    num_learners: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Learners; short for --set num_learners=N. Of agents that have several.",
+            show_default="the preset's",
+        ),
+    ] = None,
+    num_parameter_shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Parts of the parameter server; short for --set num_parameter_shards=N. Of agents that have one.",
+            show_default="the preset's",
+        ),
+    ] = None,
     tensorboard: Annotated[
         bool | None,
         typer.Option(help="Write TensorBoard's files too (by default where tensorboard is installed)."),
@@ -98,10 +114,16 @@ def train(
     require_agents()
     if seeds is not None and not dry_run:
         raise typer.Exit(sweep.run(context, seeds, jobs, out, as_json=as_json))
-    changes = [*(settings or []), *([] if num_actors is None else [f"num_actors={num_actors}"])]
+    numbers = {
+        "num_actors": num_actors,
+        "num_learners": num_learners,
+        "num_parameter_shards": num_parameter_shards,
+    }
+    changes = [*(settings or []), *(f"{name}={number}" for name, number in numbers.items() if number is not None)]
     if address is not None and runner is not Runner.ray:
         refuse(f"--address is of a Ray cluster, and --runner is {runner.value}: leave one of them out")
     layout = {"runner": runner.value, "num_shards": num_shards}
+    _refuse_what_one_learner_has_not(agent, num_learners, num_parameter_shards)
     request = _request(agent, env, seed, config, changes, out, resume, layout)
     if dry_run:
         _show_plan(request.topology, as_json=as_json)
@@ -111,6 +133,25 @@ def train(
     if as_json:
         print(json.dumps(as_object(result, request.folder)), flush=True)
     raise typer.Exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
+
+
+def _refuse_what_one_learner_has_not(name: str, num_learners: int | None, num_parameter_shards: int | None) -> None:
+    """An agent without a parameter server has one learner, which has the parameters itself."""
+    from reverie import agents
+
+    try:
+        agent = agents.find(name)
+    except ValueError as error:
+        refuse(error)
+    if hasattr(agent, "make_parameter_shard"):
+        return
+    for option, number in (("--num-learners", num_learners), ("--num-parameter-shards", num_parameter_shards)):
+        if number is not None:
+            having = ", ".join(one for one in agents.ACTIONS if hasattr(agents.find(one), "make_parameter_shard"))
+            refuse(
+                f"{option} is {number}, and {agent.NAME} has one learner, which holds the parameters itself: leave it"
+                f" out, or train {having}"
+            )
 
 
 @dataclass(frozen=True)

@@ -91,11 +91,11 @@ def load_run(resume: Path, topology: Topology, identity: dict[str, Any]) -> dict
         if state["identity"].get(name) != value:
             there = state["identity"].get(name)
             raise CheckpointError(resume, f"has {name} {there!r}, and this run {value!r}: resume its own")
-    if len(state[REPLAY]) != topology.num_shards:
-        raise CheckpointError(
-            resume,
-            f"has the tables of {len(state[REPLAY])} shards, and this run {topology.num_shards}: ask for as many",
-        )
+    if len(state[REPLAY]) != topology.num_servers:
+        counts = f"has the tables of {len(state[REPLAY])} servers, and this run {topology.num_servers}"
+        if topology.needs.bundled:
+            raise CheckpointError(resume, f"{counts}: bundles go on in one process where they began in one, else apart")
+        raise CheckpointError(resume, f"{counts}: ask for as many shards")
     if state["env_steps"] >= topology.run.max_env_steps:
         done = f"is of a run that ended after {state['env_steps']:,} environment steps"
         raise CheckpointError(resume, f"{done}; raise max_env_steps ({topology.run.max_env_steps:,})")

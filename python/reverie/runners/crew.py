@@ -9,21 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from reverie.agents.core import seed_of
+from reverie.agents.core import ParameterAgent, seed_of
 from reverie.checkpointers import CheckpointerBase
 from reverie.runners.events import RoleError
+from reverie.runners.lines import ParameterLines
 from reverie.runners.messages import (
     Acted,
+    Bundled,
     Command,
     Died,
     Endpoint,
     Failed,
+    Follow,
     GoOn,
     Hold,
     Judge,
     Judged,
+    Kind,
     Ready,
     Report,
     RoleName,
@@ -34,9 +38,10 @@ from reverie.runners.messages import (
     Stop,
 )
 from reverie.runners.parameters import Weighted
+from reverie.runners.roles import agent_of
 from reverie.runners.topology import Topology
 
-LEARNER, EVALUATOR = RoleName("learner"), RoleName("evaluator")
+EVALUATOR = RoleName("evaluator", alone=True)
 SHORT_LIFE_SECONDS = 60.0
 SHORT_LIVES = 5
 """A role that ends so often, never having lived for `SHORT_LIFE_SECONDS`, is not started again: the run ends."""
@@ -57,6 +62,9 @@ class Stage(Protocol):
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
         """How to reach a shard that is ready."""
+
+    def lines(self, shards: Sequence[Setup]) -> ParameterLines:
+        """How learners reach the parameter shards, all of which are ready."""
 
     def start(self, setup: Setup) -> None:
         """Make a role. Does not wait for it."""
@@ -90,10 +98,17 @@ class Member:
     state: dict[str, Any] | None = None
     """What the next one goes on from."""
     state_of: str = "nothing"
+    table_of: str = "an empty table"
+    """What a bundle's table goes on from."""
     waiting: bool = False
     """Not begun yet: a shard that it talks to is not there."""
     moving: bool = False
     """A learner that was asked for its state, to be started again with it: a shard is elsewhere now."""
+
+    @property
+    def goes_on_from(self) -> str:
+        """What the next one goes on from, for people."""
+        return f"{self.state_of}, and {self.table_of}" if self.setup.name.kind == "bundle" else self.state_of
 
 
 class Crew:
@@ -116,24 +131,47 @@ class Crew:
     ) -> None:
         self.stage, self.topology = stage, topology
         self.members: dict[RoleName, Member] = {}
-        self.shards = [RoleName("shard", i) for i in range(topology.num_shards)]
-        self.actors = [RoleName("actor", i) for i in range(topology.num_actors)]
+        needs, alone = topology.needs, topology.needs.num_learners == 1
+        kind: Kind = "bundle" if needs.bundled else "learner"
+        self.learners = [RoleName(kind, i, alone and not needs.bundled) for i in range(needs.num_learners)]
+        self.parameters = [RoleName("parameter shard", i) for i in range(needs.num_parameter_shards)]
+        self.shards = [RoleName("shard", i) for i in range(0 if needs.bundled else topology.num_shards)]
+        self.actors = [RoleName("actor", i) for i in range(0 if needs.bundled else topology.num_actors)]
         self._agent, self._checkpointers, self._resumed = agent, checkpointers, state
         self._on_report, self._on_restart = on_report, on_restart
         self._endpoints: dict[RoleName, Endpoint] = {}
+        self._epoch = 0
+        self._saved: dict[RoleName, State] = {}
+        """What parameter shards told of their states since all of them last had told of the same moment."""
 
-    def start_shards(self) -> None:
-        """Start the shards; the others need their addresses."""
-        for name in self.shards:
-            self._begin(name, None)
+    @property
+    def keepers(self) -> list[RoleName]:
+        """Whom the others talk to: shards of the replay and of the parameters."""
+        return [*self.shards, *self.parameters]
+
+    def start_keepers(self) -> None:
+        """Start the shards; the others need to know where they are."""
+        for name in self.keepers:
+            self._begin(name)
 
     def start_others(self) -> None:
-        """Start learner, evaluator and actors, once the shards are ready."""
-        state = self._resumed
-        self._begin(LEARNER, None if state is None else state["learner"])
-        self._begin(EVALUATOR, None)
-        for name in self.actors:
-            self._begin(name, None if state is None else state["actors"][name.index])
+        """Start learners, evaluator and actors, once the shards are ready."""
+        for name in (*self.learners, EVALUATOR, *self.actors):
+            self._begin(name)
+
+    def _resumed_state(self, name: RoleName) -> dict[str, Any] | None:
+        """What a role goes on from in a run that is resumed."""
+        state, kind, index = self._resumed, name.kind, name.index
+        if state is None or kind in ("shard", "evaluator"):
+            return None
+        actor = state["actors"][index] if kind in ("actor", "bundle") else None
+        if kind == "actor" or not self.parameters:
+            return actor if kind == "actor" else state["learner"]
+        agent = cast("ParameterAgent", agent_of(self._agent))
+        if kind == "parameter shard":
+            return agent.parameter_shard_state(state["learner"], index)
+        learner = agent.learner_state(state["learner"], index)
+        return {"learner": learner, "actor": actor} if kind == "bundle" else learner
 
     def ask(self, name: RoleName, command: Command) -> None:
         """Send a command, and again to a role that takes the place of this one before it has answered."""
@@ -176,8 +214,8 @@ class Crew:
                     self._remember(name, member, report)
                     self._on_report(name, report)
 
-    def _begin(self, name: RoleName, state: dict[str, Any] | None) -> None:
-        topology = self.topology
+    def _begin(self, name: RoleName) -> None:
+        topology, state = self.topology, self._resumed_state(name)
         setup = Setup(
             name=name,
             agent=self._agent,
@@ -190,6 +228,8 @@ class Crew:
         )
         resumed = self._resumed is not None and name != EVALUATOR
         self.members[name] = Member(setup, state=state, state_of="its checkpoint" if resumed else "nothing")
+        if resumed:
+            self.members[name].table_of = "the table of its checkpoint"
         self._start(self.members[name])
 
     def _start(self, member: Member) -> None:
@@ -198,18 +238,30 @@ class Crew:
             before = self._endpoints.get(name)
             serving = self.stage.serving(name, self._checkpointers[name.index], before)
             member.setup = replace(member.setup, serving=serving)
+        if name.kind == "bundle":
+            member.setup = replace(member.setup, serving=Serving(checkpointer=self._checkpointers[name.index]))
         member.ready, member.failure, member.moving = None, None, False
-        member.waiting = name.kind in ("actor", "learner") and not self._shards_ready()
+        member.orders.pop(Follow, None)
+        member.waiting = name.kind in ("actor", "learner", "bundle") and not self._keepers_ready()
         if member.waiting:
             return  # begun once the shards are there, which it would only wait for
-        if name.kind in ("actor", "learner"):
+        if name.kind in ("actor", "learner", "bundle"):
             endpoints = tuple(self._endpoints[shard] for shard in self.shards)
-            member.setup = replace(member.setup, endpoints=endpoints, weights=self.stage.weights)
+            member.setup = replace(
+                member.setup,
+                endpoints=endpoints,
+                weights=self.stage.weights,
+                parameters=self._lines() if self.parameters and name.kind != "actor" else None,
+                epoch=self._epoch,
+            )
         member.born = time.monotonic()
         self.stage.start(member.setup)
 
-    def _shards_ready(self) -> bool:
-        return all(self.members[shard].ready is not None for shard in self.shards)
+    def _keepers_ready(self) -> bool:
+        return all(self.members[name].ready is not None for name in self.keepers)
+
+    def _lines(self) -> ParameterLines:
+        return self.stage.lines([self.members[name].setup for name in self.parameters])
 
     def _again(self, member: Member) -> None:
         """Start a role again, from what is known of it."""
@@ -221,10 +273,13 @@ class Crew:
 
     def _seed(self, name: RoleName, generation: int) -> int:
         """As in one process, for roles that were never started again and runs that were never resumed."""
-        path = [{"shard": 0, "learner": 1, "actor": 2, "evaluator": 3}[name.kind]]
-        if name.kind in ("shard", "actor"):
+        kinds = {"shard": 0, "parameter shard": 1, "learner": 1, "actor": 2, "evaluator": 3, "bundle": 4}
+        path = [kinds[name.kind]]
+        if name.kind == "parameter shard":
+            return seed_of(self.topology.seed, *path)  # ranges of one network, in each of their lives
+        if name.kind in ("shard", "actor", "bundle") or (name.kind == "learner" and name.index > 0):
             path.append(name.index)
-        if name.kind == "shard" and self._resumed is not None:
+        if name.kind in ("shard", "bundle") and self._resumed is not None:
             # A table's random state is not in its checkpoint: draws must not be those of the start again.
             path.append(self._resumed["env_steps"])
         return seed_of(self.topology.seed, *path, *([generation] if generation else []))
@@ -236,16 +291,19 @@ class Crew:
             self._endpoints[name] = now
             if before is not None and before.address != now.address:
                 self._follow(name)
-            if self._shards_ready():
-                for other in [one for one in self.members.values() if one.waiting]:
-                    self._start(other)
+        if name.kind == "parameter shard" and self._epoch > 0 and self._keepers_ready():
+            for learner in [one for one in self.learners if one in self.members and not self.members[one].waiting]:
+                self.ask(learner, Follow(self._lines(), self._epoch))
+        if name in self.keepers and self._keepers_ready():
+            for other in [one for one in self.members.values() if one.waiting]:
+                self._start(other)
         for command in member.orders.values():
             self.stage.tell(name, command)
 
     def _follow(self, shard: RoleName) -> None:
         """A shard is elsewhere now: those who talk to it begin again, at its new address."""
         for name, member in self.members.items():
-            if member.ended or member.waiting or name.kind in ("shard", "evaluator"):
+            if member.ended or member.waiting or name.kind not in ("actor", "learner"):
                 continue
             if name.kind == "actor":
                 if name.index % len(self.shards) == shard.index:
@@ -257,15 +315,27 @@ class Crew:
 
     def _remember(self, name: RoleName, member: Member, report: Report) -> None:
         match report:
-            case State(_, str()) if name.kind == "shard":
-                member.state_of = "its checkpoint"
-            case Acted(env_steps, _, state):
-                member.state, member.state_of = state, f"step {env_steps:,} of its own, with a new seed"
-            case State(_, state) if name == LEARNER:
+            case State() if name.kind == "shard":
+                member.state_of = "its checkpoint" if report.tables else member.state_of
+            case State() if name.kind == "parameter shard":
+                self._saved[name] = report
+                if [one.number for one in self._saved.values()] == [report.number] * len(self.parameters):
+                    for one, saved in self._saved.items():
+                        self.members[one].state = saved.state
+                        self.members[one].state_of = f"version {saved.state['version']:,}"
+            case State(_, state) if name.kind == "learner":
                 member.state, member.state_of = state, f"update {state['version']:,}"
                 if member.moving:
                     self.stage.kill(name)
                     self._again(member)
+            case State(_, state):
+                member.state = {**(member.state or {"actor": None}), "learner": state}
+                member.table_of = "the table of its checkpoint" if report.tables else member.table_of
+            case Acted(env_steps, _, state):
+                member.state, member.state_of = state, f"step {env_steps:,} of its own, with a new seed"
+            case Bundled(Acted(env_steps, _, state)):
+                member.state = {**(member.state or {"learner": None}), "actor": state}
+                member.state_of = f"step {env_steps:,} of its own, with a new seed"
 
     def _is_gone(self, name: RoleName, member: Member, reason: str) -> None:
         failure = member.failure
@@ -281,5 +351,22 @@ class Crew:
         if member.short_lives >= SHORT_LIVES:
             text = f"it ended {SHORT_LIVES} times within {SHORT_LIFE_SECONDS:g} s of its start, the last time: {reason}"
             raise RoleError(str(name), "" if failure is None else failure.error, text, "")
+        if name.kind == "parameter shard":
+            self._begin_parameters_again(name, reason)
+            return
         self._again(member)
-        self._on_restart(name, reason, member.state_of, member.setup.generation)
+        self._on_restart(name, reason, member.goes_on_from, member.setup.generation)
+
+    def _begin_parameters_again(self, gone: RoleName, reason: str) -> None:
+        """All parameter shards go back to their last common state: ranges of different times are of no network."""
+        self._epoch += 1
+        self._saved = {}
+        for name in self.parameters:
+            member = self.members[name]
+            if member.ended:
+                continue
+            if name != gone:
+                self.stage.kill(name)
+            self._again(member)
+            why = reason if name == gone else f"{gone} ended, and they go on together"
+            self._on_restart(name, why, member.state_of, member.setup.generation)

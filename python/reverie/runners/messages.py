@@ -10,10 +10,11 @@ from reverie.agents.environments import EnvSpec
 from reverie.checkpointers import CheckpointerBase
 from reverie.client import Client
 from reverie.runners.evaluator import Evaluation
+from reverie.runners.lines import ParameterLines
 from reverie.runners.parameters import Weighted
 from reverie.tls import ClientTLS, ServerTLS
 
-Kind = Literal["shard", "learner", "evaluator", "actor"]
+Kind = Literal["shard", "parameter shard", "learner", "bundle", "evaluator", "actor"]
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,11 @@ class RoleName:
 
     kind: Kind
     index: int = 0
+    alone: bool = False
+    """The only one of its kind in any such run: its index is not told."""
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.index}" if self.kind in ("shard", "actor") else self.kind
+        return self.kind if self.alone else f"{self.kind} {self.index}"
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,13 @@ class Setup:
     endpoints: tuple[Endpoint, ...] = ()
     """The shards, for those who need them."""
     serving: Serving | None = None
-    """For a shard."""
+    """For a shard; of a bundle, whose server nobody else reaches, the checkpointer alone."""
     weights: Weighted | None = None
-    """For learner and actors."""
+    """For learners and those who act."""
+    parameters: ParameterLines | None = None
+    """For learners that push their gradients to parameter shards."""
+    epoch: int = 0
+    """How often the parameter shards were started again, which they are together."""
 
 
 # From the supervisor.
@@ -92,12 +99,14 @@ class Save:
 
 @dataclass(frozen=True)
 class Hold:
-    """For the learner: make no update until `GoOn`; answer with `Holding`."""
+    """For learners: make no update until `GoOn`; answer with `Holding`. A bundle does not act either."""
+
+    number: int
 
 
 @dataclass(frozen=True)
 class GoOn:
-    """For the learner: the end of `Hold`."""
+    """For learners: the end of `Hold`."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,15 @@ class Judge:
     confirm: bool
 
 
-Command = Stop | Save | Hold | GoOn | Judge
+@dataclass(frozen=True)
+class Follow:
+    """For learners: the parameter shards were started again, and are there now."""
+
+    parameters: ParameterLines
+    epoch: int
+
+
+Command = Stop | Save | Hold | GoOn | Judge | Follow
 
 
 # From a role.
@@ -143,7 +160,7 @@ class Acted:
 
 @dataclass(frozen=True)
 class Learnt:
-    """The learner."""
+    """A learner."""
 
     version: int
     metrics: dict[str, float]
@@ -160,19 +177,31 @@ class Served:
 
 
 @dataclass(frozen=True)
+class Bundled:
+    """A bundle: what its actor, its learner and its shard would have told."""
+
+    acted: Acted
+    learnt: Learnt
+    served: Served
+
+
+@dataclass(frozen=True)
 class State:
-    """The answer to `Save`: a learner's state, or the path of a shard's tables; `problem` where it was not written."""
+    """The answer to `Save`: the state of a learner or of a parameter shard."""
 
     number: int
-    state: Any
+    state: Any = None
     weights: Weights | None = None
+    tables: str | None = None
+    """Of a shard or bundle: the path of its tables, where they were written; else there is a `problem`."""
     problem: str = ""
 
 
 @dataclass(frozen=True)
 class Holding:
-    """The answer to `Hold`: the weights as they stay."""
+    """The answer to `Hold`: the weights, which stay so where no other learner pushes."""
 
+    number: int
     weights: Weights
 
 
@@ -204,4 +233,4 @@ class Died:
     reason: str
 
 
-Report = Ready | Acted | Learnt | Served | State | Holding | Judged | Failed | Died
+Report = Ready | Acted | Learnt | Served | Bundled | State | Holding | Judged | Failed | Died

@@ -1,8 +1,8 @@
 """Every role of a run in a process of its own, on this machine.
 
-Replay goes over shared memory, weights through one file in memory, and what the supervisor and its roles have to tell
-one another through a pipe for each. A role whose pipe ends has lost its supervisor, and ends itself: nothing outlives a
-run.
+Replay goes over shared memory, weights through one file in memory, gradients through Unix sockets, and what the
+supervisor and its roles have to tell one another through a pipe for each. A role whose pipe ends has lost its
+supervisor, and ends itself: nothing outlives a run.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from reverie.checkpointers import CheckpointerBase
 from reverie.runners import checkpoints
 from reverie.runners.account import identity
 from reverie.runners.events import Event, Result
+from reverie.runners.lines import Door, SocketPaths
 from reverie.runners.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
 from reverie.runners.parameters import WeightsFile
-from reverie.runners.roles import play
+from reverie.runners.play import play
 from reverie.runners.supervisor import Supervisor
 from reverie.runners.topology import plan
 
@@ -105,7 +106,7 @@ class Processes:
         self._context = multiprocessing.get_context("forkserver")
         # Imported once, and shared by all: PyTorch takes seconds and hundreds of megabytes; its compiler, which the
         # first optimiser of a process asks for, as much again.
-        self._context.set_forkserver_preload(["reverie.runners.roles", "torch._dynamo"])
+        self._context.set_forkserver_preload(["reverie.runners.play", "torch._dynamo"])
         memory = Path("/dev/shm")
         place = memory if os.access(memory, os.W_OK) else None
         self._folder = Path(tempfile.mkdtemp(prefix=f"reverie-run-{os.getpid()}-", dir=place))
@@ -126,6 +127,10 @@ class Processes:
         """Where the shard says that it listens."""
         assert ready.address is not None
         return Endpoint(ready.address)
+
+    def lines(self, shards: Sequence[Setup]) -> SocketPaths:
+        """Through a socket of each, in the run's folder."""
+        return SocketPaths(tuple(_door(self._folder, shard) for shard in shards))
 
     def start(self, setup: Setup) -> None:
         """Fork a process for the role."""
@@ -193,8 +198,8 @@ def _reason(exitcode: int | None) -> str:
 class PipeLink:
     """A role's end of its pipe. A thread reads, so that a role which is at work notices when its supervisor is gone."""
 
-    def __init__(self, pipe: Connection[Any, Any], on_end: Callable[[], None]) -> None:
-        self._pipe, self._on_end = pipe, on_end
+    def __init__(self, pipe: Connection[Any, Any], on_end: Callable[[], None], door: Path) -> None:
+        self._pipe, self._on_end, self._door = pipe, on_end, door
         self._commands: deque[Command] = deque()
         self._came = threading.Event()
         threading.Thread(target=self._read, name="commands", daemon=True).start()
@@ -223,6 +228,15 @@ class PipeLink:
         """Sleep, but for no longer than until a command comes."""
         self._came.wait(seconds)
 
+    def serve(self, answer: Callable[[Any], Any]) -> None:
+        """Let learners ask, through a socket; it ends with the process."""
+        Door(self._door, answer)
+
+
+def _door(folder: Path, shard: Setup) -> Path:
+    """A new one for each life of a shard: nobody talks to a successor by mistake."""
+    return folder / f"parameters-{shard.name.index}-{shard.generation}"
+
 
 def _live(setup: Setup, pipe: Connection[Any, Any], folder: Path) -> None:
     """A role's process, from its start to its end."""
@@ -233,6 +247,6 @@ def _live(setup: Setup, pipe: Connection[Any, Any], folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
-    play(setup, PipeLink(pipe, orphaned))
+    play(setup, PipeLink(pipe, orphaned, _door(folder, setup)))
     # Not through the interpreter's end: threads of the network and of PyTorch have nothing left to say.
     os._exit(0)

@@ -29,10 +29,11 @@ from reverie.checkpointers import CheckpointerBase
 from reverie.runners import checkpoints
 from reverie.runners.account import identity
 from reverie.runners.events import Event, Result
+from reverie.runners.lines import ANSWER_SECONDS, Reply, answers_of, give_up, reply_to
 from reverie.runners.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
 from reverie.runners.parameters import Edition, Publisher, Subscription
+from reverie.runners.play import play
 from reverie.runners.process import agent_name
-from reverie.runners.roles import play
 from reverie.runners.supervisor import Supervisor
 from reverie.runners.topology import Topology, plan
 from reverie.runners.trust import Trust
@@ -168,6 +169,44 @@ class _Asking:
             return None  # the server or the object went with its node; there will be a newer edition
 
 
+@dataclass(frozen=True)
+class AskedHosts:
+    """The way to parameter shards: calls of their Ray actors."""
+
+    hosts: tuple[Any, ...]
+
+    def open(self) -> _Calls:
+        """A learner's end. Does not wait for the shards."""
+        return _Calls(self.hosts)
+
+
+class _Calls:
+    def __init__(self, hosts: tuple[Any, ...]) -> None:
+        self._hosts = hosts
+        self._late: list[Any] = []
+        """Calls that were given up and may still be done: a shard has one of this learner at most."""
+
+    def ask(self, questions: Sequence[Any]) -> list[Any]:
+        if self._late:
+            _replies(self._late)
+        self._late = [host.answer.remote(question) for host, question in zip(self._hosts, questions, strict=True)]
+        replies, self._late = _replies(self._late), []
+        return answers_of(replies)
+
+
+def _replies(calls: Sequence[Any]) -> list[Reply]:
+    deadline = time.monotonic() + ANSWER_SECONDS
+    replies = []
+    for index, call in enumerate(calls):
+        try:
+            replies.append(ray.get(call, timeout=max(0.0, deadline - time.monotonic())))
+        except GetTimeoutError:
+            give_up(index)
+        except RayError as error:
+            give_up(index, error)
+    return replies
+
+
 class Host:
     """A role's Ray actor: the role runs in one thread, messages come and go in others."""
 
@@ -177,6 +216,7 @@ class Host:
         self._told: deque[Report] = deque()
         self._news = threading.Event()
         self._ended = False
+        self._answer: Callable[[Any], Any] | None = None
 
     def run(self, setup: Setup) -> None:
         """The role's whole life."""
@@ -204,6 +244,15 @@ class Host:
         """A command for the role."""
         self._commands.append(command)
         self._came.set()
+
+    def answer(self, question: Any) -> Reply:
+        """What a learner asks of a parameter shard, which is said to be ready only once it serves."""
+        assert self._answer is not None
+        return reply_to(question, self._answer)
+
+    def serve(self, answer: Callable[[Any], Any]) -> None:
+        """The role's end: let learners ask."""
+        self._answer = answer
 
     def tell(self, report: Report) -> None:
         """The role's end: send a report."""
@@ -258,6 +307,10 @@ class Cluster:
         """Where the shard says that it listens."""
         assert ready.address is not None
         return Endpoint(ready.address, self._trust.token, self._trust.client(_host_name(name)))
+
+    def lines(self, shards: Sequence[Setup]) -> AskedHosts:
+        """Calls of their actors."""
+        return AskedHosts(tuple(self._living[shard.name].host for shard in shards))
 
     def start(self, setup: Setup) -> None:
         """Ask Ray for an actor."""

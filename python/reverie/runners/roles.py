@@ -1,7 +1,7 @@
-"""The parts of a distributed run: a replay shard, the learner, the evaluator, an actor.
+"""The parts of a distributed run: a replay shard, the evaluator, an actor; those that learn are in `learners`.
 
 Plain classes over the public client. A runner makes each where it should live and gives it a link to the supervisor;
-`play` is the loop that all of them run. No role knows which runner it is in, and none knows an algorithm by name.
+`play` is the life that all of them lead. No role knows which runner it is in, and none knows an algorithm by name.
 """
 
 from __future__ import annotations
@@ -10,51 +10,35 @@ import importlib
 import os
 import socket
 import time
-import traceback
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol, cast
 
 import torch
 
-from reverie.agents.core import Agent, Stopwatch, Weights
-from reverie.errors import (
-    DamagedError,
-    DeadlineExceededError,
-    ReplayError,
-    ServerRestartedWarning,
-    StorageError,
-    UnavailableError,
-)
+from reverie.agents.core import Agent, Stopwatch
+from reverie.errors import DeadlineExceededError, ReplayError, ServerRestartedWarning, StorageError, UnavailableError
 from reverie.runners.account import replay_figures
 from reverie.runners.evaluator import Evaluator, confirmation_seeds, screening_seeds
 from reverie.runners.messages import (
     Acted,
     Command,
-    Failed,
-    GoOn,
-    Hold,
-    Holding,
     Judge,
     Judged,
-    Learnt,
     Ready,
     Report,
     Save,
     Served,
     Setup,
     State,
-    Stop,
 )
 from reverie.runners.topology import making_networks_on
 from reverie.server import Server
-from reverie.sharding import ShardedClient, shard_table
+from reverie.sharding import shard_table
 
 REPORT_SECONDS = 0.1
-PUBLISH_SECONDS = 0.02
-"""The learner publishes no more often than this while it learns; always before it waits."""
 TURN_SECONDS = 0.5
 """The longest that a role waits for a table before it looks for commands again."""
 PATIENCE = 2.0
@@ -73,6 +57,9 @@ class Link(Protocol):
     def pause(self, seconds: float) -> None:
         """Sleep, but for no longer than until a command comes."""
 
+    def serve(self, answer: Callable[[Any], Any]) -> None:
+        """Let learners ask: `answer` is called with each question, in several threads at once."""
+
 
 class Role(ABC):
     """One part of a run: made of a `Setup`, stepped by `play`."""
@@ -81,7 +68,10 @@ class Role(ABC):
         self.setup = setup
         self.agent = agent_of(setup.agent)
         self.watch = Stopwatch()
-        torch.set_num_threads(setup.run.threads if setup.name.kind == "learner" else 1)
+        torch.set_num_threads(setup.run.threads if setup.name.kind in ("learner", "bundle") else 1)
+
+    def open(self, link: Link) -> None:  # noqa: B027 - most have none
+        """Let others ask it, where they may: called once, before it is said to be ready."""
 
     @abstractmethod
     def turn(self, link: Link) -> None:
@@ -151,92 +141,13 @@ class Shard(Role):
         if not isinstance(command, Save):
             return super().do(command)
         try:
-            return State(command.number, self._client.checkpoint())
+            return State(command.number, tables=self._client.checkpoint())
         except StorageError as error:
-            return State(command.number, None, problem=str(error))
+            return State(command.number, problem=str(error))
 
     def close(self) -> None:
         """Stop the server: all who wait at its tables are told."""
         self._server.stop()
-
-
-class Learner(Role):
-    """Updates while the table can give a whole batch, and publishes the weights."""
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        assert setup.weights is not None
-        self._client = learning_client(setup)
-        self._needs = self.agent.needs(setup.config)
-        names = self._needs.tables
-        self._names = f"table{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
-        with making_networks_on(setup.run.device):
-            self._learner = self.agent.make_learner(
-                setup.env, setup.config, self._client, seed=setup.seed, watch=self.watch
-            )
-        if setup.state is not None:
-            self._learner.load_state_dict(setup.state)
-        self._publisher = setup.weights.publisher(setup.generation)
-        self._published, self._next_publication = -1, 0.0
-        self._held, self._waits, self._idle = False, "", 0.0
-        self._publish()
-
-    def turn(self, link: Link) -> None:
-        """One update, if the table allows it.
-
-        It asks before it draws: a draw of a batch that is cut off by a deadline has used up what the limiter allowed,
-        and taken items out of a queue.
-        """
-        if self._held:
-            link.pause(TURN_SECONDS)
-            return
-        try:
-            if any(self._client.can_sample(table, self._needs.batch_size) for table in self._needs.tables):
-                self._learner.learn()
-                self._idle, self._waits = 0.0, ""
-                if time.monotonic() >= self._next_publication:
-                    self._publish()
-                return
-            self._waits = f"{self._names} cannot give a batch of {self._needs.batch_size} yet"
-        except DeadlineExceededError as error:  # somebody else was quicker
-            self._waits = str(error)
-        except UnavailableError as error:  # a shard is being started again
-            self._waits = str(error)
-        self._publish()
-        self._idle = min(0.02, max(0.0005, 2 * self._idle))
-        with self.watch("wait for the table"):
-            link.pause(self._idle)
-
-    def _publish(self) -> Weights:
-        weights = self._learner.latest(newer_than=-1)
-        assert weights is not None
-        if weights.version != self._published:
-            with self.watch("publish"):
-                self._publisher.publish(weights)
-            self._published = weights.version
-        self._next_publication = time.monotonic() + PUBLISH_SECONDS
-        return weights
-
-    def report(self) -> Learnt:
-        """Its version and figures."""
-        return Learnt(self._learner.version, self._learner.metrics(), self.drain_seconds(), self._waits)
-
-    def do(self, command: Command) -> Report | None:
-        """Hold still, go on, or give its state."""
-        match command:
-            case Hold():
-                self._held = True
-                return Holding(self._publish())
-            case GoOn():
-                self._held = False
-                return None
-            case Save(number):
-                return State(number, self._learner.state_dict(), self._publish())
-        return super().do(command)
-
-    def close(self) -> None:
-        """Let go of the connection."""
-        self._client.close()
 
 
 class Actor(Role):
@@ -255,10 +166,7 @@ class Actor(Role):
                 setup.env, setup.config, self._client, self._source, index=index, seed=setup.seed, watch=self.watch
             )
         if setup.state is not None:
-            state = setup.state
-            if setup.generation > 0:  # the counts go on, the dice are new: else it would walk into the same end again
-                state = {**state, "random": self._actor.state_dict()["random"]}
-            self._actor.load_state_dict(state)
+            self._actor.load_state_dict(with_new_dice(setup, setup.state, self._actor))
         self._settled, self._waits = True, ""
 
     def turn(self, link: Link) -> None:
@@ -279,16 +187,7 @@ class Actor(Role):
 
     def report(self) -> Acted:
         """Counts, returns and crashes."""
-        state = self._actor.state_dict()
-        return Acted(
-            env_steps=state["env_steps"],
-            version=self._source.given.version,
-            state=state,
-            returns=tuple(self._actor.drain_returns()),
-            crashes=tuple(self._actor.drain_crashes()),
-            seconds=self.drain_seconds(),
-            waits=self._waits,
-        )
+        return acted(self._actor, self._source.given.version, self.drain_seconds(), self._waits)
 
     def close(self) -> None:
         """Close environments and writer; items that the table does not take at once are dropped."""
@@ -333,59 +232,29 @@ class GreedyEvaluator(Role):
         self._evaluator.close()
 
 
-ROLES: dict[str, type[Role]] = {"shard": Shard, "learner": Learner, "evaluator": GreedyEvaluator, "actor": Actor}
-
-
-def play(setup: Setup, link: Link) -> None:
-    """Make a role and let it work until it is told to stop, or fails: whatever happens, the supervisor is told."""
-    role: Role | None = None
-    try:
-        role = ROLES[setup.name.kind](setup)
-        link.tell(role.ready())
-        _loop(role, link)
-    except Exception as error:
-        # Of the network: a shard that went away takes those who talk to it along, and they begin again.
-        of_the_network = isinstance(error, ReplayError) and not isinstance(error, DamagedError)
-        transient = of_the_network or setup.name.kind == "evaluator"
-        link.tell(Failed(type(error).__name__, str(error), traceback.format_exc(), transient))
-    finally:
-        if role is not None:
-            role.close()
-
-
-def _loop(role: Role, link: Link) -> None:
-    next_report = 0.0
-    while True:
-        for command in link.commands():
-            if isinstance(command, Stop):
-                _tell(role, link)
-                return
-            answer = role.do(command)
-            if answer is not None:
-                link.tell(answer)
-        role.turn(link)
-        if time.monotonic() >= next_report:
-            _tell(role, link)
-            next_report = time.monotonic() + REPORT_SECONDS
-
-
-def _tell(role: Role, link: Link) -> None:
-    report = role.report()
-    if report is not None:
-        link.tell(report)
-
-
-def learning_client(setup: Setup) -> Any:
-    """The client that a learner draws through. With several shards it holds the limits of them all."""
-    clients = [endpoint.client(patience=PATIENCE) for endpoint in setup.endpoints]
-    if len(clients) == 1:
-        return clients[0]
-    agent = agent_of(setup.agent)
-    (table,) = agent.make_tables(setup.env, setup.config, seed=setup.seed)
-    return ShardedClient(clients, rate_limiter=shard_table(table, len(clients))[1], seed=setup.seed % 2**32)
-
-
 def agent_of(name: str) -> Agent:
     """The agent's module."""
     agent: Agent = cast("Agent", importlib.import_module(name))
     return agent
+
+
+def with_new_dice(setup: Setup, state: dict[str, Any], actor: Any) -> dict[str, Any]:
+    """What an actor goes on from: where it was started again its counts go on, and the dice are new.
+
+    Else it would walk into the same end again.
+    """
+    return {**state, "random": actor.state_dict()["random"]} if setup.generation > 0 else state
+
+
+def acted(actor: Any, version: int, seconds: dict[str, float], waits: str) -> Acted:
+    """What an actor that acts with weights of `version` has to tell."""
+    state = actor.state_dict()
+    return Acted(
+        env_steps=state["env_steps"],
+        version=version,
+        state=state,
+        returns=tuple(actor.drain_returns()),
+        crashes=tuple(actor.drain_crashes()),
+        seconds=seconds,
+        waits=waits,
+    )

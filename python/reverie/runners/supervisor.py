@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from reverie.agents.core import Weights
+from reverie.agents.core import ParameterAgent, Weights
 from reverie.runners import checkpoints
 from reverie.runners.account import FIGURES, Account
-from reverie.runners.crew import EVALUATOR, LEARNER, Crew, Stage
+from reverie.runners.crew import EVALUATOR, Crew, Stage
 from reverie.runners.events import (
     EnvironmentRestarted,
     Event,
@@ -29,6 +29,7 @@ from reverie.runners.events import (
 )
 from reverie.runners.messages import (
     Acted,
+    Bundled,
     Command,
     GoOn,
     Hold,
@@ -43,6 +44,7 @@ from reverie.runners.messages import (
     State,
     Stop,
 )
+from reverie.runners.roles import agent_of
 from reverie.runners.topology import Topology
 
 LISTEN_SECONDS = 0.05
@@ -80,7 +82,8 @@ class Supervisor:
         self._account = Account(topology)
         if state is not None:
             self._account.load_state_dict(state)
-        checkpointers = checkpoints.replay_checkpointers(checkpoint_folder, resume, topology.num_shards)
+        self._agent = agent_of(agent)
+        checkpointers = checkpoints.replay_checkpointers(checkpoint_folder, resume, topology.num_servers)
         self._crew = Crew(
             stage,
             agent,
@@ -91,12 +94,12 @@ class Supervisor:
             on_restart=self._restarted,
         )
         self._should_stop = should_stop
-        self._answers: dict[RoleName, Any] = {}
+        self._answers: dict[tuple[RoleName, type[Report]], Any] = {}
         self._acted: dict[int, Acted] = {}
         if state is not None:
             counts = enumerate(state["actors"])
             self._acted = {i: Acted(one["env_steps"], -1, one) for i, one in counts}
-        self._learnt = Learnt(0 if state is None else state["updates"], {}, {})
+        self._learnt: dict[int, Learnt] = {}
         self._served: dict[int, Served] = {}
         self._number = 0
         self._judged: tuple[int, Judged] | None = None
@@ -119,18 +122,19 @@ class Supervisor:
                     self._evaluate()
                     if account.confirmed and stop_when_confirmed:
                         break  # with the learner still holding
-                    self._crew.ask(LEARNER, GoOn())
+                    self._tell_learners(GoOn())
                 if account.checkpoint_due:
                     self._save()
         except _StopAsked:
             self._should_stop = lambda: False
             path = None
-            if LEARNER in self._crew.members:
+            if EVALUATOR in self._crew.members:
                 self._until(self._begun, "all roles to begin")
                 self._end(self._crew.actors)
+                self._hold()
                 path = self._save()
-                self._end([LEARNER, EVALUATOR])
-            self._end(self._crew.shards)
+                self._end([*self._crew.learners, EVALUATOR])
+            self._end(self._crew.keepers)
             raise StoppedError(account.env_steps, path) from None
         return self._finish()
 
@@ -148,15 +152,33 @@ class Supervisor:
                 raise TimeoutError(f"waited {seconds:g} s for {what}; {self._why()}")
             self._refuse_to_stall(waiting_for_training=seconds is None)
 
-    def _ask(self, name: RoleName, command: Command, seconds: float = ANSWER_SECONDS) -> Any:
-        self._answers.pop(name, None)
-        self._crew.ask(name, command)
-        self._until(lambda: name in self._answers, f"the {name} to answer {type(command).__name__}", seconds)
-        return self._answers.pop(name)
+    def _ask(
+        self, names: list[RoleName], command: Save | Hold | Judge, answer: type[Any], seconds: float = ANSWER_SECONDS
+    ) -> list[Any]:
+        """Ask all of them; the answers to this very command, and to none before it."""
+        keys = [(name, answer) for name in names]
+        for key in keys:
+            self._answers.pop(key, None)
+            self._crew.ask(key[0], command)
+
+        def answered() -> bool:
+            found = (self._answers.get(key) for key in keys)
+            return all(one is not None and one.number == command.number for one in found)
+
+        whom = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
+        self._until(answered, f"the answer of {whom} to {type(command).__name__}", seconds)
+        return [self._answers.pop(key) for key in keys]
+
+    def _tell_learners(self, command: Command) -> None:
+        for name in self._crew.learners:
+            self._crew.ask(name, command)
 
     def _heard(self, name: RoleName, report: Report) -> None:
         account = self._account
         match report:
+            case Bundled():
+                for part in (report.acted, report.learnt, report.served):
+                    self._heard(name, part)
             case Acted():
                 self._acted[name.index] = report
                 account.env_steps = sum(one.env_steps for one in self._acted.values())
@@ -167,13 +189,14 @@ class Supervisor:
                 if account.env_steps >= self._topology.run.max_env_steps:
                     self._end_actors()
             case Learnt():
-                self._learnt = report
-                account.updates = report.version
+                self._learnt[name.index] = report
+                # Of learners that share their parameters, the one that pulled last knows the number of updates.
+                account.updates = max(one.version for one in self._learnt.values())
                 self._add(report.seconds)
             case Served():
                 self._served[name.index] = report
             case State() | Holding() | Judged():
-                self._answers[name] = report
+                self._answers[name, type(report)] = report
 
     def _add(self, seconds: dict[str, float]) -> None:
         for activity, spent in seconds.items():
@@ -190,7 +213,8 @@ class Supervisor:
             raise StalledError(self._topology.needs.name, self._why())
 
     def _why(self) -> str:
-        waits = {"learner": self._learnt.waits, **{f"actor {i}": one.waits for i, one in self._acted.items()}}
+        waits = {f"learner {i}": one.waits for i, one in self._learnt.items()}
+        waits |= {f"actor {i}": one.waits for i, one in self._acted.items()}
         tables = {f"shard {i}": one.why for i, one in self._served.items()}
         gone = [str(name) for name, one in self._crew.members.items() if one.ready is None and not one.ended]
         parts = [f"{name}: {text}" for name, text in {**tables, **waits}.items() if text]
@@ -203,11 +227,14 @@ class Supervisor:
 
     def _progress(self) -> Any:
         acting = [one.version for one in self._acted.values() if one.version >= 0]
-        lag = max(0.0, self._learnt.version - sum(acting) / len(acting)) if acting else None
+        lag = max(0.0, self._account.updates - sum(acting) / len(acting)) if acting else None
         return self._account.progress(self._metrics(), self._figures(), lag)
 
     def _metrics(self) -> dict[str, float]:
-        return {"updates": self._account.updates, **self._learnt.metrics}
+        learners = [one.metrics for one in self._learnt.values()]
+        if len(learners) > 1:
+            learners = [cast("ParameterAgent", self._agent).join_metrics(learners)]
+        return {"updates": self._account.updates, **(learners[0] if learners else {})}
 
     def _figures(self) -> dict[str, float]:
         return {name: sum(one.figures[name] for one in self._served.values()) for name in FIGURES}
@@ -215,7 +242,7 @@ class Supervisor:
     # The course.
 
     def _start(self) -> None:
-        self._crew.start_shards()
+        self._crew.start_keepers()
         self._until(self._crew.all_ready, "the shards to listen")
         self._crew.start_others()
         self._until(self._begun, "all roles to begin")
@@ -252,44 +279,51 @@ class Supervisor:
 
     def _judge(self, weights: Weights, *, confirm: bool = False) -> Judged:
         self._number += 1
-        judged: Judged = self._ask(EVALUATOR, Judge(self._number, weights, confirm), EVALUATION_SECONDS)
+        judge = Judge(self._number, weights, confirm)
+        judged: Judged
+        (judged,) = self._ask([EVALUATOR], judge, Judged, EVALUATION_SECONDS)
         self._account.watch.add("evaluate", judged.seconds)
         self._judged = (weights.version, judged)
         return judged
 
     def _hold(self) -> Weights:
-        holding: Holding = self._ask(LEARNER, Hold())
-        return holding.weights
+        """Let all learners hold still; the newest weights, which stay so."""
+        learners = self._crew.learners
+        self._number += 1
+        holding: list[Holding] = self._ask(learners, Hold(self._number), Holding)
+        if len(learners) > 1:  # those that the first one has now that none of the others pushes any more
+            self._number += 1
+            holding = self._ask(learners[:1], Hold(self._number), Holding)
+        return holding[0].weights
 
     def _save(self) -> Path | None:
-        """Ask the learner for its state, and the shards for their tables; a checkpoint where the run keeps any.
+        """Ask learners and parameter shards for their states, and who has tables to write them; a checkpoint of all.
 
-        Without a folder the learner's state is what it goes on from if it dies.
+        Where the run keeps none, what they answered is what they go on from if they die.
         """
         self._number += 1
-        number, shards = self._number, self._crew.shards if self._folder is not None else []
-        asked = [LEARNER, *shards]
+        crew = self._crew
+        asked = [*crew.learners, *crew.parameters, *(crew.shards if self._folder is not None else [])]
         env_steps, account = self._account.env_steps, self._account
         began = time.perf_counter()
-        for name in asked:
-            self._answers.pop(name, None)
-            self._crew.ask(name, Save(number))
-        self._until(lambda: all(self._saved(name, number) for name in asked), "the parts of a checkpoint")
-        learner, *tables = (self._answers.pop(name) for name in asked)
+        answers: dict[RoleName, State] = dict(zip(asked, self._ask(asked, Save(self._number), State), strict=True))
         if self._folder is None:
             return None
+        learners, shards = ([answers[name] for name in names] for names in (crew.learners, crew.parameters))
+        tables = [answers[name] for name in (crew.shards or crew.learners)]
+        assert learners[0].weights is not None
         state = {
             **account.state_dict(),
             "turn": 0,
-            "weights": tuple(learner.weights),
-            "learner": learner.state,
+            "weights": tuple(learners[0].weights),
+            "learner": self._joined([one.state for one in learners], [one.state for one in shards]),
             "actors": [self._acted[i].state for i in range(self._topology.num_actors)],
         }
         problems = [one.problem for one in tables if one.problem]
         try:
             if problems:
                 raise OSError(problems[0])
-            paths = [Path(one.state) for one in tables]
+            paths = [Path(str(one.tables)) for one in tables]
             path = checkpoints.save_run(self._folder, self._topology, state, paths)
         except OSError as error:
             self._emit(NotSaved(env_steps, self._folder, error.strerror or str(error)))
@@ -299,14 +333,16 @@ class Supervisor:
         self._emit(Saved(state["env_steps"], path))
         return path
 
-    def _saved(self, name: RoleName, number: int) -> bool:
-        answer = self._answers.get(name)
-        return isinstance(answer, State) and answer.number == number
+    def _joined(self, learners: list[Any], shards: list[Any]) -> Any:
+        """One state of the parts of a learner, as it is where one process has them all."""
+        return cast("ParameterAgent", self._agent).join_states(learners, shards) if shards else learners[0]
 
     def _end_actors(self) -> None:
-        for name in self._crew.actors:
-            if Stop not in self._crew.members[name].orders:
-                self._crew.ask(name, Stop())
+        """Nobody acts any more; a bundle, which acts and learns, does neither."""
+        last: Command = Hold(0) if self._topology.needs.bundled else Stop()
+        for name in self._crew.learners if self._topology.needs.bundled else self._crew.actors:
+            if type(last) not in self._crew.members[name].orders:
+                self._crew.ask(name, last)
 
     def _end(self, names: list[RoleName]) -> None:
         """Let roles end by themselves; what does not is killed when the stage closes."""
@@ -330,8 +366,8 @@ class Supervisor:
         assert confirmation is not None
         self._save()
         # Each tells its last figures as it ends.
-        self._end([LEARNER, EVALUATOR])
-        self._end(self._crew.shards)
+        self._end([*self._crew.learners, EVALUATOR])
+        self._end(self._crew.keepers)
         self._emit(self._progress())
         result = account.result(confirmation, self._metrics(), self._figures(), held)
         self._emit(Finished(result))

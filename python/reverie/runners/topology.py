@@ -90,6 +90,11 @@ class Topology:
         return sum(self.memory.values())
 
     @property
+    def num_servers(self) -> int:
+        """Servers with tables: the shards, or one in each bundle that is apart."""
+        return self.num_actors if self.needs.bundled and self.runner != "local" else self.num_shards
+
+    @property
     def places(self) -> tuple[Place, ...]:
         """Who runs where; the one who watches over them is in this process, and not among them."""
         if self.runner == "local":
@@ -97,12 +102,16 @@ class Topology:
         where, reached = "a process of its own on this machine", "on loopback, reached through shared memory"
         if self.runner == "ray":
             where, reached = "an actor of Ray, where it has room", "with TLS and a token, reached on its host as here"
-        return (
-            Place("shard", self.num_shards, 1, f"{where}; it listens {reached}"),
-            Place("learner", 1, self.run.threads, where),
-            Place("evaluator", 1, 1, where),
-            Place("actor", self.num_actors, 1, where),
-        )
+        needs, places = self.needs, []
+        if needs.bundled:
+            places.append(Place("bundle", self.num_actors, self.run.threads, f"{where}; actor, table and learner"))
+        else:
+            places.append(Place("shard", self.num_shards, 1, f"{where}; it listens {reached}"))
+            places.append(Place("learner", needs.num_learners, self.run.threads, where))
+            places.append(Place("actor", self.num_actors, 1, where))
+        if needs.num_parameter_shards:
+            places.append(Place("parameter shard", needs.num_parameter_shards, 1, f"{where}; learners push to it"))
+        return (*places, Place("evaluator", 1, 1, where))
 
     @property
     def num_processes(self) -> int:
@@ -114,7 +123,12 @@ class Topology:
         actors = f"{_many(self.num_actors, 'actor')} of {_many(self.envs_per_actor, 'environment')}"
         learners, names = _many(self.needs.num_learners, "learner"), self.needs.tables
         tables = f"{'table' if len(names) == 1 else 'tables'} {', '.join(map(repr, names))} in "
-        tables += "this process" if self.runner == "local" else _many(self.num_shards, "shard")
+        if self.runner == "local":
+            tables += "this process"
+        else:
+            tables += "bundles of their own" if self.needs.bundled else _many(self.num_shards, "shard")
+        if self.needs.num_parameter_shards:
+            learners += f" on {_many(self.needs.num_parameter_shards, 'parameter shard')}"
         return (
             f"{self.agent} on {self.env.env_id}, seed {self.seed}: {actors}, {learners}, one greedy evaluator,"
             f" {tables}\n"
@@ -164,18 +178,30 @@ def plan(
     )
     memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
     topology = replace(topology, memory=MappingProxyType(memory))
-    needs = topology.needs
-    if runner != "local" and (needs.num_learners > 1 or needs.bundled):
-        raise ValueError(
-            f"{agent.NAME} has {_many(needs.num_learners, 'learner')} and {_many(len(needs.tables), 'table')} with"
-            f" these settings, and the runner {runner!r} has one learner: take the local one, or settings with one"
-        )
+    _refuse_learners_that_would_not_agree(topology)
     if num_shards > 1:
         _refuse_unfit_for_shards(agent, topology)
     available = available_memory() if available_bytes is None else available_bytes
     if topology.memory_bytes > available:
         raise DoesNotFitError(f"{topology.agent} on {env_id}", memory, available)
     return topology
+
+
+def _refuse_learners_that_would_not_agree(topology: Topology) -> None:
+    needs, name = topology.needs, topology.agent
+    if topology.runner == "local":
+        return
+    if (needs.num_learners > 1 or needs.bundled) and not needs.num_parameter_shards:
+        raise ValueError(
+            f"{name} has {_many(needs.num_learners, 'learner')} and {_many(len(needs.tables), 'table')} with these"
+            f" settings, and no parameter shards: apart, its learners would not know of one another; take the runner"
+            " 'local', or settings with one learner"
+        )
+    if topology.num_shards > 1 and needs.num_learners > 1 and not needs.bundled:
+        raise ValueError(
+            f"num_shards is {topology.num_shards}, and {name} has {needs.num_learners} learners: the limits of several"
+            " shards are held by the one learner that draws from them; ask for 1 shard or 1 learner"
+        )
 
 
 def _require_device(agent: Agent, device: str, runner: RunnerName) -> None:

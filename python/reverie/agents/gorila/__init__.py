@@ -8,9 +8,17 @@ from reverie.agents import presets
 from reverie.agents.core import layout
 from reverie.agents.gorila.actor import Actor
 from reverie.agents.gorila.config import GorilaConfig, make_tables, memory, needs
-from reverie.agents.gorila.learner import Learner, make_parameter_server
+from reverie.agents.gorila.learner import Learner, make_parameter_server, make_parameter_shard
 from reverie.agents.gorila.networks import NAME, GreedyPolicy, check
-from reverie.agents.gorila.parameters import LocalShard, ParameterServer, make_shards
+from reverie.agents.gorila.parameters import (
+    LocalParameterServer,
+    LocalShard,
+    ParameterServer,
+    Pull,
+    Push,
+    make_shards,
+)
+from reverie.agents.gorila.states import join_metrics, join_states, learner_state, parameter_shard_state
 from reverie.agents.replay import TABLE
 
 __all__ = [
@@ -21,19 +29,27 @@ __all__ = [
     "GorilaConfig",
     "GreedyPolicy",
     "Learner",
+    "LocalParameterServer",
     "LocalShard",
     "ParameterServer",
+    "Pull",
+    "Push",
     "check",
+    "join_metrics",
+    "join_states",
     "layout",
+    "learner_state",
     "load_preset",
     "make_actor",
     "make_learner",
     "make_parameter_server",
+    "make_parameter_shard",
     "make_policy",
     "make_shards",
     "make_tables",
     "memory",
     "needs",
+    "parameter_shard_state",
 ]
 
 PRESETS = Path(__file__).parent / "presets"

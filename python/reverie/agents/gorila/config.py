@@ -20,7 +20,7 @@ class GorilaConfig(DqnConfig):
 
     num_learners: int
     """Workers that compute gradients, each with its own copies of both networks."""
-    num_shards: int
+    num_parameter_shards: int
     """Ranges that the vector of parameters is cut into, each with its part of the optimiser's state."""
     max_staleness: int
     """A gradient is dropped where the parameters that it was computed of are older than so many updates."""
@@ -29,7 +29,7 @@ class GorilaConfig(DqnConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.at_least_one(self, "num_learners", "num_shards")
+        checks.at_least_one(self, "num_learners", "num_parameter_shards")
         checks.not_negative(self, "max_staleness")
         if self.bundled and self.num_learners != self.num_actors:
             raise ValueError(
@@ -43,8 +43,15 @@ class GorilaConfig(DqnConfig):
 
 
 def needs(config: GorilaConfig) -> TableNeeds:
-    """What the runner must know of the tables."""
-    return TableNeeds(TABLE, config.batch_size, config.inserts_per_act, config.num_learners, config.bundled)
+    """What the runner must know of the tables, and of who learns from them."""
+    return TableNeeds(
+        TABLE,
+        config.batch_size,
+        config.inserts_per_act,
+        num_learners=config.num_learners,
+        bundled=config.bundled,
+        num_parameter_shards=config.num_parameter_shards,
+    )
 
 
 def make_tables(spec: EnvSpec, config: GorilaConfig, *, seed: int) -> list[Table]:

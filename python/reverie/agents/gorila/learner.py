@@ -12,13 +12,18 @@ from reverie.agents.environments import EnvSpec
 from reverie.agents.gorila.config import GorilaConfig, needs
 from reverie.agents.gorila.loss import Gradient, dqn_gradient
 from reverie.agents.gorila.networks import make_network
-from reverie.agents.gorila.parameters import ParameterServer, make_shards
+from reverie.agents.gorila.parameters import LocalParameterServer, LocalShard, ParameterServer, make_shards
 from reverie.agents.learning import NetworkLearner
 
 
-def make_parameter_server(spec: EnvSpec, config: GorilaConfig, *, seed: int) -> ParameterServer:
+def make_parameter_server(spec: EnvSpec, config: GorilaConfig, *, seed: int) -> LocalParameterServer:
     """A parameter server in this process, with the weights that DQN draws from `seed`."""
-    return ParameterServer(make_shards(make_network(spec, config, seed=seed, trainable=False).numpy(), config))
+    return LocalParameterServer(make_shards(make_network(spec, config, seed=seed, trainable=False).numpy(), config))
+
+
+def make_parameter_shard(spec: EnvSpec, config: GorilaConfig, *, seed: int, index: int) -> LocalShard:
+    """Shard `index` of the parameter server that `make_parameter_server` makes of the same seed."""
+    return make_shards(make_network(spec, config, seed=seed, trainable=False).numpy(), config)[index]
 
 
 class Worker:
@@ -29,19 +34,21 @@ class Worker:
     """
 
     def __init__(self, spec: EnvSpec, config: GorilaConfig, server: ParameterServer) -> None:
-        self._config, self._server = config, server
+        self._config, self.server = config, server
         self.online = make_network(spec, config, seed=0, trainable=True)
         self.target = make_network(spec, config, seed=0, trainable=False)
         self._periods = -1
+        self.behind = True
+        """Whether it must pull before it computes: what it holds may be of another life of the server's."""
         self.pull()
 
     def pull(self) -> int:
-        """Take the newest parameters; their version."""
-        pulled = self._server.pull()
+        """Take the newest parameters; their version. A server that went back to an older state counts as new."""
+        pulled = self.server.pull()
         self.online.load(pulled.flat)
-        self.version, self._versions = pulled.version, pulled.versions
+        self.version, self._versions, self.behind = pulled.version, pulled.versions, False
         periods = pulled.version // self._config.target_period
-        if periods > self._periods:
+        if periods != self._periods:
             self._periods = periods
             self.target.copy_from(self.online)
         return self.version
@@ -51,8 +58,9 @@ class Worker:
         return dqn_gradient(self.online, self.target, data, self._config)
 
     def push(self, gradient: Gradient) -> bool:
-        """Send it; False where it was dropped."""
-        return self._server.push(gradient.flat, gradient.norm, self._versions)
+        """Send it; False where it was dropped. Where sending fails nobody knows which shards took it."""
+        self.behind = True
+        return self.server.push(gradient.flat, gradient.norm, self._versions)
 
     def state_dict(self) -> dict[str, Any]:
         """What the next gradient depends on, the networks apart."""
@@ -82,8 +90,10 @@ class Learner(NetworkLearner):
     ) -> None:
         super().__init__(client, watch=watch)
         self._config, self._needs = config, needs(config)
-        self._owns_server = server is None
-        self._server = make_parameter_server(spec, config, seed=seed) if server is None else server
+        self._own_server: LocalParameterServer | None = None
+        if server is None:
+            server = self._own_server = make_parameter_server(spec, config, seed=seed)
+        self._server: ParameterServer = server
         self._indices = range(config.num_learners) if index is None else (index,)
         self._workers = {i: Worker(spec, config, self._server) for i in self._indices}
         for i, worker in self._workers.items():
@@ -91,10 +101,22 @@ class Learner(NetworkLearner):
         self._turn = 0
         self._counts = {"gradients": 0, "gradients_dropped": 0}
 
+    def follow(self, server: ParameterServer) -> None:
+        """Its server is elsewhere now, and may be at an older version: every worker pulls before it computes again."""
+        self._server = server
+        for worker in self._workers.values():
+            worker.server, worker.behind = server, True
+
     def learn(self) -> None:
-        """The turn of one worker. Raises `DeadlineExceededError` at once where its table cannot give a batch now."""
+        """The turn of one worker. Raises `DeadlineExceededError` at once where its table cannot give a batch now.
+
+        Where the server is elsewhere and cannot be reached, its lines' error: the batch is lost, nothing else.
+        """
         index = self._next()
         worker = self._workers[index]
+        if worker.behind:
+            with self._watch("update"):
+                self.version = worker.pull()
         with self._watch("sample"):
             table = self._needs.table_of(index)
             batch = self._client.sample_batch(table, self._config.batch_size, timeout=0)
@@ -137,7 +159,7 @@ class Learner(NetworkLearner):
     def state_dict(self) -> dict[str, Any]:
         """Of all workers, and of the parameter server where it is this learner's own."""
         workers = [worker.state_dict() for worker in self._workers.values()]
-        server = self._server.state_dict() if self._owns_server else None
+        server = None if self._own_server is None else self._own_server.state_dict()
         return {**super().state_dict(), "workers": workers, "turn": self._turn, "server": server}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -146,5 +168,6 @@ class Learner(NetworkLearner):
         self._turn = state["turn"]
         for worker, one in zip(self._workers.values(), state["workers"], strict=True):
             worker.load_state_dict(one)
-        if self._owns_server:
-            self._server.load_state_dict(state["server"])
+            worker.behind = self._own_server is None
+        if self._own_server is not None:
+            self._own_server.load_state_dict(state["server"])

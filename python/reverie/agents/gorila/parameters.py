@@ -1,7 +1,7 @@
 """The parameter server: one flat vector in ranges, each with its part of the optimiser's state.
 
-Plain classes: a runner that serves them to other processes serialises the calls of each shard, and hands its workers a
-`ParameterServer` over whatever stands for the shards there.
+A shard answers questions, `Push` and `Pull`, which are plain records: whoever carries them to another process, and the
+answers back, needs to know nothing of them. `ParameterServer` is what a worker holds, wherever the shards are.
 """
 
 from __future__ import annotations
@@ -22,23 +22,31 @@ from reverie.agents.gorila.config import GorilaConfig
 from reverie.agents.learning import adam
 
 
-class Shard(Protocol):
-    """One range of the vector, here or elsewhere."""
+class Push(NamedTuple):
+    """A gradient of one shard's range. The answer: True, or False where it is too stale and was dropped."""
 
-    def push(self, gradient: NDArray[np.float32], norm: float, based_on: int) -> bool:
-        """Take a gradient of this range; False where it is too stale, and dropped."""
+    gradient: NDArray[np.float32]
+    norm: float
+    """Of the gradient of all ranges, which the shard clips by."""
+    based_on: int
+    """The version of the range that it is the gradient of."""
 
-    def pull(self) -> Weights:
-        """A copy of the range, and its version."""
 
-    def dropped(self) -> int:
-        """Gradients dropped so far."""
+class Pull(NamedTuple):
+    """The answer: the range as `Weights`, or None where its version is the one that is known."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """A copy of everything that the next push depends on."""
+    known: int
+    """-1: none is."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
+
+Question = Push | Pull
+
+
+class Lines(Protocol):
+    """The way to all shards of a parameter server."""
+
+    def ask(self, questions: Sequence[Any]) -> list[Any]:
+        """The answers of all shards, question i is for shard i. Where shards are elsewhere it says when it gives up."""
 
 
 class LocalShard:
@@ -47,35 +55,45 @@ class LocalShard:
     def __init__(self, flat: NDArray[np.float32], config: GorilaConfig) -> None:
         self.flat = nn.Parameter(torch.from_numpy(flat.copy()))
         self.flat.grad = torch.zeros_like(self.flat)
+        self._grad: NDArray[np.float32] = self.flat.grad.numpy()
+        """The gradient's own memory, to write into."""
         self._optimizer = adam(self, config.learning_rate, config.adam_epsilon)
         self._max_grad_norm, self._max_staleness = config.max_grad_norm, config.max_staleness
-        self._version = self._dropped = 0
+        self.version = self._dropped = 0
+
+    def answer(self, question: Question) -> bool | Weights | None:
+        """Do what is asked. A question of another class is a TypeError."""
+        match question:
+            case Push():
+                return self.push(*question)
+            case Pull(known):
+                return None if known == self.version else self.pull()
+        raise TypeError(f"a parameter shard answers Push and Pull, and was asked a {type(question).__name__}")
 
     def push(self, gradient: NDArray[np.float32], norm: float, based_on: int) -> bool:
         """One update, or a drop where `based_on` is more than `max_staleness` versions ago; whether it was taken.
 
-        `gradient` is of this range and not clipped, `norm` that of the whole vector's gradient. Raises ValueError for
-        another length, a norm that is not finite, and a version that is still to come.
+        `gradient` is of this range, `[P]`; `norm` that of the gradient of all ranges, which this one is clipped by.
         """
         if gradient.shape != tuple(self.flat.shape):
             raise ValueError(f"gradient has shape {gradient.shape}, and this shard needs {tuple(self.flat.shape)}")
         if not (math.isfinite(norm) and norm >= 0):
             raise ValueError(f"norm is {norm}, and must be finite and not below 0: the worker's learning diverged")
-        if not 0 <= based_on <= self._version:
-            raise ValueError(f"based_on is {based_on}, and this shard is at version {self._version}")
-        if self._version - based_on > self._max_staleness:
+        if not 0 <= based_on <= self.version:
+            raise ValueError(f"based_on is {based_on}, and this shard is at version {self.version}")
+        if self.version - based_on > self._max_staleness:
             self._dropped += 1
             return False
         assert self.flat.grad is not None
-        self.flat.grad.copy_(torch.from_numpy(gradient))
+        self._grad[:] = gradient
         self.flat.grad.mul_(clip_scale(torch.tensor(norm), self._max_grad_norm))
         self._optimizer.step()
-        self._version += 1
+        self.version += 1
         return True
 
     def pull(self) -> Weights:
         """A copy of the range, and its version."""
-        return Weights(self._version, self.flat.detach().numpy().copy())
+        return Weights(self.version, self.flat.detach().numpy().copy())
 
     def dropped(self) -> int:
         """Gradients dropped so far."""
@@ -91,7 +109,7 @@ class LocalShard:
         with torch.no_grad():
             self.flat.copy_(torch.from_numpy(state["flat"]))
         self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
-        self._version, self._dropped = state["version"], state["dropped"]
+        self.version, self._dropped = state["version"], state["dropped"]
 
 
 class Pulled(NamedTuple):
@@ -107,31 +125,52 @@ class Pulled(NamedTuple):
 
 
 class ParameterServer:
-    """The shards as one: what workers push to and pull from, and where actors get their weights."""
+    """The shards as one: what workers push to and pull from, and where actors get their weights.
 
-    def __init__(self, shards: Sequence[Shard]) -> None:
-        self._shards = list(shards)
-        self._sizes = [len(shard.pull().flat) for shard in shards]
+    It keeps the ranges that it pulled last, and asks each shard for a newer one only. Pushing and pulling raise what
+    the lines raise where a shard cannot be reached.
+    """
+
+    def __init__(self, lines: Lines, num_shards: int) -> None:
+        self._lines, self._num_shards = lines, num_shards
+        self.forget()
+
+    def forget(self) -> None:
+        """Pull all ranges anew the next time, whatever their versions."""
+        self._ranges = [Weights(-1, np.empty(0, np.float32))] * self._num_shards
 
     def push(self, gradient: NDArray[np.float32], norm: float, based_on: Sequence[int]) -> bool:
         """Send each shard its range; False where one of them dropped it. See `LocalShard.push`."""
-        if len(gradient) != sum(self._sizes):
-            raise ValueError(f"gradient has shape {gradient.shape}, and the server needs ({sum(self._sizes)},)")
-        parts = np.split(gradient, np.cumsum(self._sizes)[:-1])
-        taken = [
-            shard.push(part, norm, version) for shard, part, version in zip(self._shards, parts, based_on, strict=True)
-        ]
-        return all(taken)
+        if any(one.version < 0 for one in self._ranges):
+            self.pull()
+        sizes = [len(one.flat) for one in self._ranges]
+        if len(gradient) != sum(sizes):
+            raise ValueError(f"gradient has shape {gradient.shape}, and the server needs ({sum(sizes)},)")
+        parts = np.split(gradient, np.cumsum(sizes)[:-1])
+        return all(self._lines.ask([Push(part, norm, one) for part, one in zip(parts, based_on, strict=True)]))
 
     def pull(self) -> Pulled:
         """The newest parameters."""
-        pulled = [shard.pull() for shard in self._shards]
-        return Pulled(np.concatenate([one.flat for one in pulled]), tuple(one.version for one in pulled))
+        answers = self._lines.ask([Pull(one.version) for one in self._ranges])
+        self._ranges = [old if new is None else new for old, new in zip(self._ranges, answers, strict=True)]
+        return Pulled(np.concatenate([one.flat for one in self._ranges]), tuple(one.version for one in self._ranges))
 
     def latest(self, newer_than: int) -> Weights | None:
         """For actors: the newest parameters, or None where there are none newer than `newer_than`."""
         pulled = self.pull()
         return Weights(pulled.version, pulled.flat) if pulled.version > newer_than else None
+
+
+class LocalParameterServer(ParameterServer):
+    """Beside its shards, in one process."""
+
+    def __init__(self, shards: Sequence[LocalShard]) -> None:
+        self._shards = list(shards)
+        super().__init__(self, len(self._shards))
+
+    def ask(self, questions: Sequence[Question]) -> list[Any]:
+        """The shards' answers, at once."""
+        return [shard.answer(question) for shard, question in zip(self._shards, questions, strict=True)]
 
     def dropped(self) -> int:
         """Gradients that were dropped so far, by the shard that dropped most."""
@@ -145,8 +184,9 @@ class ParameterServer:
         """Go on from what `state_dict` gave."""
         for shard, one in zip(self._shards, state["shards"], strict=True):
             shard.load_state_dict(one)
+        self.forget()
 
 
 def make_shards(flat: NDArray[np.float32], config: GorilaConfig) -> list[LocalShard]:
-    """The vector `[P]` cut into `num_shards` ranges whose lengths differ by one at most."""
-    return [LocalShard(part, config) for part in np.array_split(flat, config.num_shards)]
+    """The vector `[P]` cut into `num_parameter_shards` ranges whose lengths differ by one at most."""
+    return [LocalShard(part, config) for part in np.array_split(flat, config.num_parameter_shards)]

@@ -68,7 +68,7 @@ class ImpalaConfig:
 
 def needs(config: ImpalaConfig) -> TableNeeds:
     """What the runner must know of the queue."""
-    return TableNeeds(TABLE, config.batch_size, config.envs_per_actor)
+    return TableNeeds(TABLE, config.batch_size, config.envs_per_actor, publish_every_update=True)
 
 
 def make_tables(spec: EnvSpec, config: ImpalaConfig, *, seed: int) -> list[Table]:

@@ -62,7 +62,7 @@ class PpoConfig:
 
 def needs(config: PpoConfig) -> TableNeeds:
     """What the runner must know of the queue."""
-    return TableNeeds(TABLE, config.batch_size, config.envs_per_actor)
+    return TableNeeds(TABLE, config.batch_size, config.envs_per_actor, publish_every_update=True)
 
 
 def make_tables(spec: EnvSpec, config: PpoConfig, *, seed: int) -> list[Table]:

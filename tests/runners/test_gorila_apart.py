@@ -1,0 +1,139 @@
+"""Gorila in processes: learners, parameter shards and bundles apart, and what becomes of them when one is killed."""
+
+import dataclasses
+import multiprocessing
+import os
+import signal
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie.agents import gorila
+from reverie.agents.core import RunSettings
+from reverie.runners import CheckpointError, Progress, RoleRestarted, Saved, StoppedError, checkpoints, process
+from reverie.runners import train as train_here
+
+pytestmark = pytest.mark.timeout(240)
+
+CONFIG = dataclasses.replace(
+    gorila.load_preset("CartPole-v1").config,
+    hidden=(16, 16),
+    batch_size=32,
+    learning_starts=200,
+    samples_per_insert=8.0,
+    envs_per_actor=2,
+)
+ENDLESS = RunSettings(
+    target_return=475.0,
+    max_env_steps=10**6,
+    evaluate_every=10**6,
+    checkpoint_every=300,
+    screening_episodes=1,
+    confirmation_episodes=1,
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    yield
+    assert [one for one in multiprocessing.active_children() if one.name.startswith("reverie")] == []
+
+
+def trained(victims, folder, **options):
+    """A run in which one role after the other is killed once it has learnt and saved since the one before was.
+
+    Its events, and the `StoppedError` that ends it once that holds for the last one too.
+    """
+    events, marks, finished = [], [], []
+    victims = list(victims)
+
+    def on_event(event):
+        events.append(event)
+        restarted = {one.role for one in events if isinstance(one, RoleRestarted)}
+        if not isinstance(event, Progress) or not restarted >= {mark[0] for mark in marks}:
+            return
+        since = events[events.index(marks[-1][1]) :] if marks else events
+        begun = max((i for i, one in enumerate(since) if isinstance(one, RoleRestarted)), default=0)
+        seen = [one for one in since[begun:] if isinstance(one, Progress)]
+        if not any(isinstance(one, Saved) for one in since[begun:]) or event.learner["gradients"] < 1:
+            return
+        # Both act and learn: counts rise from one look to the next.
+        if event.env_steps <= seen[0].env_steps or not any(a.updates < b.updates for a, b in pairwise(seen)):
+            return
+        if victims:
+            marks.append((victims.pop(0), event))
+            (one,) = [child for child in multiprocessing.active_children() if child.name == f"reverie {marks[-1][0]}"]
+            os.kill(one.pid, signal.SIGKILL)
+        else:
+            finished.append(event)
+
+    with pytest.raises(StoppedError, match="saved as") as caught:
+        process.train(
+            gorila,
+            "CartPole-v1",
+            run=ENDLESS,
+            checkpoint_folder=folder,
+            on_event=on_event,
+            should_stop=lambda: bool(finished),
+            **options,
+        )
+    return events, caught.value
+
+
+def of_kind(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_a_learner_and_a_parameter_shard_are_killed_and_the_run_goes_on_and_then_in_one_process(tmp_path):
+    events, stopped = trained(["learner 1", "parameter shard 0"], tmp_path, config=CONFIG)
+    restarted = {event.role: event for event in reversed(of_kind(events, RoleRestarted))}
+    assert set(restarted) == {"learner 1", "parameter shard 0", "parameter shard 1"}
+    assert restarted["learner 1"].reason == restarted["parameter shard 0"].reason == "killed by SIGKILL"
+    # Ranges of different times are of no network: the other goes back with it, to the same checkpoint.
+    together = "parameter shard 0 ended, and they go on together"
+    assert restarted["parameter shard 1"].reason == together
+    went_on = {restarted[f"parameter shard {i}"].went_on_from for i in range(2)}
+    assert all(one.startswith("version ") for one in went_on)
+    last = of_kind(events, Progress)[-1].learner
+    assert last["gradients"] > last["gradients_dropped"] >= 0
+    assert last["staleness"] >= 0
+    # Shards, learners and actors are in the checkpoint as if one process had had them all.
+    state = checkpoints.load(stopped.checkpoint)
+    shards = state["learner"]["server"]["shards"]
+    # One shard may have taken what another dropped, which counts as no version of all.
+    assert min(one["version"] for one in shards) == state["learner"]["version"] == state["weights"][0]
+    flat = np.concatenate([one["flat"] for one in shards])
+    assert (flat == state["weights"][1]).all()
+    for index in range(2):
+        assert (state["learner"]["networks"][f"online-{index}"] == flat).all()
+    run = dataclasses.replace(ENDLESS, max_env_steps=state["env_steps"] + 100)
+    here = [train_here(gorila, "CartPole-v1", config=CONFIG, run=run, resume=stopped.checkpoint) for _ in range(2)]
+    assert here[0].env_steps >= run.max_env_steps
+    assert here[0].learner["updates"] > state["learner"]["version"]
+    assert (here[0].weights.flat == here[1].weights.flat).all()
+
+
+def test_bundles_learn_each_from_its_own_table_and_one_that_is_killed_goes_on(tmp_path):
+    config = dataclasses.replace(CONFIG, bundled=True)
+    events, stopped = trained(["bundle 1"], tmp_path, config=config)
+    (restarted,) = of_kind(events, RoleRestarted)
+    assert (restarted.role, restarted.reason) == ("bundle 1", "killed by SIGKILL")
+    assert restarted.went_on_from.endswith("with a new seed, and the table of its checkpoint")
+    state = checkpoints.load(stopped.checkpoint)
+    assert len(state[checkpoints.REPLAY]) == 2
+    assert all(actor["env_steps"] > 0 for actor in state["actors"])
+    with pytest.raises(CheckpointError, match="bundles go on in one process where they began in one, else apart"):
+        train_here(gorila, "CartPole-v1", config=config, run=ENDLESS, resume=stopped.checkpoint)
+    run = dataclasses.replace(ENDLESS, max_env_steps=state["env_steps"] + 200)
+    result = process.train(gorila, "CartPole-v1", config=config, run=run, resume=stopped.checkpoint)
+    assert result.env_steps >= run.max_env_steps
+    assert result.learner["updates"] > state["learner"]["version"]
+    # The tables went on too, each held to its own ratio.
+    assert result.replay["inserts"] >= 0.9 * result.env_steps - 400
+    assert result.replay["samples"] == pytest.approx(
+        config.samples_per_insert * (result.replay["inserts"] - 2 * config.learning_starts),
+        abs=2 * (config.error_buffer + config.batch_size),
+    )

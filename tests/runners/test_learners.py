@@ -1,0 +1,122 @@
+"""When a learner's weights are published, and by whom."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie.agents import dqn, impala, ppo
+from reverie.agents.core import RunSettings, Stopwatch, TableNeeds, Weights
+from reverie.runners import learners
+from reverie.runners.learners import Student, Subsequent
+from reverie.runners.messages import RoleName, Setup
+
+
+class Way:
+    """A way for weights to travel, which notes what was published."""
+
+    def __init__(self):
+        self.published = []
+
+    def publisher(self, generation):
+        note = lambda weights: self.published.append((generation, weights.version))  # noqa: E731
+        return types.SimpleNamespace(publish=note)
+
+
+class Counting:
+    """A learner that makes versions and nothing else."""
+
+    version = 0
+
+    def learn(self):
+        self.version += 1
+
+    def latest(self, newer_than):
+        return Weights(self.version, np.zeros(1, np.float32)) if self.version > newer_than else None
+
+
+@pytest.fixture
+def student(monkeypatch):
+    """A function that makes a student of an agent that asks for every version or does not, at a clock that stands."""
+
+    def make(*, every, index=0, generation=0):
+        agent = types.ModuleType("agent_that_counts")
+        agent.needs = lambda config: TableNeeds("replay", 1, 1, publish_every_update=every)
+        agent.make_learner = lambda *args, **options: Counting()
+        monkeypatch.setitem(sys.modules, agent.__name__, agent)
+        monkeypatch.setattr(learners.time, "monotonic", lambda: clock[0])
+        way = Way()
+        setup = Setup(
+            name=RoleName("learner", index),
+            agent=agent.__name__,
+            env=None,
+            config=None,
+            run=RunSettings(1.0, 1, 1),
+            num_shards=1,
+            seed=0,
+            generation=generation,
+            weights=way,
+        )
+        return Student(setup, None, Stopwatch()), way.published, clock
+
+    clock = [100.0]
+    return make
+
+
+def test_an_agent_that_asks_for_it_publishes_the_weights_of_every_update(student):
+    one, published, _ = student(every=True, generation=2)
+    for _ in range(5):
+        one.learn()
+    assert published == [(2, version) for version in range(1, 6)]
+
+
+def test_others_publish_by_time_and_before_they_wait(student):
+    one, published, clock = student(every=False)
+    for _ in range(5):
+        one.learn()
+    assert published == [(0, 1)]
+    clock[0] += learners.PUBLISH_SECONDS
+    one.learn()
+    one.learn()
+    assert published == [(0, 1), (0, 6)]
+    one.wait()
+    one.wait()
+    assert published == [(0, 1), (0, 6), (0, 7)]
+
+
+def test_the_first_of_several_learners_publishes_and_no_other_does(student):
+    one, published, _ = student(every=True, index=1)
+    one.learn()
+    one.wait()
+    assert one.publish().version == 1
+    assert published == []
+
+
+def test_agents_of_a_queue_ask_for_every_version():
+    asks = {
+        agent.NAME: agent.needs(agent.load_preset("CartPole-v1").config).publish_every_update
+        for agent in (ppo, impala, dqn)
+    }
+    assert asks == {"ppo": True, "impala": True, "dqn": False}
+
+
+def test_the_policy_of_a_bundle_goes_back_with_its_parameters(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(learners.time, "monotonic", lambda: clock[0])
+    learner = Counting()
+    source = Subsequent(learner, Weights(0, np.zeros(1, np.float32)))
+    assert source.latest(-1).version == 0
+    learner.version = 9
+    assert source.latest(0).version == 9
+    learner.version = 10
+    assert source.latest(9) is None  # too early to look again
+    clock[0] += learners.PUBLISH_SECONDS
+    assert source.latest(9).version == source.version == 10
+    learner.version = 3
+    clock[0] += learners.PUBLISH_SECONDS
+    assert source.latest(10) is None
+    source.begin_again()
+    assert source.latest(10).version == 3
