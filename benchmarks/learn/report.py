@@ -13,7 +13,7 @@ from reverie.runners.logs import RunLog
 from reverie.runners.scores import bootstrap_interval, interquartile_mean
 
 from . import readmes
-from .rows import ABLATIONS, ROWS, TARGETS, UPDATES, Row
+from .rows import ABLATIONS, BASELINE, ROWS, TARGETS, UPDATES, Row
 
 MUST_REACH = 4
 """Of five seeds, beside the interquartile mean."""
@@ -35,9 +35,9 @@ ABLATION_HEAD = """\
 ## Ablations of Ape-X DQN
 
 CartPole-v1, its preset but for what the row names, {updates:,} updates each and no stop at the target. The learner does
-the same work in every row; with twice the actors it sees twice the environment steps. `actors-2` is the preset itself,
-with the actors' own priorities and n = 3: what the rows below are compared with. "Mean of the curve" is the greedy
-return averaged over all 20 evaluations: who learns sooner, and holds it, has more.
+the same work in every row; with twice the actors it sees twice the environment steps. `{baseline}` is the preset
+itself, with the actors' own priorities, n = 3 and float32: what the rows below are compared with. "Mean of the curve"
+is the greedy return averaged over all 20 evaluations: who learns sooner, and holds it, has more.
 """
 
 
@@ -72,7 +72,13 @@ def texts(
         links[group] += f"\n![greedy return over environment steps]({_relative(picture, page)})\n"
     text += links[TARGETS]
     if any(results[name] for name, row in ROWS.items() if row.group == ABLATIONS):
-        text += ABLATION_HEAD.format(updates=UPDATES) + "\n" + ablations_table(results) + "\n" + links[ABLATIONS]
+        text += (
+            ABLATION_HEAD.format(updates=UPDATES, baseline=BASELINE)
+            + "\n"
+            + ablations_table(results)
+            + "\n"
+            + links[ABLATIONS]
+        )
     return {page: text, **({} if agents is None else readmes.texts(results, agents))}
 
 
@@ -143,6 +149,9 @@ def pictures(results: dict[str, list[dict[str, Any]]]) -> dict[str, list[RunLog]
         title = row.env_id.replace("/", "_") if row.group == TARGETS else f"{ABLATIONS}-{name.partition('-')[0]}"
         label = row.agent if row.group == TARGETS else name
         found.setdefault(title, []).extend(_curve(run, label) for run in runs)
+    for title, runs in found.items():
+        if runs and title.startswith(ABLATIONS) and not title.endswith(BASELINE.partition("-")[0]):
+            runs.extend(_curve(run, f"{BASELINE}: the preset") for run in results[BASELINE])
     return {title: runs for title, runs in found.items() if runs}
 
 

@@ -50,6 +50,8 @@ def _targets() -> list[Row]:
     ]
 
 
+BASELINE = "actors-2"
+"""Of the ablations: the preset as it is."""
 UPDATES = 5_000
 """Of every ablation: the learner does the same work, whoever acts."""
 BATCH, ENVIRONMENTS = 128, 4
@@ -77,6 +79,7 @@ def _ablations() -> list[Row]:
         _ablation("priorities-max", 4, "first_priority=max"),
         _ablation("priorities-none", 4, "priority_exponent=0.0", "importance_exponent=0.0"),
         _ablation("n-step-1", 4, "n_step=1"),
+        _ablation("precision-bfloat16", 4, "precision=bfloat16"),
     ]
 
 
