@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import network_rows, report
+from . import last, network_rows, report
 from . import rows as in_process_rows
 from .peers import NETWORK_PEERS, PEERS, ROOT, Peer, Worker, WorkerError, pong_frames
 from .rows import ATARI_STEPS, Row
 
 SMOKE_CAPACITY = 2_000
+RESULTS = ROOT / "benchmarks" / "results"
 OWN = ("reverie", "numpy", "limits")
 SUITES: dict[str, tuple[list[Row], dict[str, Peer]]] = {
     "in-process": (in_process_rows.ROWS, PEERS),
@@ -34,7 +35,7 @@ def main() -> int:
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
     parser.add_argument("--peers", default="", help="who takes part, by names and commas (all)")
     parser.add_argument("--smoke", action="store_true", help="small, short, no peers: shows that the harness runs")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder for JSON and plot")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for JSON and plot")
     options = parser.parse_args()
     all_rows, known = SUITES[options.suite]
     names = [name for name in options.peers.split(",") if name] or list(known)
@@ -74,6 +75,8 @@ def main() -> int:
     print(report.table(run))
     if not options.smoke:
         print(*report.write(run, options.out), sep="\n")
+        if options.out == RESULTS:
+            last.write(ROOT / "benchmarks" / "README.md", RESULTS)
     return 1 if failed else 0
 
 

@@ -19,10 +19,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .. import last
 from ..peers import ROOT, Peer, python_of
 from ..report import machine
 from . import pong
 from .kept import Kept, TimeIsUp
+
+RESULTS = ROOT / "benchmarks" / "results"
 
 SB3 = Peer("sb3-train", "sb3", ("stable-baselines3==2.9.2", "gymnasium==1.4.0", "torch==2.15.0", "numpy==2.4.6"))
 OURS = Peer("reverie", "ours")
@@ -65,6 +68,8 @@ def main() -> int:
         stem.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
         stem.with_suffix(".md").write_text(text + "\n")
         print(stem.with_suffix(".json"))
+        if options.out == RESULTS:
+            last.write(ROOT / "benchmarks" / "README.md", RESULTS)
     kept.forget()
     return 0
 
@@ -81,7 +86,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--smoke", action="store_true", help="short and without peers, kept nowhere: shows that it runs"
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder for the results")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--seeds", default="0,1,2,3,4", help="cartpole: comma-separated (%(default)s)")
     parser.add_argument("--steps", type=int, default=50_000, help="cartpole: environment steps at most (%(default)s)")
     parser.add_argument(
