@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, final
 
 from reverie import _checks, rate_limiters, selectors, specs
-from reverie.types import CallStats, RateLimiterInfo, TableInfo, TableWorkerTime
+from reverie.extensions import InsertOnSample
+from reverie.types import CallStats, CopyStats, RateLimiterInfo, TableInfo, TableWorkerTime
 
 __all__ = ["Table"]
 
@@ -41,7 +42,7 @@ class Table:
         max_size: items that the table holds at most.
         rate_limiter: who may go on; `reverie.rate_limiters`. Without one, samples wait for the first item.
         max_times_sampled: an item leaves after it was sampled this often; below 1, never.
-        extensions: must be empty: this version has none.
+        extensions: what the table does beside its own work; `reverie.extensions`.
         signature: a nest of specs (anything with `.shape` and `.dtype`; None as a size accepts any) that every item
             must fit, time axis included unless a column is squeezed. A table for single steps may describe the step.
         max_bytes: bytes of chunks that the items may hold alive; beyond, the remover is asked.
@@ -71,7 +72,7 @@ class Table:
     max_size: int
     rate_limiter: rate_limiters.RateLimiter
     max_times_sampled: int
-    extensions: tuple[Any, ...]
+    extensions: tuple[InsertOnSample, ...]
     signature: Any
     max_bytes: int | None
     compression: Compression
@@ -85,7 +86,7 @@ class Table:
         max_size: int,
         rate_limiter: rate_limiters.RateLimiter | None = None,
         max_times_sampled: int = 0,
-        extensions: Sequence[Any] = (),
+        extensions: Sequence[InsertOnSample] = (),
         signature: Any = None,
         *,
         max_bytes: int | None = None,
@@ -101,8 +102,9 @@ class Table:
         limiter = rate_limiters.MinSize(1) if rate_limiter is None else rate_limiter
         if not isinstance(limiter, rate_limiters.RateLimiter):
             raise TypeError(f"rate_limiter must be one of reverie.rate_limiters, got a {type(limiter).__name__}")
-        if extensions:
-            raise ValueError(f"this version has no table extensions, got {list(extensions)}")
+        for extension in extensions or ():
+            if not isinstance(extension, InsertOnSample):
+                raise TypeError(f"extensions must be of reverie.extensions, got a {type(extension).__name__}")
         if compression not in ("auto", "none", "lz4", "zstd"):
             raise ValueError(f'compression must be "auto", "none", "lz4" or "zstd", got {compression!r}')
         values = {
@@ -112,7 +114,7 @@ class Table:
             "max_size": _checks.count("max_size", max_size, 1),
             "rate_limiter": limiter,
             "max_times_sampled": max(0, _checks.count("max_times_sampled", max_times_sampled, -sys.maxsize)),
-            "extensions": (),
+            "extensions": tuple(extensions or ()),
             "signature": None if signature is None else specs.signature(signature),
             "max_bytes": None if max_bytes is None else _checks.count("max_bytes", max_bytes, 1),
             "compression": compression,
@@ -122,7 +124,7 @@ class Table:
             object.__setattr__(self, slot, value)
 
     @classmethod
-    def queue(cls, name: str, max_size: int, extensions: Sequence[Any] = (), signature: Any = None) -> Table:
+    def queue(cls, name: str, max_size: int, extensions: Sequence[InsertOnSample] = (), signature: Any = None) -> Table:
         """First in, first out, every item sampled once; inserts wait while `max_size` items are there."""
         return cls(
             name=name,
@@ -136,7 +138,7 @@ class Table:
         )
 
     @classmethod
-    def stack(cls, name: str, max_size: int, extensions: Sequence[Any] = (), signature: Any = None) -> Table:
+    def stack(cls, name: str, max_size: int, extensions: Sequence[InsertOnSample] = (), signature: Any = None) -> Table:
         """Last in, first out, every item sampled once; inserts wait while `max_size` items are there."""
         return cls(
             name=name,
@@ -149,9 +151,35 @@ class Table:
             signature=signature,
         )
 
-    def replace(self, **changed: Any) -> Table:
-        """A new, empty table on no server, with some options changed."""
-        return Table(**{**self._options(), **changed})
+    def replace(
+        self,
+        name: str | None = None,
+        sampler: selectors.Selector | None = None,
+        remover: selectors.Selector | None = None,
+        max_size: int | None = None,
+        rate_limiter: rate_limiters.RateLimiter | None = None,
+        max_times_sampled: int | None = None,
+        extensions: Sequence[InsertOnSample] | None = None,
+        signature: Any = None,
+        **ours: Any,
+    ) -> Table:
+        """A new, empty table on no server, with some options changed; None leaves an option as it is.
+
+        Args:
+            ours: `max_bytes` and `compression`, which are taken as they are given: None for `max_bytes` is no bound.
+        """
+        given = {
+            "name": name,
+            "sampler": sampler,
+            "remover": remover,
+            "max_size": max_size,
+            "rate_limiter": rate_limiter,
+            "max_times_sampled": max_times_sampled,
+            "extensions": extensions,
+            "signature": signature,
+        }
+        changed = {option: value for option, value in given.items() if value is not None}
+        return Table(**{**self._options(), **changed, **ours})
 
     @property
     def info(self) -> TableInfo:
@@ -193,7 +221,10 @@ class Table:
 
     @classmethod
     def _described(cls, options: Mapping[str, Any], like: Table | None = None) -> Table:
-        """A table as a server or a checkpoint describes it. Seeds, which neither does, are those of `like`."""
+        """A table as a server or a checkpoint describes it.
+
+        Seeds, which neither does, are those of `like`; so are extensions, which checkpoints do not have.
+        """
         signature = options["signature"]
         if signature is not None:
             structure, columns = signature
@@ -205,6 +236,7 @@ class Table:
             max_size=options["max_size"],
             rate_limiter=rate_limiters.RateLimiter(*options["rate_limiter"]),
             max_times_sampled=options["max_times_sampled"],
+            extensions=[InsertOnSample(*of) for of in options["extensions"]] if like is None else like.extensions,
             signature=signature,
             max_bytes=options["max_bytes"],
             compression=options["compression"],
@@ -245,6 +277,7 @@ class Table:
             signature=self.signature,
             rate_limiter_info=limiter,
             table_worker_time=times,
+            copies=tuple(CopyStats(*of) for of in figures.pop("copies")),
             **figures,
         )
 

@@ -16,6 +16,7 @@ __all__ = [
     "BatchInfo",
     "Borders",
     "Condition",
+    "CopyStats",
     "RateLimiterInfo",
     "ReplaySample",
     "SampleInfo",
@@ -187,6 +188,22 @@ class CallStats:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class CopyStats:
+    """What became of the copies of an `insert_on_sample`, since the start or the last reset of its table."""
+
+    target: str
+    """The table that they go into."""
+    timeout: float | None
+    """For how many seconds one may wait; None for as long as it takes."""
+    inserted: int
+    """Copies that went in."""
+    dropped: int
+    """Copies that did not: their time was over, too many waited, or the other table refused them."""
+    waiting: int
+    """Copies that wait now."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RateLimiterInfo:
     """A rate limiter's settings, and what it admitted."""
 
@@ -250,6 +267,8 @@ class TableInfo:
     """Draws by age of the item: bucket b counts ages in [2**(b-1), 2**b) nanoseconds."""
     shard: int = 0
     """The shard that the table's keys name: `Server(..., shard=)`."""
+    copies: tuple[CopyStats, ...] = ()
+    """What became of the copies, for each `reverie.extensions.insert_on_sample` of the table."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ impl Flow {
             shard: 0,
             sampler_seed: 1,
             remover_seed: 2,
+            extensions: Vec::new(),
         };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let tables = Arc::new(Tables::new(vec![options], None, &clock, 3).unwrap());

@@ -55,6 +55,7 @@ fn sink() -> Result<Arc<dyn Sink>, Box<dyn Error>> {
         shard: 0,
         sampler_seed: 1,
         remover_seed: 2,
+        extensions: Vec::new(),
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     Ok(Arc::new(Tables::new(vec![options], None, &clock, 7)?))

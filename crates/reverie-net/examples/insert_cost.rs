@@ -143,6 +143,7 @@ fn table() -> TableOptions {
         shard: 0,
         sampler_seed: 1,
         remover_seed: 2,
+        extensions: Vec::new(),
     }
 }
 

@@ -131,6 +131,7 @@ fn serve(size: usize) -> Result<(), Box<dyn Error>> {
         shard: 0,
         sampler_seed: 1,
         remover_seed: 2,
+        extensions: Vec::new(),
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let tables = Arc::new(Tables::new(vec![options], None, &clock, 7)?);

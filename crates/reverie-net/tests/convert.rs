@@ -10,7 +10,7 @@ use reverie_core::item::{Cells, Key as ItemKey, Pattern, PatternColumn};
 use reverie_core::spec::{ColumnSignature, ColumnSpec, DType, Key, Signature, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Change, Stats, TableInfo, TableOptions, Times};
+use reverie_core::table::{Change, Copied, InsertOnSample, Stats, TableInfo, TableOptions, Times};
 use reverie_net::bulk::BatchLayout;
 use reverie_net::convert::{batch, error, item, structure, table};
 use reverie_net::proto;
@@ -120,6 +120,7 @@ fn table_options() -> impl Strategy<Value = TableOptions> {
         proptest::option::of(1_u64..),
         compression,
         0_u8..64,
+        vec(("[a-z]{1,5}", proptest::option::of(0_u64..1 << 40)), 0..3),
     )
         .prop_map(
             |(
@@ -132,6 +133,7 @@ fn table_options() -> impl Strategy<Value = TableOptions> {
                 max_bytes,
                 compression,
                 shard,
+                extensions,
             )| {
                 TableOptions {
                     name,
@@ -146,6 +148,16 @@ fn table_options() -> impl Strategy<Value = TableOptions> {
                     shard,
                     sampler_seed: 0,
                     remover_seed: 0,
+                    extensions: extensions
+                        .into_iter()
+                        .map(|(target, timeout)| {
+                            // Powers of two: as seconds, they are exact.
+                            InsertOnSample {
+                                target,
+                                timeout: timeout.map(|n| Duration::new(n >> 9, (n as u32 & 511) * 1_953_125)),
+                            }
+                        })
+                        .collect(),
                 }
             },
         )
@@ -221,6 +233,9 @@ proptest! {
     #[test]
     fn figures_come_back_as_they_went(options in table_options(), counts in vec(any::<u64>(), 64), ms in vec(0_u64..1 << 40, 5)) {
         let times = ms.iter().map(|ms| Duration::from_millis(*ms)).collect::<Vec<_>>();
+        let copies = (0..options.extensions.len() as u64)
+            .map(|n| Copied { inserted: counts[n as usize], dropped: counts[3] ^ n, waiting: counts[4] ^ n })
+            .collect();
         let info = TableInfo {
             options,
             counters: reverie_core::table::limiter::Counters { inserts: counts[48], samples: counts[49], deletes: counts[50] },
@@ -238,6 +253,7 @@ proptest! {
             pending_inserts: counts[62],
             pending_samples: counts[63],
             max_priority: ms[0] as f64,
+            copies,
         };
         let back = table::decode_info(table::encode_info(&info)).unwrap();
         let micros = |times: Times| [times.inserting, times.sampling, times.inserts_blocked, times.samples_blocked, times.alive]

@@ -39,6 +39,7 @@ fn table(name: &str, min_size: u64) -> TableOptions {
         shard: 0,
         sampler_seed: 1,
         remover_seed: 2,
+        extensions: Vec::new(),
     }
 }
 

@@ -92,6 +92,7 @@ fn table(name: &str, sampler: SelectorOptions) -> TableOptions {
         shard: 0,
         sampler_seed: 1,
         remover_seed: 2,
+        extensions: Vec::new(),
     }
 }
 

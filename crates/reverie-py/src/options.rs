@@ -24,6 +24,9 @@ pub fn options_dict<'py>(py: Python<'py>, options: &TableOptions) -> PyResult<Bo
     dict.set_item("compression", format!("{:?}", options.compression).to_lowercase())?;
     let signature = options.signature.as_ref().map(|signature| signature_parts(py, signature)).transpose()?;
     dict.set_item("signature", signature)?;
+    let extensions = options.extensions.iter();
+    let extensions = extensions.map(|of| (&of.target, of.timeout.map(|timeout| timeout.as_secs_f64())));
+    dict.set_item("extensions", extensions.collect::<Vec<_>>())?;
     Ok(dict)
 }
 

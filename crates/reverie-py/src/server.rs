@@ -16,7 +16,9 @@ use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Change, InsertReason, SampleReason, TableInfo, TableOptions, Tables, Waiting};
+use reverie_core::table::{
+    Change, InsertOnSample, InsertReason, SampleReason, TableInfo, TableOptions, Tables, Waiting,
+};
 use reverie_net::server::{Limits, Options, Server as Listening, Tls};
 use std::net::ToSocketAddrs;
 use std::sync::{Arc, OnceLock};
@@ -143,7 +145,17 @@ fn table_options(table: &Bound<'_, PyAny>, shard: u8) -> PyResult<TableOptions> 
         shard,
         sampler_seed: sampler_seed.map_or_else(|| fresh_seed(py), Ok)?,
         remover_seed: remover_seed.map_or_else(|| fresh_seed(py), Ok)?,
+        extensions: table.getattr("extensions")?.try_iter()?.map(|of| extension(&of?)).collect::<PyResult<_>>()?,
     })
+}
+
+fn extension(options: &Bound<'_, PyAny>) -> PyResult<InsertOnSample> {
+    let timeout: Option<f64> = options.getattr("timeout")?.extract()?;
+    let seconds = |timeout: f64| {
+        Duration::try_from_secs_f64(timeout)
+            .map_err(|_| PyValueError::new_err(format!("timeout must be a number of seconds, got {timeout}")))
+    };
+    Ok(InsertOnSample { target: options.getattr("target")?.extract()?, timeout: timeout.map(seconds).transpose()? })
 }
 
 fn fresh_seed(py: Python<'_>) -> PyResult<u64> {
@@ -256,6 +268,11 @@ pub fn info_dict<'py>(py: Python<'py>, info: &TableInfo) -> PyResult<Bound<'py, 
     dict.set_item("pending_samples", info.pending_samples)?;
     dict.set_item("max_priority", info.max_priority)?;
     dict.set_item("max_bytes", options.max_bytes)?;
+    let copies = options.extensions.iter().zip(&info.copies).map(|(extension, copied)| {
+        let timeout = extension.timeout.map(|timeout| timeout.as_secs_f64());
+        (&extension.target, timeout, copied.inserted, copied.dropped, copied.waiting)
+    });
+    dict.set_item("copies", copies.collect::<Vec<_>>())?;
     dict.set_item("age_histogram", PyTuple::new(py, stats.age_histogram)?)?;
     for (name, time) in [
         ("inserting", times.inserting),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import reverie
-from reverie import rate_limiters, selectors
+from reverie import extensions, rate_limiters, selectors
 
 __all__ = ["load", "table_from"]
 
@@ -31,6 +31,7 @@ LIMITERS: dict[str, Callable[..., rate_limiters.RateLimiter]] = {
     "rationed": rate_limiters.Rationed,
     "rate_limiter": rate_limiters.RateLimiter,
 }
+EXTENSIONS: dict[str, Callable[..., Any]] = {"insert_on_sample": extensions.insert_on_sample}
 PLAIN = ("name", "max_size", "max_times_sampled", "max_bytes", "compression")
 
 
@@ -95,7 +96,7 @@ def table_from(described: Any, where: str) -> reverie.Table:
     """A table from a mapping; `where` leads every message."""
     if not isinstance(described, Mapping):
         raise ValueError(f"{where}: must be a mapping, got {described!r}")
-    _refuse_unknown(described, [*PLAIN, "sampler", "remover", "rate_limiter", "signature"], where)
+    _refuse_unknown(described, [*PLAIN, "sampler", "remover", "rate_limiter", "signature", "extensions"], where)
     _refuse_missing(described, ["name", "max_size"], where)
     options = dict(described)
     arguments: dict[str, Any] = {key: options.pop(key) for key in PLAIN if key in options}
@@ -107,6 +108,10 @@ def table_from(described: Any, where: str) -> reverie.Table:
         arguments[key] = _made(options.pop(key, default), kinds, f"{where}, {key}")
     if "signature" in options:
         arguments["signature"] = _signature(options.pop("signature"), f"{where}, signature")
+    described = options.pop("extensions", [])
+    if not isinstance(described, list):
+        raise ValueError(f"{where}, extensions: must be a list, got {described!r}")
+    arguments["extensions"] = [_made(each, EXTENSIONS, f"{where}, extensions") for each in described]
     try:
         return reverie.Table(**arguments)
     except (TypeError, ValueError) as error:

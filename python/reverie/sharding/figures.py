@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from reverie.client import Info
-from reverie.types import CallStats, RateLimiterInfo, TableInfo, TableWorkerTime, Why
+from reverie.types import CallStats, CopyStats, RateLimiterInfo, TableInfo, TableWorkerTime, Why
 
 if TYPE_CHECKING:
     from reverie.sharding.members import Members
@@ -96,8 +96,19 @@ def _sum(tables: list[TableInfo], sampler: Sampler | None) -> TableInfo:
         max_priority=max(table.max_priority for table in tables),
         age_histogram=tuple(map(sum, zip(*(table.age_histogram for table in tables), strict=True))),
         table_worker_time=TableWorkerTime(*map(sum, zip(*times, strict=True))),
+        copies=_copies(tables),
         rate_limiter_info=_limiter([table.rate_limiter_info for table in tables], sampler),
     )
+
+
+def _copies(tables: list[TableInfo]) -> tuple[CopyStats, ...]:
+    """The copies of all shards, by the table that they go into."""
+    together: dict[str, CopyStats] = {}
+    for stats in (stats for table in tables for stats in table.copies):
+        known = together.get(stats.target, dataclasses.replace(stats, inserted=0, dropped=0, waiting=0))
+        sums = {name: getattr(known, name) + getattr(stats, name) for name in ("inserted", "dropped", "waiting")}
+        together[stats.target] = dataclasses.replace(known, **sums)
+    return tuple(together.values())
 
 
 def _limiter(infos: list[RateLimiterInfo], sampler: Sampler | None) -> RateLimiterInfo:

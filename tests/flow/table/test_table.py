@@ -188,8 +188,18 @@ def test_table_arguments_are_refused_where_they_are_given():
         Table("t", **good, rate_limiter=5)
     with pytest.raises(ValueError, match="compression"):
         Table("t", **good, compression="gzip")
-    with pytest.raises(ValueError, match="extensions"):
+    with pytest.raises(TypeError, match="extensions"):
         Table("t", **good, extensions=[1])
+
+
+def test_a_replacement_leaves_what_is_none_as_it_is():
+    table = Table("t", selectors.Uniform(), selectors.Fifo(), 10, max_times_sampled=3, max_bytes=100)
+    assert table.replace(None, None, selectors.Lifo(), None, None, None, None, None).remover == selectors.Lifo()
+    assert repr(table.replace(name=None, signature=None, max_times_sampled=None)) == repr(table)
+    assert (table.replace("u").name, table.replace(max_times_sampled=0).max_times_sampled) == ("u", 0)
+    assert table.replace(max_bytes=None).max_bytes is None
+    with pytest.raises(TypeError, match="colour"):
+        table.replace(colour=1)
 
 
 def test_servers_refuse_what_can_never_work():

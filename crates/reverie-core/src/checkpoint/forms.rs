@@ -201,7 +201,8 @@ fn selector(from: &mut Reader<'_>) -> Decoded<SelectorOptions> {
 /// The names that users know, in the order of their numbers.
 const COMPRESSIONS: [Compression; 4] = [Compression::None, Compression::Lz4, Compression::Zstd, Compression::Auto];
 
-/// Everything but the seeds: the next process draws its own.
+/// Everything but the seeds, as the next process draws its own, and the extensions, which a table has from its
+/// constructor.
 pub(super) fn put_options(out: &mut Bytes, options: &TableOptions) {
     out.text(&options.name);
     put_selector(out, &options.sampler);
@@ -241,6 +242,7 @@ pub(super) fn options(from: &mut Reader<'_>) -> Decoded<TableOptions> {
         shard,
         sampler_seed,
         remover_seed,
+        extensions: Vec::new(),
     })
 }
 
@@ -344,6 +346,7 @@ mod tests {
             shard: 63,
             sampler_seed: 0,
             remover_seed: 0,
+            extensions: Vec::new(),
         };
         let mut bytes = Bytes::default();
         put_options(&mut bytes, &want);

@@ -94,6 +94,7 @@ fn options() {
         shard: 0,
         sampler_seed: 0,
         remover_seed: 0,
+        extensions: Vec::new(),
     };
     fuzz(&whole, forms::options, forms::put_options);
 }

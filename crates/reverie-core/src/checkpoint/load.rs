@@ -7,7 +7,7 @@ use super::segment::{Place, SegmentReader};
 use crate::append::{next_episode, next_stream};
 use crate::chunk::{Chunk, Meter, Restorer};
 use crate::error::Result;
-use crate::item::{Body, Form, Item, Part};
+use crate::item::{Body, Form, Item, Key, Part};
 use crate::table::{Restoring, Row};
 use std::collections::HashMap;
 use std::path::Path;
@@ -75,10 +75,11 @@ pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoi
             episode: 0,
             stream,
         };
-        let rows = saved
-            .iter()
-            .enumerate()
-            .map(|(index, saved)| row(saved, item(saved, stream(index)), &mut episodes, &manifest));
+        let copies: HashMap<u32, i64> = std::mem::take(&mut manifest.copies[number]).into_iter().collect();
+        let rows = saved.iter().enumerate().map(|(index, saved)| {
+            let row = row(saved, item(saved, stream(index)), &mut episodes, &manifest)?;
+            Ok(Row { copy_of: copies.get(&saved.slot).map(|key| Key::from(*key)), ..row })
+        });
         tables.push(restoring(&manifest, number, rows.collect::<Result<_>>()?));
     }
     let chunks = chunks.iter().flatten().map(Arc::downgrade).zip(manifest.chunks).collect();
@@ -137,6 +138,7 @@ fn row(saved: &SavedItem, mut item: Item, episodes: &mut HashMap<u32, u32>, mani
         inserted_at: saved.inserted_at,
         inserted: saved.inserted,
         updated: saved.updated,
+        copy_of: None,
     })
 }
 

@@ -1,7 +1,7 @@
 //! **Manifests**: one checkpoint each.
 //!
-//! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span`, `item` and
-//! `strm`, and `end.`. What users ask for most is in the first three.
+//! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span`, `item`, `strm`
+//! and `copy`, and `end.`. What users ask for most is in the first three.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use super::disk::{Disk, names as names_in};
@@ -70,6 +70,8 @@ pub(super) struct Manifest {
     pub(super) items: Vec<Vec<SavedItem>>,
     /// For each table the streams of its items; empty where nobody wrote them down.
     pub(super) streams: Vec<Vec<u32>>,
+    /// For each table the slots of copies, ascending, with the keys of what they are copies of.
+    pub(super) copies: Vec<Vec<(u32, i64)>>,
 }
 
 /// The segments that chunks are in, ascending.
@@ -164,6 +166,16 @@ fn put_items(out: &mut SectionWriter, number: u32, table: &TableCut, plan: &Plan
         streams.clear();
         left -= count;
     }
+    let copies: Vec<(u32, i64)> = table.items.copies().map(|(slot, key)| (slot, key.get())).collect();
+    for copies in copies.chunks(ITEMS_AT_ONCE) {
+        out.section(Tag::Copies, |out| {
+            out.u32(number);
+            out.all(copies, |out, (slot, key)| {
+                out.u32(*slot);
+                out.u64(*key as u64);
+            });
+        })?;
+    }
     Ok(())
 }
 
@@ -235,6 +247,7 @@ enum Part {
     Spans(Vec<Vec<SavedPart>>),
     Items(usize, Vec<SavedItem>),
     Streams(usize, Vec<u32>),
+    Copies(usize, Vec<(u32, i64)>),
     End,
 }
 
@@ -258,6 +271,7 @@ fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
         Tag::Spans => Part::Spans(from.all(rows::span)?),
         Tag::Items => Part::Items(number(from, summary)?, from.all(rows::item)?),
         Tag::Streams => Part::Streams(number(from, summary)?, from.all(Reader::u32)?),
+        Tag::Copies => Part::Copies(number(from, summary)?, from.all(|from| Ok((from.u32()?, from.u64()? as i64)))?),
         Tag::End => Part::End,
         Tag::Head | Tag::Segments | Tag::Table => return Err(format!("a second section {tag:?}")),
     })
@@ -269,7 +283,9 @@ impl Manifest {
         let mut from = SectionReader::open(disk, path)?;
         let summary = summary(&mut from, path)?;
         let (items, streams) = summary.tables.iter().map(|_| (Vec::new(), Vec::new())).unzip();
-        let mut all = Self { summary, patterns: Vec::new(), chunks: Vec::new(), spans: Vec::new(), items, streams };
+        let copies = vec![Vec::new(); summary.tables.len()];
+        let (patterns, chunks, spans) = (Vec::new(), Vec::new(), Vec::new());
+        let mut all = Self { summary, patterns, chunks, spans, items, streams, copies };
         loop {
             match from.section(|tag, from| part(tag, from, &all.summary))? {
                 Part::Patterns(patterns) => all.patterns.extend(patterns),
@@ -277,6 +293,7 @@ impl Manifest {
                 Part::Spans(spans) => all.spans.extend(spans),
                 Part::Items(table, items) => all.items[table].extend(items),
                 Part::Streams(table, streams) => all.streams[table].extend(streams),
+                Part::Copies(table, copies) => all.copies[table].extend(copies),
                 Part::End => break,
             }
         }
@@ -317,6 +334,18 @@ impl Manifest {
                     return Err(format!("an item of table '{name}' in the slot {} out of turn", item.slot));
                 }
                 last = Some(item.slot);
+            }
+        }
+        for ((items, copies), table) in self.items.iter().zip(&self.copies).zip(&self.summary.tables) {
+            let name = &table.options.name;
+            let mut keys = std::collections::HashSet::with_capacity(copies.len());
+            let mut last = None;
+            for (slot, key) in copies {
+                let known = items.binary_search_by_key(slot, |item| item.slot).is_ok();
+                if !known || last.is_some_and(|last| last >= *slot) || *key < 0 || !keys.insert(*key) {
+                    return Err(format!("a copy in table '{name}' in the slot {slot} of the key {key}"));
+                }
+                last = Some(*slot);
             }
         }
         Ok(())

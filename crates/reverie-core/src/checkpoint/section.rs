@@ -23,11 +23,12 @@ pub(super) enum Tag {
     Spans,
     Items,
     Streams,
+    Copies,
     End,
 }
 
 impl Tag {
-    const ALL: [(Tag, &'static [u8; 4]); 9] = [
+    const ALL: [(Tag, &'static [u8; 4]); 10] = [
         (Tag::Head, b"head"),
         (Tag::Segments, b"segm"),
         (Tag::Table, b"tabl"),
@@ -36,6 +37,7 @@ impl Tag {
         (Tag::Spans, b"span"),
         (Tag::Items, b"item"),
         (Tag::Streams, b"strm"),
+        (Tag::Copies, b"copy"),
         (Tag::End, b"end."),
     ];
 

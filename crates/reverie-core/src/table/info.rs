@@ -1,5 +1,6 @@
 //! What a table tells of itself: figures, and who waits for what.
 
+use super::copies::Copied;
 use super::limiter::{Counters, InsertBlock, SampleBlock};
 use super::options::TableOptions;
 use std::fmt;
@@ -96,6 +97,8 @@ pub struct TableInfo {
     pub pending_samples: u64,
     /// The largest priority of a present item, 1 without items.
     pub max_priority: f64,
+    /// What became of the copies, for each of the extensions.
+    pub copies: Vec<Copied>,
 }
 
 /// Why an insert waits.

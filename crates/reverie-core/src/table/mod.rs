@@ -1,6 +1,7 @@
 //! **Table**: a bounded set of items with a *sampler* (which item next), a *remover* (which item leaves) and a
 //! *rate limiter* (who may go on).
 
+mod copies;
 mod info;
 mod largest;
 mod lineage;
@@ -18,6 +19,7 @@ mod table;
 mod tables;
 mod ticket;
 
+pub use copies::{Copied, InsertOnSample, MOST_WAITING};
 pub use info::{AGE_BUCKETS, InsertReason, SampleReason, Stats, TableInfo, Times, Waiting, Why};
 pub use options::{Change, TableOptions, check_pattern};
 pub use query::{Comparison, Condition, Field, MAX_CONDITIONS, Query};

@@ -1,5 +1,6 @@
 //! What a table is told at its construction.
 
+use super::copies::InsertOnSample;
 use super::limiter::Limiter;
 use super::selector::SelectorOptions;
 use crate::chunk::Compression;
@@ -34,6 +35,8 @@ pub struct TableOptions {
     pub sampler_seed: u64,
     /// The same for the remover.
     pub remover_seed: u64,
+    /// Where copies of its items go.
+    pub extensions: Vec<InsertOnSample>,
 }
 
 /// What can be changed while a table runs; `None` leaves as it is.

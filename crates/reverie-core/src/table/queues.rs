@@ -3,6 +3,7 @@
 //! Two queues, inserts and samples, each in order of arrival. Whoever changes the counters tries both heads: with one
 //! queue, a sample behind a blocked insert would wait for ever.
 
+use super::copies::Copy;
 use super::info::Times;
 use super::shared::Priority;
 use super::table::{Dropped, Emptied, Table, Tally};
@@ -29,6 +30,8 @@ pub(super) struct State {
     pub(super) samples_since: Option<Duration>,
     pub(super) created: Duration,
     pub(super) operations: u32,
+    /// When the first copy that waits is late.
+    pub(super) late_at: Duration,
     /// Somebody makes the draws of the first waiting request, a hold of the lock after the other.
     pub(super) driven: bool,
 }
@@ -47,6 +50,8 @@ pub(super) struct PendingInsert {
     pub(super) keys: Keys,
     pub(super) since: Duration,
     pub(super) cell: Arc<Cell<Keys>>,
+    /// Of a copy, for which nobody waits.
+    pub(super) copy: Option<Copy>,
 }
 
 pub(super) struct PendingSample {
@@ -64,14 +69,15 @@ pub(super) struct After {
     pub(super) draws: Vec<(Arc<Cell<Draws>>, Result<Draws>)>,
     pub(super) items: Dropped,
     pub(super) emptied: Vec<Emptied>,
+    pub(super) late: Vec<PendingInsert>,
 }
 
 impl After {
     pub(super) fn run(self) {
-        let Self { keys, draws, items, emptied } = self;
+        let Self { keys, draws, items, emptied, late } = self;
         keys.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
         draws.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
-        drop((items, emptied));
+        drop((items, emptied, late));
     }
 }
 
@@ -82,6 +88,14 @@ impl PendingInsert {
 
     pub(super) fn left(&self) -> u64 {
         self.items.len() as u64 + u64::from(self.next.is_some())
+    }
+
+    /// It is taken out of the queue, and its items do not go in.
+    pub(super) fn give_up(self, reason: Error) {
+        if let Some(copy) = &self.copy {
+            copy.end(false);
+        }
+        self.cell.fill(Err(reason));
     }
 }
 
@@ -140,6 +154,7 @@ impl State {
         items: &mut impl Iterator<Item = (Item, Priority)>,
         keys: &mut Keys,
         first: Option<(Item, Priority)>,
+        copy: Option<&Copy>,
         now: Duration,
         budget: Option<&Budget>,
     ) -> Option<(Item, Priority)> {
@@ -154,7 +169,13 @@ impl State {
                 Priority::Value(value) => value,
                 Priority::Max => self.table.max_priority(),
             };
-            keys.push(self.table.insert(item, value, now.as_nanos() as u64));
+            keys.push(match copy {
+                None => self.table.insert(item, value, now.as_nanos() as u64),
+                Some(copy) => {
+                    copy.end(self.table.insert_copy(item, value, copy.key(), now.as_nanos() as u64));
+                    copy.key()
+                }
+            });
             next = items.next();
         }
         None
@@ -197,6 +218,7 @@ impl State {
     /// until then.
     pub(super) fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) -> bool {
         let mut left = DRAWS_AT_ONCE;
+        self.take_late(now, after);
         loop {
             if self.inserts.is_empty() && self.samples.is_empty() {
                 return false;
@@ -206,7 +228,7 @@ impl State {
                 let before = head.keys.len();
                 head.next = match head.next.take() {
                     None => None,
-                    first => self.admit(&mut head.items, &mut head.keys, first, now, budget),
+                    first => self.admit(&mut head.items, &mut head.keys, first, head.copy.as_ref(), now, budget),
                 };
                 progress |= head.keys.len() > before;
                 if head.next.is_some() {

@@ -6,6 +6,7 @@
 mod figures;
 mod querying;
 
+use super::copies::Copying;
 use super::info::Times;
 use super::options::{Change, TableOptions};
 use super::queues::{After, DRAWS_AT_ONCE, MEASURED_EVERY, PendingInsert, PendingSample, State};
@@ -23,6 +24,7 @@ use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The priority that a new item gets.
@@ -40,8 +42,10 @@ pub type Inserts = SmallVec<[(Item, Priority); 1]>;
 /// A table behind its lock.
 pub struct SharedTable {
     name: String,
-    clock: Arc<dyn Clock>,
-    budget: Option<Arc<Budget>>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) budget: Option<Arc<Budget>>,
+    /// Where copies of its items go.
+    pub(super) copying: OnceLock<Vec<Copying>>,
     /// Guards the table and both queues. Under it: decisions. Never under it: copying or decoding bytes,
     /// waiting, waking, dropping items, taking any other lock.
     pub(super) state: Mutex<State>,
@@ -85,9 +89,11 @@ impl SharedTable {
             samples_since: None,
             created: clock.now(),
             operations: 0,
+            late_at: Duration::MAX,
             driven: false,
         };
-        Ok(Arc::new(Self { name, clock, budget, state: Mutex::new(state) }))
+        let copying = OnceLock::new();
+        Ok(Arc::new(Self { name, clock, budget, copying, state: Mutex::new(state) }))
     }
 
     /// The table's name.
@@ -105,7 +111,7 @@ impl SharedTable {
     }
 
     /// The same at this table only; tells whether items left it, and whether an insert waits for bytes.
-    fn decide_alone<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool) {
+    pub(super) fn decide_alone<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool) {
         let (result, mut freed, mut starves, mut again) = self.hold(decision);
         // A request for very many draws: this thread goes on with it, and lets go of the lock in between.
         let driving = again.then(|| Driving(self));
@@ -128,12 +134,17 @@ impl SharedTable {
         let again = state.serve(now, self.budget.as_deref(), &mut after);
         state.driven |= again;
         state.note_blocked(now);
-        let freed = state.table.has_dropped();
+        let mut freed = state.table.has_dropped();
         if freed {
             (after.items, after.emptied) = state.table.take_dropped();
         }
-        let starves = self.budget.as_deref().is_some_and(|budget| state.starves(budget).is_some());
+        let mut starves = self.budget.as_deref().is_some_and(|budget| state.starves(budget).is_some());
+        let first = state.table.take_first_draws();
         drop((deciding, state));
+        if !first.is_empty() {
+            let (more, waits) = self.copy(first);
+            (freed, starves) = (freed | more, starves | waits);
+        }
         after.run();
         (result, freed, starves, again)
     }
@@ -171,7 +182,7 @@ impl SharedTable {
             let next = match state.inserts.is_empty() {
                 true => {
                     let started = state.measured().then(|| self.clock.now());
-                    let next = state.admit(&mut items, &mut keys, None, now, self.budget.as_deref());
+                    let next = state.admit(&mut items, &mut keys, None, None, now, self.budget.as_deref());
                     if let Some(started) = started {
                         state.times.inserting += (self.clock.now() - started) * MEASURED_EVERY;
                     }
@@ -183,7 +194,8 @@ impl SharedTable {
                 return Ok(Ticket::done(Ok(keys)));
             }
             let (id, cell) = (state.take_id(), Cell::new());
-            state.inserts.push_back(PendingInsert { id, items, next, keys, since: now, cell: Arc::clone(&cell) });
+            let pending = PendingInsert { id, items, next, keys, since: now, cell: Arc::clone(&cell), copy: None };
+            state.inserts.push_back(pending);
             Ok(Ticket::waiting(self.clone(), id, cell, false))
         })
     }
@@ -258,6 +270,7 @@ impl SharedTable {
             state.open(&self.name)?;
             let incarnation = state.incarnations.next_u64();
             state.table.reset(incarnation);
+            self.forget_copied();
             Ok(())
         })
     }
@@ -282,7 +295,7 @@ impl SharedTable {
             waiting
         };
         let closed = || Error::Closed { name: self.name.clone() };
-        inserts.iter().for_each(|pending| pending.cell.fill(Err(closed())));
+        inserts.into_iter().for_each(|pending| pending.give_up(closed()));
         samples.iter().for_each(|pending| pending.cell.fill(Err(closed())));
     }
 
@@ -294,6 +307,7 @@ impl SharedTable {
 
     /// True when the limiter would let `n` more inserts go on now; false once the table is closed.
     pub fn can_insert(&self, n: u64) -> bool {
+        self.drop_late();
         let state = lock(&self.state);
         !state.closed && state.inserts.is_empty() && state.table.can_insert_many(n)
     }
@@ -334,8 +348,7 @@ impl SharedTable {
             };
             let Some((pending, refusal)) = refused else { return any };
             any = true;
-            pending.cell.fill(Err(refusal));
-            drop(pending.items);
+            pending.give_up(refusal);
             self.decide_alone(|_, _| ());
         }
     }

@@ -4,7 +4,7 @@
 use super::table::Row;
 use crate::item::{Item, Key};
 use crate::prefetch::prefetch;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -96,6 +96,18 @@ impl Clone for Age {
 struct Page {
     slots: [Slot; PAGE],
     ages: [Age; PAGE],
+    /// Where there is a copy of another table's item: the keys that these have there, [`NO_COPY`] for the others.
+    copies: Option<Box<[i64; PAGE]>>,
+}
+
+/// No key of an item.
+const NO_COPY: i64 = -1;
+
+impl Page {
+    fn copy_of(&self, within: usize) -> Option<Key> {
+        let key = self.copies.as_ref().map_or(NO_COPY, |copies| copies[within]);
+        (key != NO_COPY).then(|| Key::from(key))
+    }
 }
 
 /// A consistent cut: slots as they were, whatever the table does afterwards.
@@ -105,6 +117,20 @@ pub struct Cut {
 }
 
 impl Cut {
+    /// The key of an occupied slot's item, in a table of that shard.
+    pub fn key(&self, slot: u32, shard: u8) -> Key {
+        let page = &self.pages[(slot >> PAGE_BITS) as usize];
+        let within = slot as usize & (PAGE - 1);
+        page.copy_of(within).unwrap_or_else(|| Key::new(shard, page.slots[within].generation, slot))
+    }
+
+    /// The slots of copies, in slot order, with the keys that their items have in the tables that they come from.
+    pub fn copies(&self) -> impl Iterator<Item = (u32, Key)> {
+        self.pages.iter().enumerate().filter(|(_, page)| page.copies.is_some()).flat_map(|(index, page)| {
+            (0..PAGE).filter_map(move |within| Some(((index * PAGE + within) as u32, page.copy_of(within)?)))
+        })
+    }
+
     /// Every occupied slot, in slot order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Slot, &Age)> {
         self.pages.iter().enumerate().flat_map(|(page_index, page)| {
@@ -131,6 +157,8 @@ pub struct Slots {
     first_generation: u32,
     /// One bit per slot, set while it holds an item of a checkpoint. Empty in a table that was not restored.
     restored: Vec<u64>,
+    /// The slots of copies by the keys of what they are copies of.
+    copies: HashMap<i64, u32>,
     shard: u8,
 }
 
@@ -147,6 +175,7 @@ impl Slots {
             allocated: 0,
             first_generation,
             restored: Vec::new(),
+            copies: HashMap::new(),
             shard,
         }
     }
@@ -172,6 +201,9 @@ impl Slots {
                 times_sampled: row.times_sampled.into(),
             };
             page.ages[within] = Age { inserted: row.inserted, updated: row.updated.into() };
+            if let Some(key) = row.copy_of {
+                self.note_copy(row.slot, key);
+            }
             self.restored[row.slot as usize / 64] |= 1 << (row.slot % 64);
         }
         let taken = |slot: u32| self.restored[slot as usize / 64] & (1 << (slot % 64)) != 0;
@@ -199,18 +231,47 @@ impl Slots {
     /// The key of the slot's present tenant.
     #[inline]
     pub fn key(&self, slot: u32) -> Key {
-        Key::new(self.shard, self.slot(slot).generation, slot)
+        self.copy_of(slot).unwrap_or_else(|| Key::new(self.shard, self.slot(slot).generation, slot))
+    }
+
+    fn copy_of(&self, slot: u32) -> Option<Key> {
+        match self.has_copies() {
+            true => self.pages[(slot >> PAGE_BITS) as usize].copy_of(slot as usize & (PAGE - 1)),
+            false => None,
+        }
+    }
+
+    /// True while a slot holds a copy of another table's item.
+    #[inline]
+    pub fn has_copies(&self) -> bool {
+        !self.copies.is_empty()
+    }
+
+    /// True where the slot's item is one.
+    pub fn is_copy(&self, slot: u32) -> bool {
+        self.copy_of(slot).is_some()
+    }
+
+    fn note_copy(&mut self, index: u32, key: Key) {
+        let page = self.page_mut(index);
+        page.copies.get_or_insert_with(|| Box::new([NO_COPY; PAGE]))[index as usize & (PAGE - 1)] = key.get();
+        self.copies.insert(key.get(), index);
     }
 
     /// The slot of a key whose item is still here.
     #[inline]
     pub fn find(&self, key: Key) -> Option<u32> {
+        if self.has_copies()
+            && let Some(index) = self.copies.get(&key.get())
+        {
+            return Some(*index);
+        }
         let index = key.slot();
         if index >= self.allocated || key.get() < 0 || key.shard() != self.shard {
             return None;
         }
         let slot = self.slot(index);
-        (slot.generation == key.generation() && slot.item.is_some()).then_some(index)
+        (slot.generation == key.generation() && slot.item.is_some() && !self.is_copy(index)).then_some(index)
     }
 
     /// The slot at `index`, which must have been given out before.
@@ -293,12 +354,20 @@ impl Slots {
         index
     }
 
+    /// Puts a copy of another table's item in, which counts as drawn once, and is found by that one's key.
+    pub fn insert_copy(&mut self, item: Item, priority: f64, inserted_at: u64, order: u64, key: Key) -> u32 {
+        let index = self.insert(item, priority, inserted_at, order);
+        self.count_draw(index);
+        self.note_copy(index, key);
+        index
+    }
+
     fn allocate(&mut self) -> u32 {
         let index = self.allocated;
         if index as usize & (PAGE - 1) == 0 {
             let generation = self.first_generation;
             let slots = std::array::from_fn(|_| Slot::empty(generation));
-            self.pages.push(Arc::new(Page { slots, ages: std::array::from_fn(|_| Age::default()) }));
+            self.pages.push(Arc::new(Page { slots, ages: std::array::from_fn(|_| Age::default()), copies: None }));
             self.owned_since.push(self.cuts);
         }
         self.allocated += 1;
@@ -308,6 +377,11 @@ impl Slots {
     /// Takes the item out; its key is stale from now on.
     pub fn remove(&mut self, index: u32) -> Item {
         let next = self.generation_after(index, self.slot(index).generation);
+        if let Some(key) = self.copy_of(index) {
+            self.copies.remove(&key.get());
+            let copies = self.page_mut(index).copies.as_mut().expect("a page that has a copy notes it");
+            copies[index as usize & (PAGE - 1)] = NO_COPY;
+        }
         let slot = &mut self.page_mut(index).slots[index as usize & (PAGE - 1)];
         let item = slot.item.take().expect("the slot holds an item");
         slot.generation = next;

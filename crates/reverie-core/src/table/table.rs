@@ -1,12 +1,14 @@
 //! The state machine of one table: it decides, and has no lock, no clock and no waiting.
 
 mod change;
+mod copy;
 mod draw;
 mod ration;
 mod restore;
 mod windows;
 
 pub use change::{Neighbours, Updated, Updates};
+pub use copy::FirstDraw;
 pub use ration::Tally;
 pub use restore::{Restoring, Row, TableCut};
 
@@ -68,6 +70,8 @@ pub struct Table {
     stats: Stats,
     dropped: Dropped,
     emptied: Vec<Emptied>,
+    /// What was drawn for the first time since the last call of [`Table::take_first_draws`], where anybody asks.
+    first_draws: Option<Vec<FirstDraw>>,
     /// The last form that fitted the signature: items of one writer share it.
     accepted: Option<Form>,
     picks: Vec<Pick>,
@@ -94,6 +98,7 @@ impl Table {
             stats: Stats::default(),
             dropped: Dropped::new(),
             emptied: Vec::new(),
+            first_draws: None,
             accepted: None,
             picks: Vec::new(),
             // The sampler's own numbers stay what they are.
@@ -204,10 +209,17 @@ impl Table {
     /// Takes the item in, then removes until the table is within its bounds (the newcomer may go).
     /// The limiter must have allowed it, and [`Table::check`] accepted it.
     pub fn insert(&mut self, item: Item, priority: f64, now: u64) -> Key {
+        self.take_in(item, priority, now, None)
+    }
+
+    fn take_in(&mut self, item: Item, priority: f64, now: u64, copy: Option<Key>) -> Key {
         self.hold(&item);
         self.order += 1;
         let stream = item.stream;
-        let slot = self.slots.insert(item, priority, now, self.order);
+        let slot = match copy {
+            None => self.slots.insert(item, priority, now, self.order),
+            Some(key) => self.slots.insert_copy(item, priority, now, self.order, key),
+        };
         self.sampler.insert(slot, priority);
         self.remover.insert(slot, priority);
         self.largest.add(priority);

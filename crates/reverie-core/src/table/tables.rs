@@ -1,5 +1,6 @@
 //! The tables of one server: found by name, with the bytes that they may hold together.
 
+use super::copies;
 use super::options::TableOptions;
 use super::shared::{Inserts, Priority, SharedTable};
 use super::table::{Table, TableCut};
@@ -165,12 +166,15 @@ impl Tables {
             .map(Arc::new);
         let mut seeds = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut tables: Vec<Arc<SharedTable>> = Vec::with_capacity(options.len());
+        let extensions: Vec<_> = options.iter().map(|of| (of.name.clone(), of.extensions.clone())).collect();
         for options in options {
             if tables.iter().any(|table| table.name() == options.name) {
                 return Err(Error::InvalidArgument(format!("two tables have the name '{}'", options.name)));
             }
             tables.push(SharedTable::with_budget(options, Arc::clone(clock), seeds.next_u64(), budget.clone())?);
         }
+        copies::check(&tables, &extensions)?;
+        tables.iter().zip(&extensions).for_each(|(table, (_, extensions))| table.copy_to(extensions, &tables));
         if let Some(budget) = &budget {
             // Only just made, so it cannot have been set.
             let _ = budget.tables.set(tables.iter().map(Arc::downgrade).collect());

@@ -29,6 +29,7 @@ pub fn options(name: &str, max_size: u64) -> TableOptions {
         shard: 0,
         sampler_seed: 1,
         remover_seed: 2,
+        extensions: Vec::new(),
     }
 }
 

@@ -6,7 +6,9 @@ use reverie_core::chunk::Compression;
 use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::{Counters, Limiter};
 use reverie_core::table::selector::{Mass, SelectorOptions};
-use reverie_core::table::{AGE_BUCKETS, Change, Stats, TableInfo, TableOptions, Tally, Times, Waiting, Why};
+use reverie_core::table::{
+    AGE_BUCKETS, Change, Copied, InsertOnSample, Stats, TableInfo, TableOptions, Tally, Times, Waiting, Why,
+};
 use reverie_core::{Error, Result};
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ pub fn encode_options(options: &TableOptions) -> proto::TableOptions {
         max_bytes: options.max_bytes,
         compression: encode_compression(options.compression).into(),
         shard: u32::from(options.shard),
+        extensions: options.extensions.iter().map(encode_extension).collect(),
     }
 }
 
@@ -41,9 +44,19 @@ pub fn decode_options(message: proto::TableOptions) -> Result<TableOptions> {
         shard: u8::try_from(message.shard).map_err(|_| broken(format!("the shard {}", message.shard)))?,
         sampler_seed: 0,
         remover_seed: 0,
+        extensions: message.extensions.into_iter().map(decode_extension).collect::<Result<_>>()?,
     };
     options.validate().map_err(as_broken)?;
     Ok(options)
+}
+
+fn encode_extension(extension: &InsertOnSample) -> proto::InsertOnSample {
+    let timeout = extension.timeout.map(|timeout| timeout.as_secs_f64());
+    proto::InsertOnSample { target: extension.target.clone(), timeout }
+}
+
+fn decode_extension(message: proto::InsertOnSample) -> Result<InsertOnSample> {
+    Ok(InsertOnSample { target: message.target, timeout: message.timeout.map(seconds).transpose()? })
 }
 
 fn as_broken(error: Error) -> Error {
@@ -229,7 +242,18 @@ pub fn encode_info(info: &TableInfo) -> proto::TableInfo {
         pending_inserts: info.pending_inserts,
         pending_samples: info.pending_samples,
         max_priority: info.max_priority,
+        copies: info.copies.iter().map(encode_copied).collect(),
     }
+}
+
+fn encode_copied(copied: &Copied) -> proto::Copied {
+    let Copied { inserted, dropped, waiting } = *copied;
+    proto::Copied { inserted, dropped, waiting }
+}
+
+fn decode_copied(message: &proto::Copied) -> Copied {
+    let proto::Copied { inserted, dropped, waiting } = *message;
+    Copied { inserted, dropped, waiting }
 }
 
 /// The figures of a message.
@@ -238,8 +262,13 @@ pub fn decode_info(message: proto::TableInfo) -> Result<TableInfo> {
         .age_histogram
         .try_into()
         .map_err(|buckets: Vec<u64>| broken(format!("{} buckets of ages, want {AGE_BUCKETS}", buckets.len())))?;
+    let options = decode_options(present(message.options, "options")?)?;
+    if message.copies.len() != options.extensions.len() {
+        let (copies, extensions) = (message.copies.len(), options.extensions.len());
+        return Err(broken(format!("copies of {copies} extensions of {extensions}")));
+    }
     Ok(TableInfo {
-        options: decode_options(present(message.options, "options")?)?,
+        options,
         counters: Counters { inserts: message.inserts, samples: message.samples, deletes: message.deletes },
         size: message.size,
         bytes: message.size_bytes,
@@ -265,6 +294,7 @@ pub fn decode_info(message: proto::TableInfo) -> Result<TableInfo> {
         pending_inserts: message.pending_inserts,
         pending_samples: message.pending_samples,
         max_priority: message.max_priority,
+        copies: message.copies.iter().map(decode_copied).collect(),
     })
 }
 

@@ -144,6 +144,7 @@ fn shared(item_bytes: usize, limits: Limits, token: Option<&str>) -> Arc<Shared>
         shard: 0,
         sampler_seed: 1,
         remover_seed: 2,
+        extensions: Vec::new(),
     };
     let tables = Arc::new(Tables::new(vec![table], None, &clock, 7).unwrap());
     let sink: Arc<dyn Sink> = tables.clone();

@@ -39,6 +39,7 @@ pub fn table(name: &str) -> TableOptions {
         shard: 0,
         sampler_seed: 1,
         remover_seed: 2,
+        extensions: Vec::new(),
     }
 }
 

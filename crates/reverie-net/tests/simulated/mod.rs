@@ -214,6 +214,7 @@ fn table(name: &str) -> TableOptions {
         shard: 0,
         sampler_seed: 1,
         remover_seed: 2,
+        extensions: Vec::new(),
     }
 }
 

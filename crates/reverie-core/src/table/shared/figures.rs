@@ -12,6 +12,8 @@ use std::time::Duration;
 impl SharedTable {
     /// The figures.
     pub fn info(&self) -> TableInfo {
+        self.drop_late();
+        let copies = self.copied();
         let now = self.clock.now();
         let mut state = lock(&self.state);
         let max_priority = state.table.max_priority();
@@ -31,6 +33,7 @@ impl SharedTable {
             pending_inserts: state.inserts.iter().map(PendingInsert::left).sum(),
             pending_samples: state.samples.iter().fold(0, |all, pending| pending.left().saturating_add(all)),
             max_priority,
+            copies,
         }
     }
 
@@ -51,6 +54,7 @@ impl SharedTable {
 
     /// Who waits, since when, for what, and what would free them.
     pub fn why(&self) -> Why {
+        self.drop_late();
         let now = self.clock.now();
         let state = lock(&self.state);
         let (table, limiter) = (&state.table, state.table.limiter());

@@ -2,7 +2,6 @@
 
 use super::SharedTable;
 use crate::error::Result;
-use crate::item::Key;
 use crate::sample::Draws;
 use crate::sync::lock;
 use crate::table::query::{Condition, Query};
@@ -20,7 +19,7 @@ impl SharedTable {
         let found = query.find(&cut, now);
         let mut draws = Draws::default();
         for (index, slot) in &found {
-            draws.keys.push(Key::new(shard, slot.generation, *index));
+            draws.keys.push(cut.key(*index, shard));
             draws.priorities.push(slot.priority());
             draws.times_sampled.push(slot.times_sampled());
             draws.versions.push(slot.version());
@@ -43,7 +42,7 @@ impl SharedTable {
             None => {
                 let (cut, shard, now, _) = self.look()?;
                 let query = Query { conditions: conditions.to_vec(), ..Query::default() };
-                let key = |(index, slot): (u32, &crate::table::Slot)| Key::new(shard, slot.generation, index).get();
+                let key = |(index, _)| cut.key(index, shard).get();
                 (query.find(&cut, now).into_iter().map(key).collect(), now)
             }
         };

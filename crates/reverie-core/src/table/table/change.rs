@@ -97,7 +97,7 @@ impl Table {
         }
     }
 
-    fn set_priority(&mut self, slot: u32, priority: f64) {
+    pub(super) fn set_priority(&mut self, slot: u32, priority: f64) {
         self.order += 1;
         let order = self.order;
         self.largest.remove(self.slots.slot(slot).priority());

@@ -1,6 +1,6 @@
 //! How a table is drawn from: a batch of n is n single draws in sequence.
 
-use super::Table;
+use super::{FirstDraw, Table};
 use crate::error::{Error, Result};
 use crate::item::{Item, Key};
 use crate::sample::Draws;
@@ -92,6 +92,7 @@ impl Table {
             picks.iter().for_each(|pick| self.slots.prefetch(pick.slot));
         }
         // Counted in order: an item may be drawn twice in a batch.
+        let drawn = into.len();
         into.times_sampled.extend(picks.iter().map(|pick| {
             let times = self.slots.count_draw(pick.slot);
             self.stats.note_draw(times, now.saturating_sub(self.slots.slot(pick.slot).inserted_at));
@@ -103,7 +104,12 @@ impl Table {
             slots.iter().for_each(chunk_ahead);
         }
         let shard = self.options.shard;
-        into.keys.extend(slots.iter().zip(picks).map(|(slot, pick)| Key::new(shard, slot.generation, pick.slot)));
+        match self.slots.has_copies() {
+            false => into
+                .keys
+                .extend(slots.iter().zip(picks).map(|(slot, pick)| Key::new(shard, slot.generation, pick.slot))),
+            true => into.keys.extend(picks.iter().map(|pick| self.slots.key(pick.slot))),
+        }
         into.probabilities.extend(picks.iter().map(|pick| pick.probability));
         into.priorities.extend(slots.iter().map(|slot| slot.priority()));
         into.versions.extend(slots.iter().map(|slot| slot.version()));
@@ -111,5 +117,12 @@ impl Table {
         into.table_sizes.extend(std::iter::repeat_n(self.slots.len() as u64, picks.len()));
         into.items.extend(slots.iter().map(|slot| slot.item.clone().expect("a picked slot holds an item")));
         self.counters.samples += picks.len() as u64;
+        if let Some(first) = &mut self.first_draws {
+            first.extend((drawn..into.len()).filter(|draw| into.times_sampled[*draw] == 1).map(|draw| FirstDraw {
+                item: into.items[draw].clone(),
+                priority: into.priorities[draw],
+                key: into.keys[draw],
+            }));
+        }
     }
 }

@@ -48,6 +48,8 @@ pub struct Row {
     pub inserted: u64,
     /// Position in the order of insertions and updates.
     pub updated: u64,
+    /// The key of another table's item that this is a copy of.
+    pub copy_of: Option<Key>,
 }
 
 /// A table's items and counts, to be put into a table that is empty. The table's own options stay.
