@@ -44,8 +44,15 @@ class TensorSpec:
         return TensorSpec, (self.shape, self.dtype, self.name)
 
     def __eq__(self, other: object) -> bool:
+        """True for the same shape, dtype and name; specs of TensorFlow are compared as such."""
         if not isinstance(other, TensorSpec):
-            return NotImplemented
+            shape = getattr(other, "shape", None)
+            if shape is None or not hasattr(getattr(other, "dtype", None), "as_numpy_dtype"):
+                return NotImplemented
+            if getattr(shape, "rank", 0) is None:
+                return False  # Of any shape: a TensorSpec has so many axes.
+            other = signature(other)
+            assert isinstance(other, TensorSpec)
         return (self.shape, self.dtype, self.name) == (other.shape, other.dtype, other.name)
 
     def __hash__(self) -> int:

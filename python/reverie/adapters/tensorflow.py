@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +12,7 @@ from reverie import _native
 from reverie._tensorflow import tensorflow
 from reverie.specs import TensorSpec
 
-__all__ = ["dataset"]
+__all__ = ["accept", "dataset", "is_tracing", "spec_of"]
 
 
 def dataset(elements: Iterable[Any], element_spec: Any) -> Any:
@@ -22,9 +23,39 @@ def dataset(elements: Iterable[Any], element_spec: Any) -> Any:
         element_spec: the nest of `TensorSpec`s that each has.
     """
     tf = tensorflow("Dataset.as_tf", "the dataset itself, whose elements are NumPy arrays, or its .torch()")
+    return tf.data.Dataset.from_generator(lambda: iter(elements), output_signature=_specs(tf, element_spec))
+
+
+def accept(kind: type[Any]) -> None:
+    """Lets functions that TensorFlow traces, such as those of `interleave` and `flat_map`, return a `kind`.
+
+    TensorFlow asks a value for `_type_spec`, `_convert_variables_to_tensors` and `_variant_tensor` where it is one of
+    its composite tensors. Does nothing where TensorFlow was not imported: then nobody traces.
+    """
+    tf = sys.modules.get("tensorflow")
+    if tf is not None and kind not in _ACCEPTED:
+        tf.__internal__.CompositeTensor.register(kind)
+        _ACCEPTED.add(kind)
+
+
+_ACCEPTED: set[type[Any]] = set()
+
+
+def is_tracing() -> bool:
+    """True inside a function that TensorFlow makes a graph of: what is called there must be its own operations."""
+    tf = sys.modules.get("tensorflow")
+    return tf is not None and bool(tf.inside_function())
+
+
+def spec_of(element_spec: Any) -> Any:
+    """The `tf.data.DatasetSpec` of a dataset whose elements have this nest of `TensorSpec`s."""
+    tf = tensorflow("a dataset's spec", "its .element_spec")
+    return tf.data.DatasetSpec(_specs(tf, element_spec))
+
+
+def _specs(tf: Any, element_spec: Any) -> Any:
     leaves, structure = _native.flatten(element_spec)
-    specs = [tf.TensorSpec(leaf.shape, _dtype(tf, leaf), leaf.name) for leaf in leaves]
-    return tf.data.Dataset.from_generator(lambda: iter(elements), output_signature=structure.unflatten(specs))
+    return structure.unflatten([tf.TensorSpec(leaf.shape, _dtype(tf, leaf), leaf.name) for leaf in leaves])
 
 
 def _dtype(tf: Any, spec: TensorSpec) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -33,6 +34,10 @@ class Dataset(Iterable[Any]):
     def __init__(self, make: Callable[[], Iterator[Any]], element_spec: Any = None) -> None:
         self._make = make
         self._element_spec = element_spec
+        if "tensorflow" in sys.modules:
+            from reverie.adapters.tensorflow import accept
+
+            accept(Dataset)
 
     def __iter__(self) -> Iterator[Any]:
         return self._make()
@@ -80,11 +85,20 @@ class Dataset(Iterable[Any]):
         return Dataset(make)
 
     def map(self, function: Callable[..., Any], **_tuning: Any) -> Dataset:
-        """`function(element)` for every element; see `batch` for the tuning arguments of `tf.data`."""
+        """`function(element)` for every element; see `batch` for the tuning arguments of `tf.data`.
+
+        Inside a function that TensorFlow traces, as that of `interleave`, this is `.as_tf().map(function)`.
+        """
+        if self._is_traced():
+            traced: Dataset = self.as_tf().map(function, **_tuning)
+            return traced
         return Dataset(lambda: (_call(function, element) for element in self))
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
-        """The elements for which `predicate` is true."""
+        """The elements for which `predicate` is true; traced as `map`."""
+        if self._is_traced():
+            traced: Dataset = self.as_tf().filter(predicate)
+            return traced
         return Dataset(lambda: (element for element in self if _call(predicate, element)), self._element_spec)
 
     def take(self, count: int) -> Dataset:
@@ -161,6 +175,28 @@ class Dataset(Iterable[Any]):
         from reverie.adapters.tensorflow import dataset
 
         return dataset(self, self.element_spec)
+
+    @staticmethod
+    def _is_traced() -> bool:
+        if "tensorflow" not in sys.modules:
+            return False
+        from reverie.adapters.tensorflow import is_tracing
+
+        return is_tracing()
+
+    # What TensorFlow asks of a dataset that a function returned to it: see `adapters.tensorflow.accept`.
+    @property
+    def _type_spec(self) -> Any:
+        from reverie.adapters.tensorflow import spec_of
+
+        return spec_of(self.element_spec)
+
+    def _convert_variables_to_tensors(self) -> Self:
+        return self
+
+    @property
+    def _variant_tensor(self) -> Any:
+        return self.as_tf()._variant_tensor
 
 
 class _Ahead(Iterator[Any]):

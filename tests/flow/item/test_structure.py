@@ -21,9 +21,10 @@ class Step(NamedTuple):
     [
         ({"0": FLOAT, "1": FLOAT}, [1.0, 2.0], "a list of 2", "a dict of"),
         ({0: FLOAT}, {"0": 1.0}, "a dict of '0'", "a dict of 0"),
-        ((FLOAT, FLOAT), [1.0, 2.0], "a list of 2", "a tuple of 2"),
+        ((FLOAT, FLOAT), [1.0, 2.0, 3.0], "3 columns", "2 "),
+        ({0: (FLOAT,), 1: FLOAT}, ([1.0], 2.0), "a tuple of 2", "a dict of 0, 1"),
         (Step(FLOAT, FLOAT), {"a": 1.0, "b": 2.0}, "a dict of", "Step of a, b"),
-        ({"x": (FLOAT,)}, {"x": [1.0]}, "'x'.* a list of 1", "a tuple of 1"),
+        ({"x": (FLOAT,)}, {"x": {"0": 1.0}}, "'x'.* a dict of '0'", "a tuple of 1"),
     ],
 )
 def test_data_of_another_structure_is_refused_though_its_paths_are_the_same(
@@ -33,6 +34,13 @@ def test_data_of_another_structure_is_refused_though_its_paths_are_the_same(
     with pytest.raises(reverie.SignatureError, match=f"(?s){got}.*{want}"):
         client.insert(data, {"t": 1.0})
     assert client.info().tables["t"].current_size == 0
+
+
+def test_lists_are_taken_for_tuples_and_tuples_for_lists(connect, uniform):
+    client = connect(uniform("t", signature={"x": (FLOAT, [FLOAT])}))
+    client.insert({"x": [1.0, (2.0,)]}, {"t": 1.0})
+    [[sample]] = client.sample("t", unpack_as_table_signature=True)
+    assert sample.data["x"][1][0] == 2.0
 
 
 def test_data_of_the_same_structure_is_taken(connect, uniform):

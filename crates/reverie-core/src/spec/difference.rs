@@ -4,7 +4,8 @@ use super::{Key, Structure};
 
 impl Structure {
     /// Where a structure first differs from this one, as (path, what it has there, what this one has). Records are alike
-    /// where their names and fields are: a class has another module where it was imported by another way.
+    /// where their names and fields are: a class has another module where it was imported by another way. Lists and
+    /// tuples are alike: what was saved and loaded comes back as the other.
     pub fn difference(&self, other: &Structure) -> Option<(String, String, String)> {
         differ(self, other, &mut String::new())
     }
@@ -33,7 +34,9 @@ fn differ(want: &Structure, got: &Structure, path: &mut String) -> Option<(Strin
         }
     }
     let ((wanted, ours), (had, theirs)) = (of(want), of(got));
-    if wanted != had {
+    let is_sequence = |structure: &Structure| matches!(structure, Structure::List(_) | Structure::Tuple(_));
+    let alike = is_sequence(want) && is_sequence(got) && ours.len() == theirs.len();
+    if wanted != had && !alike {
         return Some((path.clone(), had, wanted));
     }
     ours.into_iter().zip(theirs).find_map(|((name, want), (_, got))| {
