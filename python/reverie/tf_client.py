@@ -34,6 +34,8 @@ class TFClient:
         del shared_name
         self._client = server_address if isinstance(server_address, Client) else Client(server_address)
         self._name = name
+        #: What the tables' signatures say of the structure of their items.
+        self._structures: dict[str, Any] = {}
 
     @property
     def server_address(self) -> str | None:
@@ -79,7 +81,8 @@ class TFClient:
         """Inserts one step into one or more tables, its bytes stored once. Blocks for the limiters.
 
         Args:
-            data: a sequence of tensors, the columns of the step.
+            data: a sequence of tensors, the columns of the step in flattening order; a table with a signature takes
+                them in the structure that it has.
             tables: the names of the tables, string `[N]`.
             priorities: the priority in each, float64 `[N]`.
             name: of the operation.
@@ -101,8 +104,9 @@ class TFClient:
             raise ValueError(f"tables and priorities must be as long, got {tables.shape} and {priorities.shape}")
 
         def insert(names: Any, values: Any, *columns: Any) -> None:
-            by_table: dict[str, Any] = {name.decode(): float(value) for name, value in zip(names, values, strict=True)}
-            self._client.insert(list(columns), by_table)
+            for structure, by_table in self._by_structure([name.decode() for name in names], values):
+                fits = structure is not None and len(structure.paths) == len(columns)
+                self._client.insert(structure.unflatten(list(columns)) if fits else list(columns), by_table)
 
         return self._run(insert, [tables, priorities, *data], self._named(name, "insert"))
 
@@ -127,6 +131,23 @@ class TFClient:
             self._client.update_priorities(table, keys.astype(np.int64), priorities)
 
         return self._run(update, [keys, priorities], self._named(name, "update_priorities"))
+
+    def _by_structure(self, tables: list[str], priorities: Any) -> list[tuple[Any, dict[str, Any]]]:
+        """The tables with their priorities, those together whose signatures have one structure (None: no signature)."""
+        if any(table not in self._structures for table in tables):
+            known = {name: info.signature for name, info in self._client.server_info().items()}
+            self._structures = {
+                name: None if signature is None else _native.flatten(signature)[1] for name, signature in known.items()
+            }
+        groups: list[tuple[Any, dict[str, Any]]] = []
+        for table, priority in zip(tables, priorities, strict=True):
+            structure = self._structures.get(table)
+            same = next((group for of, group in groups if of == structure), None)
+            if same is None:
+                same = {}
+                groups.append((structure, same))
+            same[table] = float(priority)
+        return groups
 
     def _run(self, function: Any, inputs: list[Any], name: str) -> Any:
         tf = tensorflow(f"TFClient.{function.__name__}", "the client's own call")

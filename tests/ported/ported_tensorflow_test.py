@@ -124,3 +124,41 @@ def test_the_tf_client_refuses_what_names_no_tables(server, tables, priorities):
 def test_dtypes_and_shapes_of_an_info_are_tensorflows():
     assert reverb.SampleInfo.tf_dtypes() == (tf.uint64, tf.float64, tf.int64, tf.float64, tf.int32)
     assert reverb.SampleInfo.tf_shapes() == (tf.TensorShape([]),) * 5
+
+
+def test_acmes_dataset_of_many_readers_is_one_of_tensorflow(server):
+    from acme.datasets import make_reverb_dataset
+
+    double = lambda sample: sample._replace(data={**sample.data, "r": sample.data["r"] * 2})  # noqa: E731
+    for postprocess, rows in ((None, [0, 1, 2]), (double, [0, 2, 4])):
+        dataset = make_reverb_dataset(
+            address(server), batch_size=3, prefetch_size=2, table="t", num_parallel_calls=2, postprocess=postprocess
+        )
+        assert dataset.element_spec.data["o"] == tf.TensorSpec((3, 3, 2), tf.float32)
+        batch = next(dataset.as_numpy_iterator())
+        assert batch.data["o"].shape == (3, 3, 2)
+        np.testing.assert_array_equal(batch.data["r"][0], rows)
+
+
+def test_flat_tensors_are_inserted_in_the_structure_of_the_tables_signature():
+    nested = {"a": (reverb.TensorSpec((), np.int64),), "b": [reverb.TensorSpec((2,), np.float32)]}
+    tables = [
+        reverb.Table(name, reverb.selectors.Fifo(), reverb.selectors.Fifo(), 10, signature=signature)
+        for name, signature in (("nested", nested), ("bare", None))
+    ]
+    server = reverb.Server(tables)
+    client = reverb.TFClient(address(server))
+    flat = tf.nest.flatten({"a": (tf.constant(3, tf.int64),), "b": [tf.ones([2])]})
+    client.insert(flat, tf.constant(["nested", "bare"]), tf.constant([1.0, 2.0], tf.float64))
+    sample = client.sample("nested", [{"a": [tf.int64], "b": [tf.float32]}])
+    assert int(sample.data[0]["a"][0]) == 3
+    assert [int(column) for column in client.sample("bare", [tf.int64, tf.float32]).data[:1]] == [3]
+    server.stop()
+
+
+def test_specs_of_tensorflow_are_compared_with_those_that_a_server_tells(server):
+    told = reverb.Client(address(server)).server_info()["t"].signature
+    assert told == {"o": tf.TensorSpec((3, 2), tf.float32), "r": tf.TensorSpec((3,), tf.int64)}
+    assert told["o"] != tf.TensorSpec((3, 2), tf.float64)
+    assert told["o"] != tf.TensorSpec((3, 3), tf.float32)
+    assert told["o"] != tf.TensorSpec(None, tf.float32)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Literal, cast, overload
 
+from reverie import _checks
 from reverie.client.table import Keeping
 from reverie.structured import Config
 from reverie.tables import Compression
@@ -17,6 +19,7 @@ from reverie.writers import (
     Tail,
     TrajectoryWriter,
     TransitionWriter,
+    VectorWriter,
     Writer,
 )
 
@@ -82,6 +85,7 @@ class Appending(Keeping):
         """A writer that makes items by patterns; see `reverie.writers.StructuredWriter` and `reverie.structured`."""
         return StructuredWriter(self, configs, max_in_flight_bytes=max_in_flight_bytes, timeout=timeout)
 
+    @overload
     def sequence_writer(
         self,
         table: str,
@@ -89,13 +93,47 @@ class Appending(Keeping):
         period: int,
         burn_in: int = 0,
         *,
+        num_envs: None = None,
         tail: Tail = "short",
         priority: float | Literal["max"] = 1.0,
         max_in_flight_bytes: int = 64 << 20,
         timeout: float | None = None,
-    ) -> SequenceWriter:
-        """A writer of overlapping sequences; see `reverie.writers.SequenceWriter`."""
-        return SequenceWriter(
+    ) -> SequenceWriter: ...
+
+    @overload
+    def sequence_writer(
+        self,
+        table: str,
+        length: int,
+        period: int,
+        burn_in: int = 0,
+        *,
+        num_envs: int,
+        tail: Tail = "short",
+        priority: float | Literal["max"] = 1.0,
+        max_in_flight_bytes: int = 64 << 20,
+        timeout: float | None = None,
+    ) -> VectorWriter[SequenceWriter]: ...
+
+    def sequence_writer(
+        self,
+        table: str,
+        length: int,
+        period: int,
+        burn_in: int = 0,
+        *,
+        num_envs: int | None = None,
+        tail: Tail = "short",
+        priority: float | Literal["max"] = 1.0,
+        max_in_flight_bytes: int = 64 << 20,
+        timeout: float | None = None,
+    ) -> SequenceWriter | VectorWriter[SequenceWriter]:
+        """A writer of overlapping sequences; see `reverie.writers.SequenceWriter`.
+
+        With `num_envs` one of environments that step together; see `reverie.writers.VectorWriter`.
+        """
+        make = functools.partial(
+            SequenceWriter,
             self,
             table,
             length,
@@ -104,29 +142,60 @@ class Appending(Keeping):
             tail=tail,
             priority=priority,
             compression=self._compression(timeout),
-            max_in_flight_bytes=max_in_flight_bytes,
+            max_in_flight_bytes=_share(max_in_flight_bytes, num_envs),
             timeout=timeout,
         )
+        return make() if num_envs is None else VectorWriter(make, num_envs, timeout)
+
+    @overload
+    def episode_writer(
+        self,
+        table: str,
+        *,
+        num_envs: None = None,
+        max_length: int = 1 << 20,
+        priority: float | Literal["max"] = 1.0,
+        max_in_flight_bytes: int = 64 << 20,
+        timeout: float | None = None,
+    ) -> EpisodeWriter: ...
+
+    @overload
+    def episode_writer(
+        self,
+        table: str,
+        *,
+        num_envs: int,
+        max_length: int = 1 << 20,
+        priority: float | Literal["max"] = 1.0,
+        max_in_flight_bytes: int = 64 << 20,
+        timeout: float | None = None,
+    ) -> VectorWriter[EpisodeWriter]: ...
 
     def episode_writer(
         self,
         table: str,
         *,
+        num_envs: int | None = None,
         max_length: int = 1 << 20,
         priority: float | Literal["max"] = 1.0,
         max_in_flight_bytes: int = 64 << 20,
         timeout: float | None = None,
-    ) -> EpisodeWriter:
-        """A writer of whole episodes; see `reverie.writers.EpisodeWriter`."""
-        return EpisodeWriter(
+    ) -> EpisodeWriter | VectorWriter[EpisodeWriter]:
+        """A writer of whole episodes; see `reverie.writers.EpisodeWriter`.
+
+        With `num_envs` one of environments that step together; see `reverie.writers.VectorWriter`.
+        """
+        make = functools.partial(
+            EpisodeWriter,
             self,
             table,
             max_length=max_length,
             priority=priority,
             compression=self._compression(timeout),
-            max_in_flight_bytes=max_in_flight_bytes,
+            max_in_flight_bytes=_share(max_in_flight_bytes, num_envs),
             timeout=timeout,
         )
+        return make() if num_envs is None else VectorWriter(make, num_envs, timeout)
 
     def transition_writer(
         self,
@@ -159,3 +228,12 @@ class Appending(Keeping):
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
         )
+
+
+def _share(max_in_flight_bytes: int, num_envs: int | None) -> int:
+    """What each environment's writer may have in flight."""
+    if num_envs is None:
+        return max_in_flight_bytes
+    return max(
+        1, _checks.count("max_in_flight_bytes", max_in_flight_bytes, 1) // _checks.count("num_envs", num_envs, 1)
+    )

@@ -1,1 +1,5 @@
 """Import paths that ported code uses."""
+
+from reverie.platform import checkpointers_lib
+
+__all__ = ["checkpointers_lib"]

@@ -6,6 +6,7 @@ from reverie.writers.sequence import SequenceWriter, Tail
 from reverie.writers.structured import StructuredWriter
 from reverie.writers.trajectory import TrajectoryColumn, TrajectoryWriter
 from reverie.writers.transition import Autoreset, TransitionWriter
+from reverie.writers.vector import VectorWriter
 
 __all__ = [
     "Autoreset",
@@ -16,5 +17,6 @@ __all__ = [
     "TrajectoryColumn",
     "TrajectoryWriter",
     "TransitionWriter",
+    "VectorWriter",
     "Writer",
 ]

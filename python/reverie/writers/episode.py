@@ -15,8 +15,9 @@ class EpisodeWriter(StepsWriter):
     """Makes one item of every episode; `client.episode_writer(...)` makes it.
 
     An item is a nest of the step's structure, `[T, ...]` each, T the episode's steps. One thread at a time may use it;
-    each environment needs a writer of its own. Leaving the `with` block waits until all items are in the table, unless
-    an error of the replay itself passes through; an episode that was not ended gives no item.
+    each environment has a writer of its own (`num_envs=` makes one of many). Leaving the `with` block waits until all
+    items are in the table, unless an error of the replay itself passes through; an episode that was not ended gives no
+    item.
 
     Args:
         table: where the items go.
@@ -64,12 +65,15 @@ class EpisodeWriter(StepsWriter):
             DeadlineExceededError: too much was in flight for too long; this step was written all the same.
             ClosedError, and any other error of items sent before.
         """
+        self._check_room()
+        self._writer.append(data)
+
+    def _check_room(self) -> None:
         if self.episode_steps >= self._max_length:
             raise ValueError(
                 f"the episode has {self._max_length} steps, as many as the writer keeps; end it, or make the writer "
                 "with a larger max_length"
             )
-        self._writer.append(data)
 
     def end_episode(self, timeout: float | None = None, *, priority: float | Literal["max"] | None = None) -> None:
         """Makes an item of the episode, and waits until all items are in the table. Without steps there is none.
@@ -84,9 +88,13 @@ class EpisodeWriter(StepsWriter):
             ValueError: for a leaf that was None in a step.
             ClosedError, and any other error of items sent before. The episode has ended all the same.
         """
+        self._end(priority)
+        self.flush(timeout=timeout)
+
+    def _end(self, priority: float | Literal["max"] | None = None) -> None:
+        """The same without the wait."""
         try:
             if self.episode_steps:
                 self._send(self.episode_steps, priority)
         finally:
             self._writer._end_episode(True)
-        self.flush(timeout=timeout)

@@ -21,8 +21,8 @@ class SequenceWriter(StepsWriter):
     An item is a nest of the step's structure, `[burn_in + length, ...]` each: the first `burn_in` steps are there to
     warm a recurrent state up, the others to learn from (Kapturowski et al. 2019, "Recurrent Experience Replay in
     Distributed Reinforcement Learning", sections 2.3 and 3). The first item of an episode begins with it, the next
-    `period` steps later; none crosses an episode's end. Items that overlap share their bytes. Each environment needs a
-    writer of its own.
+    `period` steps later; none crosses an episode's end. Items that overlap share their bytes. Each environment has a
+    writer of its own (`num_envs=` makes one of many).
 
     One thread at a time may use it. Leaving the `with` block waits until all items are in the table, unless an error of
     the replay itself passes through; an episode that was not ended gives no tail.
@@ -126,6 +126,11 @@ class SequenceWriter(StepsWriter):
             SignatureError: for a tail that the table refuses.
             ClosedError, and any other error of items sent before. The episode has ended all the same.
         """
+        self._end()
+        self.flush(timeout=timeout)
+
+    def _end(self) -> None:
+        """The same without the wait."""
         left, whole = self._steps - self._reached, self._steps_per_item
         steps = 0
         if left and self._tail == "short":
@@ -140,4 +145,3 @@ class SequenceWriter(StepsWriter):
         finally:
             self._steps = self._reached = 0
             self._writer._end_episode(True)
-        self.flush(timeout=timeout)

@@ -28,6 +28,7 @@ class StepsWriter:
     ) -> None:
         client.can_insert(table)  # UnknownTableError now, not at the first item.
         self._table, self._priority = table, priority
+        self._num_sent = 0
         self._writer = TrajectoryWriter(
             client,
             num_keep_alive_refs,
@@ -46,10 +47,14 @@ class StepsWriter:
         """Items that are not in the table yet."""
         return self._writer.num_in_flight
 
+    def _check_room(self) -> None:
+        """Refuses a step that the writer could not keep; writes nothing."""
+
     def _send(self, steps: int, priority: float | Literal["max"] | None = None) -> None:
         columns, structure = _native.flatten(self._writer.history)
         trajectory = structure.unflatten([column[-steps:] for column in columns])
         self._writer.create_item(self._table, self._priority if priority is None else priority, trajectory)
+        self._num_sent += 1
 
     def flush(self, block_until_num_items: int = 0, *, timeout: float | None = None) -> None:
         """Waits until at most so many items are not in the table yet.

@@ -1,0 +1,162 @@
+"""One writer of steps for many environments that step together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, final
+
+import numpy as np
+import numpy.typing as npt
+
+from reverie import _checks, _native
+from reverie.errors import DeadlineExceededError, ReplayError, SignatureError
+from reverie.writers.episode import EpisodeWriter
+from reverie.writers.sequence import SequenceWriter
+
+__all__ = ["VectorWriter"]
+
+Each = TypeVar("Each", SequenceWriter, EpisodeWriter)
+
+
+@final
+class VectorWriter(Generic[Each]):
+    """Writes the sequences or episodes of environments that step together.
+
+    `client.sequence_writer(..., num_envs=n)` and `client.episode_writer(..., num_envs=n)` make it. Each environment has
+    a writer of its own, with its own episodes and its share of `max_in_flight_bytes`: its items are those that this
+    writer alone would make, and neighbours and windows over borders stay within an environment. One thread at a time
+    may use it. Leaving the `with` block waits until all items are in the table, unless an error of the replay itself
+    passes through.
+    """
+
+    def __init__(self, make: Callable[[], Each], num_envs: int, timeout: float | None) -> None:
+        self._writers: tuple[Each, ...] = tuple(make() for _ in range(_checks.count("num_envs", num_envs, 1)))
+        self._timeout = timeout
+
+    @property
+    def num_envs(self) -> int:
+        """How many environments there are."""
+        return len(self._writers)
+
+    @property
+    def writers(self) -> tuple[Each, ...]:
+        """The writer of each environment."""
+        return self._writers
+
+    @property
+    def episode_steps(self) -> npt.NDArray[np.int64]:
+        """Steps of each environment's episode so far, `[num_envs]`."""
+        return np.array([writer.episode_steps for writer in self._writers], np.int64)
+
+    @property
+    def num_in_flight(self) -> int:
+        """Items that are not in the table yet."""
+        return sum(writer.num_in_flight for writer in self._writers)
+
+    def append(self, data: Any, *, ended: Any = None, where: Any = None) -> npt.NDArray[np.bool_]:
+        """Appends a step of each environment, and ends episodes. Does not wait for items of ended episodes.
+
+        Args:
+            data: a nest of arrays `[num_envs, ...]`; every leaf has a value.
+            ended: bool `[num_envs]`: the episodes of these environments end with this step. None: none does.
+            where: bool `[num_envs]`: the environments that have a step; the rows of the others are not looked at, and
+                their episodes stay as they are (as where a vector environment spends a step on a reset). None: all.
+
+        Returns:
+            bool `[num_envs]`: where an item was complete and sent.
+
+        Raises:
+            ValueError: for masks of another shape or dtype, episodes that end where there is no step, and an episode
+                that has `max_length` steps already; nothing was written.
+            SignatureError: for a leaf without an axis of `num_envs`, or a dtype or shape other than the column's
+                before; nothing was written. For an item that the table refuses the steps before it in `data` were.
+            DeadlineExceededError: too much of an environment was in flight for as long as the writer's timeout; the
+                step was written all the same, of every environment.
+            ClosedError, and any other error of items sent before.
+        """
+        ends, here = self._mask("ended", ended, False), self._mask("where", where, True)
+        if (ends & ~here).any():
+            raise ValueError(f"ended: environment {int(np.argmax(ends & ~here))} has no step here (where) to end with")
+        leaves, structure = _native.flatten(data)
+        columns = [self._column(path, leaf) for path, leaf in zip(structure.paths, leaves, strict=True)]
+        for env in np.flatnonzero(here):
+            self._writers[env]._check_room()
+        sent, late = np.zeros(self.num_envs, bool), None
+        for env in np.flatnonzero(here):
+            writer, rows = self._writers[env], structure.unflatten([column[env] for column in columns])
+            before = writer._num_sent
+            try:
+                writer.append(rows)
+            except DeadlineExceededError as error:
+                late = late or error
+            if ends[env]:
+                writer._end()
+            sent[env] = writer._num_sent > before
+        if late is not None:
+            raise late
+        return sent
+
+    def end_episodes(self, where: Any = None, *, timeout: float | None = None) -> None:
+        """Ends episodes, and waits until all items are in the table.
+
+        Args:
+            where: bool `[num_envs]`: those of these environments; None: all.
+            timeout: seconds to wait; None takes the writer's.
+
+        Raises:
+            DeadlineExceededError: the insertion goes on in the background.
+            what the writer of one environment raises at its episode's end.
+        """
+        for env in np.flatnonzero(self._mask("where", where, True)):
+            self._writers[env]._end()
+        self.flush(timeout=timeout)
+
+    def flush(self, *, timeout: float | None = None) -> None:
+        """Waits until all items are in the table.
+
+        Raises:
+            DeadlineExceededError: the insertion goes on in the background.
+        """
+        timeout = self._timeout if timeout is None else timeout
+        until = None if timeout is None else time.monotonic() + timeout
+        for writer in self._writers:
+            writer.flush(timeout=None if until is None else max(0.0, until - time.monotonic()))
+
+    def close(self) -> None:
+        """Ends the writer without a last item; what was sent goes on into the table. Idempotent."""
+        for writer in self._writers:
+            writer.close()
+
+    def _mask(self, name: str, given: Any, otherwise: bool) -> npt.NDArray[np.bool_]:
+        if given is None:
+            return np.full(self.num_envs, otherwise)
+        mask = np.asarray(given)
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
+            raise ValueError(f"{name} must be bool [{self.num_envs}], got {mask.dtype} {list(mask.shape)}")
+        return mask
+
+    def _column(self, path: str, leaf: Any) -> Any:
+        shape = np.shape(leaf)
+        if leaf is None or not shape or shape[0] != self.num_envs:
+            got, want = ("None" if leaf is None else str(list(shape))), f"[{self.num_envs}, ...]"
+            raise SignatureError(
+                f"column '{path}': got {got}, want {want}, a row for each environment", path=path, got=got, want=want
+            )
+        return leaf
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None or not issubclass(kind, ReplayError):
+                self.flush()
+        finally:
+            self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")

@@ -1,0 +1,110 @@
+"""Writers of sequences and episodes for environments that step together."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import Table, rate_limiters, selectors
+
+
+@pytest.fixture
+def client(connect):
+    fifo = Table("t", selectors.Fifo(), selectors.Fifo(), 1000, rate_limiters.MinSize(1))
+    return connect(fifo, fifo.replace(name="alone"), Table.queue("q", 1))
+
+
+def items(client, table):
+    """The items of a table as (environment, steps), in order of insertion within each environment."""
+    found = client.get(table, client.query(table).key, ragged="values")
+    ends = np.cumsum(found.lengths)
+    rows = np.split(found.data["x"], ends[:-1])
+    return sorted((row[0, 0].item(), row[:, 1].tolist()) for row in rows)
+
+
+def steps(num_envs, lengths, seed):
+    """Steps `[num_envs, 2]` of episodes of these lengths, one behind the other, and which environments end with it."""
+    rng = np.random.default_rng(seed)
+    left = rng.choice(lengths, num_envs)
+    for number in range(40):
+        left -= 1
+        yield np.stack([np.arange(num_envs), np.full(num_envs, number)], axis=1), left == 0
+        left[left == 0] = rng.choice(lengths, (left == 0).sum())
+
+
+@pytest.mark.parametrize("tail", ["short", "shift", "drop"])
+def test_each_environment_has_the_sequences_that_a_writer_of_its_own_makes(client, tail):
+    options = {"length": 4, "period": 2, "burn_in": 1, "tail": tail}
+    with client.sequence_writer("t", num_envs=3, **options) as together:
+        alone = [client.sequence_writer("alone", **options) for _ in range(3)]
+        for x, ended in steps(3, [1, 3, 6, 9], seed=1):
+            sent = together.append({"x": x}, ended=ended)
+            for env, writer in enumerate(alone):
+                complete = writer.append({"x": x[env]})
+                before = writer.num_dropped
+                if ended[env]:
+                    writer.end_episode(timeout=30)
+                assert sent[env] or not complete or before != writer.num_dropped
+        assert together.episode_steps.tolist() == [writer.episode_steps for writer in alone]
+        assert [writer.num_dropped for writer in together.writers] == [writer.num_dropped for writer in alone]
+        together.end_episodes(timeout=30)
+        for writer in alone:
+            writer.end_episode(timeout=30)
+    assert items(client, "t") == items(client, "alone")
+    assert len(items(client, "t")) > 20
+
+
+def test_each_environment_has_its_episodes_and_where_leaves_rows_out(client):
+    with client.episode_writer("t", num_envs=2) as writer:
+        assert writer.num_envs == 2
+        writer.append({"x": np.array([[0, 0], [1, 0]])})
+        ended = writer.append({"x": np.array([[0, 1], [1, 1]])}, ended=np.array([True, False]))
+        assert ended.tolist() == [True, False]
+        writer.append({"x": np.array([[0, -1], [1, 2]])}, where=np.array([False, True]))
+        assert writer.episode_steps.tolist() == [0, 3]
+        writer.end_episodes(np.array([True, False]), timeout=30)
+        assert writer.episode_steps.tolist() == [0, 3]
+        writer.end_episodes(timeout=30)
+        assert writer.num_in_flight == 0
+    assert items(client, "t") == [(0, [0, 1]), (1, [0, 1, 2])]
+
+
+def test_what_is_wrong_is_refused_before_a_row_is_written(client):
+    writer = client.episode_writer("t", num_envs=2, max_length=2)
+    for data, options, error, text in (
+        ({"x": np.zeros(3)}, {}, reverie.SignatureError, r"column 'x': got \[3\], want \[2, ...\]"),
+        ({"x": 1.0}, {}, reverie.SignatureError, r"column 'x': got \[\]"),
+        ({"x": None}, {}, reverie.SignatureError, "column 'x': got None"),
+        ({"x": np.zeros(2)}, {"ended": [0, 1]}, ValueError, r"ended must be bool \[2\], got int64"),
+        ({"x": np.zeros(2)}, {"where": [True]}, ValueError, r"where must be bool \[2\], got bool \[1\]"),
+        (
+            {"x": np.zeros(2)},
+            {"ended": [False, True], "where": [True, False]},
+            ValueError,
+            "environment 1 has no step here",
+        ),
+    ):
+        with pytest.raises(error, match=text):
+            writer.append(data, **options)
+    for _ in range(2):
+        writer.append({"x": np.zeros(2)}, where=np.array([False, True]))
+    with pytest.raises(ValueError, match="has 2 steps"):
+        writer.append({"x": np.zeros(2)})
+    assert writer.episode_steps.tolist() == [0, 2]
+    with pytest.raises(ValueError, match="num_envs"):
+        client.sequence_writer("t", 2, 1, num_envs=0)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(writer)
+
+
+def test_a_full_table_holds_back_the_flush_for_no_longer_than_the_timeout_of_all(client):
+    writer = client.episode_writer("q", num_envs=3)
+    writer.append({"x": np.zeros(3)}, ended=np.ones(3, bool))
+    with pytest.raises(reverie.DeadlineExceededError):
+        writer.flush(timeout=0.05)
+    client.sample_batch("q", 3, timeout=5.0)
+    writer.flush(timeout=30)
+    writer.close()
+    with pytest.raises(reverie.ClosedError):
+        writer.append({"x": np.zeros(3)})
