@@ -65,6 +65,8 @@ from reverie.writers import (
 )
 
 _ported.install(_sys.modules[__name__])
+# In dm-reverb `structured` is the writer's own module; ours is of a layer below it.
+vars(structured)["StructuredWriter"] = StructuredWriter
 
 # What the user names, in the order of the flow: where experience is kept, who reaches it, what comes out, what goes
 # wrong.

@@ -54,7 +54,7 @@ class Server:
 
     def __init__(
         self,
-        tables: Iterable[Table],
+        tables: Iterable[Table] | None = None,
         port: int | None = None,
         checkpointer: checkpointers.CheckpointerBase | None = None,
         *,
@@ -80,6 +80,7 @@ class Server:
             raise TypeError(f"checkpointer must be one of reverie.checkpointers, got {checkpointer!r}")
         if restore_config not in ("constructor", "checkpoint"):
             raise ValueError(f'restore_config must be "constructor" or "checkpoint", got {restore_config!r}')
+        tables = () if tables is None else tables  # As ported code may say it: refused below.
         if not hasattr(tables, "__iter__"):
             raise TypeError(f"tables must be a list of reverie.Table, got a {type(tables).__name__}; put it into [...]")
         tables = list(tables)

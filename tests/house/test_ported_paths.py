@@ -10,7 +10,7 @@ import reverie
 PATHS = [
     "selectors", "rate_limiters", "checkpointers", "trajectory_writer", "item_selectors", "errors", "replay_sample",
     "reverb_types", "client", "server", "tf_client", "trajectory_dataset", "timestep_dataset",
-    "platform.checkpointers_lib",
+    "platform", "platform.checkpointers_lib", "platform.default", "platform.default.checkpointers",
 ]  # fmt: skip
 
 
@@ -40,6 +40,25 @@ def test_a_module_below_the_other_name_is_the_very_module():
     code += "import reverb\nassert reverb.errors is errors and reverb.client.Writer is reverie.Writer\n"
     code += "assert reverb.server.Table is reverie.Table and reverb.server.Server is reverie.Server\n"
     run(code)
+
+
+def test_names_are_reached_by_attributes_alone():
+    code = "import sys, reverie; sys.modules['reverb'] = reverie\nimport reverb\nours = reverie.checkpointers\n"
+    code += "assert reverb.platform.checkpointers_lib.DefaultCheckpointer is ours.DefaultCheckpointer\n"
+    code += "assert reverb.platform.default.checkpointers.default_checkpointer is ours.default_checkpointer\n"
+    code += "assert reverb.structured.StructuredWriter is reverb.structured_writer.StructuredWriter\n"
+    run(code)
+
+
+def test_arguments_have_the_names_and_defaults_that_ported_code_says():
+    with pytest.raises(ValueError, match="at least one table"):
+        reverie.Server(tables=None)
+    with reverie.Server(tables=[reverie.Table.queue(name="q", max_size=1)], port=None, checkpointer=None) as server:
+        client = reverie.Client(server_address=f"localhost:{server.port}")
+        client.insert(data=[1], priorities={"q": 1.0})
+        assert client.server_info(timeout=10)["q"].current_size == 1
+    with pytest.raises(TypeError, match="server_address must be a str"):
+        reverie.Client(server_address=8000)
 
 
 def test_a_module_that_is_not_there_is_told_as_such():

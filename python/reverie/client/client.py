@@ -49,7 +49,7 @@ class Client(Appending, Sampling, Batching):
     call, and made again where it was lost; in a forked child the first call makes one of its own.
 
     Args:
-        address: `host:port` of the server.
+        server_address: `host:port` of the server.
         transport: "auto" takes the shortest way: straight to the tables where the server is in this process, shared
             memory where it is on this host, else "grpc". The others insist.
         token: what the server asks for.
@@ -66,7 +66,7 @@ class Client(Appending, Sampling, Batching):
 
     def __new__(
         cls,
-        address: str,
+        server_address: str,
         *,
         transport: Transport = "auto",
         token: str | None = None,
@@ -76,13 +76,13 @@ class Client(Appending, Sampling, Batching):
         grace: float = 0.05,
     ) -> Client:
         """Checks the options; see the class."""
-        if not isinstance(address, str):
-            raise TypeError(f'address must be a str, "host:port", got {address!r}')
+        if not isinstance(server_address, str):
+            raise TypeError(f'server_address must be a str, "host:port", got {server_address!r}')
         if transport not in get_args(Transport):
             raise ValueError(f"transport must be one of {get_args(Transport)}, got {transport!r}")
         like = functools.partial(
             cls,
-            address,
+            server_address,
             transport=transport,
             token=token,
             tls=tls,
@@ -90,17 +90,19 @@ class Client(Appending, Sampling, Batching):
             patience=patience,
             grace=grace,
         )
-        host, _, port = address.rpartition(":")
+        host, _, port = server_address.rpartition(":")
         server = _LISTENING.get(int(port)) if port.isdecimal() else None
         here = server is not None and (host == server.host or {host.strip("[]"), server.host} <= _LOOPBACK)
         if server is not None and here and transport in ("auto", "in-process"):
             return cls._of(server._native, server.tables, timeout, like)
         if transport == "in-process":
-            raise ValueError(f"no server of this process listens at '{address}'; server.client() needs no address")
+            raise ValueError(
+                f"no server of this process listens at '{server_address}'; server.client() needs no address"
+            )
         self = super().__new__(
             cls,
             timeout=timeout,
-            address=address,
+            address=server_address,
             transport=transport,
             token=token,
             tls=None if tls is None else _files(tls),

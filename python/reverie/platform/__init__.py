@@ -1,5 +1,5 @@
 """Import paths that ported code uses."""
 
-from reverie.platform import checkpointers_lib
+from reverie.platform import checkpointers_lib, default
 
-__all__ = ["checkpointers_lib"]
+__all__ = ["checkpointers_lib", "default"]
