@@ -1,5 +1,12 @@
 import importlib.util
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +16,7 @@ testing = pytest.importorskip("typer.testing")
 from reverie.cli import sweep, video  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.sweep import parse_seeds  # noqa: E402
+from reverie.runners import checkpoints  # noqa: E402
 
 SHORT = ["--set", "max_env_steps=1100", "--set", "evaluate_every=500"]
 
@@ -34,16 +42,19 @@ def test_what_is_no_list_of_seeds_is_refused_in_one_line(reverie, text):
     assert line.startswith(f"reverie: seeds are {text!r}: ")
 
 
-def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_folder(reverie, monkeypatch):
+def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_folder(reverie, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(sweep, "_train", lambda arguments, seed, processes: asked.append(arguments) or (2, None))
+    monkeypatch.setattr(sweep._Runs, "train", lambda runs, arguments, seed: asked.append(arguments) or (2, None))
+    (tmp_path / "here/seed-4/checkpoints").mkdir(parents=True)
     options = ["--set", "n_step=2", "--set", "discount=0.9", "--to-the-end", "--no-tensorboard", "--resume"]
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--seeds", "3,4", "--out", "here", "--jobs", 2, *options)
     assert result.exit_code == 2
     assert "no result from seed 3, 4" in result.stderr
-    assert sorted(asked)[1] == [
-        *("train", "dqn", "--env", "CartPole-v1", "--set", "n_step=2", "--set", "discount=0.9"),
-        *("--resume", "--to-the-end", "--no-tensorboard", "--seed", "4", "--out", "here/seed-4", "--json"),
+    given = ["train", "dqn", "--env", "CartPole-v1", "--set", "n_step=2", "--set", "discount=0.9", "--to-the-end"]
+    # Only a run that has begun can go on.
+    assert sorted(asked) == [
+        [*given, "--no-tensorboard", "--resume", "--seed", "4", "--out", "here/seed-4", "--json"],
+        [*given, "--no-tensorboard", "--seed", "3", "--out", "here/seed-3", "--json"],
     ]
 
 
@@ -62,6 +73,75 @@ def test_a_sweep_trains_every_seed_and_says_what_they_reached_together(reverie, 
     assert {path.name for path in folder.iterdir()} == {"seed-1", "seed-2", "curves.png"}
     assert "[seed 1] dqn on CartPole-v1, seed 1:" in result.stderr
     assert "0 of 2 seeds confirmed" in result.stderr
+
+
+def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(tmp_path):
+    """As in a terminal, whose Ctrl-C reaches the whole group: each run hears it once; told twice it would not save."""
+    command = [sys.executable, "-c", "from reverie.cli import main; main()", "train", "dqn", "--env", "CartPole-v1"]
+    command += ["--seeds", "0-2", "--jobs", "2", "--out", "runs", "--no-tensorboard", "--to-the-end"]
+    command += ["--set", "max_env_steps=1000000000", "--set", "evaluate_every=1000000000"]
+    sweep_of_all = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def trains(seed):
+        log = tmp_path / f"runs/seed-{seed}/log.jsonl"
+        return log.exists() and b'"progress"' in log.read_bytes()
+
+    while not (trains(0) and trains(1)):
+        assert sweep_of_all.poll() is None, sweep_of_all.stderr.read()
+        threading.Event().wait(0.05)
+    tasks = Path(f"/proc/{sweep_of_all.pid}/task").iterdir()
+    children = {child for task in tasks for child in (task / "children").read_text().split()}
+    os.killpg(sweep_of_all.pid, signal.SIGINT)
+    _, stderr = sweep_of_all.communicate(timeout=200)
+    assert sweep_of_all.returncode == 130, stderr
+    assert len(children) == 2
+    assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+    for seed in (0, 1):
+        assert f"[seed {seed}] reverie: stopped after" in stderr
+        assert checkpoints.load(checkpoints.find(tmp_path / f"runs/seed-{seed}"))["env_steps"] > 0
+    assert not (tmp_path / "runs/seed-2").exists()
+    assert "dqn on CartPole-v1, seed 1: never at 475; not finished, and never evaluated" in stderr
+    assert "interrupted after 0 of 3 runs; the same command with --resume goes on" in stderr
+
+
+def test_a_sweep_that_goes_on_takes_what_has_ended_and_begins_what_had_not(reverie, tmp_path, monkeypatch):
+    started = {"event": "started", "env_steps": 0, "agent": "dqn", "env_id": "CartPole-v1", "target_return": 475.0}
+
+    def had(seed, *, confirmed, env_steps):
+        folder = tmp_path / f"runs/seed-{seed}"
+        (folder / "checkpoints").mkdir(parents=True)
+        end = {"confirmed": confirmed, "env_steps": env_steps, "seconds": 1.0, "mean_return": 480.0, "num_episodes": 20}
+        lines = [{**started, "seed": seed}, *([{"event": "finished", **end}] if env_steps else [])]
+        (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    had(0, confirmed=True, env_steps=400)
+    had(1, confirmed=False, env_steps=1100)
+    had(2, confirmed=False, env_steps=0)  # interrupted
+    asked = {}
+
+    def train(runs, arguments, seed):
+        asked[seed] = "--resume" in arguments
+        had(seed + 10, confirmed=True, env_steps=900)
+        return 0, {"mean_return": 490.0, "confirmed": True, "seed": seed, "folder": f"runs/seed-{seed + 10}"}
+
+    monkeypatch.setattr(sweep._Runs, "train", train)
+    command = ["train", "dqn", "--env", "CartPole-v1", "--seeds", "0-3", "--out", "runs", "--resume", "--json"]
+    result = reverie(*command, "--set", "max_env_steps=1100")
+    assert result.exit_code == 1, result.stderr
+    assert asked == {2: True, 3: False}
+    runs = json.loads(result.stdout.splitlines()[-1])["runs"]
+    assert [(run["seed"], run["mean_return"]) for run in runs] == [(0, 480.0), (1, 480.0), (2, 490.0), (3, 490.0)]
+    asked.clear()
+    for seed in (12, 13):
+        shutil.rmtree(tmp_path / f"runs/seed-{seed}")
+    # With more steps to go what was not confirmed goes on; to the end, what was confirmed too.
+    assert reverie(*command, "--set", "max_env_steps=1200").exit_code == 0
+    assert asked == {1: True, 2: True, 3: False}
+    asked.clear()
+    for seed in (11, 12, 13):
+        shutil.rmtree(tmp_path / f"runs/seed-{seed}")
+    reverie(*command, "--set", "max_env_steps=1100", "--to-the-end")
+    assert asked == {0: True, 2: True, 3: False}
 
 
 @pytest.fixture

@@ -52,7 +52,9 @@ def summary(run: RunLog) -> str:
         (step for step, value in zip(run.env_steps, run.returns, strict=True) if value >= run.target_return), 0
     )
     first = f"first at {run.target_return:g} after {reached:,} steps" if reached else f"never at {run.target_return:g}"
-    if run.finished is None:
+    if run.finished is None and not run.returns:
+        end = "not finished, and never evaluated"
+    elif run.finished is None:
         end = f"not finished; last greedy return {run.returns[-1]:.1f} after {run.env_steps[-1]:,} steps"
     else:
         word = "confirmed" if run.finished["confirmed"] else "not reached"
