@@ -16,7 +16,7 @@ import ray
 import reverie
 from reverie.agents import apex_dqn, gorila
 from reverie.agents.core import RunSettings
-from reverie.runners import Progress, RoleRestarted, Saved, StoppedError, checkpoints, plan
+from reverie.runners import DeviceError, Progress, RoleRestarted, Saved, StoppedError, checkpoints, plan
 from reverie.runners import ray as on_ray
 from reverie.runners.messages import Ready, RoleName, Setup
 
@@ -40,7 +40,7 @@ def cluster():
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
-    cluster.other = cluster.add_node(num_cpus=4)
+    cluster.other = cluster.add_node(num_cpus=4, num_gpus=1)  # so it says
     ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
     yield cluster
     ray.shutdown()
@@ -135,6 +135,35 @@ def test_parameter_shards_answer_over_ray_as_in_one_process_and_one_that_is_gone
             apart.pull()
     finally:
         stage.close()
+
+
+def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are_refused_at_once(cluster):
+    run = dataclasses.replace(RUN, device="cuda")
+    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=run, runner="ray")
+    stage = on_ray.Cluster(topology)
+    try:
+        setups = {
+            kind: Setup(RoleName(kind), "reverie.agents.apex_dqn", topology.env, CONFIG, run, num_shards=1, seed=0)
+            for kind in ("learner", "actor")
+        }
+        stage.start(setups["learner"])
+        where = lambda host: (ray.get_runtime_context().get_node_id(), ray.get_gpu_ids())  # noqa: E731
+        host = stage._living[setups["learner"].name].host
+        assert ray.get(host.__ray_call__.remote(where)) == (cluster.other.node_id, [0])
+        assert {kind: stage.placed(setup).run.device for kind, setup in setups.items()} == {
+            "learner": "cuda",
+            "actor": "cpu",
+        }
+        # The one there is is taken now; and it would never be enough for actors with a share of their own.
+        with pytest.raises(DeviceError, match=r"takes 1 GPUs \(1 for each learner of 1\), .* has 1, 0 of them free"):
+            on_ray.train(apex_dqn, "CartPole-v1", config=CONFIG, run=run)
+    finally:
+        stage.close()
+    shared = dataclasses.replace(run, gpus_per_actor=0.25)
+    with pytest.raises(
+        DeviceError, match=r"takes 1\.75 GPUs \(1 for .*, 0\.25 for each actor of 2, 0\.25 for each evalu"
+    ):
+        on_ray.train(apex_dqn, "CartPole-v1", config=CONFIG, run=shared)
 
 
 def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, places, tmp_path):

@@ -6,7 +6,7 @@ pytest.importorskip("torch")
 
 from reverie.agents import apex_dqn, gorila, impala, ppo
 from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError
-from reverie.runners.topology import DoesNotFitError, available_memory, plan
+from reverie.runners.topology import DeviceError, DoesNotFitError, available_memory, plan, require_gpus
 
 
 def test_a_plan_tells_who_acts_on_what_until_when():
@@ -98,10 +98,38 @@ def test_shards_are_planned_where_the_runner_and_the_table_can_have_them():
         plan(ppo, "CartPole-v1", runner="process", num_shards=2)
 
 
-def test_a_gpu_is_refused_on_ray_where_no_role_asks_for_one():
-    run = dataclasses.replace(apex_dqn.load_preset("CartPole-v1").run, device="cuda")
-    with pytest.raises(ValueError, match="device 'cuda' is not for roles on Ray"):
-        plan(apex_dqn, "CartPole-v1", runner="ray", run=run)
+def test_the_learner_asks_ray_for_a_gpu_and_actors_for_the_share_that_is_set():
+    preset = apex_dqn.load_preset("CartPole-v1")
+    run = dataclasses.replace(preset.run, device="cuda")
+    gpus = {place.role: place.num_gpus for place in plan(apex_dqn, "CartPole-v1", runner="ray", run=run).places}
+    assert gpus == {"shard": 0, "learner": 1, "actor": 0, "evaluator": 0}
+    shared = dataclasses.replace(run, gpus_per_actor=0.25)
+    gpus = {place.role: place.num_gpus for place in plan(apex_dqn, "CartPole-v1", runner="ray", run=shared).places}
+    assert gpus == {"shard": 0, "learner": 1, "actor": 0.25, "evaluator": 0.25}
+    topology = plan(apex_dqn, "CartPole-v1", runner="ray", run=shared)
+    require_gpus(topology, 2.0, 1.75)
+    with pytest.raises(DeviceError, match=r"takes 1\.75 GPUs \(1 for each learner of 1, .* has 2, 1\.5 of them free"):
+        require_gpus(topology, 2.0, 1.5)
+    without = plan(apex_dqn, "CartPole-v1", runner="ray")
+    assert not any(place.num_gpus for place in without.places)
+    require_gpus(without, 0.0, 0.0)
+
+
+def test_gpus_that_cannot_be_meant_are_refused():
+    run = apex_dqn.load_preset("CartPole-v1").run
+    with pytest.raises(DeviceError, match="'cuda:1' names a GPU of this machine, and Ray picks those of its roles"):
+        plan(apex_dqn, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda:1"))
+    shared = dataclasses.replace(run, device="cuda", gpus_per_actor=0.25)
+    with pytest.raises(
+        DeviceError, match=r"is shared by all roles with the runner 'process', and gpus_per_actor is 0\.25"
+    ):
+        plan(apex_dqn, "CartPole-v1", runner="process", run=shared)
+    with pytest.raises(DeviceError, match="is not one that ppo computes on"):
+        plan(ppo, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda"))
+    with pytest.raises(ValueError, match=r'gpus_per_actor is 0\.5 and device "cpu": ask for device "cuda" too'):
+        dataclasses.replace(run, gpus_per_actor=0.5)
+    with pytest.raises(ValueError, match="gpus_per_actor is 2, and must be a share from 0 to 1"):
+        dataclasses.replace(run, device="cuda", gpus_per_actor=2)
 
 
 def test_several_learners_without_parameter_shards_are_refused_where_they_would_be_apart():

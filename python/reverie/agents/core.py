@@ -154,12 +154,19 @@ class RunSettings:
     """Environment steps between two checkpoints, where the run keeps any."""
     device: str = "cpu"
     """Where learner and policies compute: "cpu", "cuda", or one of several as "cuda:1"."""
+    gpus_per_actor: float = 0.0
+    """On Ray with device "cuda", where the learner has a GPU of its own: the share of one that each actor and the
+    evaluator ask for, whose policies compute there then. 0: their policies compute on the CPU."""
 
     def __post_init__(self) -> None:
         checks.at_least_one(self, "max_env_steps", "evaluate_every", "threads", "checkpoint_every")
         checks.at_least_one(self, "screening_episodes", "confirmation_episodes")
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ValueError(f'device is {self.device!r}, and must be "cpu", "cuda" or "cuda:N"')
+        if not 0 <= self.gpus_per_actor <= 1:
+            raise ValueError(f"gpus_per_actor is {self.gpus_per_actor}, and must be a share from 0 to 1")
+        if self.gpus_per_actor and self.device == "cpu":
+            raise ValueError(f'gpus_per_actor is {self.gpus_per_actor} and device "cpu": ask for device "cuda" too')
 
 
 @dataclass(frozen=True)

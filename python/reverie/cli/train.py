@@ -109,8 +109,9 @@ def train(
     """Train AGENT on ENV until a greedy evaluation, confirmed on other episodes, says so.
 
     The run's folder gets preset.toml (the settings as they were used), log.jsonl, curve.png, checkpoints/ (the newest
-    two) and TensorBoard's files. Ctrl-C saves a checkpoint and ends; the same command with --resume goes on from it. With --seeds, --resume takes
-    runs that have ended as they are, goes on with those that were interrupted, and begins the others.
+    two) and TensorBoard's files. Ctrl-C saves a checkpoint and ends; the same command with --resume goes on
+    from it. With --seeds, --resume takes runs that have ended as they are, goes on with those that were interrupted,
+    and begins the others.
     """
     require_agents()
     if seeds is not None and not dry_run:
@@ -260,7 +261,7 @@ def _ends_told() -> Iterator[None]:
     from reverie.agents.core import EnvironmentCrashedError
     from reverie.agents.learning import DivergedError
     from reverie.errors import DamagedError
-    from reverie.runners import CheckpointError, RoleError, StalledError, StoppedError
+    from reverie.runners import CheckpointError, DeviceError, RoleError, StalledError, StoppedError
 
     try:
         yield
@@ -281,6 +282,7 @@ def _ends_told() -> Iterator[None]:
     except (
         CheckpointError,
         DamagedError,
+        DeviceError,
         OSError,
     ) as error:  # of the network, or of a disk that is full from the start
         refuse(error)
@@ -369,7 +371,8 @@ def _show_plan(topology: Topology, *, as_json: bool) -> None:
     else:
         print(f"{topology.num_processes} processes:")
         for place in topology.places:
-            print(f"  {place.count} x {place.role}, {place.num_cpus:g} CPU: {place.where}")
+            gpus = f", {place.num_gpus:g} GPU" if place.num_gpus else ""
+            print(f"  {place.count} x {place.role}, {place.num_cpus:g} CPU{gpus}: {place.where}")
         print("it would need:")
     for part, size in topology.memory.items():
         print(f"  {size / 2**20:>10,.1f} MiB  {part}")

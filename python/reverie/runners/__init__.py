@@ -25,11 +25,12 @@ from reverie.runners.events import (
     StoppedError,
 )
 from reverie.runners.local import train
-from reverie.runners.topology import DoesNotFitError, Topology, plan
+from reverie.runners.topology import DeviceError, DoesNotFitError, Topology, plan
 
 __all__ = [
     "CheckpointError",
     "CurvePoint",
+    "DeviceError",
     "DoesNotFitError",
     "EnvironmentRestarted",
     "Evaluated",

@@ -35,7 +35,7 @@ from reverie.runners.parameters import Edition, Publisher, Subscription
 from reverie.runners.play import play
 from reverie.runners.process import agent_name
 from reverie.runners.supervisor import Supervisor
-from reverie.runners.topology import Topology, plan
+from reverie.runners.topology import Topology, plan, require_gpus
 from reverie.runners.trust import Trust
 
 ASK_SECONDS = 0.02
@@ -67,8 +67,10 @@ def train(
     Every node needs this package and the agent's; with `checkpoint_folder` all must see that folder, since shards write
     their tables themselves. Roles of a node that is lost are placed on the others.
 
-    Raises what `reverie.runners.process.train` raises, ImportError without `reverie[ray]`, and ConnectionError where
-    there is no cluster at `address`.
+    With `run.device` "cuda" the learner asks for a GPU; roles that ask for none compute on the CPU.
+
+    Raises what `reverie.runners.process.train` raises, `DeviceError` where the cluster has too few GPUs, ImportError
+    without `reverie[ray]`, and ConnectionError where there is no cluster at `address`.
     """
     name = agent_name(agent)
     topology = plan(
@@ -97,7 +99,7 @@ def train(
             ray.shutdown()
 
 
-class ParameterServer:
+class NewestWeights:
     """Knows where the newest weights are: one object of the store for each edition, of which it keeps the last."""
 
     def __init__(self) -> None:
@@ -169,26 +171,21 @@ class _Asking:
             return None  # the server or the object went with its node; there will be a newer edition
 
 
-@dataclass(frozen=True)
-class AskedHosts:
+class Calls:
     """The way to parameter shards: calls of their Ray actors."""
 
-    hosts: tuple[Any, ...]
-
-    def open(self) -> _Calls:
-        """A learner's end. Does not wait for the shards."""
-        return _Calls(self.hosts)
-
-
-class _Calls:
-    def __init__(self, hosts: tuple[Any, ...]) -> None:
-        self._hosts = hosts
+    def __init__(self, hosts: Sequence[Any]) -> None:
+        self._hosts = tuple(hosts)
         self._late: list[Any] = []
         """Calls that were given up and may still be done: a shard has one of this learner at most."""
 
+    def open(self) -> Calls:
+        """A learner's end. Does not wait for the shards."""
+        return Calls(self._hosts)
+
     def ask(self, questions: Sequence[Any]) -> list[Any]:
-        if self._late:
-            _replies(self._late)
+        """See `Lines.ask`."""
+        _replies(self._late)
         self._late = [host.answer.remote(question) for host, question in zip(self._hosts, questions, strict=True)]
         replies, self._late = _replies(self._late), []
         return answers_of(replies)
@@ -285,12 +282,15 @@ class Cluster:
 
     def __init__(self, topology: Topology) -> None:
         self._trust = Trust.make()
+        there, free = (which().get("GPU", 0.0) for which in (ray.cluster_resources, ray.available_resources))
+        require_gpus(topology, there, free)
+        self._gpus = {place.role: place.num_gpus for place in topology.places}
         self._wishes = {place.role: place.num_cpus for place in topology.places}
         wished = sum(place.count * place.num_cpus for place in topology.places)
         self._share = min(1.0, ray.cluster_resources().get("CPU", 0.0) / wished)
         """Where the cluster has fewer CPUs than the roles ask for, each asks for less."""
         self._living: dict[RoleName, _Remote] = {}
-        server = ray.remote(ParameterServer).options(num_cpus=0, max_restarts=-1)
+        server = ray.remote(NewestWeights).options(num_cpus=0, max_restarts=-1)
         self._parameters = server.remote()
 
     @property
@@ -308,14 +308,15 @@ class Cluster:
         assert ready.address is not None
         return Endpoint(ready.address, self._trust.token, self._trust.client(_host_name(name)))
 
-    def lines(self, shards: Sequence[Setup]) -> AskedHosts:
+    def lines(self, shards: Sequence[Setup]) -> Calls:
         """Calls of their actors."""
-        return AskedHosts(tuple(self._living[shard.name].host for shard in shards))
+        return Calls([self._living[shard.name].host for shard in shards])
 
     def start(self, setup: Setup) -> None:
         """Ask Ray for an actor."""
-        kind = setup.name.kind
+        kind, setup = setup.name.kind, self.placed(setup)
         options = {
+            "num_gpus": self._gpus[kind],
             "num_cpus": self._cpus(self._wishes[kind]),
             "max_concurrency": 4,
             "max_restarts": 0,
@@ -323,6 +324,12 @@ class Cluster:
         }
         host = ray.remote(Host).options(**options).remote()
         self._living[setup.name] = _Remote(host, host.run.remote(setup), host.drain.remote(DRAIN_SECONDS))
+
+    def placed(self, setup: Setup) -> Setup:
+        """As it is to be where it runs: a role that asks for no GPU, to which Ray shows none, computes on the CPU."""
+        if self._gpus[setup.name.kind]:
+            return setup
+        return replace(setup, run=replace(setup.run, device="cpu", gpus_per_actor=0.0))
 
     def _cpus(self, wish: float) -> float:
         """A whole number above 1, else hundredths; never more than is free: a smaller cluster must still hold all."""

@@ -64,6 +64,8 @@ class Place:
     num_cpus: float
     """That each is expected to keep busy."""
     where: str
+    num_gpus: float = 0.0
+    """That each asks Ray for; it computes on the CPU where it asks for none."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +105,19 @@ class Topology:
         if self.runner == "ray":
             where, reached = "an actor of Ray, where it has room", "with TLS and a token, reached on its host as here"
         needs, places = self.needs, []
+        on_gpus = self.runner == "ray" and self.run.device != "cpu"
+        whole, share = (1.0, self.run.gpus_per_actor) if on_gpus else (0.0, 0.0)
         if needs.bundled:
-            places.append(Place("bundle", self.num_actors, self.run.threads, f"{where}; actor, table and learner"))
+            places.append(
+                Place("bundle", self.num_actors, self.run.threads, f"{where}; actor, table and learner", whole)
+            )
         else:
             places.append(Place("shard", self.num_shards, 1, f"{where}; it listens {reached}"))
-            places.append(Place("learner", needs.num_learners, self.run.threads, where))
-            places.append(Place("actor", self.num_actors, 1, where))
+            places.append(Place("learner", needs.num_learners, self.run.threads, where, whole))
+            places.append(Place("actor", self.num_actors, 1, where, share))
         if needs.num_parameter_shards:
             places.append(Place("parameter shard", needs.num_parameter_shards, 1, f"{where}; learners push to it"))
-        return (*places, Place("evaluator", 1, 1, where))
+        return (*places, Place("evaluator", 1, 1, where, share))
 
     @property
     def num_processes(self) -> int:
@@ -159,7 +165,7 @@ def plan(
     # Before the preset: no preset makes an environment fit that the agent cannot play.
     agent.check(env)
     found = agent.load_preset(env_id, preset)
-    _require_device(agent, (found.run if run is None else run).device, runner)
+    _require_device(agent, found.run if run is None else run, runner)
     config = found.config if config is None else config
     actors, envs = agent.layout(config)
     topology = Topology(
@@ -204,21 +210,39 @@ def _refuse_learners_that_would_not_agree(topology: Topology) -> None:
         )
 
 
-def _require_device(agent: Agent, device: str, runner: RunnerName) -> None:
+def _require_device(agent: Agent, run: RunSettings, runner: RunnerName) -> None:
+    device = run.device
     kind, _, number = device.partition(":")
-    if runner == "ray" and kind != "cpu":
+    if runner == "ray" and number:
+        raise DeviceError(device, 'names a GPU of this machine, and Ray picks those of its roles: ask for "cuda"')
+    if runner != "ray" and run.gpus_per_actor:
         raise DeviceError(
-            device, "is not for roles on Ray, which ask it for no GPU yet: take another runner, or the cpu"
+            device,
+            f"is shared by all roles with the runner {runner!r}, and gpus_per_actor is {run.gpus_per_actor}: leave it"
+            " out, or take the runner 'ray'",
         )
     able = getattr(agent, "DEVICES", ("cpu",))
     if kind not in able:
         raise DeviceError(device, f"is not one that {agent.NAME} computes on: it knows {', '.join(able)}")
-    if kind == "cuda":
+    if kind == "cuda" and runner != "ray":  # on Ray it is the cluster's GPUs that count
         there = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if int(number or 0) >= there:
             raise DeviceError(
                 device, f"is not there: PyTorch {torch.__version__} sees {there} CUDA devices; set device=cpu"
             )
+
+
+def require_gpus(topology: Topology, there: float, free: float) -> None:
+    """Refuse at once what Ray would wait for: more GPUs than its cluster has, or has free."""
+    places = [place for place in topology.places if place.num_gpus]
+    wished = sum(place.count * place.num_gpus for place in places)
+    if wished > free:
+        roles = ", ".join(f"{place.num_gpus:g} for each {place.role} of {place.count}" for place in places)
+        raise DeviceError(
+            topology.run.device,
+            f"takes {wished:g} GPUs ({roles}), and the Ray cluster has {there:g}, {free:g} of them free: add nodes with"
+            " GPUs, lower gpus_per_actor, or set device=cpu",
+        )
 
 
 def making_networks_on(device: str) -> AbstractContextManager[Any]:
