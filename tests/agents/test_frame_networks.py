@@ -91,6 +91,16 @@ def test_bfloat16_computes_the_same_less_exactly_and_gives_float32(pong, frames)
     assert np.allclose(exact, rough, atol=0.02)
 
 
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "ALE/Pong-v5"])
+@pytest.mark.parametrize("agent", [apex_dqn, dqn])
+def test_values_of_bfloat16_layers_are_told_apart_as_finely_as_float32_does(agent, env_id, pong, frames):
+    spec = describe("CartPole-v1") if env_id == "CartPole-v1" else pong[0]
+    seen = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32) if env_id == "CartPole-v1" else frames
+    config = dataclasses.replace(agent.load_preset(env_id).config, precision="bfloat16")
+    values = torch.from_numpy(agent.GreedyPolicy(spec, config).q_values(seen))
+    assert (values != values.bfloat16().float()).any(), "rounded, an action is as good as the next one"
+
+
 class OneBatch:
     """A table that always gives the same batch, and keeps the priorities that it gets."""
 

@@ -1,14 +1,16 @@
 import dataclasses
 import io
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 console = pytest.importorskip("rich.console")
 
 from reverie.agents import dqn  # noqa: E402
+from reverie.agents.core import Weights  # noqa: E402
 from reverie.cli import report  # noqa: E402
-from reverie.runners import Progress, Started, plan  # noqa: E402
+from reverie.runners import Evaluation, Progress, Result, Started, plan  # noqa: E402
 
 EVENT = Progress(
     env_steps=25_000,
@@ -39,6 +41,20 @@ def test_the_live_view_tells_steps_rates_the_replay_ratio_the_age_and_the_time_t
     ):
         assert " ".join(words.split()) in " ".join(text.split())
     assert "behind the learner" not in text
+
+
+def result_of(runner, seconds, activities):
+    run = dataclasses.replace(plan(dqn, "CartPole-v1"), runner=runner)
+    evaluation = Evaluation((1,), (9.0,))
+    return Result(run, 100, seconds, False, evaluation, (), {}, {}, activities, Weights(1, np.zeros(1, np.float32)))
+
+
+def test_shares_are_of_the_clock_in_one_process_and_of_all_that_was_told_in_many():
+    here = report._time_rows(result_of("local", 10.0, {"act": 2.0, "learn": 5.0}))
+    assert here == [("learn", 5.0, 0.5), ("act", 2.0, 0.2), ("the loop itself", 3.0, 0.3), ("in all", 10.0, None)]
+    there = report._time_rows(result_of("process", 10.0, {"act": 30.0, "learn": 10.0}))
+    assert there[:2] == [("act", 30.0, 0.75), ("learn", 10.0, 0.25)]
+    assert there[2:] == [("of all processes together", 40.0, None), ("by the clock", 10.0, None)]
 
 
 def test_the_lag_of_policies_is_told_where_there_is_one():

@@ -16,7 +16,7 @@ testing = pytest.importorskip("typer.testing")
 from reverie.cli import sweep, video  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.sweep import parse_seeds  # noqa: E402
-from reverie.runners import checkpoints  # noqa: E402
+from reverie.runners import checkpoints, topology  # noqa: E402
 
 SHORT = ["--set", "max_env_steps=1100", "--set", "evaluate_every=500"]
 
@@ -40,6 +40,23 @@ def test_what_is_no_list_of_seeds_is_refused_in_one_line(reverie, text):
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"reverie: seeds are {text!r}: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--set", "capacity=10_000_000_000"], "lower the capacity"),
+        (["--set", "n_stp=3"], "did you mean n_step?"),
+        (["--jobs", "1000"], "3 runs at a time need about"),
+    ],
+)
+def test_what_every_run_of_a_sweep_would_refuse_is_refused_once(reverie, monkeypatch, options, words):
+    monkeypatch.setattr(sweep, "_train", lambda *arguments: pytest.fail("a run began"))
+    monkeypatch.setattr(topology, "available_memory", lambda: 2**30)
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--seeds", "3-5", *options)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert words in line
 
 
 def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_folder(reverie, tmp_path, monkeypatch):

@@ -48,6 +48,15 @@ def test_every_make_target_that_a_page_names_exists() -> None:
     assert named - targets == set()
 
 
+def test_every_test_that_a_page_names_exists() -> None:
+    named = {
+        name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text()) if page.name != "CHANGELOG.md"
+    }
+    text = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) > 10
+    assert {name for name in named if f"def {name}(" not in text} == set()
+
+
 def test_the_six_words_have_a_page_each() -> None:
     words = {page.stem for page in (ROOT / "docs" / "concepts").glob("*.md")}
     assert words == {"append", "chunk", "item", "table", "sample", "batch"}

@@ -48,7 +48,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 def computing_in(precision: str, device: torch.device) -> AbstractContextManager[Any]:
-    """Forward passes in this precision; parameters, losses and optimisers stay float32."""
+    """Forward passes in this precision, but for the last layers; parameters, losses and optimisers stay float32."""
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16)

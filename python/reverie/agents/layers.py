@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +79,25 @@ def nature_sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
         units += filters * math.prod(axes)
         channels = filters
     return channels * math.prod(axes), parameters, units
+
+
+class ValueLinear(nn.Linear):
+    """A last layer, whose outputs are values: float32 whatever the layers before it compute in.
+
+    bfloat16 tells 100.0 from 100.5 and nothing in between: more than actions differ by. What that costs in learning is
+    measured in docs/decisions/0032.
+    """
+
+    def forward(self, features: Tensor) -> Tensor:
+        """`[B, out]` float32 of features `[B, in]`."""
+        with in_float32(features.device):
+            return super().forward(features.float())
+
+
+def in_float32(device: torch.device) -> AbstractContextManager[Any]:
+    """Within, autocast does nothing. Free where it is off: a context of its own costs as much as a small layer."""
+    kind = device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 class ParallelLinear(nn.Module):

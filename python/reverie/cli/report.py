@@ -144,13 +144,23 @@ def show(result: Result, plot: str, *, to_stderr: bool) -> None:
     for name, text in _replay_rows(result):
         grid.add_row(name, text, "")
     grid.add_row("", "", "")
-    rows = sorted(result.activities.items(), key=lambda row: -row[1])
-    rest = result.seconds - sum(result.activities.values())
-    for name, seconds in [*rows, ("the loop itself", rest)]:
-        grid.add_row(name, f"{seconds:.2f} s", f"{100 * seconds / result.seconds:.1f} %")
-    grid.add_row("in all", f"{result.seconds:.2f} s", "")
+    for name, seconds, share in _time_rows(result):
+        grid.add_row(name, f"{seconds:.2f} s", "" if share is None else f"{100 * share:.1f} %")
     console.print(grid)
     console.print(f"learning curve: {plot}", soft_wrap=True)
+
+
+def _time_rows(result: Result) -> list[tuple[str, float, float | None]]:
+    """Where the time went, and which share of all: of the clock in one process, of what was told in many."""
+    rows = sorted(result.activities.items(), key=lambda row: -row[1])
+    told = sum(result.activities.values())
+    if result.topology.runner == "local":
+        whole, ends = result.seconds, [("in all", result.seconds)]
+        rows.append(("the loop itself", result.seconds - told))
+    else:
+        whole, ends = told, [("of all processes together", told), ("by the clock", result.seconds)]
+    shares: list[tuple[str, float, float | None]] = [(name, seconds, seconds / whole) for name, seconds in rows]
+    return [*shares, *((name, seconds, None) for name, seconds in ends)]
 
 
 def _replay_rows(result: Result) -> list[tuple[str, str]]:

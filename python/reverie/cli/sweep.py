@@ -36,14 +36,18 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def run(context: typer.Context, seeds: str, jobs: int, out: Path | None, *, as_json: bool) -> int:
-    """Train all of them, `jobs` at a time; the exit code: 0 where every seed was confirmed."""
-    from reverie.runners import logs
-
+def seeds_of(text: str) -> tuple[int, ...]:
+    """As `parse_seeds`; what is none ends the command."""
     try:
-        wanted = parse_seeds(seeds)
+        return parse_seeds(text)
     except ValueError as error:
         refuse(error)
+
+
+def run(context: typer.Context, wanted: Sequence[int], jobs: int, out: Path | None, *, as_json: bool) -> int:
+    """Train these seeds, `jobs` at a time; the exit code: 0 where every seed was confirmed."""
+    from reverie.runners import logs
+
     agent, env = context.params["agent"], context.params["env"]
     folder = out or Path("runs") / f"{agent}-{env.replace('/', '_')}"
     wished, resumes = list(wanted), bool(context.params["resume"])

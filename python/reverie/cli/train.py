@@ -8,7 +8,7 @@ import importlib.util
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,8 +114,6 @@ def train(
     and begins the others.
     """
     require_agents()
-    if seeds is not None and not dry_run:
-        raise typer.Exit(sweep.run(context, seeds, jobs, out, as_json=as_json))
     numbers = {
         "num_actors": num_actors,
         "num_learners": num_learners,
@@ -126,6 +124,11 @@ def train(
         refuse(f"--address is of a Ray cluster, and --runner is {runner.value}: leave one of them out")
     layout = {"runner": runner.value, "num_shards": num_shards}
     _refuse_what_one_learner_has_not(agent, num_learners, num_parameter_shards)
+    if seeds is not None:
+        if not resume:  # what a resumed run needs is in its checkpoint
+            _check_sweep(agent, env, sweep.seeds_of(seeds), jobs, config, changes, layout)
+        if not dry_run:
+            raise typer.Exit(sweep.run(context, sweep.seeds_of(seeds), jobs, out, as_json=as_json))
     request = _request(agent, env, seed, config, changes, out, resume, layout)
     if dry_run:
         _show_plan(request.topology, as_json=as_json)
@@ -165,6 +168,46 @@ class _Request:
     checkpoint: Path | None
 
 
+def _check_sweep(
+    agent: str,
+    env: str,
+    seeds: Sequence[int],
+    jobs: int,
+    config: Path | None,
+    settings: list[str],
+    layout: dict[str, Any],
+) -> None:
+    """What would refuse every run of a sweep refuses it once, and so does memory for all that run at a time."""
+    from reverie.runners.topology import available_memory
+
+    topology = _plan(agent, env, seeds[0], config, settings, layout)[0]
+    together = min(jobs, len(seeds))
+    needed, available = topology.memory_bytes * together, available_memory()
+    if needed > available:
+        refuse(
+            f"{together} runs at a time need about {needed / 2**30:.1f} GiB and {available / 2**30:.1f} GiB are free:"
+            " lower --jobs"
+        )
+
+
+def _plan(
+    name: str, env: str, seed: int, config: Path | None, settings: list[str], layout: dict[str, Any]
+) -> tuple[Topology, Preset, Agent]:
+    """A run laid out, with its settings and its agent; what cannot be ends the command."""
+    from reverie.agents import presets
+    from reverie.agents.environments import describe
+    from reverie.runners import plan
+
+    try:
+        agent = agents.find(name)
+        agent.check(describe(env))
+        preset = presets.override(agent.load_preset(env, config), settings)
+        topology = plan(agent, env, seed=seed, preset=preset.path, config=preset.config, run=preset.run, **layout)
+    except (ValueError, OSError, MemoryError) as error:
+        refuse(error)
+    return topology, preset, agent
+
+
 def _request(
     name: str,
     env: str,
@@ -176,22 +219,18 @@ def _request(
     layout: dict[str, Any],
 ) -> _Request:
     """Everything that can be refused is refused here, before anything starts."""
-    from reverie.agents import presets
-    from reverie.agents.environments import describe
-    from reverie.runners import checkpoints, logs, plan
+    from reverie.runners import checkpoints, logs
 
     try:
         agent = agents.find(name)
-        agent.check(describe(env))
         folder = out or Path("runs") / f"{agent.NAME}-{env.replace('/', '_')}-seed-{seed}"
         checkpoint = checkpoints.find(folder) if resume else None
-        saved = None if checkpoint is None else checkpoint / checkpoints.PRESET
-        preset = presets.override(agent.load_preset(env, config or saved), settings)
-        topology = plan(agent, env, seed=seed, preset=preset.path, config=preset.config, run=preset.run, **layout)
-        if not resume and logs.has_begun(folder):
-            raise ValueError(f"{folder} holds a run: go on with --resume, or name another folder with --out")
-    except (ValueError, OSError, MemoryError) as error:
+    except ValueError as error:
         refuse(error)
+    saved = None if checkpoint is None else checkpoint / checkpoints.PRESET
+    topology, preset, agent = _plan(name, env, seed, config or saved, settings, layout)
+    if not resume and logs.has_begun(folder):
+        refuse(f"{folder} holds a run: go on with --resume, or name another folder with --out")
     return _Request(agent, topology, preset, folder, checkpoint)
 
 

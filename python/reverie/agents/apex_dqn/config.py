@@ -30,7 +30,7 @@ class ApexDqnConfig(replay.PrioritizedSettings):
     optimizer: str = "adam"
     """Or "rmsprop", the centred one of the paper."""
     precision: str = "float32"
-    """Of forward passes; "bfloat16" halves the time of large networks where the processor has it."""
+    """Of all layers but the last; "bfloat16" halves the time of large networks where the processor has it."""
     first_priority: str = "td_error"
     """Of new items: the actor's own "td_error", or the "max" that the table holds (Schaul et al. 2016)."""
     epsilon_base: float = 0.4

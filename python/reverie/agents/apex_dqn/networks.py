@@ -9,7 +9,7 @@ from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.discrete import QPolicy
 from reverie.agents.environments import EnvSpec, require_discrete
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.layers import MlpTorso, NatureTorso, initialised, nature_sizes
+from reverie.agents.layers import MlpTorso, NatureTorso, ValueLinear, in_float32, initialised, nature_sizes
 
 NAME = "apex-dqn"
 
@@ -22,7 +22,7 @@ class DuelingHead(nn.Module):
 
     def __init__(self, features: int, num_actions: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(features, 1 + num_actions)
+        self.linear = ValueLinear(features, 1 + num_actions)
         centre = torch.eye(num_actions, device="cpu") - 1 / num_actions
         self._combine = torch.cat([torch.ones(num_actions, 1, device="cpu"), centre], dim=1)
 
@@ -30,7 +30,8 @@ class DuelingHead(nn.Module):
         """Q-values `[B, num_actions]` of features `[B, F]`."""
         if self._combine.device != features.device:
             self._combine = self._combine.to(features.device)
-        return nn.functional.linear(self.linear(features), self._combine)
+        with in_float32(features.device):
+            return nn.functional.linear(self.linear(features), self._combine)
 
 
 class DuelingStreams(nn.Module):
@@ -38,8 +39,8 @@ class DuelingStreams(nn.Module):
 
     def __init__(self, features: int, hidden: tuple[int, ...], num_actions: int) -> None:
         super().__init__()
-        self.value = nn.Sequential(MlpTorso(features, hidden), nn.Linear(hidden[-1], 1))
-        self.advantage = nn.Sequential(MlpTorso(features, hidden), nn.Linear(hidden[-1], num_actions))
+        self.value = nn.Sequential(MlpTorso(features, hidden), ValueLinear(hidden[-1], 1))
+        self.advantage = nn.Sequential(MlpTorso(features, hidden), ValueLinear(hidden[-1], num_actions))
 
     def forward(self, features: Tensor) -> Tensor:
         """Q-values `[B, num_actions]` of features `[B, F]`."""

@@ -27,7 +27,7 @@ class DqnConfig(replay.ReplaySettings):
     epsilon_steps: int
     """Environment steps, of all actors together, over which epsilon falls in a line."""
     precision: str = "float32"
-    """Of forward passes; "bfloat16" halves the time of large networks where the processor has it."""
+    """Of all layers but the last; "bfloat16" halves the time of large networks where the processor has it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

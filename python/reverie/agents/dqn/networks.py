@@ -8,7 +8,7 @@ from reverie.agents.discrete import QPolicy
 from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.environments import EnvSpec, require_discrete
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.layers import MlpTorso, NatureTorso, initialised, nature_sizes
+from reverie.agents.layers import MlpTorso, NatureTorso, ValueLinear, initialised, nature_sizes
 
 NAME = "dqn"
 
@@ -28,7 +28,7 @@ def make_network(spec: EnvSpec, config: DqnConfig, *, seed: int, trainable: bool
         frames = spec.frame_stack is not None
         torso = [NatureTorso(spec.obs_shape)] if frames else []
         features = nature_sizes(spec.obs_shape)[0] if frames else spec.num_inputs
-        return nn.Sequential(*torso, MlpTorso(features, config.hidden), nn.Linear(config.hidden[-1], num_actions))
+        return nn.Sequential(*torso, MlpTorso(features, config.hidden), ValueLinear(config.hidden[-1], num_actions))
 
     return FlatNetwork(initialised(make, seed), trainable=trainable)
 
