@@ -51,7 +51,7 @@ def test_what_is_no_list_of_seeds_is_refused_in_one_line(reverie, text):
     ],
 )
 def test_what_every_run_of_a_sweep_would_refuse_is_refused_once(reverie, monkeypatch, options, words):
-    monkeypatch.setattr(sweep, "_train", lambda *arguments: pytest.fail("a run began"))
+    monkeypatch.setattr(sweep._Runs, "train", lambda *arguments: pytest.fail("a run began"))
     monkeypatch.setattr(topology, "available_memory", lambda: 2**30)
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--seeds", "3-5", *options)
     assert result.exit_code == 2
