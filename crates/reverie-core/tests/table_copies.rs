@@ -5,12 +5,11 @@ mod support;
 use reverie_core::Error;
 use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::sample::{Draws, SampleRequest};
-use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Copied, InsertOnSample, MOST_WAITING, Priority, TableOptions, Tables};
 use std::sync::Arc;
 use std::time::Duration;
-use support::{Rows, bounded_tables, f64_of, options, queue, tables};
+use support::{Rows, f64_of, options, queue, tables};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -154,26 +153,6 @@ fn a_copy_that_the_other_table_refuses_is_dropped_and_the_sample_goes_on() {
     insert(&tables, "a", &[-1.0]);
     assert_eq!(values(&sample(&tables, "a", 1)), [-1.0]);
     assert_eq!(copied(&tables, "a"), Copied { inserted: 0, dropped: 1, waiting: 0 });
-}
-
-#[test]
-fn a_copy_waits_for_bytes_as_an_insert_does() {
-    let target = || TableOptions { limiter: Limiter::min_size(1).unwrap(), ..options("b", 10) };
-    let all = || vec![copying(queue("a", 10), "b", Some(SECOND)), target(), queue("c", 10)];
-    let (tables, clock) = bounded_tables(all(), None);
-    insert(&tables, "c", &[1.0]);
-    let one = tables.bytes().0.live_bytes();
-    drop((tables, clock));
-    let (tables, clock) = bounded_tables(all(), Some(2 * one));
-    insert(&tables, "a", &[1.0]);
-    insert(&tables, "c", &[2.0]);
-    let drawn = sample(&tables, "a", 1);
-    insert(&tables, "c", &[3.0]);
-    assert_eq!(size(&tables, "b") + copied(&tables, "a").waiting, 1);
-    clock.advance(2 * SECOND);
-    let Copied { inserted, dropped, waiting } = copied(&tables, "a");
-    assert_eq!((inserted + dropped, waiting), (1, 0), "it went in or its time was over");
-    drop(drawn);
 }
 
 #[test]
