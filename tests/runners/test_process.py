@@ -2,13 +2,13 @@
 
 import dataclasses
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -98,7 +98,10 @@ def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_pro
     # How far beyond is a matter of how soon the actors hear of it; they do.
     assert 1_600 <= result.env_steps < 10 * 1_600
     assert tuple(event.point for event in of_kind(events, Evaluated)) == result.curve
-    assert len(result.curve) >= 4
+    # Training goes on while the evaluator plays: on a busy machine it may all be over by then.
+    points = [point.env_steps for point in result.curve]
+    assert points == sorted(points)
+    assert len(points) >= 2
     assert len(result.evaluation.returns) == 3
     # Actors and learner kept to the table's ratio, within its error buffer and what was on its way at the end.
     replay = result.replay
@@ -316,12 +319,15 @@ def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
     child = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
     pids = [int(pid) for pid in child.stdout.readline().split()]
     assert len(pids) == 5 - 1  # DQN has one actor: with learner, evaluator and shard
+    living = {os.pidfd_open(pid) for pid in pids}
     child.kill()
     child.wait()
-    deadline = time.monotonic() + 60
-    while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < deadline:
-        os.sched_yield()
-    assert [pid for pid in pids if os.path.exists(f"/proc/{pid}")] == []
+    while living:
+        ended = multiprocessing.connection.wait(living, 60)
+        assert ended, f"{len(living)} of {pids} outlive their supervisor"
+        for one in ended:
+            living.discard(one)
+            os.close(one)
     assert left_by(child.pid) == []
 
 
