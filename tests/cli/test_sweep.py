@@ -103,13 +103,22 @@ def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(tmp_path):
         log = tmp_path / f"runs/seed-{seed}/log.jsonl"
         return log.exists() and b'"progress"' in log.read_bytes()
 
-    while not (trains(0) and trains(1)):
-        assert sweep_of_all.poll() is None, sweep_of_all.stderr.read()
-        threading.Event().wait(0.05)
-    tasks = Path(f"/proc/{sweep_of_all.pid}/task").iterdir()
-    children = {child for task in tasks for child in (task / "children").read_text().split()}
-    os.killpg(sweep_of_all.pid, signal.SIGINT)
-    _, stderr = sweep_of_all.communicate(timeout=200)
+    children: set[str] = set()
+    try:
+        while not (trains(0) and trains(1)):
+            assert sweep_of_all.poll() is None, sweep_of_all.stderr.read()
+            threading.Event().wait(0.05)
+        tasks = Path(f"/proc/{sweep_of_all.pid}/task").iterdir()
+        children.update(child for task in tasks for child in (task / "children").read_text().split())
+        # Else the second of two signals, the terminal's and the sweep's, may come before the first is done with.
+        assert sweep_of_all.pid not in {os.getpgid(int(child)) for child in children}
+        os.killpg(sweep_of_all.pid, signal.SIGINT)
+        _, stderr = sweep_of_all.communicate(timeout=200)
+    finally:
+        if sweep_of_all.poll() is None:
+            sweep_of_all.kill()
+            for child in children:
+                os.kill(int(child), signal.SIGKILL)
     assert sweep_of_all.returncode == 130, stderr
     assert len(children) == 2
     assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
