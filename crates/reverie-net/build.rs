@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .bytes(".reverie.v1.Part.data")
         // Few batches are of a shard, and the message is moved about with room for it.
         .boxed(".reverie.v1.Batch.tally")
+        .extern_path(".reverie.v1.Mutate", "crate::proto::Mutate")
         .build_transport(false)
         .codec_path("crate::grpc::codec::Codec")
         .compile_fds(descriptors)?;

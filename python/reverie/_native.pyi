@@ -185,8 +185,8 @@ class Client:
             timeout: seconds to wait for the table's limiter, which admits row by row.
             wait: False returns None once the rows are copied: over a network several calls are then under way, where
                 each would take a round trip for its keys. Rows go in in the order of the calls. 64 MiB or 1,024 calls
-                may be unanswered; the next then waits for the oldest, `timeout` seconds at most, and inserts nothing
-                where that is too short. What fails later is counted (`client.info().unheard_errors`), and the first
+                may be unanswered; the next then waits for room, `timeout` seconds at most, and inserts nothing where
+                that is too short. What fails later is counted (`client.info().unheard_errors`), and the first
                 failure logged. `flush` waits for all.
 
         Returns:

@@ -1,11 +1,14 @@
 //! The messages of `proto/reverie/v1/replay.proto`, and the numbers that both ends agree on.
 
+mod mutate;
+
 #[allow(missing_docs, clippy::all)]
 mod generated {
     tonic::include_proto!("reverie.v1");
 }
 
 pub use generated::*;
+pub use mutate::Mutate;
 
 /// The version of the protocol. Ends of different versions refuse each other.
 pub const PROTOCOL: u32 = 1;

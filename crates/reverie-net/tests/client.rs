@@ -148,12 +148,38 @@ async fn what_was_drawn_comes_with_the_reason_why_it_was_not_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn requests_that_nobody_waits_for_leave_together_unless_somebody_waits_or_they_are_many() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let ask = |waits| {
+        drop(client.mutate("replay", &Updates { keys: &[1], priorities: &[2.0], ..Updates::default() }, &[], waits));
+    };
+    let nap = Duration::from_micros(300);
+    ask(false);
+    let mut talk = fake.session().await;
+    talk.request().await;
+    // How many come that are not waited for, and then that are; and whether they are there before a nap is over.
+    for (patient, waits, at_once) in [(1, 0, false), (63, 0, false), (1, 1, true), (64, 0, true)] {
+        tokio::time::sleep(SECOND).await;
+        ask(false);
+        talk.request().await;
+        let start = Instant::now();
+        (0..patient).for_each(|_| ask(false));
+        (0..waits).for_each(|_| ask(true));
+        for _ in 0..patient + waits {
+            talk.request().await;
+        }
+        assert_eq!(start.elapsed() < nap, at_once, "{patient} and {waits}: {:?}", start.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_not_answered_is_asked_again_on_the_next_connection_under_its_number() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
     let (sample, update) = (
         client.sample(draws(4), None),
-        client.mutate("replay", &Updates { keys: &[1], priorities: &[2.0], ..Updates::default() }, &[]),
+        client.mutate("replay", &Updates { keys: &[1], priorities: &[2.0], ..Updates::default() }, &[], true),
     );
     let mut talk = fake.session().await;
     assert!(!talk.hello.resume);
@@ -265,7 +291,7 @@ async fn a_dropped_sample_is_withdrawn_and_a_dropped_change_is_made() {
     let sample = client.sample(draws(4), None);
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
-    drop(client.mutate("replay", &Updates { keys: &[3], priorities: &[1.0], ..Updates::default() }, &[4]));
+    drop(client.mutate("replay", &Updates { keys: &[3], priorities: &[1.0], ..Updates::default() }, &[4], true));
     assert!(matches!(talk.request().await.body, Some(request::Body::Mutate(mutate)) if mutate.deletes == [4]));
     drop(sample);
     assert!(matches!(talk.asked().await, Some(Asked::Cancel(cancel)) if cancel.id == id));
@@ -275,7 +301,7 @@ async fn a_dropped_sample_is_withdrawn_and_a_dropped_change_is_made() {
 async fn a_dropped_client_still_makes_the_changes_that_were_asked_for_and_leaves_then() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    drop(client.mutate("replay", &Updates { keys: &[3], priorities: &[1.0], ..Updates::default() }, &[]));
+    drop(client.mutate("replay", &Updates { keys: &[3], priorities: &[1.0], ..Updates::default() }, &[], true));
     drop(client);
     let mut talk = fake.session().await;
     let id = talk.request().await.id;

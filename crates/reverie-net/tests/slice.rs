@@ -148,7 +148,12 @@ async fn what_is_written_is_read_back() -> Result<()> {
     let read = client.get("replay", &keys[5..8], None, Ragged::Refuse).await?;
     assert_eq!((read.error, read.batches[0].num_draws), (None, 3));
     let (updated, deleted) = client
-        .mutate("replay", &Updates { keys: &keys[..2], priorities: &[2.0, 3.0], ..Updates::default() }, &keys[10..13])
+        .mutate(
+            "replay",
+            &Updates { keys: &keys[..2], priorities: &[2.0, 3.0], ..Updates::default() },
+            &keys[10..13],
+            true,
+        )
         .await?;
     assert_eq!((updated.applied, deleted.applied), (2, 3));
     assert!(client.can("replay", 1, true).await?);

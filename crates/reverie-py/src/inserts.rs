@@ -111,7 +111,10 @@ pub fn batch<'py>(
 
 fn make_room(client: &Client, py: Python<'_>, way: &Way<'_>, timeout: Option<f64>) -> PyResult<()> {
     let (alone, reasons) = (client.alone(py)?, way.reasons());
-    match alone.inserts.make_room(py, client.deadline(timeout)?, |table| reasons.why(table))? {
+    match alone
+        .inserts
+        .make_room(py, client.deadline(timeout)?, matches!(way, Way::There(_)), |table| reasons.why(table))?
+    {
         true => Ok(()),
         false => {
             let why = alone.inserts.waits_for().map_or_else(String::new, |table| reasons.why(&table));

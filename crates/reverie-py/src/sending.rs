@@ -5,12 +5,12 @@ use crate::enter::{Deadline, Live, Waited, detached, late, locked, quick, wait};
 use crate::reach::{Reasons, Way};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use reverie_core::append::{InFlight, Sink};
+use reverie_core::append::{InFlight, Pace, Room, Sink};
 use reverie_core::table::Inserts;
 use reverie_net::client::Remote;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A writer's way to its tables.
 pub struct Sending {
@@ -20,19 +20,14 @@ pub struct Sending {
     max_in_flight_bytes: u64,
     timeout: Option<f64>,
     in_flight: Mutex<InFlight>,
+    /// Where somebody else's process takes the items. Locked for a look.
+    pace: Option<Mutex<Pace>>,
 }
 
 /// Sees that a server behind a network is another one than before.
 struct Watch {
     remote: Live<Arc<Remote>>,
     restarts: AtomicU64,
-}
-
-/// What may be left unconfirmed.
-#[derive(Clone, Copy)]
-enum Room {
-    Items(usize),
-    Bytes(u64),
 }
 
 impl Sending {
@@ -51,7 +46,8 @@ impl Sending {
             }),
         };
         let timeout = client.or_own(timeout);
-        Ok(Self { sink, reasons, server, max_in_flight_bytes, timeout, in_flight: Mutex::default() })
+        let pace = server.as_ref().map(|_| Mutex::default());
+        Ok(Self { sink, reasons, server, max_in_flight_bytes, timeout, in_flight: Mutex::default(), pace })
     }
 
     /// Where the items go, or ForkedError. Tells once, as a warning, that the server is another one.
@@ -73,12 +69,31 @@ impl Sending {
         locked(py, &self.in_flight, 0, |in_flight| in_flight.push(table, ticket, count, bytes as u64))
     }
 
-    /// Waits until the bytes in flight are within their bound; the usual case is a look.
+    /// Waits until the bytes in flight are within their bound; the usual case is a look. Pauses where a server lags
+    /// behind: see [`Pace`].
     pub fn make_room(&self, py: Python<'_>) -> PyResult<()> {
-        if locked(py, &self.in_flight, 0, |in_flight| Ok(in_flight.is_empty()))? {
-            return Ok(());
+        let bytes = locked(py, &self.in_flight, 0, |in_flight| match in_flight.is_empty() {
+            true => Ok(0),
+            false => in_flight.settle().map(|_| in_flight.bytes()),
+        })?;
+        if bytes > self.max_in_flight_bytes {
+            return self.settle(py, "append", Room::Bytes(self.max_in_flight_bytes), self.timeout);
         }
-        self.settle(py, "append", Room::Bytes(self.max_in_flight_bytes), self.timeout)
+        let Some(pace) = &self.pace else { return Ok(()) };
+        let aim = locked(py, pace, 0, |pace| Ok(pace.is_due(bytes).then(|| pace.aim())))?;
+        aim.map_or(Ok(()), |aim| self.pause(py, pace, bytes, aim))
+    }
+
+    #[cold]
+    fn pause(&self, py: Python<'_>, pace: &Mutex<Pace>, before: u64, aim: u64) -> PyResult<()> {
+        let (most, start) = (Pace::PAUSE.as_secs_f64(), Instant::now());
+        let deadline = Deadline::from_timeout(Some(self.timeout.map_or(most, |timeout| timeout.min(most))))?;
+        wait(py, deadline, |slice| self.poll(Room::Bytes(aim), slice), String::new)?;
+        let after = self.lock().bytes();
+        locked(py, pace, 0, |pace| {
+            pace.paused(before, after, start.elapsed());
+            Ok(())
+        })
     }
 
     /// Waits until at most so many items are unconfirmed.
@@ -95,25 +110,26 @@ impl Sending {
     fn settle(&self, py: Python<'_>, what: &str, room: Room, timeout: Option<f64>) -> PyResult<()> {
         self.sink(py)?;
         let (reasons, deadline) = (self.reasons.get(py)?, Deadline::from_timeout(timeout)?);
-        let poll = |slice: Duration| {
-            let mut in_flight = self.lock();
-            let settled = if slice.is_zero() { in_flight.settle() } else { in_flight.wait(slice) };
-            match (settled, room) {
-                (Err(error), _) => Some(Err(error)),
-                (Ok(items), Room::Items(limit)) => (items <= limit).then_some(Ok(())),
-                (Ok(_), Room::Bytes(limit)) => (in_flight.bytes() <= limit).then_some(Ok(())),
-            }
-        };
         let why = || {
             let table = self.lock().waits_for().map(str::to_owned);
             table.map_or_else(|| "the last item went in meanwhile".to_owned(), |table| reasons.why(&table))
         };
-        match wait(py, deadline, poll, why)? {
+        match wait(py, deadline, |slice| self.poll(room, slice), why)? {
             Waited::Done(()) => Ok(()),
             Waited::Late => {
                 let why = detached(py, || Ok(why()))?;
                 Err(late(py, what, &why, |_| Ok(())))
             }
+        }
+    }
+
+    fn poll(&self, room: Room, slice: Duration) -> Option<reverie_core::Result<()>> {
+        let mut in_flight = self.lock();
+        let settled = if slice.is_zero() { in_flight.settle() } else { in_flight.wait(room, slice) };
+        match (settled, room) {
+            (Err(error), _) => Some(Err(error)),
+            (Ok(items), Room::Items(limit)) => (items <= limit).then_some(Ok(())),
+            (Ok(_), Room::Bytes(limit)) => (in_flight.bytes() <= limit).then_some(Ok(())),
         }
     }
 

@@ -4,10 +4,11 @@ use crate::enter::{Deadline, Waited, wait};
 use crate::errors::raise;
 use pyo3::prelude::*;
 use reverie_core::Result;
+use reverie_core::append::Pace;
 use reverie_core::table::Ticket;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Requests of one kind, in the order in which they were sent.
 pub struct Unwatched {
@@ -23,6 +24,7 @@ pub struct Unwatched {
 struct Watching {
     tickets: VecDeque<Alone>,
     left: Left,
+    pace: Pace,
     errors: u64,
 }
 
@@ -33,6 +35,28 @@ struct Left {
     bytes: u64,
 }
 
+impl Left {
+    const NONE: Self = Self { requests: 0, bytes: 0 };
+    const ALL: Self = Self { requests: usize::MAX, bytes: u64::MAX };
+
+    fn within(self, most: Self) -> bool {
+        self.requests <= most.requests && self.bytes <= most.bytes
+    }
+
+    fn half(self) -> Self {
+        Self { requests: self.requests / 2, bytes: self.bytes / 2 }
+    }
+}
+
+/// Until when is waited.
+#[derive(Clone, Copy)]
+struct Aim {
+    /// No more than this may be left.
+    enough: Left,
+    /// Who waits is woken when no more than this is left, and looks now and then whether it is enough.
+    woken: Left,
+}
+
 /// A request that goes on alone.
 struct Alone {
     ticket: Box<dyn Pending>,
@@ -40,18 +64,29 @@ struct Alone {
     bytes: u64,
 }
 
-/// What may be unanswered before the next request waits for the oldest: enough to hide a round trip.
+/// What may be unanswered before the next request waits: enough to hide a round trip.
 const MOST: Left = Left { requests: 1024, bytes: 64 << 20 };
+/// Who waits for room is woken when half of the requests are answered, not by each; but looks after this long whether
+/// there is some.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A ticket of whatever type.
 trait Pending: Send {
-    /// The outcome without its value, waiting at most for so long.
-    fn settle(&mut self, timeout: Duration) -> Option<Result<()>>;
+    /// The outcome without its value, where it is there. Nobody is hurried for it.
+    fn look(&mut self) -> Option<Result<()>>;
+
+    /// Waits until the outcome is there, at most for so long; it is left where it is.
+    fn wait_for(&mut self, timeout: Duration);
 }
 
 impl<T: Send> Pending for Ticket<T> {
-    fn settle(&mut self, timeout: Duration) -> Option<Result<()>> {
-        self.wait(timeout).map(|outcome| outcome.map(drop))
+    fn look(&mut self) -> Option<Result<()>> {
+        self.poll().map(|outcome| outcome.map(drop))
+    }
+
+    fn wait_for(&mut self, timeout: Duration) {
+        self.nudge();
+        self.park(timeout);
     }
 }
 
@@ -85,20 +120,49 @@ impl Unwatched {
 
     /// How many failed.
     pub fn errors(&self, py: Python<'_>) -> PyResult<u64> {
-        let seen = Left { requests: usize::MAX, bytes: u64::MAX };
-        self.settle(py, seen, Deadline::from_timeout(Some(0.0))?, |_| String::new())?;
+        self.settle(py, Aim { enough: Left::ALL, woken: Left::ALL }, Deadline::from_timeout(Some(0.0))?, |_| {
+            String::new()
+        })?;
         Ok(self.lock().errors)
     }
 
     /// Waits until another request may go on alone; false where that took too long. `why` says what a table waits for.
-    pub fn make_room(&self, py: Python<'_>, deadline: Deadline, why: impl Fn(&str) -> String + Sync) -> PyResult<bool> {
-        let most = Left { requests: MOST.requests - 1, bytes: MOST.bytes };
-        self.settle(py, most, deadline, why)
+    /// `paced`: pauses where a server lags behind, see [`Pace`].
+    pub fn make_room(
+        &self,
+        py: Python<'_>,
+        deadline: Deadline,
+        paced: bool,
+        why: impl Fn(&str) -> String + Sync,
+    ) -> PyResult<bool> {
+        let enough = Left { requests: MOST.requests - 1, bytes: MOST.bytes };
+        let room = self.settle(py, Aim { enough, woken: MOST.half() }, deadline, why)?;
+        let due = {
+            let mut state = self.lock();
+            let before = state.left.bytes;
+            (room && paced && state.pace.is_due(before)).then(|| (before, state.pace.aim()))
+        };
+        if let Some((before, bytes)) = due {
+            self.pause(py, deadline, before, Left { bytes, ..Left::ALL })?;
+        }
+        Ok(room)
+    }
+
+    #[cold]
+    fn pause(&self, py: Python<'_>, deadline: Deadline, before: u64, aim: Left) -> PyResult<()> {
+        let (most, start) = (Pace::PAUSE, Instant::now());
+        let deadline =
+            Deadline::from_timeout(Some(deadline.limit().map_or(most, |limit| limit.min(most)).as_secs_f64()))?;
+        self.settle(py, Aim { enough: aim, woken: aim }, deadline, |_| String::new())?;
+        let mut state = self.lock();
+        let after = state.left.bytes;
+        state.pace.paused(before, after, start.elapsed());
+        Ok(())
     }
 
     /// Waits until all are answered; false where that took too long.
     pub fn flush(&self, py: Python<'_>, deadline: Deadline, why: impl Fn(&str) -> String + Sync) -> PyResult<bool> {
-        self.settle(py, Left::default(), deadline, why)
+        self.settle(py, Aim { enough: Left::NONE, woken: Left::NONE }, deadline, why)
     }
 
     /// The table of the oldest request.
@@ -109,13 +173,13 @@ impl Unwatched {
     fn settle(
         &self,
         py: Python<'_>,
-        at_most: Left,
+        aim: Aim,
         deadline: Deadline,
         why: impl Fn(&str) -> String + Sync,
     ) -> PyResult<bool> {
         let why = || self.waits_for().map_or_else(String::new, |table| why(&table));
         loop {
-            match wait(py, deadline, |slice| self.look(at_most, slice), why)? {
+            match wait(py, deadline, |slice| self.look(aim, slice), why)? {
                 Waited::Late => return Ok(false),
                 Waited::Done(None) => return Ok(true),
                 Waited::Done(Some(error)) => self.note(py, &raise(py, error))?,
@@ -123,34 +187,52 @@ impl Unwatched {
         }
     }
 
-    /// Takes off what is answered, waiting for the oldest as long as there are more than `at_most`. `Some(Some)`: one
-    /// that failed. `None`: there are more.
-    fn look(&self, at_most: Left, slice: Duration) -> Option<Result<Option<reverie_core::Error>>> {
+    /// Takes off what is answered, waiting as long as there is more than enough. `Some(Some)`: one that failed. `None`:
+    /// there is more.
+    fn look(&self, aim: Aim, slice: Duration) -> Option<Result<Option<reverie_core::Error>>> {
         let _turn = match self.turn.try_lock() {
             Ok(turn) => turn,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) if slice.is_zero() => return None,
             Err(TryLockError::WouldBlock) => self.turn.lock().unwrap_or_else(PoisonError::into_inner),
         };
-        loop {
-            let (oldest, Left { requests, bytes }) = {
-                let mut state = self.lock();
-                (state.tickets.pop_front(), state.left)
-            };
-            let Some(mut oldest) = oldest else { return Some(Ok(None)) };
-            let enough = requests <= at_most.requests && bytes <= at_most.bytes;
-            let outcome = oldest.ticket.settle(if enough { Duration::ZERO } else { slice });
+        if let Some(found) = self.take_answered(aim.enough) {
+            return Some(Ok(found));
+        }
+        if slice.is_zero() {
+            return None;
+        }
+        // Whoever has the turn takes off alone: others only add behind, and the places stay.
+        let found = {
             let mut state = self.lock();
-            let Some(outcome) = outcome else {
-                state.tickets.push_front(oldest);
-                return enough.then_some(Ok(None));
-            };
+            let mut behind = Left::NONE;
+            let last = state.tickets.iter().rposition(|alone| {
+                behind = Left { requests: behind.requests + 1, bytes: behind.bytes + alone.bytes };
+                !behind.within(aim.woken)
+            });
+            let at = last.unwrap_or(0);
+            state.tickets.remove(at).map(|alone| (at, alone))
+        };
+        if let Some((at, mut alone)) = found {
+            let eager = aim.woken.within(aim.enough) && aim.enough.within(aim.woken);
+            alone.ticket.wait_for(if eager { slice } else { slice.min(LOOK) });
+            self.lock().tickets.insert(at, alone);
+        }
+        self.take_answered(aim.enough).map(Ok)
+    }
+
+    /// Takes answered ones off the front, up to one that failed. `None`: there is more than enough.
+    fn take_answered(&self, enough: Left) -> Option<Option<reverie_core::Error>> {
+        let mut state = self.lock();
+        while let Some(outcome) = state.tickets.front_mut().and_then(|oldest| oldest.ticket.look()) {
+            let done = state.tickets.pop_front().expect("it was looked at");
             state.left.requests -= 1;
-            state.left.bytes -= oldest.bytes;
+            state.left.bytes -= done.bytes;
             if let Err(error) = outcome {
-                return Some(Ok(Some(error)));
+                return Some(Some(error));
             }
         }
+        state.left.within(enough).then_some(None)
     }
 
     fn lock(&self) -> MutexGuard<'_, Watching> {

@@ -47,9 +47,9 @@ pub fn update<'py>(
             if !wait {
                 // A server answers updates without waiting for anything.
                 let since = Instant::now();
-                alone.updates.make_room(py, Deadline::from_timeout(None)?, |_| far.silence(since))?;
+                alone.updates.make_room(py, Deadline::from_timeout(None)?, true, |_| far.silence(since))?;
             }
-            let ticket = copying(py, keys.len() << 4, || Ok(far.remote.mutate(table, &updates, &[])))?;
+            let ticket = copying(py, keys.len() << 4, || Ok(far.remote.mutate(table, &updates, &[], wait)))?;
             if !wait {
                 alone.updates.leave(ticket, table, (keys.len() as u64) << 4);
                 return Ok(None);
@@ -81,7 +81,7 @@ pub fn mutate<'py>(
     let (updated, deleted) = match way {
         Way::Here(tables) => copying(py, bytes, || tables.get(table)?.mutate(&updates, deletes))?,
         Way::There(far) => {
-            let ticket = copying(py, bytes, || Ok(far.remote.mutate(table, &updates, deletes)))?;
+            let ticket = copying(py, bytes, || Ok(far.remote.mutate(table, &updates, deletes, true)))?;
             far.answer(py, "mutate_priorities", ticket, client.deadline(None)?)?
         }
     };

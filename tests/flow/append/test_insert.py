@@ -258,6 +258,20 @@ def test_rows_that_nobody_waits_for_may_wait_for_their_limiter_up_to_a_bound_and
     assert client.server_info()["t"].current_size == 0
 
 
+def test_who_is_ahead_of_a_limiter_pauses_and_goes_on_up_to_its_own_bound(connect):
+    client = connect(reverie.Table.queue("t", 2), reverie.Table.queue("u", 2))
+    writer = client.trajectory_writer(1)
+    for number in range(24):
+        writer.append({"x": np.full(64 << 10, number, np.uint8)})
+        writer.create_item("t", 1.0, {"x": writer.history["x"][-1]})
+        client.insert_batch("u", {"x": np.full((1, 64 << 10), number, np.uint8)}, wait=False)
+    writer.flush(22, timeout=30)
+    assert writer.num_in_flight == 22
+    for table in ("t", "u"):
+        assert client.sample_batch(table, 24, timeout=30).data["x"][:, -1].tolist() == list(range(24))
+    writer.close()
+
+
 def test_rows_that_nobody_waits_for_are_refused_at_once_where_they_are_wrong(connect):
     client = connect()
     with pytest.raises(reverie.UnknownTableError):

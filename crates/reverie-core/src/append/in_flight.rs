@@ -5,6 +5,15 @@ use crate::table::{Keys, Ticket};
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// What may be left unconfirmed.
+#[derive(Clone, Copy, Debug)]
+pub enum Room {
+    /// Items.
+    Items(usize),
+    /// Their bytes.
+    Bytes(u64),
+}
+
 /// A writer's unconfirmed items, bounded in bytes: beyond, appending has to wait.
 ///
 /// A table confirms in the order in which it was sent to, so that a look costs what was confirmed, not what waits.
@@ -60,16 +69,22 @@ impl InFlight {
         error.map_or(Ok(self.items), Err)
     }
 
-    /// Parks this thread until the oldest request is done, at most for `timeout`; may return early.
-    pub fn wait(&mut self, timeout: Duration) -> Result<usize> {
+    /// Parks this thread until there may be room, at most for `timeout`; may return early. It is woken once, by the
+    /// request whose end makes the room at the table of the oldest one, and not by each before it.
+    pub fn wait(&mut self, room: Room, timeout: Duration) -> Result<usize> {
         let Some(index) = self.oldest() else { return Ok(0) };
-        let queue = &mut self.waiting[index].sent;
-        if let Some(outcome) = queue.front_mut().and_then(|sent| sent.ticket.wait(timeout)) {
-            let sent = queue.pop_front().expect("the oldest request is there");
-            self.bytes -= sent.bytes;
-            self.items -= sent.items;
-            outcome?;
-        }
+        let queue = &self.waiting[index].sent;
+        let mut behind = (0, 0);
+        let last = queue.iter().rposition(|sent| {
+            behind = (behind.0 + sent.items, behind.1 + sent.bytes);
+            match room {
+                Room::Items(most) => behind.0 > most,
+                Room::Bytes(most) => behind.1 > most,
+            }
+        });
+        let ticket = &queue[last.unwrap_or(0)].ticket;
+        ticket.nudge();
+        ticket.park(timeout);
         self.settle()
     }
 

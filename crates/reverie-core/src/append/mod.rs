@@ -2,6 +2,7 @@
 
 mod forms;
 mod in_flight;
+mod pace;
 mod rows;
 mod run;
 mod sink;
@@ -9,7 +10,8 @@ mod steps;
 mod structured;
 mod transitions;
 
-pub use in_flight::InFlight;
+pub use in_flight::{InFlight, Room};
+pub use pace::Pace;
 pub use rows::RowWriter;
 pub use sink::{Cells, Sink, next_episode, next_stream};
 pub use steps::{ItemColumn, ItemForm, StepWriter, WriterOptions};

@@ -159,17 +159,29 @@ impl<T> Ticket<T> {
         }
     }
 
-    /// Parks this thread until the outcome is there, at most for `timeout`. May return early with `None`.
-    pub fn wait(&mut self, timeout: Duration) -> Option<Result<T>> {
+    /// Parks this thread until the outcome is there, at most for `timeout`; the outcome stays. May return early.
+    pub fn park(&self, timeout: Duration) {
         if let State::Waiting(waiting) = &self.state {
             let state = lock(&waiting.cell.state);
             if state.outcome.is_none() && !timeout.is_zero() {
                 drop(waiting.cell.arrived.wait_timeout(state, timeout));
             }
         }
-        let outcome = self.poll();
-        if let (None, State::Waiting(waiting)) = (&outcome, &self.state) {
+    }
+
+    /// Somebody waits: looks again whether the request can go on. See [`Desk::retry`].
+    pub fn nudge(&self) {
+        if let State::Waiting(waiting) = &self.state {
             waiting.desk.retry();
+        }
+    }
+
+    /// Parks this thread until the outcome is there, at most for `timeout`. May return early with `None`.
+    pub fn wait(&mut self, timeout: Duration) -> Option<Result<T>> {
+        self.park(timeout);
+        let outcome = self.poll();
+        if outcome.is_none() {
+            self.nudge();
             return self.poll();
         }
         outcome

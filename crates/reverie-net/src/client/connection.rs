@@ -1,6 +1,6 @@
 //! One connection: what goes out, what comes in, and when the task sleeps.
 
-use super::engine::Engine;
+use super::engine::{Engine, Said};
 use super::outbox::Mood;
 use super::way::{Inlet, Outlet};
 use crate::proto::PART_BYTES;
@@ -8,7 +8,8 @@ use reverie_core::{Error, Result};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// For how long inserts are gathered after others were sent, unless somebody waits for them.
+/// For how long inserts, and requests that nobody waits for, are gathered after others were sent, unless somebody waits
+/// for them.
 const NAP: Duration = Duration::from_micros(300);
 /// After such a time without more to say, the server is told what it may forget.
 const TIDY: Duration = Duration::from_millis(20);
@@ -89,11 +90,14 @@ impl Quiet {
         self.nap.into_iter().chain(self.tidy).min()
     }
 
-    /// A message was sent, with inserts or without.
-    fn sent(&mut self, inserts: bool) {
+    /// A message was sent.
+    fn sent(&mut self, said: Said) {
+        if said == Said::Other {
+            return;
+        }
         let now = Instant::now();
-        if inserts {
-            self.nap = Some(now + NAP);
+        self.nap = Some(now + NAP);
+        if said == Said::Insert {
             self.tidy = Some(now + TIDY);
         }
     }

@@ -48,6 +48,15 @@ pub(super) struct Engine {
     pool: Arc<Pool>,
 }
 
+/// What a message was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Insert,
+    /// A request that nobody waits for.
+    Patient,
+    Other,
+}
+
 /// Warm memory that a client keeps for batches.
 const POOL_BYTES: usize = 256 << 20;
 /// Answers after which the server is told although nothing else is to be said.
@@ -90,7 +99,7 @@ impl Engine {
         (self.ending, self.taken_below) = self.outbox.take(&mut self.left, idle);
         let mut left = std::mem::take(&mut self.left);
         let some = !left.is_empty();
-        left.inserts.drain(..).for_each(|insert| self.inserts.push(insert));
+        left.drain_inserts().for_each(|insert| self.inserts.push(insert));
         if !left.requests.is_empty() || !left.withdrawn.is_empty() {
             let now = Instant::now();
             left.requests.drain(..).for_each(|request| self.requests.push(request, now));
@@ -211,18 +220,25 @@ impl Engine {
     }
 
     /// The next message, in this order: an insert that is made already, since what withdraws it must not overtake it;
-    /// requests; inserts. True where it brought an insert.
-    pub(super) fn send<O: Outlet>(&mut self, outlet: &mut O) -> Result<bool> {
+    /// requests; inserts.
+    pub(super) fn send<O: Outlet>(&mut self, outlet: &mut O) -> Result<Said> {
+        let mut said = Said::Other;
         let body = if self.inserts.is_planned() {
-            self.inserts.take(&mut self.encoder, outlet).map(Asked::Insert)
-        } else if let Some(request) = self.requests.next(Instant::now()) {
+            let insert = self.inserts.take(&mut self.encoder, outlet);
+            if insert.is_some() {
+                said = Said::Insert;
+            }
+            insert.map(Asked::Insert)
+        } else if let Some((request, waits)) = self.requests.next(Instant::now()) {
+            if !waits {
+                said = Said::Patient;
+            }
             Some(Asked::Request(request))
         } else {
             self.cancels.pop().map(|id| Asked::Cancel(proto::Cancel { id }))
         };
-        let inserts = matches!(body, Some(Asked::Insert(_)));
         self.post(outlet, body)?;
-        Ok(inserts)
+        Ok(said)
     }
 
     /// Lets the encoder say what it has to say without items, and tells the server what was received.

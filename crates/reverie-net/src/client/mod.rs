@@ -229,7 +229,7 @@ impl Remote {
     pub fn describe(self: &Arc<Self>) -> Ticket<Option<Arc<Described>>> {
         match self.outbox.described() {
             Some(described) => Ticket::done(Ok(Some(described))),
-            None => self.outbox.request(None, None, false, Answer::Described),
+            None => self.outbox.request(None, None, (false, false), Answer::Described),
         }
     }
 
@@ -284,17 +284,24 @@ impl Remote {
         self.request(Body::Get(get), None, true, Answer::Sampled)
     }
 
-    /// Deletes, then updates: (updates, deletes). Dropping the ticket lets it go on.
-    pub fn mutate(self: &Arc<Self>, table: &str, updates: &Updates<'_>, deletes: &[i64]) -> Ticket<(Updated, Updated)> {
+    /// Deletes, then updates: (updates, deletes). Dropping the ticket lets it go on. `waits`: somebody waits for the
+    /// answer; otherwise it may leave a millisecond later, together with others.
+    pub fn mutate(
+        self: &Arc<Self>,
+        table: &str,
+        updates: &Updates<'_>,
+        deletes: &[i64],
+        waits: bool,
+    ) -> Ticket<(Updated, Updated)> {
         let mutate = proto::Mutate {
             table: table.to_owned(),
-            keys: updates.keys.to_vec(),
-            priorities: updates.priorities.to_vec(),
+            keys: Arc::new(updates.keys.to_vec()),
+            priorities: Arc::new(updates.priorities.to_vec()),
             if_version: updates.if_version.unwrap_or_default().to_vec(),
             deletes: deletes.to_vec(),
             neighbours: updates.neighbours.map(encode_neighbours),
         };
-        self.request(Body::Mutate(mutate), None, false, Answer::Mutated)
+        self.outbox.request(Some(Body::Mutate(mutate)), None, (false, !waits), Answer::Mutated)
     }
 
     /// Looks for items by what the table knows of them: one batch without arrays. Errors are told in
@@ -366,7 +373,7 @@ impl Remote {
         withdraw_on_drop: bool,
         answer: fn(Promise<T>) -> Answer,
     ) -> Ticket<T> {
-        self.outbox.request(Some(body), timeout, withdraw_on_drop, answer)
+        self.outbox.request(Some(body), timeout, (withdraw_on_drop, false), answer)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What callers leave for the connection's task, and how they wake it.
 //!
 //! A call takes the lock for a push. The task is woken only where it sleeps: while inserts come in quick succession it
-//! looks by itself, every millisecond, so that a push is a push.
+//! looks by itself, every millisecond, so that a push is a push. The same holds for requests that nobody waits for.
 
 use super::answer::Answer;
 use super::{Described, Link};
@@ -15,15 +15,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Inserts after which the task is woken from a nap.
-const NAP_INSERTS: usize = 256;
+/// Items, or requests that nobody waits for, after which the task is woken from a nap.
+const NAP_ITEMS: usize = 256;
+/// See `NAP_ITEMS`.
+const NAP_REQUESTS: usize = 64;
 
 /// What the task does when nothing was left for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
     /// Looks again before it sleeps.
     Busy,
-    /// Looks again within a millisecond; requests, and whoever waits, wake it.
+    /// Looks again within a millisecond; whoever waits wakes it, and so does much that nobody waits for.
     Napping,
     /// Must be woken.
     Sleeping,
@@ -44,6 +46,8 @@ pub(super) struct NewRequest {
     /// `None` where the answer comes with the connection.
     pub(super) body: Option<Body>,
     pub(super) timeout: Option<Duration>,
+    /// Nobody waits for the answer: it may be sent with what comes within a nap.
+    pub(super) patient: bool,
     pub(super) answer: Answer,
 }
 
@@ -53,12 +57,25 @@ pub(super) struct Left {
     pub(super) inserts: Vec<NewInsert>,
     pub(super) requests: Vec<NewRequest>,
     pub(super) withdrawn: Vec<u64>,
+    /// Items of the inserts.
+    items: usize,
 }
 
 impl Left {
     pub(super) fn is_empty(&self) -> bool {
         self.inserts.is_empty() && self.requests.is_empty() && self.withdrawn.is_empty()
     }
+
+    /// Takes off the inserts.
+    pub(super) fn drain_inserts(&mut self) -> impl Iterator<Item = NewInsert> {
+        self.items = 0;
+        self.inserts.drain(..)
+    }
+}
+
+/// True where the last `more` of `all` made it `enough`: so that the task is woken once.
+fn crosses(all: usize, more: usize, enough: usize) -> bool {
+    all >= enough && all - more < enough
 }
 
 /// How the client ends.
@@ -147,22 +164,24 @@ impl Outbox {
         let index = state.check(&self.address, table, &items)?;
         let id = state.take_id();
         let (ticket, promise) = Ticket::promised(self.clone(), id, false);
+        let more = items.len();
+        state.left.items += more;
         state.left.inserts.push(NewInsert { id, table: index, items, promise });
         let wake = match state.mood {
             Mood::Busy => false,
-            Mood::Napping => state.left.inserts.len() == NAP_INSERTS,
+            Mood::Napping => crosses(state.left.items, more, NAP_ITEMS),
             Mood::Sleeping => true,
         };
         self.ring(state, wake);
         Ok(ticket)
     }
 
-    /// Leaves a request. After the end it is answered here.
+    /// Leaves a request. After the end it is answered here. `patient`: nobody waits for the answer.
     pub(super) fn request<T: 'static>(
         self: &Arc<Self>,
         body: Option<Body>,
         timeout: Option<Duration>,
-        withdraw_on_drop: bool,
+        (withdraw_on_drop, patient): (bool, bool),
         answer: fn(Promise<T>) -> Answer,
     ) -> Ticket<T> {
         let mut state = self.lock();
@@ -174,8 +193,12 @@ impl Outbox {
             answer.fail(Error::ClientClosed { address: self.address.clone() }, Vec::new());
             return ticket;
         }
-        state.left.requests.push(NewRequest { id, body, timeout, answer });
-        let wake = state.mood != Mood::Busy;
+        state.left.requests.push(NewRequest { id, body, timeout, patient, answer });
+        let wake = match state.mood {
+            Mood::Busy => false,
+            Mood::Napping => !patient || crosses(state.left.requests.len(), 1, NAP_REQUESTS),
+            Mood::Sleeping => true,
+        };
         self.ring(state, wake);
         ticket
     }

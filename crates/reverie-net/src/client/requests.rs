@@ -37,6 +37,7 @@ pub(super) struct Request {
     withdrawn: bool,
     batches: Vec<RemoteBatch>,
     pub(super) arriving: Option<Arriving>,
+    patient: bool,
 }
 
 impl Request {
@@ -68,7 +69,7 @@ impl Requests {
     }
 
     pub(super) fn push(&mut self, new: NewRequest, now: Instant) {
-        let NewRequest { id, body, timeout, answer } = new;
+        let NewRequest { id, body, timeout, patient, answer } = new;
         let answer_by = match answer {
             Answer::Sentence(_) => Some(now + PATIENCE_FOR_REASONS.max(self.grace)),
             _ => timeout.map(|timeout| now + timeout + self.grace),
@@ -82,6 +83,7 @@ impl Requests {
             withdrawn: false,
             batches: Vec::new(),
             arriving: None,
+            patient,
         };
         self.all.insert(id, request);
         self.unsent.push_back(id);
@@ -100,13 +102,14 @@ impl Requests {
         !self.unsent.is_empty()
     }
 
-    /// The next that is to be sent. Those that only want a connection are answered with what the server is.
-    pub(super) fn next(&mut self, now: Instant) -> Option<proto::Request> {
+    /// The next that is to be sent, and whether somebody waits for the answer. Those that only want a connection are
+    /// answered with what the server is.
+    pub(super) fn next(&mut self, now: Instant) -> Option<(proto::Request, bool)> {
         while let Some(id) = self.unsent.pop_front() {
             let Some(request) = self.all.get(&id) else { continue };
             let Some(body) = request.body.clone() else { continue };
             let timeout = request.deadline().map(|deadline| deadline.saturating_duration_since(now).as_secs_f64());
-            return Some(proto::Request { id, timeout, body: Some(body) });
+            return Some((proto::Request { id, timeout, body: Some(body) }, !request.patient));
         }
         None
     }

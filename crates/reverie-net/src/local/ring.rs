@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// No insert slot is smaller.
 const SMALLEST: usize = 1 << 20;
+/// From here on an empty slot is begun again at its start, whose bytes are warm and whose pages are there.
+const WARM: u64 = 512 << 10;
 
 /// The server's end.
 #[derive(Debug)]
@@ -187,7 +189,8 @@ impl Outlet {
     /// where the slot is not that large). What was put in and not ended is given up.
     pub(crate) fn begin(&mut self, size: u64) -> bool {
         let all = self.size_bytes();
-        let start = if all - self.end % all < size { self.end.next_multiple_of(all) } else { self.end };
+        let begins_again = all - self.end % all < size || (self.consumed == self.end && self.end % all >= WARM);
+        let start = if begins_again { self.end.next_multiple_of(all) } else { self.end };
         let until = self.consumed_before(start) + all;
         (self.start, self.len, self.spilled) = (start, 0, None);
         self.room = (all - start % all).min(until.saturating_sub(start));
@@ -297,6 +300,22 @@ mod tests {
         assert!(!outlet.begin(1));
         outlet.consumed(range.slot, 10).unwrap();
         assert!(outlet.begin(10) && !outlet.begin(11));
+    }
+
+    #[test]
+    fn an_empty_ring_is_begun_again_at_its_warm_start_and_one_with_bytes_in_it_is_not() {
+        for (consumed, offset) in [(true, 0), (false, WARM + 1)] {
+            let (mut intake, mut outlet) = ends(4 * SIZE);
+            let first = send(&mut outlet, &vec![1; WARM as usize + 1]);
+            assert_eq!(copy(&intake.bytes(&first).unwrap()).len() as u64, first.size_bytes);
+            if consumed {
+                intake.consumed(&first);
+                outlet.consumed(first.slot, first.size_bytes).unwrap();
+            }
+            let next = send(&mut outlet, b"next");
+            assert_eq!(next.start % (4 * SIZE), offset);
+            assert_eq!(copy(&intake.bytes(&next).unwrap()), b"next");
+        }
     }
 
     #[test]

@@ -19,8 +19,9 @@ use std::sync::Arc;
 const HEADS: usize = 16;
 /// Ways of reading that a connection keeps a plan for.
 const READINGS: usize = 16;
-/// Work on more bytes than these leaves the runtime's other tasks to another thread.
-const HEAVY_BYTES: usize = 256 << 10;
+/// Work on more bytes than these leaves the runtime's other tasks to another thread: a good hundred microseconds, since
+/// waking that thread takes some ten.
+const HEAVY_BYTES: usize = 2 << 20;
 
 /// What a connection was told of batches, and the plans of the last ones, which mostly serve the next.
 #[derive(Default)]

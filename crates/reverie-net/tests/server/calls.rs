@@ -59,8 +59,8 @@ async fn mutations_delete_and_then_update_where_the_version_is_right() {
     let mut session = host.session(1).await;
     let mutate = proto::Mutate {
         table: "a".to_owned(),
-        keys: keys[..3].to_vec(),
-        priorities: vec![5.0, 6.0, 7.0],
+        keys: Arc::new(keys[..3].to_vec()),
+        priorities: Arc::new(vec![5.0, 6.0, 7.0]),
         if_version: vec![0, 9, 0],
         deletes: vec![keys[2], 12345],
         neighbours: None,

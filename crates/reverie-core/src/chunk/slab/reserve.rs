@@ -6,8 +6,12 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::{Mutex, TryLockError};
 
-/// Smaller allocations are the allocator's, which keeps them itself.
-const LARGE: usize = 32 << 10;
+/// Smaller allocations are the allocator's. Larger ones it gives back too, in the end: a writer's chunks of 25 kB, freed
+/// some together when they are confirmed, are the end of its memory, which it cuts off from 128 KiB on.
+const LARGE: usize = 8 << 10;
+
+/// So many of the youngest are looked at for one of the layout that is wanted.
+const LOOKED_AT: usize = 64;
 
 /// Bytes that the process keeps at most. They are no chunk's, and counted for none.
 const MOST_BYTES: usize = 64 << 20;
@@ -80,7 +84,8 @@ impl Reserve {
 
     /// The youngest of exactly this layout: it is the warmest.
     fn take(&mut self, layout: Layout) -> Option<Free> {
-        let at = self.free.iter().rposition(|(_, kept)| *kept == layout)?;
+        let first = self.free.len().saturating_sub(LOOKED_AT);
+        let at = first + self.free.range(first..).rposition(|(_, kept)| *kept == layout)?;
         let (free, _) = self.free.remove(at)?;
         self.bytes -= layout.size();
         Some(free)

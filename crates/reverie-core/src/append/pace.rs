@@ -1,0 +1,113 @@
+//! How far a sender may be ahead of whoever takes what it sends.
+
+use std::time::Duration;
+
+/// A bound on unconfirmed bytes that adapts, for senders of other processes: beyond it they pause for a moment.
+///
+/// Where many senders share a few processors with the server, the server gets one share of many: senders that go on
+/// until a bound of their own is reached fill memory with what waits, touch fresh pages for every step, and keep the
+/// server from taking any of it. A pause that is short says that the server keeps up, and that the bound was in the way:
+/// it doubles. A long one says that being further ahead gains nothing: it halves.
+///
+/// It asks for pauses, never for more: a sender goes on after one whatever came of it. Items that a limiter holds are
+/// confirmed by nobody: the way to the next pause doubles with each that brought nothing.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    bound: u64,
+    /// Where the next pause is due.
+    next: u64,
+    /// Pauses one after the other that brought nothing.
+    fruitless: u32,
+}
+
+/// No bound is smaller: about as much as is worth waking up for.
+const LEAST: u64 = 256 << 10;
+/// None is larger: who is further ahead than this has its own bound.
+const MOST: u64 = 1 << 30;
+/// A pause up to here was short, one from there on long.
+const SHORT: Duration = Duration::from_millis(2);
+const LONG: Duration = Duration::from_millis(8);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { bound: LEAST, next: LEAST, fruitless: 0 }
+    }
+}
+
+impl Pace {
+    /// No pause is longer.
+    pub const PAUSE: Duration = Duration::from_millis(50);
+
+    /// True where the sender should pause, with so many bytes unconfirmed.
+    pub fn is_due(&mut self, bytes: u64) -> bool {
+        if bytes < self.bound {
+            (self.next, self.fruitless) = (self.bound, 0);
+        }
+        bytes >= self.next
+    }
+
+    /// A pause is over when no more bytes than these are unconfirmed.
+    pub fn aim(&self) -> u64 {
+        self.bound / 2
+    }
+
+    /// Learns from a pause: what was unconfirmed before it and after it, and how long it took.
+    pub fn paused(&mut self, before: u64, after: u64, took: Duration) {
+        if after >= before {
+            self.fruitless = (self.fruitless + 1).min(MOST.ilog2());
+        } else {
+            self.fruitless = 0;
+            if after <= self.aim() && took <= SHORT {
+                self.bound = (self.bound * 2).min(MOST);
+            } else if took >= LONG {
+                self.bound = (self.bound / 2).max(LEAST);
+            }
+        }
+        self.next = after.saturating_add((self.bound << self.fruitless).min(MOST)).max(self.bound);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_pauses_widen_the_bound_and_long_ones_narrow_it_down_to_the_least() {
+        let mut pace = Pace::default();
+        assert!(!pace.is_due(LEAST - 1) && pace.is_due(LEAST));
+        for _ in 0..3 {
+            pace.paused(pace.bound, pace.aim(), SHORT);
+        }
+        assert!(!pace.is_due(8 * LEAST - 1) && pace.is_due(8 * LEAST));
+        // Neither short nor long: it stays.
+        pace.paused(8 * LEAST, 4 * LEAST, (SHORT + LONG) / 2);
+        assert_eq!(pace.aim(), 4 * LEAST);
+        for _ in 0..9 {
+            pace.paused(pace.bound, pace.aim(), LONG);
+        }
+        assert_eq!(pace.aim(), LEAST / 2);
+    }
+
+    #[test]
+    fn what_nobody_confirms_holds_a_sender_up_a_few_times_only() {
+        let (mut pace, mut pauses) = (Pace::default(), 0);
+        for bytes in (0..64 << 20).step_by(4096) {
+            if pace.is_due(bytes) {
+                pauses += 1;
+                pace.paused(bytes, bytes, Pace::PAUSE);
+            }
+        }
+        assert!((6..=8).contains(&pauses), "{pauses} pauses over 64 MiB");
+        // It was not for lack of a server: once items are confirmed, the bound is what it was.
+        assert!(!pace.is_due(0) && pace.is_due(LEAST));
+    }
+
+    #[test]
+    fn after_a_pause_that_left_much_the_next_is_not_due_before_as_much_again_came() {
+        let mut pace = Pace::default();
+        pace.paused(4 * LEAST, 3 * LEAST, Pace::PAUSE);
+        assert!(!pace.is_due(4 * LEAST - 1) && pace.is_due(4 * LEAST));
+        // Who has caught up begins anew.
+        assert!(!pace.is_due(0) && pace.is_due(LEAST));
+    }
+}
