@@ -23,8 +23,8 @@ use marks::Marks;
 const LANES: usize = 8;
 /// Descents that go down together: enough to hide the latency of memory, few enough to stay in L1.
 const BLOCK: usize = 256;
-/// Leaves whose sums may wait: what is put off by as many single changes costs some ten microseconds.
-const TOUCHED_AT_MOST: usize = 256;
+/// Leaves whose sums may wait: what is put off by as many changes costs some ten microseconds.
+const TOUCHED_AT_MOST: usize = 1024;
 
 /// Eight numbers on one cache line.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -243,8 +243,9 @@ impl SumTree {
         }
     }
 
-    /// Gives many slots weights, in order, and calls `changed(slot, old, new)` for each. Every node above
-    /// them is computed once however many of the slots are under it. The slots must have been set before.
+    /// Gives many slots weights, in order, and calls `changed(slot, old, new)` for each. What is above them is put off
+    /// as by [`SumTree::set`], and every node computed once however many of the slots are under it: updates that come in
+    /// one after the other share it. The slots must have been set before.
     pub fn set_many(
         &mut self,
         updates: impl ExactSizeIterator<Item = (u32, f64)>,
@@ -263,7 +264,9 @@ impl SumTree {
             self.touched.mark(node);
             changed(slot, old, weight);
         }
-        self.settle();
+        if self.touched.nodes().len() >= TOUCHED_AT_MOST {
+            self.settle();
+        }
     }
 
     /// Computes anew what is above the touched leaves, level by level.
