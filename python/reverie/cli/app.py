@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reverie.cli import checkpoint, info, serve, top
+from reverie.cli import bench, checkpoint, info, serve, top
 from reverie.cli.common import EPILOG
 from reverie.cli.demo import demo
 from reverie.cli.eval import evaluate
@@ -33,6 +33,7 @@ app.command()(plot)
 app.command(epilog=serve.EPILOG)(serve.serve)
 app.command(epilog=info.EPILOG)(info.info)
 app.command(epilog=top.EPILOG)(top.top)
+app.command(epilog=bench.EPILOG)(bench.bench)
 app.add_typer(checkpoint.app)
 
 
