@@ -694,6 +694,33 @@ class Shards:
     ) -> tuple[list[ShardDraws], list[tuple[int, Exception]]]:
         """Makes draws, none of which waits for a table: fewer where a shard fails or lost its items."""
 
+    def guess(
+        self, num_draws: int, *, timeout: float | None, columns: list[str] | None
+    ) -> tuple[list[ShardDraws], list[tuple[int, Exception]]] | None:
+        """The same, spread by what the shards told before, in one round trip for nearly all draws.
+
+        Where masses have changed since, some of the draws are made again, so that all are spread as the shards are now.
+        None where the shards are to be asked first. Not for tables whose draws depend on each other.
+        """
+
+    def split(self, num_draws: int) -> tuple[list[int], list[float], int] | None:
+        """How draws are spread over the shards, with which chances, and how many items there are; None without any."""
+
+    def rung(self) -> int:
+        """Changes whenever `ring` was called."""
+
+    def ring(self) -> None:
+        """Ends all waits for news."""
+
+    def look(self, rung: int, timeout: float | None) -> list[tuple[int, Exception]]:
+        """Waits until a shard that can be reached is another than was last heard, so that a draw might go on.
+
+        Or until `ring` was called since `rung()` gave that number; or for `timeout` seconds, and ten at most.
+        """
+
+    def limit(self, rate_limiter: RateLimiter) -> None:
+        """Another limiter of all shards; the counts go on."""
+
     def gather(
         self, drawn: list[ShardDraws], *, columns: list[str] | None, ragged: Literal["pad", "values"] | None
     ) -> Batch:

@@ -16,5 +16,5 @@ def test_a_client_whose_first_call_did_not_wait_is_heard_at_its_second(transport
             with reverie.Client(server.address, transport=transport) as client:
                 with suppress(reverie.DeadlineExceededError):
                     client.insert_batch("q", rows, timeout=0)
-                assert client.info().connected
+                assert client.info(timeout=10.0).connected
                 client.reset("q")

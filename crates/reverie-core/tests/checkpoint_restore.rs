@@ -11,7 +11,7 @@ use reverie_core::sample::SampleRequest;
 use reverie_core::spec::{ColumnSignature, DType, Signature, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{TableOptions, Tables};
+use reverie_core::table::{Keys, Sent, TableOptions, Tables};
 use std::sync::Arc;
 use std::time::Duration;
 use support::disk::FakeDisk;
@@ -270,4 +270,48 @@ fn episodes_that_come_back_are_not_those_that_begin_afterwards() {
     assert_eq!(after.get("t").unwrap().info().num_episodes, 40);
     write_steps(&after, "t", Compression::None, 15);
     assert_eq!(after.get("t").unwrap().info().num_episodes, 42);
+}
+
+#[test]
+fn what_is_in_of_inserts_that_may_be_sent_again_is_as_old_as_the_items() {
+    let sent = |sender: u8, number| Sent { sender: [sender; 16], number };
+    let disk = FakeDisk::default();
+    let (tables, _) = tables(vec![queue("q", 3)]);
+    let (table, mut rows) = (tables.get("q").unwrap(), Rows::new(&tables));
+    let mut insert = |items: &[f64], sent| table.insert_sent(rows.inserts(items), sent, Keys::new()).unwrap();
+    let first = insert(&[1.0], sent(1, 4)).poll().unwrap().unwrap();
+    let other = insert(&[1.0], sent(2, 4)).poll().unwrap().unwrap();
+    insert(&[1.0], sent(1, 5));
+    // Two of three wait for room; so do those of the other.
+    let drawn = table.sample(SampleRequest { num_samples: 1, ..SampleRequest::default() }).unwrap();
+    let mut part = insert(&[1.0, 1.0, 1.0], sent(1, 9));
+    insert(&[1.0], sent(2, 7));
+    assert!(part.poll().is_none());
+    table.received(&[1; 16], 5, &[]);
+    table.received(&[2; 16], 0, &[77]);
+    tables.forgotten().add([3; 16]);
+    save(&store(&disk, KEEP), &tables);
+    // What is done after the cut is not in it.
+    table.received(&[2; 16], 9, &[]);
+    drop(drawn);
+
+    let (again, _) = restore(&disk, vec![queue("q", 3)]);
+    let table = again.get("q").unwrap();
+    let numbers = |sender: u8| table.arrivals(&[sender; 16]).into_iter().map(|(number, keys)| (number, keys.len()));
+    assert_eq!(numbers(1).collect::<Vec<_>>(), [(5, 1), (9, 1)], "received, whole, in part");
+    assert_eq!(table.arrivals(&[2; 16]), [(4, other)]);
+    assert!(again.forgotten().has(&[3; 16]) && !again.forgotten().has(&[2; 16]));
+    // The rest of the part comes in under its number, with the keys of all.
+    let (_, keys) = table.arrivals(&[1; 16]).pop().unwrap();
+    let mut rows = Rows::new(&again);
+    let mut rest = table.insert_sent(rows.inserts(&[1.0, 1.0]), sent(1, 9), keys.clone()).unwrap();
+    table.sample(SampleRequest { num_samples: 3, ..SampleRequest::default() }).unwrap();
+    let all = rest.poll().unwrap().unwrap();
+    assert_eq!((all.len(), all[0]), (3, keys[0]));
+    assert_eq!(numbers(1).collect::<Vec<_>>(), [(5, 1), (9, 3)]);
+    table.received(&[1; 16], 0, &[5, 9]);
+    assert!(table.arrivals(&[1; 16]).is_empty());
+    table.forget_sender(&[2; 16]);
+    assert_eq!(table.senders(), [[1; 16]]);
+    assert_ne!(first, all);
 }

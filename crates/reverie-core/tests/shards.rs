@@ -5,7 +5,7 @@ mod support;
 use proptest::prelude::*;
 use reverie_core::batch::{Output, Ragged, Role, join, place};
 use reverie_core::error::Error;
-use reverie_core::sample::{SampleRequest, Shards, Source};
+use reverie_core::sample::{Kept, SampleRequest, Shards, Source};
 use reverie_core::spec::DType;
 use reverie_core::table::limiter::{Counters, ErrorBuffer, Limiter};
 use reverie_core::table::selector::{Mass, SelectorOptions};
@@ -390,4 +390,109 @@ fn arrays_of_unequal_width_and_length_become_one_with_zeros_behind_what_is_short
     assert!(refused(&[&narrow, &[output("x", 1, &[1, 1])]], Ragged::Pad).contains("other columns or dtypes"));
     assert!(refused(&[&narrow, &[]], Ragged::Pad).contains("items of different columns"));
     assert_eq!(join(&[], Ragged::Pad).unwrap(), []);
+}
+
+/// Draws by masses of before, then those of now: how many each shard gave in all.
+fn corrected(then: &[Tally], now: &[Tally], draws: u64, keeps: bool) -> Vec<f64> {
+    let mut of = shards(then);
+    let mut counts = vec![0; then.len()];
+    for _ in 0..draws / 50 {
+        then.iter().enumerate().for_each(|(shard, tally)| of.heard(shard, *tally));
+        let split = of.split(50).unwrap();
+        now.iter().enumerate().for_each(|(shard, tally)| of.heard(shard, *tally));
+        let Kept { counts: kept, again, .. } = of.keep(&split).unwrap();
+        assert_eq!(kept.iter().chain(&again).sum::<u64>(), 50);
+        let given =
+            if keeps { kept.iter().zip(&again).map(|(kept, again)| kept + again).collect() } else { split.counts };
+        counts.iter_mut().zip(given).for_each(|(count, given)| *count += given);
+    }
+    counts.into_iter().map(|count| count as f64).collect()
+}
+
+fn surprise(observed: &[f64], chances: &[f64]) -> f64 {
+    let all: f64 = observed.iter().sum();
+    let terms = observed.iter().zip(chances).map(|(seen, chance)| (seen - all * chance).powi(2) / (all * chance));
+    let degrees = (observed.len() - 1) as f64;
+    (terms.sum::<f64>() - degrees) / (2.0 * degrees).sqrt()
+}
+
+#[test]
+fn draws_by_masses_of_before_are_spread_by_those_of_now() {
+    // One grew from nothing, one lost half, one stayed, one grew a little.
+    let then = [tally(0.0, 0, 0), tally(4.0, 0, 4), tally(2.0, 0, 2), tally(3.0, 0, 3)];
+    let now = [tally(3.0, 0, 3), tally(2.0, 0, 2), tally(2.0, 0, 2), tally(3.5, 0, 3)];
+    let chances = shards(&now).chances().unwrap();
+    assert!(surprise(&corrected(&then, &now, 200_000, true), &chances) < 5.0);
+    // The twins: a chance off by a twentieth, and draws that stay where they were made.
+    let wrong: Vec<f64> =
+        [0.05, -0.05, 0.0, 0.0].iter().zip(&chances).map(|(off, chance)| chance * (1.0 + off)).collect();
+    let all: f64 = wrong.iter().sum();
+    let wrong: Vec<f64> = wrong.iter().map(|chance| chance / all).collect();
+    assert!(surprise(&corrected(&then, &now, 200_000, true), &wrong) > 5.0);
+    let before: f64 = surprise(&corrected(&then, &now, 200_000, false)[1..], &chances[1..]);
+    assert!(before > 5.0);
+    // Where nothing has changed nothing is drawn again.
+    let mut of = shards(&now);
+    let split = of.split(1000).unwrap();
+    let kept = of.keep(&split).unwrap();
+    assert_eq!((&kept.counts, kept.again), (&split.counts, vec![0; 4]));
+    let gone = [tally(0.0, 0, 0); 4];
+    assert_eq!(shards(&gone).keep(&split), None);
+}
+
+#[test]
+fn draws_that_nobody_is_given_count_as_none() {
+    let mut two = shards(&[tally(1.0, 0, 10), tally(1.0, 0, 10)]);
+    let drawn = |samples| Tally { counters: Counters { inserts: 10, samples, deletes: 0 }, ..tally(1.0, 0, 10) };
+    two.heard(0, drawn(8));
+    two.discard(0, 3);
+    assert_eq!((two.counters().samples, two.discarded(0)), (5, 3));
+    // Those of an incarnation that is gone stay out of its counts.
+    two.heard(0, Tally { incarnation: 2, ..drawn(0) });
+    assert_eq!((two.counters().samples, two.discarded(0)), (5, 0));
+}
+
+#[test]
+fn so_many_inserts_of_one_shard_as_nothing_can_change_before() {
+    let mut two = Shards::new(2, Limiter::min_size(101).unwrap(), 1);
+    two.heard(0, tally(0.0, 0, 0));
+    two.heard(1, tally(0.0, 0, 0));
+    assert_eq!(two.patience(), 51);
+    two.heard(1, tally(60.0, 0, 60));
+    assert_eq!(two.patience(), 21);
+    two.lost(0);
+    assert_eq!(two.patience(), 41);
+    two.heard(1, tally(101.0, 0, 101));
+    assert_eq!(two.patience(), 1);
+}
+
+#[test]
+fn whoever_has_seen_a_table_is_told_when_it_is_another() {
+    let shard = reverie_core::table::TableOptions { limiter: Limiter::rationed(), ..options("t", 100) };
+    let (tables, _) = tables(vec![shard]);
+    let (table, mut rows) = (tables.get("t").unwrap(), Rows::new(&tables));
+    let known = table.tally(Some((table.tally(None).unwrap().incarnation, 2))).unwrap();
+    let look = |seen| table.tally_unlike(None, seen).unwrap();
+    let (mut one, mut three) = (look(known.seen(1)), look(known.seen(3)));
+    table.insert(rows.inserts(&[1.0])).unwrap();
+    assert_eq!(one.poll().unwrap().unwrap().counters.inserts, 1);
+    assert!(three.poll().is_none(), "one insert is none of three");
+    // Another ration, and somebody who waits for one, are news whatever the inserts.
+    table.insert(rows.inserts(&[1.0, 2.0])).unwrap();
+    assert_eq!(three.poll().unwrap().unwrap().waiting_inserts, 1);
+    let seen = table.tally(None).unwrap().seen(9);
+    let mut more = look(seen);
+    table.tally(Some((known.incarnation, 3))).unwrap();
+    assert_eq!(more.poll().unwrap().unwrap().ration, Some(3));
+    let mut reset = look(table.tally(None).unwrap().seen(9));
+    table.reset().unwrap();
+    assert_ne!(reset.poll().unwrap().unwrap().incarnation, known.incarnation);
+    // What is known already is told at once; a look that is withdrawn, or dropped, is none any more.
+    assert!(look(known.seen(1)).is_done());
+    let now = table.tally(None).unwrap();
+    assert_eq!(look(now.seen(1)).cancel().unwrap(), now);
+    drop(look(now.seen(1)));
+    let mut last = look(now.seen(1));
+    table.close();
+    assert!(last.poll().unwrap().is_err());
 }

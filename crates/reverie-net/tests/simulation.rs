@@ -19,6 +19,7 @@ fn whatever_happens_no_insert_is_lost_or_done_twice_and_no_deadline_is_missed() 
     for seed in 0..number("REVERIE_SIMULATIONS").unwrap_or(20) {
         let one = World::run(seed);
         all.lives += one.lives;
+        all.restored += one.restored;
         all.confirmed += one.confirmed;
         all.consumed += one.consumed;
         all.reconnects += one.reconnects;
@@ -26,5 +27,8 @@ fn whatever_happens_no_insert_is_lost_or_done_twice_and_no_deadline_is_missed() 
     }
     println!("{all:?}");
     // A network in which nothing goes wrong would show nothing.
-    assert!(all.lives > 20 && all.reconnects > 20 && all.late > 20 && all.confirmed > 2000, "{all:?}");
+    assert!(
+        all.lives > 20 && all.restored > 5 && all.reconnects > 20 && all.late > 20 && all.confirmed > 2000,
+        "{all:?}"
+    );
 }

@@ -102,6 +102,11 @@ impl Far<'_> {
 }
 
 impl Reach {
+    /// True for tables of this process.
+    pub fn is_here(&self) -> bool {
+        matches!(self, Self::Here(_))
+    }
+
     /// The tables; in a forked child those of this process are out of reach (ForkedError), others are connected to
     /// anew. Does not wait.
     #[inline]

@@ -1,20 +1,29 @@
 //! Several tables drawn from as one: requests to all shards at once, and one batch of what they give.
 
+mod bell;
 mod gather;
 mod requests;
 
 use crate::client::Client;
-use crate::enter::{Deadline, quick};
+use crate::enter::{Deadline, Waited, quick, wait};
+use crate::errors::raise;
+use crate::remote::Wrapper;
 use crate::sampler::{Batcher, Reading};
 use crate::server::limiter;
+use bell::Bells;
 use gather::Source;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use requests::{Asked, Outcome, Request};
-use reverie_core::sample::{Shards as Model, Split};
+use reverie_core::batch::Ragged;
+use reverie_core::sample::{Kept, Shards as Model, Split};
 use reverie_core::table::Tally;
 use reverie_core::table::limiter::Limiter;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long shards are waited for before they are asked anew: one that is silent is noticed.
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
 /// What `reverie.ShardedClient` knows of the shards of one table. One thread at a time may make requests.
 #[pyclass(frozen, module = "reverie._native")]
@@ -24,12 +33,18 @@ pub struct Shards {
     /// Taken under the GIL for a decision, and never while it is let go.
     model: Mutex<Model>,
     batcher: Batcher,
+    wrapper: Wrapper,
+    /// Who waits for news.
+    bells: Bells,
+    /// When one's own clock began.
+    began: Instant,
 }
 
 /// Draws of one shard, and with which probability the shard was chosen; part of a batch.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct ShardDraws {
     source: Mutex<Option<Source>>,
+    /// The first so many of them.
     len: usize,
     chance: f64,
     /// Items of all shards.
@@ -58,7 +73,15 @@ impl Shards {
             None => quick(py, || Limiter::min_size(1))?,
         };
         let model = Mutex::new(Model::new(clients.len(), limiter, seed));
-        Ok(Self { table, clients, model, batcher: Batcher::default() })
+        Ok(Self {
+            table,
+            clients,
+            model,
+            batcher: Batcher::default(),
+            wrapper: Wrapper::default(),
+            bells: Bells::default(),
+            began: Instant::now(),
+        })
     }
 
     /// Asks shards what they hold. Those that fail are not counted as lost: the caller decides.
@@ -92,7 +115,7 @@ impl Shards {
             match Asked::make(py, self.clients[shard].get(), &self.table, Request::Tally(grant), None, None) {
                 Ok(asked) => {
                     if let Some(tally) = asked.let_go() {
-                        self.model().heard(shard, tally);
+                        self.heard(shard, tally, self.began.elapsed());
                     }
                 }
                 Err(error) => failures.push((shard, error)),
@@ -127,13 +150,110 @@ impl Shards {
         }
         let left: f64 = chances.iter().sum();
         chances.iter_mut().for_each(|chance| *chance /= left);
-        let model = self.model();
-        let (size, smallest) = (model.size(), model.smallest_probability(&chances));
-        let drawn = drawn.into_iter().filter(|(_, source)| source.len() > 0).map(|(shard, source)| {
-            let (len, chance) = (source.len(), chances[shard]);
-            ShardDraws { source: Mutex::new(Some(source)), len, chance, size, smallest }
-        });
-        Ok((drawn.collect(), failures))
+        let drawn = drawn.into_iter().map(|(shard, source)| (shard, source.len(), source)).collect();
+        Ok((self.made(drawn, &chances), failures))
+    }
+
+    /// The same, spread by what the shards told before, in one round trip for nearly all draws: where masses have changed
+    /// since, some of the draws are made again, so that all are spread as the shards are now. None where the shards are
+    /// to be asked first. Not for tables whose draws depend on each other.
+    #[pyo3(signature = (num_draws, *, timeout, columns))]
+    fn guess(
+        &self,
+        py: Python<'_>,
+        num_draws: u64,
+        timeout: Option<f64>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<Option<(Vec<ShardDraws>, Failures)>> {
+        let reading = Reading { columns, ragged: Ragged::Refuse };
+        let Some(split) = self.known(num_draws) else { return Ok(None) };
+        let request = |count: u64| if count > 0 { Request::Draws(count as usize) } else { Request::Tally(None) };
+        let present: Vec<usize> = (0..split.counts.len()).filter(|shard| self.is_present(*shard)).collect();
+        let requests = present.iter().map(|shard| (*shard, request(split.counts[*shard]))).collect();
+        let (mut drawn, failures) = self.request(py, requests, Some(&reading), timeout)?;
+        let gave =
+            |shard: usize| drawn.iter().find(|(of, _)| *of == shard).map_or(0, |(_, source)| source.len() as u64);
+        let wanting = present.iter().any(|shard| gave(*shard) < split.counts[*shard]);
+        let kept = if failures.is_empty() && !wanting { self.model().keep(&split) } else { None };
+        let Some(Kept { mut counts, again, chances }) = kept else {
+            // A shard is gone, or empty by now: what was drawn stays away, and is drawn anew of those that are there.
+            drawn.iter().for_each(|(shard, source)| self.model().discard(*shard, source.len() as u64));
+            return Ok(Some((Vec::new(), failures)));
+        };
+        for (shard, source) in &drawn {
+            self.model().discard(*shard, source.len() as u64 - counts[*shard]);
+        }
+        let some = again.iter().enumerate().filter(|(_, count)| **count > 0);
+        let requests = some.map(|(shard, count)| (shard, Request::Draws(*count as usize))).collect();
+        let (more, failures) = self.request(py, requests, Some(&reading), timeout)?;
+        let first = drawn.drain(..).map(|(shard, source)| (shard, std::mem::take(&mut counts[shard]) as usize, source));
+        let all = first.chain(more.into_iter().map(|(shard, source)| (shard, source.len(), source))).collect();
+        Ok(Some((self.made(all, &chances), failures)))
+    }
+
+    /// How so many draws are spread over the shards, with which chances, and how many items there are; None where there
+    /// is none.
+    fn split(&self, num_draws: u64) -> Option<(Vec<u64>, Vec<f64>, u64)> {
+        let mut model = self.model();
+        let Split { counts, chances } = model.split(num_draws)?;
+        Some((counts, chances, model.size()))
+    }
+
+    /// Changes whenever `ring` was called.
+    fn rung(&self) -> u64 {
+        self.bells.rung()
+    }
+
+    /// Ends all waits for news.
+    fn ring(&self) {
+        self.bells.ring();
+    }
+
+    /// Waits until a shard that can be reached is another than was last heard, so that a draw might go on; until `ring`
+    /// was called after `rung` was what it is here; or for `timeout` seconds, and ten at most. Shards that failed.
+    #[pyo3(signature = (rung, timeout))]
+    fn look(&self, py: Python<'_>, rung: u64, timeout: Option<f64>) -> PyResult<Failures> {
+        let limit = Deadline::from_timeout(timeout)?.limit().map_or(LONGEST_LOOK, |limit| limit.min(LONGEST_LOOK));
+        let seen: Vec<_> = {
+            let model = self.model();
+            let more = model.patience();
+            let present = (0..model.len()).filter(|shard| model.is_present(*shard));
+            present.filter_map(|shard| Some((shard, model.tally(shard)?.seen(more)))).collect()
+        };
+        let (mut looks, mut failures) = (Vec::new(), Failures::new());
+        for (shard, seen) in seen {
+            match requests::look(py, self.clients[shard].get(), &self.table, seen, limit) {
+                Ok(ticket) => looks.push((shard, ticket)),
+                Err(error) => failures.push((shard, error)),
+            }
+        }
+        if failures.is_empty()
+            && let Some(bell) = self.bells.hang(rung)
+        {
+            let (waker, mut first) = (bell.clone().into(), true);
+            let _: Waited<()> = wait(
+                py,
+                Deadline::from_timeout(Some(limit.as_secs_f64()))?,
+                |slice| {
+                    let done = looks.iter().any(|(_, ticket)| ticket.is_done_or_wakes(&waker));
+                    if done || (!std::mem::take(&mut first) && bell.has_rung(slice)) { Some(Ok(())) } else { None }
+                },
+                String::new,
+            )?;
+        }
+        for (shard, mut ticket) in looks {
+            // What was told is asked for again, with those that draw meanwhile left out: none hears of an older state.
+            if let Some(Err(error)) = ticket.poll() {
+                failures.push((shard, raise(py, error)));
+            }
+        }
+        Ok(failures)
+    }
+
+    /// Another limiter of all shards; the counts go on.
+    fn limit(&self, rate_limiter: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.model().set_limiter(limiter(rate_limiter)?);
+        Ok(())
     }
 
     /// One batch of draws, shard by shard; it takes them.
@@ -145,7 +265,7 @@ impl Shards {
         columns: Option<Vec<String>>,
         ragged: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        gather::whole(py, &self.batcher, &drawn, &Reading::new(columns, ragged)?)
+        gather::whole(py, (&self.batcher, &self.wrapper), &drawn, &Reading::new(columns, ragged)?)
     }
 
     /// How many of so many draws may be made now.
@@ -186,8 +306,10 @@ impl Shards {
         let chances = model.chances().unwrap_or_else(|| vec![0.0; model.len()]);
         let shards = (0..model.len()).map(|shard| shard_dict(py, model.is_present(shard), model.tally(shard)));
         let shards = shards.collect::<PyResult<Vec<_>>>()?;
-        for (shard, chance) in shards.iter().zip(chances) {
+        for (index, (shard, chance)) in shards.iter().zip(chances).enumerate() {
             shard.set_item("chance", chance)?;
+            shard.set_item("discarded", model.discarded(index))?;
+            shard.set_item("clock_ahead", model.clock_ahead(index))?;
         }
         dict.set_item("shards", shards)?;
         Ok(dict)
@@ -206,6 +328,42 @@ impl Shards {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn heard(&self, shard: usize, tally: Tally, asked: Duration) {
+        let mut model = self.model();
+        model.heard(shard, tally);
+        model.heard_clock(shard, asked, self.began.elapsed(), tally.now);
+    }
+
+    /// How draws are spread by what is known; `None` where not all shards were heard of, or one is in this process,
+    /// where asking costs no more than drawing.
+    fn known(&self, num_draws: u64) -> Option<Split> {
+        let mut model = self.model();
+        let mut present = (0..model.len()).filter(|shard| model.is_present(*shard));
+        let known = present.all(|shard| model.tally(shard).is_some());
+        if !known || model.size() == 0 || model.allowed(num_draws) < num_draws {
+            return None;
+        }
+        if self.clients.iter().any(|client| client.get().reach().is_here()) {
+            return None;
+        }
+        model.split(num_draws)
+    }
+
+    /// The first so many draws of each source, whose shards were chosen with these chances.
+    fn made(&self, drawn: Vec<(usize, usize, Source)>, chances: &[f64]) -> Vec<ShardDraws> {
+        let model = self.model();
+        let (size, smallest) = (model.size(), model.smallest_probability(chances));
+        let some = drawn.into_iter().filter(|(_, len, _)| *len > 0);
+        some.map(|(shard, len, source)| ShardDraws {
+            source: Mutex::new(Some(source)),
+            len,
+            chance: chances[shard],
+            size,
+            smallest,
+        })
+        .collect()
+    }
+
     /// Makes all requests, then waits for each; what the shards hold is heard.
     fn request(
         &self,
@@ -216,6 +374,7 @@ impl Shards {
     ) -> PyResult<(Vec<(usize, Source)>, Failures)> {
         let deadline = Deadline::from_timeout(timeout)?;
         let (mut waiting, mut drawn, mut failures) = (Vec::new(), Vec::new(), Failures::new());
+        let began = self.began.elapsed();
         for (shard, request) in requests {
             match Asked::make(py, self.clients[shard].get(), &self.table, request, reading, deadline.limit()) {
                 Ok(asked) => waiting.push((shard, asked)),
@@ -225,7 +384,7 @@ impl Shards {
         for (shard, asked) in waiting {
             let Outcome { source, tally, error } = asked.wait(py, self.clients[shard].get(), deadline)?;
             if let Some(tally) = tally {
-                self.model().heard(shard, tally);
+                self.heard(shard, tally, began);
             }
             drawn.extend(source.map(|source| (shard, source)));
             failures.extend(error.map(|error| (shard, error)));

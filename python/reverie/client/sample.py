@@ -9,10 +9,10 @@ import numpy as np
 
 from reverie import _checks, _native
 from reverie.client.table import Keeping
-from reverie.types import ReplaySample, SampleInfo
+from reverie.types import Batch, ReplaySample, SampleInfo
 
 #: Draws that `sample` asks for at once.
-_SAMPLES_AT_ONCE = 64
+SAMPLES_AT_ONCE = 64
 
 
 class Sampling(Keeping):
@@ -46,7 +46,7 @@ class Sampling(Keeping):
             ValueError: for `num_samples` below 1, or timesteps of an item whose columns differ in length.
         """
         num_samples = _checks.count("num_samples", num_samples, 1)
-        return self._sample(table, num_samples, emit_timesteps, unpack_as_table_signature, timeout, _SAMPLES_AT_ONCE)
+        return self._sample(table, num_samples, emit_timesteps, unpack_as_table_signature, timeout, SAMPLES_AT_ONCE)
 
     def _sample(
         self, table: str, num_samples: int, timesteps: bool, unpack: bool, timeout: float | None, at_once: int
@@ -56,26 +56,31 @@ class Sampling(Keeping):
         while left > 0:
             for batch, step in self._sample_some(table, min(left, at_once), timeout=timeout):
                 left -= len(batch)
-                columns, structure = _native.flatten(batch.data)
-                info = batch.info
-                fields = zip(
-                    info.key.tolist(),
-                    info.probability.tolist(),
-                    info.table_size.tolist(),
-                    info.priority.tolist(),
-                    info.times_sampled.tolist(),
-                    strict=True,
-                )
-                for row, values in enumerate(fields):
-                    sampled = SampleInfo(*values)
-                    cells = [column[row, ...] for column in columns]
-                    if step and not timesteps:
-                        cells = [cell[np.newaxis] for cell in cells]
-                    if not timesteps:
-                        yield ReplaySample(sampled, structure.unflatten(cells) if unpack else cells)
-                        continue
-                    steps = [cells] if step else _steps(cells, structure.paths)
-                    yield [ReplaySample(sampled, structure.unflatten(one) if unpack else one) for one in steps]
+                yield from samples_of(batch, step, timesteps, unpack)
+
+
+def samples_of(batch: Batch, step: bool, timesteps: bool, unpack: bool) -> Iterator[list[ReplaySample] | ReplaySample]:
+    """The items of a batch one by one, as `Client.sample` gives them; `step`: each is one that was inserted alone."""
+    columns, structure = _native.flatten(batch.data)
+    info = batch.info
+    fields = zip(
+        info.key.tolist(),
+        info.probability.tolist(),
+        info.table_size.tolist(),
+        info.priority.tolist(),
+        info.times_sampled.tolist(),
+        strict=True,
+    )
+    for row, values in enumerate(fields):
+        sampled = SampleInfo(*values)
+        cells = [column[row, ...] for column in columns]
+        if step and not timesteps:
+            cells = [cell[np.newaxis] for cell in cells]
+        if not timesteps:
+            yield ReplaySample(sampled, structure.unflatten(cells) if unpack else cells)
+            continue
+        steps = [cells] if step else _steps(cells, structure.paths)
+        yield [ReplaySample(sampled, structure.unflatten(one) if unpack else one) for one in steps]
 
 
 def _steps(cells: list[Any], paths: list[str]) -> list[list[Any]]:

@@ -74,6 +74,8 @@ class Prefetch:
         """Ends the thread; what it made and nobody read."""
         self._ended = True
         self._stops.set()
+        for sampler, _ in self._parts:
+            sampler.ring()
         left: list[Batch] = []
         while self._thread.is_alive() or not self._ready.empty():
             try:

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
-from reverie import _checks, _native, adapters
+from reverie import _checks
 from reverie.client import Client
-from reverie.datasets import Batches
-from reverie.errors import UnavailableError, UnknownKeyError
+from reverie.errors import UnavailableError
+from reverie.rate_limiters import RateLimiter
 from reverie.selectors import Prioritized
-from reverie.sharding import figures, routing
-from reverie.sharding.ahead import Prefetch
+from reverie.sharding import figures, routing, tables
 from reverie.sharding.figures import ShardedInfo, ShardInfo
 from reverie.sharding.members import LOST
-from reverie.sharding.reach import Reach
-from reverie.sharding.sampler import Ragged, Sampler
-from reverie.types import Batch, UpdateResult, Why
-from reverie.writers import TrajectoryWriter, TransitionWriter
+from reverie.sharding.reading import Reading
+from reverie.sharding.writing import Writing
+from reverie.types import Condition, UpdateResult, Why
 
 __all__ = ["ShardInfo", "ShardedClient", "ShardedInfo"]
 
 
 @final
-class ShardedClient(Reach):
+class ShardedClient(Writing, Reading):
     """Reaches one replay that is spread over several servers, with the calls of a `Client`. Safe to share by threads.
 
     An item is drawn with the probability that it would have if all items were in one table: shards are chosen by their
     mass (the sum of their weights; of uniform tables the size), then each draws by itself. `Batch.info.probability` is
     the product of both probabilities, and `table_size` the items of all shards, so that `Batch.weights` are those of
-    one table. Every batch asks the shards for their masses first, then for draws: where items come or priorities change
-    in between, shards are chosen by what they said, and the reported probability is still the one that was used. The
-    rows of a batch come shard by shard: shuffle before cutting it.
+    one table. Draws are spread by the masses that the shards told last, and each shard tells its mass with them: those
+    that were spread too many to a shard are made again elsewhere, so that all are spread as the shards are at that
+    moment. The reported probability is the one that was used. The rows of a batch come shard by shard: shuffle before
+    cutting it.
 
     Every server has a number (`Server(..., shard=i)`), which the keys of its items carry. Its tables have
     `rate_limiters.Rationed` or `MinSize(1)`; the limits over all shards are those of the one client that samples.
@@ -55,120 +55,6 @@ class ShardedClient(Reach):
         ValueError: for no shards or more than 64, two of one number, tables with limits of their own.
         UnavailableError: no shard answers; it waits for that at most for `patience` seconds.
     """
-
-    def sample_batch(
-        self,
-        table: str,
-        batch_size: int,
-        *,
-        timeout: float | None = None,
-        columns: list[str] | None = None,
-        ragged: Ragged | None = None,
-    ) -> Batch:
-        """Draws items of all shards and gathers them into one array per column; see `Client.sample_batch`.
-
-        Times in `Batch.info.inserted_at` are of the clock of each item's shard.
-
-        Raises:
-            DeadlineExceededError: `.partial` is a Batch of the draws already made, or None.
-            UnavailableError: no shard can be reached.
-            RaggedError, UnknownTableError, ClosedError, ValueError.
-        """
-        count = _checks.count("batch_size", batch_size, 1)
-        return self._sampler(table).batch(count, self._or_own(timeout), columns, ragged)
-
-    def batches(
-        self,
-        table: str | Mapping[str, float],
-        batch_size: int,
-        *,
-        prefetch: int = 2,
-        columns: list[str] | None = None,
-        ragged: Ragged | None = None,
-        max_samples: int | None = None,
-        timeout: float | None = None,
-        as_: adapters.As = "numpy",
-        device: Any = None,
-        pinned: bool | None = None,
-    ) -> Batches:
-        """The read path of a training loop, as `Client.batches`: a thread draws up to `prefetch` batches ahead."""
-
-        def make_ahead(_: Any, parts: list[tuple[str, int]], *, without_replacement: bool, **options: Any) -> Prefetch:
-            del without_replacement  # No argument of this method sets it.
-            return Prefetch(self._sampler, parts, **options)
-
-        return Batches(
-            self,
-            table,
-            batch_size,
-            prefetch=prefetch,
-            columns=columns,
-            ragged=ragged,
-            max_samples=max_samples,
-            timeout=self._or_own(timeout),
-            convert=adapters.converter(as_, device, pinned),
-            make_ahead=make_ahead,
-        )
-
-    def insert_batch(
-        self,
-        table: str,
-        data: Any,
-        priorities: npt.ArrayLike | Literal["max"] | None = None,
-        *,
-        timeout: float | None = None,
-        wait: bool = True,
-        shard: int | None = None,
-    ) -> npt.NDArray[np.int64] | None:
-        """Inserts rows into one shard; see `Client.insert_batch`.
-
-        Args:
-            table, data, priorities, timeout, wait: as there; "max" is the largest priority of that shard.
-            shard: which; None takes the shards in turns.
-        """
-        chosen = self._members.chosen(shard)
-        sampler = self._sampler(table)
-        if sampler.limiter is not None:
-            self._want(sampler, chosen, data, timeout)
-        try:
-            insert = self.clients[chosen].insert_batch
-            return insert(table, data, priorities, timeout=self._or_own(timeout), wait=wait)
-        except LOST as error:
-            sampler.lose(chosen, error)
-            raise
-
-    def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was sent with `wait=False` is done, or has failed; see `Client.flush`."""
-        timeout = self._or_own(timeout)
-        self._members.each(lambda client: client.flush(timeout))
-
-    def _want(self, sampler: Sampler, shard: int, data: Any, timeout: float | None) -> None:
-        """Sees to it that the shard has what the limiter allows for these rows."""
-        leaves, _ = _native.flatten(data)
-        wants = [0] * self.num_shards
-        # What has no rows is for the insert to refuse.
-        wants[shard] = (*np.shape(leaves[0]), 0)[0] if leaves else 0
-        # What another shard has to give up is given here by the second exchange.
-        for _ in range(2):
-            sampler.refresh(self._or_own(timeout), wants)
-
-    def transition_writer(self, table: str, *, shard: int | None = None, **options: Any) -> TransitionWriter:
-        """A writer of n-step transitions to one shard; see `Client.transition_writer` for the options.
-
-        Args:
-            table: the table.
-            shard: its index; None takes the next that can be reached. Actors that each make one writer give their own
-                index, modulo `num_shards`. When its shard is lost the writer fails; make another.
-            options: as for `Client.transition_writer`.
-        """
-        return self.clients[self._members.chosen(shard)].transition_writer(table, **{**self._own(), **options})
-
-    def trajectory_writer(
-        self, num_keep_alive_refs: int, *, shard: int | None = None, **options: Any
-    ) -> TrajectoryWriter:
-        """A writer of trajectories to one shard; see `Client.trajectory_writer`, `shard` as above."""
-        writer = self.clients[self._members.chosen(shard)].trajectory_writer
-        return writer(num_keep_alive_refs, **{**self._own(), **options})
 
     def update_priorities(
         self,
@@ -219,41 +105,86 @@ class ShardedClient(Reach):
         updated = self.update_priorities(table, keys, np.fromiter(updates.values(), np.float64, len(updates)))
         return UpdateResult(0, 0) if updated is None else updated, deleted
 
-    def delete(self, table: str, keys: npt.ArrayLike) -> UpdateResult:
-        """Deletes items by their keys; keys of items that are gone, or out of reach, are counted as stale."""
-        sampler, keys = self._sampler(table), routing.keys(keys)
-        applied = 0
+    def delete(
+        self, table: str, keys: npt.ArrayLike | None = None, where: Sequence[Condition] | None = None
+    ) -> UpdateResult:
+        """Deletes items by their keys, by conditions, or both; see `Client.delete`.
+
+        Keys of items that are gone, or out of reach, are counted as stale. Conditions are asked of each item at its
+        shard; items of shards that are lost stay.
+        """
+        sampler = self._sampler(table)
+        if keys is None:
+            if not where:
+                raise ValueError(
+                    "delete needs keys= or at least one condition in where=; client.reset(table) drops all items"
+                )
+            found = self._members.each(lambda client: client.delete(table, where=where)).values()
+            sampler.forget()
+            return UpdateResult(sum(one.applied for one in found), sum(one.stale for one in found))
+        keys, applied = routing.keys(keys), 0
         for shard, places in self._members.by_key(keys):
             try:
-                applied += self.clients[shard].delete(table, keys[places]).applied
+                applied += self.clients[shard].delete(table, keys[places], where).applied
             except LOST as error:
                 sampler.lose(shard, error)
+        sampler.forget()
         return UpdateResult(applied, len(keys) - applied)
 
-    def get(self, table: str, keys: npt.ArrayLike, *, columns: list[str] | None = None) -> Batch:
-        """Reads items by their keys, in the order of the keys. It counts as no sample, and the probabilities are 0.
+    def configure(
+        self,
+        table: str,
+        *,
+        max_size: int | None = None,
+        rate_limiter: RateLimiter | None = None,
+        max_times_sampled: int | None = None,
+    ) -> None:
+        """Changes limits of a running table; None leaves as it is.
+
+        Args:
+            table: the table.
+            max_size: items of all shards together, which each get their part of. A shard with more evicts by its
+                remover at once.
+            rate_limiter: the limits over all shards; only at the client that was given `rate_limiter`. Counts go on.
+            max_times_sampled: refused, but for 0: see `shard_table`.
 
         Raises:
-            UnknownKeyError: one of the items is gone, or of a shard that cannot be reached.
+            ValueError: for limits that can never work.
+            UnavailableError: a shard cannot be reached, and would keep its part of the old `max_size`; nothing was
+                changed.
         """
-        sampler, keys = self._sampler(table), routing.keys(keys)
-        order, parts = [], []
-        for shard, places in self._members.by_key(keys):
-            try:
-                parts.append(self.clients[shard].get(table, keys[places], columns=columns))
-            except LOST as error:
-                sampler.lose(shard, error)
-                continue
-            order.append(places)
-        found = np.concatenate(order) if order else np.empty(0, np.intp)
-        if len(found) < len(keys) or not len(keys):
-            missing = int(np.delete(keys, found)[0]) if len(keys) else 0
-            raise UnknownKeyError(
-                f"no shard that can be reached has an item of table '{table}' with the key {missing}",
-                table=table,
-                key=missing,
+        sampler = self._sampler(table)
+        if max_times_sampled:
+            tables.refuse_unfit(f"table '{table}' of all shards", max_times_sampled, sampler.limiter)
+        if max_size is not None and _checks.count("max_size", max_size, 1) < self.num_shards:
+            raise ValueError(f"max_size must be at least {self.num_shards}, an item for each shard, got {max_size}")
+        if rate_limiter is not None:
+            tables.refuse_no_limits(rate_limiter)
+            if sampler.limiter is None:
+                raise ValueError(
+                    f"this client does not limit table '{table}': configure it at the one that was given rate_limiter"
+                )
+        self._refuse_unsampled(table, max_size, rate_limiter or sampler.limiter)
+        if max_size is not None:
+            self._refuse_lost("a new max_size would not reach its part")
+            for shard in range(self.num_shards):
+                part = tables.part(max_size, self.num_shards, shard)
+                self._at(shard, operator.methodcaller("configure", table, max_size=part))
+            sampler.forget()
+        if rate_limiter is not None:
+            sampler.limit(rate_limiter)
+            sampler.refresh(self.timeout)
+
+    def _refuse_unsampled(self, table: str, max_size: int | None, limiter: RateLimiter | None) -> None:
+        """ValueError for a table that would never hold what the limiter waits for."""
+        if limiter is None:
+            return
+        size = self.info().tables[table].max_size if max_size is None else max_size
+        if limiter.min_size_to_sample > size:
+            raise ValueError(
+                f"table '{table}' over all shards: max_size {size} is below min_size_to_sample"
+                f" {limiter.min_size_to_sample}: nothing could ever be sampled"
             )
-        return routing.in_order(parts, np.argsort(found, kind="stable"))
 
     def can_sample(self, table: str, num_samples: int = 1) -> bool:
         """True where so many draws could go on now. Asks the shards, and hands out rations."""
@@ -300,10 +231,13 @@ class ShardedClient(Reach):
         Raises:
             UnavailableError: a shard cannot be reached; those before it were saved.
         """
+        self._refuse_lost("a checkpoint would miss its items")
+        return [client.checkpoint() for client in self.clients]
+
+    def _refuse_lost(self, why: str) -> None:
         lost = self._members.lost_names()
         if lost:
-            raise UnavailableError(f"{', '.join(lost)} cannot be reached: a checkpoint would miss their items")
-        return [client.checkpoint() for client in self.clients]
+            raise UnavailableError(f"{', '.join(lost)} cannot be reached: {why}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _copy, (list(self.clients), self.timeout)

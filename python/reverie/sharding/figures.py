@@ -28,7 +28,9 @@ class ShardInfo:
     """Its own figures; None while it cannot be reached."""
     tables: dict[str, dict[str, Any]]
     """Of every table that was sampled here: its `mass`, the `chance` that a draw is of this shard, its `ration`
-    (inserts admitted in all; None where its own limiter decides), `num_inserts`, `num_samples`, `waiting_inserts`."""
+    (inserts admitted in all; None where its own limiter decides), `num_inserts`, `num_samples`, `waiting_inserts`;
+    `discarded`: of the samples, draws that were made again elsewhere, as the masses had changed; `clock_ahead`: seconds
+    by which its clock is ahead of this process's."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ _SUMS = (
 
 def _sum(tables: list[TableInfo], sampler: Sampler | None) -> TableInfo:
     sums = {name: sum(getattr(table, name) for table in tables) for name in _SUMS}
+    if sampler is not None:
+        sums["num_samples"] -= sum(shard["discarded"] for shard in sampler.figures()["shards"] if shard["present"])
     limits = [table.max_bytes for table in tables]
     times = [dataclasses.astuple(table.table_worker_time) for table in tables]
     return dataclasses.replace(

@@ -38,12 +38,8 @@ class Reach:
             raise TypeError(f"shards must be a list of addresses or clients, got {shards!r}")
         if not 1 <= len(shards) <= tables.MAX_SHARDS:
             raise ValueError(f"shards must be 1 to {tables.MAX_SHARDS}, got {len(shards)}")
-        if rate_limiter is not None and not isinstance(rate_limiter, rate_limiters.RateLimiter):
-            raise TypeError(f"rate_limiter must be one of reverie.rate_limiters, got a {type(rate_limiter).__name__}")
-        if rate_limiter is not None and tables.is_rationed(rate_limiter):
-            raise ValueError(
-                "rate_limiter must be the limits of all shards; Rationed() is for the tables of the shards"
-            )
+        if rate_limiter is not None:
+            tables.refuse_no_limits(rate_limiter)
         self.timeout = None if timeout is None else _checks.number("timeout", timeout)
         self._limiter = rate_limiter
         self._seed = int.from_bytes(os.urandom(8), "little") if seed is None else _checks.count("seed", seed, 0)
@@ -86,10 +82,17 @@ class Reach:
                 # Another seed for every table, or all would choose the same shards.
                 seed = (self._seed + 0x9E3779B97F4A7C15 * len(self._samplers)) % 2**64
                 limiter = self._limiter if rationed else None
-                sampler = Sampler(self._members, table, limiter, seed, self._closed)
+                independent = tables.draws_independently(info.sampler_options)
+                sampler = Sampler(self._members, table, limiter, seed, self._closed, independent)
                 sampler.begin(self.timeout)
                 self._samplers[table] = sampler
             return self._samplers[table]
+
+    def _lose(self, shard: int, error: BaseException) -> None:
+        """Leaves a shard out, until it is back."""
+        for sampler in list(self._samplers.values()):
+            sampler.lose(shard, error)
+        self._members.lose(shard, error)
 
     def _is_back(self, shard: int) -> None:
         for sampler in list(self._samplers.values()):
@@ -109,6 +112,8 @@ class Reach:
         """Ends waits with ClosedError, and closes the client of each shard; tables and writers stay. Idempotent."""
         self._closed.set()
         self._members.close()
+        for sampler in list(self._samplers.values()):
+            sampler.ring()
         for client in self.clients:
             client.close()
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from reverie import _native
+from reverie.errors import RaggedError
 from reverie.types import Batch, BatchInfo
 
-__all__ = ["arrays", "in_order", "keys", "refuse_negative"]
+__all__ = ["arrays", "in_order", "keys", "merged", "refuse_negative"]
 
 
 def keys(given: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -47,15 +49,63 @@ def refuse_negative(priorities: npt.NDArray[np.float64]) -> None:
         raise ValueError(f"a priority of a Prioritized selector must not be negative, got {priorities.min()}")
 
 
-def in_order(parts: list[Batch], order: npt.NDArray[np.intp]) -> Batch:
-    """Batches of items that look alike as one, its rows in this order."""
-
-    def joined(columns: list[Any]) -> Any:
-        return np.concatenate(columns)[order]
-
+def in_order(parts: list[Batch], order: npt.NDArray[np.intp], ragged: Literal["pad", "values"] | None) -> Batch:
+    """Batches as one, its rows in this order. RaggedError, ValueError: they cannot be."""
+    if len(parts) == 1:
+        # Their places were ascending, so they are in order.
+        return parts[0]
+    if ragged == "values":
+        raise ValueError(
+            'ragged="values" puts cells behind one another, which several shards cannot do together: pass ragged="pad",'
+            " or read each shard's keys with its own client"
+        )
     leaves = [_native.flatten(part.data) for part in parts]
-    data = leaves[0][1].unflatten(
-        [joined(list(columns)) for columns in zip(*(each for each, _ in leaves), strict=True)]
-    )
-    fields = dataclasses.fields(BatchInfo)
-    return Batch(BatchInfo(*(joined([getattr(part.info, field.name) for part in parts]) for field in fields)), data)
+    structure = leaves[0][1]
+    columns = zip(structure.paths, zip(*(each for each, _ in leaves), strict=True), strict=True)
+    data = structure.unflatten([_joined(list(column), path, order, ragged is not None) for path, column in columns])
+    fields = [field.name for field in dataclasses.fields(BatchInfo)]
+    info = BatchInfo(*(np.concatenate([getattr(part.info, field) for part in parts])[order] for field in fields))
+    batch = Batch(info, data)
+    masks = [part.mask for part in parts]
+    if isinstance(masks[0], dict):
+        batch.mask = {path: _joined([mask[path] for mask in masks], path, order, True) for path in masks[0]}
+    elif masks[0] is not None:
+        batch.mask = _joined(masks, "mask", order, True)
+    return batch
+
+
+def _joined(parts: list[npt.NDArray[Any]], path: str, order: npt.NDArray[np.intp], pads: bool) -> npt.NDArray[Any]:
+    """Rows of several arrays in this order; `pads` fills the shorter ones' second axis up with zeros."""
+    longest = max((part.shape[1] for part in parts if part.ndim > 1), default=0)
+    lengths = {part.shape[1] for part in parts if part.ndim > 1}
+    if len(lengths) > 1 and not pads:
+        raise RaggedError(
+            f"column '{path}': items of {min(lengths)} to {max(lengths)} cells make no array; pass ragged=\"pad\"",
+            path=path,
+        )
+    if len(lengths) > 1:
+        parts = [np.pad(part, [(0, 0), (0, longest - part.shape[1])] + [(0, 0)] * (part.ndim - 2)) for part in parts]
+    return np.concatenate(parts)[order]
+
+
+def merged(
+    found: Mapping[int, BatchInfo], ahead: Mapping[int, float], size: int, order: str | None, limit: int | None
+) -> BatchInfo:
+    """What the shards found as one table would have found it.
+
+    Args:
+        found: of every shard, in the order that was asked for.
+        ahead: by how many seconds its clock is ahead of one that is the same for all.
+        size: items of all shards.
+        order, limit: as of `Client.query`.
+    """
+    names = [field.name for field in dataclasses.fields(BatchInfo)]
+    columns = {name: np.concatenate([getattr(info, name) for info in found.values()]) for name in names}
+    inserted = np.concatenate([info.inserted_at - ahead[shard] for shard, info in found.items()])
+    field, descends = (order or "").removeprefix("-"), (order or "").startswith("-")
+    # The youngest have the smallest age.
+    by = {"": inserted, "age": -inserted}.get(field, columns.get(field, inserted))
+    # Stable: between equals the order of insertion decides.
+    places = np.lexsort((inserted, -by if descends else by))[:limit]
+    columns["table_size"] = np.full(len(inserted), size)
+    return BatchInfo(*(columns[name][places] for name in names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +19,6 @@ __all__ = ["Sampler"]
 
 _LOG = logging.getLogger("reverie")
 
-#: Seconds between two looks at shards that have too few items: at first, and at most.
-_FIRST_LOOK, _LAST_LOOK = 0.001, 0.02
 #: Seconds for which a caller whose time is over waits for another thread's turn: it takes as long as an answer.
 _TURN = 1.0
 #: Seconds after which an endless wait says for the first time what it waits for.
@@ -46,13 +45,24 @@ class Sampler:
     """Draws from one table of all shards, and hands out rations where it has the limiter of all."""
 
     def __init__(
-        self, members: Members, table: str, limiter: rate_limiters.RateLimiter | None, seed: int, ends: threading.Event
+        self,
+        members: Members,
+        table: str,
+        limiter: rate_limiters.RateLimiter | None,
+        seed: int,
+        ends: threading.Event,
+        independent: bool,
     ) -> None:
         self.table = table
         self.limiter = limiter
         self.stale = 0
         self._members = members
         self._ends = ends
+        #: Draws of one shard do not depend on each other: some of them can be left out.
+        self._independent = independent
+        #: What the last answers said may be built upon.
+        self._fresh = False
+        self._random = random.Random(seed)
         self._shards = _native.Shards(list(members.clients), table, rate_limiter=limiter, seed=seed)
         #: Held while draws are made or rations handed out, one after the other.
         self._turn = threading.Lock()
@@ -63,6 +73,7 @@ class Sampler:
         """Hears of a shard that came, or came back. Raises what it fails by."""
         for _, error in self._shards.ask([shard], None):
             raise error
+        self.ring()
 
     def refresh(self, timeout: float | None = None, wants: list[int] | None = None) -> dict[str, Any]:
         """Hears of all shards, and hands out rations; the figures."""
@@ -101,54 +112,119 @@ class Sampler:
     ) -> tuple[list[_native.ShardDraws], str | None]:
         """Draws, and None; or at the deadline, and where `stops()`, those made by then, and why not more."""
         drawn: list[_native.ShardDraws] = []
-        began, told, pause = time.monotonic(), _PATIENCE, 0.0
+
+        def some(allowed: int) -> int:
+            return take(self._shards.draw(allowed, timeout=until.left, columns=columns, ragged=ragged))
+
+        def take(made: tuple[list[_native.ShardDraws], list[tuple[int, Exception]]]) -> int:
+            more, failures = made
+            drawn.extend(more)
+            self._failed(failures)
+            return sum(map(len, more))
+
+        def guess(wanted: int) -> int:
+            made = self._shards.guess(wanted, timeout=until.left, columns=columns)
+            return 0 if made is None else take(made)
+
+        guesses = guess if self._independent and ragged is None else None
+        return drawn, self._make(count, count, until, some, stops, guesses)
+
+    def runs(self, at_most: int, until: Until) -> list[tuple[Batch, bool]]:
+        """Draws that can be made now, at least one: those of a shard as batches of items that look alike, and whether
+        they are steps that were inserted alone. DeadlineExceededError."""
+        made: list[tuple[Batch, bool]] = []
+
+        def some(allowed: int) -> int:
+            split = self._shards.split(allowed)
+            if split is None:
+                return 0
+            counts, chances, size = split
+            for shard, count in enumerate(counts):
+                if not count:
+                    continue
+                try:
+                    runs = self._members.clients[shard]._sample_some(self.table, count, timeout=until.left)
+                except LOST as error:
+                    self._failed([(shard, error)])
+                    continue
+                for batch, _ in runs:
+                    batch.info.probability *= chances[shard]
+                    batch.info.table_size[:] = size
+                made.extend(runs)
+            return sum(len(batch) for batch, _ in made)
+
+        why = self._make(1, at_most, until, some, lambda: False)
+        if why is not None:
+            raise DeadlineExceededError(f"sample: the timeout passed; {why}", why=why)
+        return made
+
+    def order(self, count: int) -> list[int]:
+        """The numbers below `count` in an order of chance."""
+        return self._random.sample(range(count), count)
+
+    def _make(
+        self,
+        least: int,
+        most: int,
+        until: Until,
+        some: Callable[[int], int],
+        stops: Callable[[], bool],
+        guess: Callable[[int], int] | None = None,
+    ) -> str | None:
+        """Makes draws, `least` to `most`: as often as it takes `some`, which is told how many are allowed, and tells
+        how many it made. `guess` does the same by what is known already. None; or why not more."""
+        began, told, done = time.monotonic(), _PATIENCE, 0
         try:
-            while count:
-                before = sum(map(len, drawn))
+            while done < least:
+                rung = self._shards.rung()
                 try:
                     with self._taking_turn(until):
-                        self._some(count, until, columns, ragged, drawn)
+                        made = self._some(most - done, until, some, guess)
                 except DeadlineExceededError as late:
                     # A shard is silent, and not lost: the others' draws are made all the same.
-                    return drawn, late.why
-                made = sum(map(len, drawn)) - before
-                count -= made
+                    return late.why
+                done += made
                 if made:
-                    pause = 0.0
                     continue
                 if stops() or until.left == 0.0:
-                    return drawn, self.why()
-                done = sum(map(len, drawn))
-                self._waiting[began] = (count + done, done)
-                if until.left is None and time.monotonic() - began > told:
-                    _LOG.warning("still waiting after %.0f s: %s", time.monotonic() - began, self.why())
-                    told *= 3
-                # A shard tells of its inserts when it is asked.
-                pause = min(_LAST_LOOK, max(_FIRST_LOOK, 2 * pause))
-                if self._ends.wait(pause if until.left is None else min(pause, until.left)):
+                    return self.why()
+                if self._ends.is_set():
                     raise ClosedError("this client is closed", name=self.table)
-            return drawn, None
+                self._waiting[began] = (most, done)
+                waited = time.monotonic() - began
+                if until.left is None and waited > told:
+                    _LOG.warning("still waiting after %.0f s: %s", waited, self.why())
+                    told *= 3
+                # A shard tells when there is something new.
+                self._look(rung, told if until.left is None else until.left)
+            return None
         finally:
             self._waiting.pop(began, None)
 
-    def _some(
-        self,
-        count: int,
-        until: Until,
-        columns: list[str] | None,
-        ragged: Ragged | None,
-        drawn: list[_native.ShardDraws],
-    ) -> None:
-        """Makes the draws that the limiter allows now, and puts them to the others."""
-        # The masses of this moment, and not of the last batch: a shard that was empty then would be left out.
-        self._exchange(until)
-        allowed = self._shards.allowed(count)
-        if not allowed:
-            return
-        more, failures = self._shards.draw(allowed, timeout=until.left, columns=columns, ragged=ragged)
-        drawn += more
-        self._failed(failures)
+    def _some(self, count: int, until: Until, some: Callable[[int], int], guess: Callable[[int], int] | None) -> int:
+        """Makes the draws that the limiter allows now."""
+        made = guess(count) if guess is not None and self._fresh else 0
+        if not made:
+            # The masses of this moment, and not of the last batch: a shard that was empty then would be left out.
+            self._exchange(until)
+            allowed = self._shards.allowed(count)
+            made = some(allowed) if allowed else 0
+            self._fresh = True
+        # Also where nothing can be drawn: who waits for inserts may have to admit some.
         self._hand_out()
+        return made
+
+    def _look(self, rung: int, seconds: float) -> None:
+        """Waits until there is news of a shard, `ring` was called since it was `rung`, or for so long."""
+        self._failed(self._shards.look(rung, seconds))
+
+    def ring(self) -> None:
+        """Lets draws that wait look again: a shard came or went, or they are to end."""
+        self._shards.ring()
+
+    def forget(self) -> None:
+        """Items left otherwise than by inserts, or limits changed: the next draws ask the shards first."""
+        self._fresh = False
 
     def _exchange(self, until: Until, wants: list[int] | None = None) -> None:
         if self.limiter is None:
@@ -173,12 +249,14 @@ class Sampler:
         """Leaves a shard out, until `join`."""
         self._shards.lost(shard)
         self._members.lose(shard, error)
+        self.ring()
 
     def begin(self, timeout: float | None) -> None:
         """Hears of all shards for the first time, or after all tables were reset."""
         until = Until(timeout)
         with self._taking_turn(until):
             self._shards.reset()
+            self.forget()
             self._failed(self._shards.ask(self._members.present, until.left))
             self._exchange(until)
 
@@ -193,6 +271,13 @@ class Sampler:
             yield
         finally:
             self._turn.release()
+
+    def limit(self, limiter: rate_limiters.RateLimiter) -> None:
+        """Another limiter of all shards; the counts go on."""
+        self._shards.limit(limiter)
+        self.limiter = limiter
+        self.forget()
+        self.ring()
 
     def figures(self) -> dict[str, Any]:
         """What is known of the shards."""

@@ -7,7 +7,15 @@ import dataclasses
 from reverie import _checks, rate_limiters, selectors
 from reverie.tables import Table
 
-__all__ = ["MAX_SHARDS", "is_rationed", "refuse_unfit", "shard_table"]
+__all__ = [
+    "MAX_SHARDS",
+    "draws_independently",
+    "is_rationed",
+    "part",
+    "refuse_no_limits",
+    "refuse_unfit",
+    "shard_table",
+]
 
 #: A key names its shard by 6 bits.
 MAX_SHARDS = 64
@@ -38,8 +46,8 @@ def shard_table(table: Table, num_shards: int) -> tuple[list[Table], rate_limite
         raise ValueError(f"table '{table.name}' holds {table.max_size} items, fewer than {num_shards} shards")
     parts = [
         table.replace(
-            max_size=_part(table.max_size, num_shards, shard),
-            max_bytes=None if table.max_bytes is None else max(1, _part(table.max_bytes, num_shards, shard)),
+            max_size=part(table.max_size, num_shards, shard),
+            max_bytes=None if table.max_bytes is None else max(1, part(table.max_bytes, num_shards, shard)),
             rate_limiter=rate_limiters.Rationed(),
             sampler=_reseeded(table.sampler, shard),
             remover=_reseeded(table.remover, shard),
@@ -49,7 +57,8 @@ def shard_table(table: Table, num_shards: int) -> tuple[list[Table], rate_limite
     return parts, table.rate_limiter
 
 
-def _part(whole: int, num_shards: int, shard: int) -> int:
+def part(whole: int, num_shards: int, shard: int) -> int:
+    """A shard's part of a number for all."""
     return whole // num_shards + (shard < whole % num_shards)
 
 
@@ -63,6 +72,21 @@ def _reseeded(selector: selectors.Selector, shard: int) -> selectors.Selector:
 def is_rationed(limiter: rate_limiters.RateLimiter | object) -> bool:
     """True for `Rationed()`, also where a server described it by its numbers."""
     return getattr(limiter, "max_diff", 0.0) == float("-inf")
+
+
+def draws_independently(sampler: object) -> bool:
+    """True where no draw of a batch depends on the others."""
+    return isinstance(sampler, selectors.Uniform) or (
+        isinstance(sampler, selectors.Prioritized) and not sampler.stratified
+    )
+
+
+def refuse_no_limits(limiter: object) -> None:
+    """TypeError, ValueError for what is no limiter of all shards."""
+    if not isinstance(limiter, rate_limiters.RateLimiter):
+        raise TypeError(f"rate_limiter must be one of reverie.rate_limiters, got a {type(limiter).__name__}")
+    if is_rationed(limiter):
+        raise ValueError("rate_limiter must be the limits of all shards; Rationed() is for the tables of the shards")
 
 
 def refuse_unfit(where: str, max_times_sampled: int, limiter: object) -> None:

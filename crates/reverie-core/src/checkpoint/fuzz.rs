@@ -4,6 +4,7 @@
 use super::bytes::{Bytes, Decoded, Reader};
 use super::forms;
 use super::rows::{self, SavedBody, SavedItem, SavedPart};
+use super::sent;
 use crate::chunk::Compression;
 use crate::item::{Cells, Pattern, PatternColumn};
 use crate::spec::{ColumnSignature, ColumnSpec, DType, Key, Signature, Structure};
@@ -13,7 +14,7 @@ use crate::table::{Stats, TableOptions};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Inputs for each decoder; five of them.
+/// Inputs for each decoder; six of them.
 const INPUTS: usize = 40_000;
 
 /// Changes some bytes, cuts some off, or repeats some.
@@ -116,6 +117,12 @@ fn spans() {
         });
     };
     fuzz(&vec![part(), part()], rows::span, encode);
+}
+
+#[test]
+fn senders() {
+    let keys = |keys: [i64; 2]| keys.into_iter().map(crate::item::Key::from).collect();
+    fuzz(&([7; 16], vec![(1, keys([2, 3])), (9, keys([4, i64::MAX]))]), sent::sender, sent::put_sender);
 }
 
 #[test]

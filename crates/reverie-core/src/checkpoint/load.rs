@@ -8,7 +8,7 @@ use crate::append::{next_episode, next_stream};
 use crate::chunk::{Chunk, Meter, Restorer};
 use crate::error::Result;
 use crate::item::{Body, Form, Item, Key, Part};
-use crate::table::{Restoring, Row};
+use crate::table::{Restoring, Row, Sender};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -20,6 +20,8 @@ pub struct Checkpoint {
     pub summary: Summary,
     /// For each table what goes into it; times are those of the clock that the checkpoint was taken by.
     pub(super) tables: Vec<Restoring>,
+    /// Senders of whom it is not known any more what is in of the inserts that they may send again.
+    pub(super) forgotten: Vec<Sender>,
     /// Every chunk and where it was read.
     pub(super) chunks: Vec<(Weak<Chunk>, Place)>,
 }
@@ -83,7 +85,7 @@ pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoi
         tables.push(restoring(&manifest, number, rows.collect::<Result<_>>()?));
     }
     let chunks = chunks.iter().flatten().map(Arc::downgrade).zip(manifest.chunks).collect();
-    Ok(Checkpoint { summary: manifest.summary, tables, chunks })
+    Ok(Checkpoint { summary: manifest.summary, tables, forgotten: manifest.forgotten, chunks })
 }
 
 /// Checks every byte of the checkpoint at `path`, holding one chunk at a time.
@@ -150,6 +152,7 @@ fn restoring(manifest: &Manifest, number: usize, rows: Vec<Row>) -> Restoring {
         order: table.order,
         shard: table.options.shard,
         rows,
+        sent: manifest.sent[number].clone(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! **Manifests**: one checkpoint each.
 //!
-//! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span`, `item`, `strm`
-//! and `copy`, and `end.`. What users ask for most is in the first three.
+//! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span`, `item`, `strm`,
+//! `copy`, `sent` and `forg`, and `end.`. What users ask for most is in the first three.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use super::disk::{Disk, names as names_in};
@@ -11,15 +11,18 @@ use super::plan::Plan;
 use super::rows::{self, ITEMS_AT_ONCE, SavedItem, SavedPart};
 use super::section::{SectionReader, SectionWriter, Tag};
 use super::segment::Place;
+use super::sent;
 use crate::error::{Error, Result};
 use crate::item::Pattern;
 use crate::table::limiter::Counters;
-use crate::table::{Cuts, Stats, TableCut, TableOptions};
+use crate::table::{Arrivals, Cuts, Sender, Stats, TableCut, TableOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Chunks and spans of a section.
 const AT_ONCE: usize = 8192;
+/// Senders of a section.
+const SENDERS_AT_ONCE: usize = 64;
 
 /// What a checkpoint holds, without its items.
 #[derive(Clone, Debug)]
@@ -72,6 +75,10 @@ pub(super) struct Manifest {
     pub(super) streams: Vec<Vec<u32>>,
     /// For each table the slots of copies, ascending, with the keys of what they are copies of.
     pub(super) copies: Vec<Vec<(u32, i64)>>,
+    /// For each table what is in of inserts that may be sent again; none in checkpoints of older versions.
+    pub(super) sent: Vec<Vec<(Sender, Arrivals)>>,
+    /// Senders of whom that is not known any more.
+    pub(super) forgotten: Vec<Sender>,
 }
 
 /// The segments that chunks are in, ascending.
@@ -125,6 +132,17 @@ pub(super) fn write(
     }
     for (number, table) in cuts.tables.iter().enumerate() {
         put_items(&mut out, number as u32, table, plan)?;
+    }
+    for (number, table) in cuts.tables.iter().enumerate() {
+        for senders in table.sent.chunks(SENDERS_AT_ONCE) {
+            out.section(Tag::Sent, |out| {
+                out.u32(number as u32);
+                out.all(senders, sent::put_sender);
+            })?;
+        }
+    }
+    for senders in cuts.forgotten.chunks(AT_ONCE) {
+        out.section(Tag::Forgotten, |out| out.all(senders, |out, sender| out.0.extend_from_slice(sender)))?;
     }
     out.section(Tag::End, |_| ())?;
     out.finish()
@@ -248,6 +266,8 @@ enum Part {
     Items(usize, Vec<SavedItem>),
     Streams(usize, Vec<u32>),
     Copies(usize, Vec<(u32, i64)>),
+    Sent(usize, Vec<(Sender, Arrivals)>),
+    Forgotten(Vec<Sender>),
     End,
 }
 
@@ -272,6 +292,8 @@ fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
         Tag::Items => Part::Items(number(from, summary)?, from.all(rows::item)?),
         Tag::Streams => Part::Streams(number(from, summary)?, from.all(Reader::u32)?),
         Tag::Copies => Part::Copies(number(from, summary)?, from.all(|from| Ok((from.u32()?, from.u64()? as i64)))?),
+        Tag::Sent => Part::Sent(number(from, summary)?, from.all(sent::sender)?),
+        Tag::Forgotten => Part::Forgotten(from.all(sent::name)?),
         Tag::End => Part::End,
         Tag::Head | Tag::Segments | Tag::Table => return Err(format!("a second section {tag:?}")),
     })
@@ -284,8 +306,9 @@ impl Manifest {
         let summary = summary(&mut from, path)?;
         let (items, streams) = summary.tables.iter().map(|_| (Vec::new(), Vec::new())).unzip();
         let copies = vec![Vec::new(); summary.tables.len()];
-        let (patterns, chunks, spans) = (Vec::new(), Vec::new(), Vec::new());
-        let mut all = Self { summary, patterns, chunks, spans, items, streams, copies };
+        let sent = vec![Vec::new(); summary.tables.len()];
+        let (patterns, chunks, spans, forgotten) = Default::default();
+        let mut all = Self { summary, patterns, chunks, spans, items, streams, copies, sent, forgotten };
         loop {
             match from.section(|tag, from| part(tag, from, &all.summary))? {
                 Part::Patterns(patterns) => all.patterns.extend(patterns),
@@ -294,6 +317,8 @@ impl Manifest {
                 Part::Items(table, items) => all.items[table].extend(items),
                 Part::Streams(table, streams) => all.streams[table].extend(streams),
                 Part::Copies(table, copies) => all.copies[table].extend(copies),
+                Part::Sent(table, senders) => all.sent[table].extend(senders),
+                Part::Forgotten(senders) => all.forgotten.extend(senders),
                 Part::End => break,
             }
         }

@@ -23,6 +23,7 @@ mod rows;
 mod saver;
 mod section;
 mod segment;
+mod sent;
 mod store;
 
 pub use disk::{Disk, Folder, Input, Output};

@@ -97,6 +97,7 @@ impl Checkpoint {
             let (table, items) = (table.options.name.clone(), table.size);
             restored.differences.push(Difference::NoTable { table, items });
         }
+        self.forgotten.iter().for_each(|sender| tables.forgotten().add(*sender));
         for (table, items) in ready {
             let (before, name) = (items.rows.len() as u64, table.name().to_owned());
             table.restore(items)?;

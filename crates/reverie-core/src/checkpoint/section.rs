@@ -24,11 +24,13 @@ pub(super) enum Tag {
     Items,
     Streams,
     Copies,
+    Sent,
+    Forgotten,
     End,
 }
 
 impl Tag {
-    const ALL: [(Tag, &'static [u8; 4]); 10] = [
+    const ALL: [(Tag, &'static [u8; 4]); 12] = [
         (Tag::Head, b"head"),
         (Tag::Segments, b"segm"),
         (Tag::Table, b"tabl"),
@@ -38,6 +40,8 @@ impl Tag {
         (Tag::Items, b"item"),
         (Tag::Streams, b"strm"),
         (Tag::Copies, b"copy"),
+        (Tag::Sent, b"sent"),
+        (Tag::Forgotten, b"forg"),
         (Tag::End, b"end."),
     ];
 

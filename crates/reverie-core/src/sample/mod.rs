@@ -9,7 +9,7 @@ mod windows;
 
 pub use draws::Draws;
 pub use prefetch::{Memory, Prefetched, Prefetcher, Schedule};
-pub use shards::{Shards, Split};
+pub use shards::{Kept, Shards, Split};
 pub use source::{MAX_SAMPLES, SampleRequest, Source};
 pub use weights::weights;
 pub use windows::{Borders, MAX_WINDOW, Window, Windows};

@@ -10,12 +10,17 @@
 //! not use is taken back, and then given to another. (A limiter per shard would stop for ever where draws go to the
 //! shards 60/40 and inserts 50/50.)
 
+mod clocks;
 mod rations;
+mod split;
 
 use crate::table::Tally;
 use crate::table::limiter::{Counters, Limiter, SampleBlock};
-use rand_core::{RngCore, SeedableRng};
+use clocks::Clocks;
+use rand_core::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+
+pub use split::{Kept, Split};
 
 /// The shards of one table.
 #[derive(Debug)]
@@ -39,15 +44,10 @@ struct Shard {
     ration: u64,
     /// The ration that it was told last.
     told: Option<u64>,
-}
-
-/// How the draws of one round are spread.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Split {
-    /// Draws of each shard.
-    pub counts: Vec<u64>,
-    /// The probability with which each was chosen for a draw.
-    pub chances: Vec<f64>,
+    /// Draws of this incarnation that it counted and nobody was given.
+    discarded: u64,
+    /// What its clock shows.
+    clocks: Clocks,
 }
 
 impl Shard {
@@ -58,7 +58,7 @@ impl Shard {
 
     fn samples(&self) -> u64 {
         let now = self.tally.map_or(0, |tally| tally.counters.samples);
-        self.past.samples + now.saturating_sub(self.start.samples)
+        self.past.samples + now.saturating_sub(self.start.samples + self.discarded)
     }
 
     /// What it tells, while it can be reached.
@@ -92,7 +92,7 @@ impl Shards {
         if known.is_some_and(|known| known != tally.incarnation) {
             shard.past = Counters { inserts: shard.inserts(), samples: shard.samples(), deletes: 0 };
             shard.start = tally.counters;
-            shard.told = None;
+            (shard.told, shard.discarded, shard.clocks) = (None, 0, Clocks::default());
         }
         shard.tally = Some(tally);
         shard.present = true;
@@ -136,6 +136,19 @@ impl Shards {
         &self.limiter
     }
 
+    /// Another limiter of all shards; the counts go on.
+    pub fn set_limiter(&mut self, limiter: Limiter) {
+        self.limiter = limiter;
+    }
+
+    /// More inserts of any one shard than these may change what [`Shards::allowed`] says of a draw, if nothing else does.
+    pub fn patience(&self) -> u64 {
+        let needed = self.limiter.inserts_until_sample(&self.counters()).unwrap_or(1);
+        let present = self.present().count().max(1) as u64;
+        // So many in all are not there before one shard has its part of them.
+        needed.div_ceil(present).max(1)
+    }
+
     /// How many of `wanted` draws may be made now.
     pub fn allowed(&self, wanted: u64) -> u64 {
         let counters = self.counters();
@@ -154,25 +167,6 @@ impl Shards {
     /// Why no draw may be made now; `None` where one may.
     pub fn blocked_sample(&self) -> Option<SampleBlock> {
         self.limiter.blocked_sample(&self.counters())
-    }
-
-    /// Spreads draws over the shards, each draw by itself: shards are chosen by their mass. `None` where no shard that
-    /// can be reached has an item.
-    pub fn split(&mut self, draws: u64) -> Option<Split> {
-        let chances = self.chances()?;
-        let mut ends = chances.clone();
-        for shard in 1..ends.len() {
-            ends[shard] += ends[shard - 1];
-        }
-        let all = ends.last().copied()?;
-        let likely = chances.iter().rposition(|chance| *chance > 0.0)?;
-        let mut counts = vec![0; chances.len()];
-        for _ in 0..draws {
-            let point = unit(&mut self.random) * all;
-            // Rounding may put a point on the end of all: then it is the last's that has a chance at all.
-            counts[ends.partition_point(|end| *end <= point).min(likely)] += 1;
-        }
-        Some(Split { counts, chances })
     }
 
     /// The probability of each shard: that of its items together in one table of them all. So items of infinite weight
@@ -207,10 +201,4 @@ impl Shards {
     fn present(&self) -> impl Iterator<Item = (&Shard, &Tally)> {
         self.shards.iter().filter_map(|shard| Some((shard, shard.here()?)))
     }
-}
-
-/// A multiple of 2^-53 in [0, 1).
-fn unit(random: &mut Xoshiro256PlusPlus) -> f64 {
-    const STEP: f64 = 1.0 / (1_u64 << 53) as f64;
-    (random.next_u64() >> 11) as f64 * STEP
 }

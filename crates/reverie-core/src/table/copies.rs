@@ -234,9 +234,8 @@ impl State {
             }
             self.late_at = self.late_at.min(until.unwrap_or(Duration::MAX));
             let (id, items) = (self.take_id(), smallvec::SmallVec::new().into_iter());
-            let pending =
-                PendingInsert { id, items, next: Some(next), keys, since: now, cell: Cell::new(), copy: Some(copy) };
-            self.inserts.push_back(pending);
+            let (next, copy, cell) = (Some(next), Some(copy), Cell::new());
+            self.inserts.push_back(PendingInsert { id, items, next, keys, sent: None, since: now, cell, copy });
         }
         refused
     }

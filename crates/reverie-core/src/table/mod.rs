@@ -2,6 +2,7 @@
 //! *rate limiter* (who may go on).
 
 mod copies;
+mod forgotten;
 mod info;
 mod largest;
 mod lineage;
@@ -11,6 +12,7 @@ mod query;
 mod queues;
 mod saving;
 pub mod selector;
+mod sent;
 mod shared;
 mod slots;
 pub mod sum_tree;
@@ -20,11 +22,13 @@ mod tables;
 mod ticket;
 
 pub use copies::{Copied, InsertOnSample, MOST_WAITING};
+pub use forgotten::Forgotten;
 pub use info::{AGE_BUCKETS, InsertReason, SampleReason, Stats, TableInfo, Times, Waiting, Why};
 pub use options::{Change, TableOptions, check_pattern};
 pub use query::{Comparison, Condition, Field, MAX_CONDITIONS, Query};
+pub use sent::{Arrivals, Sender, Sent};
 pub use shared::{Inserts, Priority, SharedTable};
 pub use slots::{Age, Cut, Slot};
-pub use table::{Dropped, Emptied, Neighbours, Restoring, Row, Table, TableCut, Tally, Updated, Updates};
+pub use table::{Dropped, Emptied, Neighbours, Restoring, Row, Seen, Table, TableCut, Tally, Updated, Updates};
 pub use tables::{Cuts, Tables};
 pub use ticket::{Desk, Keys, Promise, Ticket};

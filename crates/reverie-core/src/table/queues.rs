@@ -5,8 +5,9 @@
 
 use super::copies::Copy;
 use super::info::Times;
+use super::sent::{Arrivals, Sender, Senders, Sent};
 use super::shared::Priority;
-use super::table::{Dropped, Emptied, Table, Tally};
+use super::table::{Dropped, Emptied, Seen, Table, Tally};
 use super::tables::{Budget, Starved};
 use super::ticket::{Cell, Keys};
 use crate::error::{Error, Result};
@@ -21,6 +22,10 @@ pub(super) struct State {
     pub(super) table: Table,
     pub(super) inserts: VecDeque<PendingInsert>,
     pub(super) samples: VecDeque<PendingSample>,
+    /// Who waits for the table to be another than he knows, in no order.
+    pub(super) looks: Vec<PendingLook>,
+    /// What is in of those who may send it again.
+    pub(super) senders: Senders,
     pub(super) next_id: u64,
     pub(super) incarnations: Xoshiro256PlusPlus,
     pub(super) closed: bool,
@@ -48,6 +53,7 @@ pub(super) struct PendingInsert {
     pub(super) items: smallvec::IntoIter<[(Item, Priority); 1]>,
     pub(super) next: Option<(Item, Priority)>,
     pub(super) keys: Keys,
+    pub(super) sent: Option<Sent>,
     pub(super) since: Duration,
     pub(super) cell: Arc<Cell<Keys>>,
     /// Of a copy, for which nobody waits.
@@ -62,11 +68,19 @@ pub(super) struct PendingSample {
     pub(super) cell: Arc<Cell<Draws>>,
 }
 
+/// Whoever draws from several shards and has to wait: told when there is news.
+pub(super) struct PendingLook {
+    pub(super) id: u64,
+    pub(super) seen: Seen,
+    pub(super) cell: Arc<Cell<Tally>>,
+}
+
 /// What is left to do once the lock is released: tell the waiters, drop what left the table.
 #[derive(Default)]
 pub(super) struct After {
     pub(super) keys: Vec<(Arc<Cell<Keys>>, Result<Keys>)>,
     pub(super) draws: Vec<(Arc<Cell<Draws>>, Result<Draws>)>,
+    pub(super) tallies: Vec<(Arc<Cell<Tally>>, Tally)>,
     pub(super) items: Dropped,
     pub(super) emptied: Vec<Emptied>,
     pub(super) late: Vec<PendingInsert>,
@@ -74,9 +88,10 @@ pub(super) struct After {
 
 impl After {
     pub(super) fn run(self) {
-        let Self { keys, draws, items, emptied, late } = self;
+        let Self { keys, draws, tallies, items, emptied, late } = self;
         keys.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
         draws.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
+        tallies.into_iter().for_each(|(cell, tally)| cell.fill(Ok(tally)));
         drop((items, emptied, late));
     }
 }
@@ -197,20 +212,61 @@ impl State {
     }
 
     fn fill_some(&mut self, request: &SampleRequest, wanted: usize, draws: &mut Draws, now: Duration) -> Result<usize> {
-        let now = now.as_nanos() as u64;
+        let nanos = now.as_nanos() as u64;
         let made = match (&request.windows, request.without_replacement) {
-            (Some(windows), _) => self.table.draw_windows(wanted, windows, now, draws)?,
-            (None, false) => self.table.draw(wanted, now, draws),
-            (None, true) => self.table.draw_distinct(wanted, now, draws)?,
+            (Some(windows), _) => self.table.draw_windows(wanted, windows, nanos, draws)?,
+            (None, false) => self.table.draw(wanted, nanos, draws),
+            (None, true) => self.table.draw_distinct(wanted, nanos, draws)?,
         };
-        draws.tally = Some(self.tally());
+        draws.tally = Some(self.tally(now));
         Ok(made)
     }
 
     /// What the table is, those who wait included.
-    pub(super) fn tally(&mut self) -> Tally {
-        let waiting_inserts = self.inserts.iter().map(PendingInsert::left).sum();
-        Tally { waiting_inserts, ..self.table.tally() }
+    pub(super) fn tally(&mut self, now: Duration) -> Tally {
+        Tally { waiting_inserts: self.waiting_inserts(), now, ..self.table.tally() }
+    }
+
+    fn waiting_inserts(&self) -> u64 {
+        self.inserts.iter().map(PendingInsert::left).sum()
+    }
+
+    /// True where the table is not what was seen.
+    pub(super) fn differs(&self, seen: &Seen) -> bool {
+        self.table.differs(seen, self.waiting_inserts())
+    }
+
+    /// What is in of inserts that may be sent again, those that are in in part included.
+    pub(super) fn arrivals(&self) -> Vec<(Sender, Arrivals)> {
+        let mut all = self.senders.cut();
+        let parts = self.inserts.iter().filter(|pending| !pending.keys.is_empty());
+        for (sent, keys) in parts.filter_map(|pending| Some((pending.sent?, &pending.keys))) {
+            let at = all.binary_search_by_key(&sent.sender, |(sender, _)| *sender);
+            let at = at.unwrap_or_else(|at| {
+                all.insert(at, (sent.sender, Arrivals::new()));
+                at
+            });
+            let arrivals = &mut all[at].1;
+            match arrivals.binary_search_by_key(&sent.number, |(number, _)| *number) {
+                Ok(at) => arrivals[at].1.clone_from(keys),
+                Err(at) => arrivals.insert(at, (sent.number, keys.clone())),
+            }
+        }
+        all
+    }
+
+    /// Finds out for whom there is news.
+    pub(super) fn serve_looks(&mut self, now: Duration, after: &mut After) {
+        if self.looks.is_empty() {
+            return;
+        }
+        let waiting = self.waiting_inserts();
+        for at in (0..self.looks.len()).rev() {
+            if self.table.differs(&self.looks[at].seen, waiting) {
+                let look = self.looks.swap_remove(at);
+                after.tallies.push((look.cell, self.tally(now)));
+            }
+        }
     }
 
     /// Serves the heads of both queues until neither can go on: an insert may free a sample and the other way. True
@@ -234,6 +290,9 @@ impl State {
                 if head.next.is_some() {
                     self.inserts.push_front(head);
                     break;
+                }
+                if let Some(sent) = head.sent {
+                    self.senders.arrived(sent, &head.keys);
                 }
                 after.keys.push((head.cell, Ok(head.keys)));
             }

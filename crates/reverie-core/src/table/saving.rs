@@ -26,6 +26,7 @@ impl SharedTable {
             state.open(self.name())?;
             state.table.check_restoring(&from)?;
             let incarnation = state.incarnations.next_u64();
+            state.senders.restore(std::mem::take(&mut from.sent));
             state.table.restore(std::mem::take(&mut from), incarnation);
             state.created = now;
             Ok(())

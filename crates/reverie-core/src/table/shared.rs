@@ -10,6 +10,7 @@ use super::copies::Copying;
 use super::info::Times;
 use super::options::{Change, TableOptions};
 use super::queues::{After, DRAWS_AT_ONCE, MEASURED_EVERY, PendingInsert, PendingSample, State};
+use super::sent::{Senders, Sent};
 use super::table::{Table, Updated, Updates};
 use super::tables::Budget;
 use super::ticket::{Cell, Keys, Ticket};
@@ -81,6 +82,8 @@ impl SharedTable {
             table,
             inserts: VecDeque::new(),
             samples: VecDeque::new(),
+            looks: Vec::new(),
+            senders: Senders::default(),
             next_id: 0,
             incarnations,
             closed: false,
@@ -134,6 +137,7 @@ impl SharedTable {
         let again = state.serve(now, self.budget.as_deref(), &mut after);
         state.driven |= again;
         state.note_blocked(now);
+        state.serve_looks(now, &mut after);
         let mut freed = state.table.has_dropped();
         if freed {
             (after.items, after.emptied) = state.table.take_dropped();
@@ -170,6 +174,16 @@ impl SharedTable {
     /// when all are in the table. Never blocks. An item that the table can never take refuses the request, and
     /// none of its items goes in.
     pub fn insert(self: &Arc<Self>, items: Inserts) -> Result<Ticket<Keys>> {
+        self.insert_of(items, None, Keys::new())
+    }
+
+    /// See [`SharedTable::insert`] and [`SharedTable::insert_sent`].
+    pub(super) fn insert_of(
+        self: &Arc<Self>,
+        items: Inserts,
+        sent: Option<Sent>,
+        before: Keys,
+    ) -> Result<Ticket<Keys>> {
         if let Some(budget) = &self.budget {
             budget.refuse_hopeless(self, &items)?;
         }
@@ -178,7 +192,7 @@ impl SharedTable {
         self.decide(|state, now| {
             state.check(&self.name, &offered)?;
             let mut items = std::mem::take(&mut offered).into_iter();
-            let mut keys = Keys::new();
+            let mut keys = before;
             let next = match state.inserts.is_empty() {
                 true => {
                     let started = state.measured().then(|| self.clock.now());
@@ -191,10 +205,14 @@ impl SharedTable {
                 false => items.next(),
             };
             if next.is_none() {
+                if let Some(sent) = sent {
+                    state.senders.arrived(sent, &keys);
+                }
                 return Ok(Ticket::done(Ok(keys)));
             }
             let (id, cell) = (state.take_id(), Cell::new());
-            let pending = PendingInsert { id, items, next, keys, since: now, cell: Arc::clone(&cell), copy: None };
+            let cell_of = Arc::clone(&cell);
+            let pending = PendingInsert { id, items, next, keys, sent, since: now, cell: cell_of, copy: None };
             state.inserts.push_back(pending);
             Ok(Ticket::waiting(self.clone(), id, cell, false))
         })
@@ -286,17 +304,22 @@ impl SharedTable {
     /// Ends every waiting request, and refuses those to come. Idempotent.
     pub fn close(&self) {
         let now = self.clock.now();
-        let (inserts, samples) = {
+        let (inserts, samples, looks) = {
             let mut state = lock(&self.state);
             let _deciding = Deciding::new();
             state.closed = true;
-            let waiting = (std::mem::take(&mut state.inserts), std::mem::take(&mut state.samples));
+            let waiting = (
+                std::mem::take(&mut state.inserts),
+                std::mem::take(&mut state.samples),
+                std::mem::take(&mut state.looks),
+            );
             state.note_blocked(now);
             waiting
         };
         let closed = || Error::Closed { name: self.name.clone() };
         inserts.into_iter().for_each(|pending| pending.give_up(closed()));
         samples.iter().for_each(|pending| pending.cell.fill(Err(closed())));
+        looks.iter().for_each(|pending| pending.cell.fill(Err(closed())));
     }
 
     /// True when the limiter would let `n` more draws go on now; false once the table is closed.

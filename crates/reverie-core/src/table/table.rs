@@ -9,7 +9,7 @@ mod windows;
 
 pub use change::{Neighbours, Updated, Updates};
 pub use copy::FirstDraw;
-pub use ration::Tally;
+pub use ration::{Seen, Tally};
 pub use restore::{Restoring, Row, TableCut};
 
 use super::info::Stats;

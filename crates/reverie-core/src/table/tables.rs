@@ -1,7 +1,10 @@
 //! The tables of one server: found by name, with the bytes that they may hold together.
 
 use super::copies;
+use super::forgotten::Forgotten;
 use super::options::TableOptions;
+use super::queues::State;
+use super::sent::Sender;
 use super::shared::{Inserts, Priority, SharedTable};
 use super::table::{Table, TableCut};
 use super::ticket::{Keys, Ticket};
@@ -17,7 +20,7 @@ use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// The bytes that the chunks of a server's tables may take, and who waits for them.
@@ -132,6 +135,8 @@ fn new_bytes<'a>(items: impl Iterator<Item = &'a Item>) -> (u64, u64) {
 pub struct Cuts {
     /// In the order of the tables.
     pub tables: Vec<TableCut>,
+    /// See [`Tables::forgotten`].
+    pub forgotten: Vec<Sender>,
     /// The reading of the tables' clock.
     pub now: Duration,
     /// For how long the tables stood still.
@@ -144,6 +149,8 @@ pub struct Tables {
     clock: Arc<dyn Clock>,
     meter: Arc<Meter>,
     max_bytes: Option<u64>,
+    /// Guards the names only.
+    forgotten: Mutex<Forgotten>,
 }
 
 impl Tables {
@@ -179,7 +186,7 @@ impl Tables {
             // Only just made, so it cannot have been set.
             let _ = budget.tables.set(tables.iter().map(Arc::downgrade).collect());
         }
-        Ok(Self { tables, clock: Arc::clone(clock), meter, max_bytes })
+        Ok(Self { tables, clock: Arc::clone(clock), meter, max_bytes, forgotten: Mutex::default() })
     }
 
     /// The table of that name.
@@ -210,11 +217,19 @@ impl Tables {
             started.get_or_insert_with(|| self.clock.now());
         }
         self.tables.iter().zip(&states).try_for_each(|(table, state)| state.open(table.name()))?;
-        let tables = states.iter_mut().map(|state| state.table.snapshot()).collect();
+        let cut = |state: &mut State| TableCut { sent: state.arrivals(), ..state.table.snapshot() };
+        let tables = states.iter_mut().map(|state| cut(state)).collect();
         let now = self.clock.now();
         drop(states);
         let started = started.unwrap_or(now);
-        Ok(Cuts { tables, now, pause: now.saturating_sub(started) })
+        // After the tables: who was let go of meanwhile is known by what the tables have of him, or as let go of.
+        let forgotten = self.forgotten().names();
+        Ok(Cuts { tables, forgotten, now, pause: now.saturating_sub(started) })
+    }
+
+    /// Senders that were let go of while they might still send inserts again that are in.
+    pub fn forgotten(&self) -> MutexGuard<'_, Forgotten> {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses where a table is closed.

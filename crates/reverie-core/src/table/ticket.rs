@@ -1,6 +1,7 @@
 //! A request that was made: done, or waiting as data with whoever will answer it.
 
 use super::shared::SharedTable;
+use super::table::Tally;
 use crate::error::{Error, Result};
 use crate::item::Key;
 use crate::sample::Draws;
@@ -75,6 +76,12 @@ impl Desk<Draws> for SharedTable {
 
     fn retry(&self) {
         SharedTable::retry(self);
+    }
+}
+
+impl Desk<Tally> for SharedTable {
+    fn withdraw(&self, id: u64) -> Option<Tally> {
+        self.withdraw_look(id)
     }
 }
 
@@ -156,6 +163,19 @@ impl<T> Ticket<T> {
                 }
             },
             State::Taken => None,
+        }
+    }
+
+    /// True when [`Ticket::poll`] would give something; where not, `waker` is woken when it would.
+    pub fn is_done_or_wakes(&self, waker: &Waker) -> bool {
+        match &self.state {
+            State::Done(_) => true,
+            State::Waiting(waiting) => {
+                let mut state = lock(&waiting.cell.state);
+                state.waker = Some(waker.clone());
+                state.outcome.is_some()
+            }
+            State::Taken => false,
         }
     }
 

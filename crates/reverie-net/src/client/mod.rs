@@ -35,7 +35,7 @@ use reverie_core::chunk::Meter;
 use reverie_core::sample::Windows;
 use reverie_core::spec::Structure;
 use reverie_core::table::{
-    Change, Condition, Promise, Query, TableInfo, TableOptions, Tally, Ticket, Updated, Updates,
+    Change, Condition, Promise, Query, Seen, TableInfo, TableOptions, Tally, Ticket, Updated, Updates,
 };
 use reverie_core::{Error, Result};
 use std::sync::Arc;
@@ -352,8 +352,15 @@ impl Remote {
     /// `SharedTable::tally`.
     pub fn tally(self: &Arc<Self>, table: &str, grant: Option<(u64, u64)>) -> Ticket<Tally> {
         let (incarnation, ration) = (grant.map_or(0, |(incarnation, _)| incarnation), grant.map(|(_, ration)| ration));
-        let grant = proto::Grant { table: table.to_owned(), ration, incarnation };
+        let grant = proto::Grant { table: table.to_owned(), ration, incarnation, unlike: None };
         self.request(Body::Grant(grant), None, false, Answer::Tally)
+    }
+
+    /// The same once the table is not what was seen, or after `timeout`; withdrawn where the ticket is dropped.
+    pub fn tally_unlike(self: &Arc<Self>, table: &str, seen: &Seen, timeout: Duration) -> Ticket<Tally> {
+        let unlike = Some(crate::convert::table::encode_seen(seen));
+        let grant = proto::Grant { table: table.to_owned(), ration: None, incarnation: 0, unlike };
+        self.request(Body::Grant(grant), Some(timeout), true, Answer::Tally)
     }
 
     /// Asks the server for a checkpoint; its path there.

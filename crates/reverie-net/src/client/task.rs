@@ -119,8 +119,9 @@ impl Life {
         // Whoever waits for the description finds the way told.
         engine.begin(description, hello.insert_credit_bytes)?;
         match restarted {
+            // Also of another server, where that went on from a checkpoint of the one before.
+            _ if hello.forgot => engine.forgotten(&address),
             true => engine.inserts.renewed(),
-            false if hello.forgot => engine.forgotten(&address),
             false => {}
         }
         match (again, restarted) {

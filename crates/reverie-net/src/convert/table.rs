@@ -7,7 +7,7 @@ use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::{Counters, Limiter};
 use reverie_core::table::selector::{Mass, SelectorOptions};
 use reverie_core::table::{
-    AGE_BUCKETS, Change, Copied, InsertOnSample, Stats, TableInfo, TableOptions, Tally, Times, Waiting, Why,
+    AGE_BUCKETS, Change, Copied, InsertOnSample, Seen, Stats, TableInfo, TableOptions, Tally, Times, Waiting, Why,
 };
 use reverie_core::{Error, Result};
 use std::time::Duration;
@@ -172,7 +172,20 @@ pub fn encode_tally(tally: &Tally) -> proto::Tally {
         deletes,
         ration: tally.ration,
         waiting_inserts: tally.waiting_inserts,
+        now: tally.now.as_secs_f64(),
     }
+}
+
+/// What was seen of a shard, as a message.
+pub fn encode_seen(seen: &Seen) -> proto::Seen {
+    let Seen { incarnation, inserts, ration, waiting_inserts } = *seen;
+    proto::Seen { incarnation, inserts, ration, waiting_inserts }
+}
+
+/// What a message says was seen of a shard.
+pub fn decode_seen(message: &proto::Seen) -> Seen {
+    let proto::Seen { incarnation, inserts, ration, waiting_inserts } = *message;
+    Seen { incarnation, inserts, ration, waiting_inserts }
 }
 
 /// What a message says of a shard: counts and masses that can be.
@@ -194,6 +207,8 @@ pub fn decode_tally(message: proto::Tally) -> Result<Tally> {
         counters: Counters { inserts, samples, deletes },
         ration: message.ration,
         waiting_inserts: message.waiting_inserts,
+        now: std::time::Duration::try_from_secs_f64(message.now)
+            .map_err(|_| broken(format!("a clock of {}", message.now)))?,
     })
 }
 

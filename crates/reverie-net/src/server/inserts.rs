@@ -7,7 +7,7 @@ use crate::convert;
 use crate::items::Arrived;
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk};
-use reverie_core::table::{Keys, SharedTable};
+use reverie_core::table::{Keys, Sent, SharedTable};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -21,9 +21,21 @@ pub(super) struct Inserts {
     /// was not confirmed, and its credit begins anew.
     before: u64,
     waiting: usize,
+    /// The tables that were inserted into, or had been before a checkpoint.
+    pub(super) tables: Vec<Arc<SharedTable>>,
 }
 
 impl Inserts {
+    pub(super) fn new(tables: Vec<Arc<SharedTable>>) -> Self {
+        Self { tables, ..Self::default() }
+    }
+
+    fn into_table(&mut self, table: &Arc<SharedTable>) {
+        if !self.tables.iter().any(|known| Arc::ptr_eq(known, table)) {
+            self.tables.push(Arc::clone(table));
+        }
+    }
+
     /// A connection takes the place of another.
     pub(super) fn reconnected(&mut self) {
         self.before = self.in_flight;
@@ -68,9 +80,16 @@ impl Session {
     }
 
     fn insert_one(&mut self, arrived: Arrived, run: &mut Run) -> Result<()> {
-        let Arrived { id, table, items, size_bytes } = arrived;
+        let Arrived { id, table, mut items, size_bytes } = arrived;
+        let mut before = Keys::new();
         match self.memory.look_up(id) {
             Known::Received => return Ok(()),
+            Known::Keys(keys) if keys.len() < items.len() => {
+                // A checkpoint had the first of them.
+                before = keys.clone();
+                items.drain(..before.len());
+                self.memory.go_on(id);
+            }
             Known::Keys(keys) => {
                 let keys = keys.clone();
                 self.send_inserted(id, &[keys]);
@@ -88,7 +107,14 @@ impl Session {
             Some(table) => Arc::clone(table),
             None => return Err(Error::Protocol(format!("an insert into table number {table}"))),
         };
-        match table.insert(items) {
+        let inserted = match self.id {
+            Some(sender) => {
+                self.inserts.into_table(&table);
+                table.insert_sent(items, Sent { sender, number: id }, before)
+            }
+            None => table.insert(items),
+        };
+        match inserted {
             Err(error) => self.refuse_insert(id, &error),
             Ok(mut ticket) => match ticket.poll() {
                 Some(Ok(keys)) => {

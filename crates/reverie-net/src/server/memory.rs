@@ -2,7 +2,7 @@
 
 use super::samples::Answer;
 use crate::proto;
-use reverie_core::table::Keys;
+use reverie_core::table::{Arrivals, Keys};
 use std::collections::BTreeMap;
 
 /// Outcomes that a session may leave unreceived: a client that never says what it received must not fill the server.
@@ -43,6 +43,21 @@ pub(super) enum Known<'a> {
 }
 
 impl Memory {
+    /// What a session did before a checkpoint that its server went on from.
+    pub(super) fn restored(done: Arrivals) -> Self {
+        let mut memory = Self::default();
+        for (id, keys) in done {
+            memory.highest = memory.highest.max(id);
+            memory.inserted(id, vec![keys]);
+        }
+        memory
+    }
+
+    /// An insert of which a part is in goes on.
+    pub(super) fn go_on(&mut self, id: u64) {
+        self.len -= usize::from(self.inserts.remove(&id).is_some());
+    }
+
     /// Looks a number up, and notes that it was seen.
     pub(super) fn look_up(&mut self, id: u64) -> Known<'_> {
         if id > self.highest {

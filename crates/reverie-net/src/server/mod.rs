@@ -12,7 +12,6 @@ mod way;
 mod welcome;
 
 mod inserts;
-mod forgotten;
 mod memory;
 mod requests;
 mod session;

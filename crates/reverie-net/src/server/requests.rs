@@ -2,13 +2,13 @@
 
 use super::batches::heavy;
 use super::memory::{Known, Outcome};
-use super::samples::{Answer, Patience, Reading, draw};
+use super::samples::{Answer, Patience, Reading, draw, wait};
 use super::session::{Finished, Session};
 use crate::bulk::INFO_ARRAYS;
 use crate::convert;
 use crate::proto::{self, Done, reply::Body, request};
 use futures_util::FutureExt;
-use reverie_core::table::Updates;
+use reverie_core::table::{Tally, Updates};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -60,6 +60,7 @@ impl Session {
                 Err(error) => self.reply(refusal(id, &error), false),
             },
             Some(request::Body::Checkpoint(_)) => self.checkpoint(id),
+            Some(request::Body::Grant(grant)) if grant.unlike.is_some() => self.look(id, grant, timeout),
             Some(body) => {
                 let (done, keep) = self.at_once(body);
                 let reply = done.map_or_else(|error| refusal(id, &error), |body| proto::Reply { id, body: Some(body) });
@@ -86,6 +87,34 @@ impl Session {
         }
         self.cancels.insert(id, sender);
         self.waiting.push(Box::pin(drawn.map(Finished::Draws)));
+    }
+
+    /// Answers a grant when the table is not what the client has seen of it.
+    fn look(&mut self, id: u64, grant: proto::Grant, timeout: Option<Duration>) {
+        let seen = grant.unlike.as_ref().map(convert::table::decode_seen).unwrap_or_default();
+        let asked = self.shared.tables.get(&grant.table).and_then(|table| {
+            let ration = grant.ration.map(|ration| (grant.incarnation, ration));
+            Ok((Arc::clone(table), table.tally_unlike(ration, seen)?))
+        });
+        let (table, mut ticket) = match asked {
+            Ok(asked) => asked,
+            Err(error) => return self.reply(refusal(id, &error), false),
+        };
+        let told = move |tally: Result<Tally>| match tally {
+            Ok(tally) => proto::Reply { id, body: Some(Body::Tally(convert::table::encode_tally(&tally))) },
+            Err(error) => refusal(id, &error),
+        };
+        if let Some(tally) = ticket.poll() {
+            return self.reply(told(tally), false);
+        }
+        let (sender, cancel) = oneshot::channel();
+        self.cancels.insert(id, sender);
+        self.waiting.push(Box::pin(async move {
+            let mut patience = Patience::new(timeout, cancel);
+            // What the table is at the deadline is an answer, too.
+            let tally = wait(&table, ticket, &mut patience, false).await.unwrap_or_else(|(tally, _)| tally);
+            Finished::Reply(told(tally))
+        }));
     }
 
     fn get(&self, id: u64, get: proto::Get) -> Result<Answer> {
@@ -157,7 +186,7 @@ impl Session {
                 });
                 (done.map(|()| Body::Done(Done {})), true)
             }
-            request::Body::Grant(proto::Grant { table, ration, incarnation }) => {
+            request::Body::Grant(proto::Grant { table, ration, incarnation, .. }) => {
                 let grant = ration.map(|ration| (incarnation, ration));
                 let tally = tables.get(&table).and_then(|table| table.tally(grant));
                 (tally.map(|tally| Body::Tally(convert::table::encode_tally(&tally))), false)

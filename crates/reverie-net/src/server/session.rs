@@ -17,7 +17,7 @@ use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage, PROTOCOL, ServerMessage};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use reverie_core::table::Keys;
+use reverie_core::table::{Arrivals, Keys};
 use reverie_core::{Error, Result};
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -47,7 +47,7 @@ pub(super) enum Finished {
 /// See the module.
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
-    id: Option<SessionId>,
+    pub(super) id: Option<SessionId>,
     arrivals: mpsc::Receiver<Box<dyn Way>>,
     pub(super) link: Option<Link>,
     pub(super) memory: Memory,
@@ -84,25 +84,28 @@ enum Event {
 
 impl Session {
     /// A session. One without a name answers one message and ends.
-    /// `forgot`: there was one of that name, and what it did is known no more.
+    /// `forgot`: there was one of that name, and what it did is known no more. `done`: what one of that name did before
+    /// a checkpoint that this server goes on from.
     pub(super) fn new(
         shared: &Arc<Shared>,
         named: Option<(SessionId, mpsc::Receiver<Box<dyn Way>>)>,
         forgot: bool,
+        done: Arrivals,
     ) -> Self {
         let (id, arrivals) = match named {
             Some((id, arrivals)) => (Some(id), arrivals),
             None => (None, mpsc::channel(1).1),
         };
+        let tables = if done.is_empty() { Vec::new() } else { shared.tables.iter().cloned().collect() };
         Self {
             id,
             arrivals,
             link: None,
-            memory: Memory::default(),
+            memory: Memory::restored(done),
             waiting: FuturesUnordered::new(),
             cancels: HashMap::new(),
             ready: VecDeque::new(),
-            inserts: Inserts::default(),
+            inserts: Inserts::new(tables),
             episodes: Arc::default(),
             credit: Credit::new(shared),
             stop: Box::pin(shared.stopping()),
@@ -269,6 +272,9 @@ impl Session {
         }
         if let Some(received) = &message.received {
             self.memory.received(received);
+            if let Some(id) = &self.id {
+                self.inserts.tables.iter().for_each(|table| table.received(id, received.below, &received.ids));
+            }
         }
         if !message.freed_slots.is_empty() {
             self.link.as_mut().map_or(Ok(()), |link| link.way.freed(&message.freed_slots))?;

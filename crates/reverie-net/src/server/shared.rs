@@ -1,23 +1,22 @@
 //! What all connections of a server share.
 
-use super::forgotten::Forgotten;
 use super::pool::Pool;
 use super::session::Session;
 use super::token::Token;
 use super::{Limits, Options, Way};
 use crate::proto::{self, PROTOCOL};
-use reverie_core::table::Tables;
+use reverie_core::table::{Arrivals, Sender, Tables};
 use reverie_core::{Error, Result};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
 /// The name that a client gave its session.
-pub(super) type SessionId = [u8; 16];
+pub(super) type SessionId = Sender;
 
 type Checkpoint = Arc<dyn Fn() -> Result<String> + Send + Sync>;
 
@@ -31,10 +30,10 @@ pub struct Shared {
     pub(super) pool: Pool,
     incarnation: u64,
     started: Instant,
+    /// Those who were known from a checkpoint and did not come back are let go of.
+    expired: AtomicBool,
     /// Guards the sessions that are connected or remembered: where a new connection of each goes.
     sessions: Mutex<HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>>,
-    /// Guards the names of sessions that are remembered no more.
-    forgotten: Mutex<Forgotten>,
     /// Insert credit that was given out.
     credit: AtomicU64,
     connections: Arc<Semaphore>,
@@ -57,8 +56,8 @@ impl Shared {
             // Never 0, which is what a field says that is absent.
             incarnation: RandomState::new().hash_one("incarnation") | 1,
             started: Instant::now(),
+            expired: false.into(),
             sessions: Mutex::default(),
-            forgotten: Mutex::default(),
             credit: AtomicU64::new(0),
             connections: Arc::new(Semaphore::new(options.limits.max_connections)),
             grpc: AtomicU64::new(0),
@@ -166,26 +165,38 @@ impl Shared {
         if sessions.len() >= most {
             return Err((Error::Unavailable(format!("the server has {most} sessions, and takes no more")), way));
         }
-        let (sender, arrivals) = mpsc::channel(4);
+        let (sender, ways) = mpsc::channel(4);
         sessions.insert(id, sender);
+        let arrivals = self.returned(&id, &sessions);
         drop(sessions);
-        let forgot = self.forgotten().has(&id);
-        tokio::spawn(Session::new(self, Some((id, arrivals)), forgot).run(Some(way)));
+        let forgot = self.tables.forgotten().has(&id);
+        tokio::spawn(Session::new(self, Some((id, ways)), forgot, arrivals).run(Some(way)));
         Ok(())
+    }
+
+    /// What is in of a client's inserts since before the start of this server, which went on from a checkpoint. Who has
+    /// not come back within the time for which a session is remembered is let go of, as he would have been.
+    fn returned(&self, id: &SessionId, sessions: &HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>) -> Arrivals {
+        if self.started.elapsed() > self.limits.linger && !self.expired.swap(true, Ordering::Relaxed) {
+            for table in self.tables.iter() {
+                let known = |sender: &SessionId| sender != id && sessions.contains_key(sender);
+                for sender in table.senders().into_iter().filter(|sender| !known(sender)) {
+                    self.tables.forgotten().add(sender);
+                    table.forget_sender(&sender);
+                }
+            }
+        }
+        self.tables.iter().flat_map(|table| table.arrivals(id)).collect()
     }
 
     /// A session ends with outcomes that its client may not have.
     pub(super) fn forget_outcomes(&self, id: SessionId) {
-        self.forgotten().add(id);
+        self.tables.forgotten().add(id);
     }
 
     /// The client of a session was told that its predecessor's outcomes are gone.
     pub(super) fn told(&self, id: &SessionId) {
-        self.forgotten().remove(id);
-    }
-
-    fn forgotten(&self) -> MutexGuard<'_, Forgotten> {
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tables.forgotten().remove(id);
     }
 
     /// A session that ends takes itself off, unless a connection has just come for it.
@@ -196,6 +207,10 @@ impl Shared {
         }
         arrivals.close();
         sessions.remove(&id);
+        // A server that stops may take a last checkpoint.
+        if !*self.stopping.borrow() {
+            self.tables.iter().for_each(|table| table.forget_sender(&id));
+        }
         None
     }
 

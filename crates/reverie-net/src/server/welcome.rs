@@ -50,7 +50,7 @@ impl Shared {
 
     /// Serves a connection of one message, without a hello and without a name.
     pub fn call(self: &Arc<Self>, way: Box<dyn Way>) {
-        tokio::spawn(Session::new(self, None, false).run(Some(way)));
+        tokio::spawn(Session::new(self, None, false, Vec::new()).run(Some(way)));
     }
 
     fn check_hello(&self, message: ClientMessage, authenticated: bool) -> Result<SessionId, Refusal> {

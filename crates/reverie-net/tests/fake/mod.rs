@@ -84,17 +84,18 @@ impl Fake {
 
     /// The next session that a client opens, greeted.
     pub async fn session(&self) -> Talk {
-        self.session_with(true).await
+        self.session_with(true, false).await
     }
 
-    pub async fn session_with(&self, resumed: bool) -> Talk {
+    /// The same of a server that knows the session or not, and says of it that it let go of what it did.
+    pub async fn session_with(&self, resumed: bool, forgot: bool) -> Talk {
         let talk = std::future::poll_fn(|context| self.sessions.lock().unwrap().poll_recv(context)).await.unwrap();
         let hello = proto::ServerHello {
             protocol: proto::PROTOCOL,
             incarnation: self.inside.incarnation.load(Ordering::SeqCst),
             resumed: resumed && talk.hello.resume,
             insert_credit_bytes: 1 << 20,
-            forgot: !resumed && talk.hello.resume,
+            forgot: forgot && talk.hello.resume,
         };
         talk.say(Body::Hello(hello)).await;
         talk

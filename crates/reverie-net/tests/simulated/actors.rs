@@ -9,6 +9,7 @@ use reverie_core::table::{Keys, Ticket};
 use reverie_net::client::{Remote, SampleRequest};
 use reverie_net::server;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,6 +28,17 @@ pub fn writer_name(writer: usize) -> String {
 
 pub async fn serve(world: Arc<World>) -> Outcome {
     let tables = world.begin_life();
+    // One half of the simulations saves now and then, in the midst of everything.
+    if world.seed % 2 == 0 {
+        let (world, tables, mut random) = (Arc::clone(&world), Arc::clone(&tables), random(world.seed, 40));
+        tokio::spawn(async move {
+            let store = world.store();
+            loop {
+                sleep(Duration::from_millis(below(&mut random, 1500))).await;
+                world.save(&store, &tables);
+            }
+        });
+    }
     let listener = turmoil::net::TcpListener::bind("0.0.0.0:9000").await.map_err(|error| unavailable(&error))?;
     let incoming = futures_util::stream::unfold(listener, |listener| async {
         let accepted = listener.accept().await.map(|(stream, peer)| (stream, peer.to_string()));
@@ -53,12 +65,14 @@ pub async fn write(world: Arc<World>, me: usize) -> Outcome {
     let mut random = random(world.seed, 10 + me as u64 + world.next_value.load(Ordering::Relaxed));
     connected(&client).await;
     let mut rows = Rows::new(&client);
-    let mut waiting: VecDeque<(&'static str, i64, Ticket<Keys>)> = VecDeque::new();
+    let mut waiting: VecDeque<(&'static str, Range<i64>, Ticket<Keys>)> = VecDeque::new();
     for _ in 0..INSERTS {
-        let value = world.next_value.fetch_add(1, Ordering::Relaxed) as i64;
+        let count = 1 + below(&mut random, 8).saturating_sub(5);
+        let first = world.next_value.fetch_add(count, Ordering::Relaxed) as i64;
+        let values = first..first + count as i64;
         let table = if below(&mut random, 4) == 0 { "queue" } else { "replay" };
-        let ticket = client.insert(table, rows.inserts(value)).unwrap();
-        waiting.push_back((table, value, ticket));
+        let ticket = client.insert(table, rows.inserts(values.clone())).unwrap();
+        waiting.push_back((table, values, ticket));
         while waiting.len() > below(&mut random, 60) as usize {
             confirm(&world, &mut waiting).await;
         }
@@ -74,10 +88,10 @@ pub async fn write(world: Arc<World>, me: usize) -> Outcome {
     Ok(())
 }
 
-async fn confirm(world: &World, waiting: &mut VecDeque<(&'static str, i64, Ticket<Keys>)>) {
-    let (table, value, ticket) = waiting.pop_front().expect("something waits");
-    let keys = ticket.await.unwrap_or_else(|error| panic!("the insert of {value}: {error}"));
-    world.confirm(table, value, &keys);
+async fn confirm(world: &World, waiting: &mut VecDeque<(&'static str, Range<i64>, Ticket<Keys>)>) {
+    let (table, values, ticket) = waiting.pop_front().expect("something waits");
+    let keys = ticket.await.unwrap_or_else(|error| panic!("seed {}: the insert of {values:?}: {error}", world.seed));
+    world.confirm(table, values, &keys);
 }
 
 pub async fn read(world: Arc<World>, kind: usize) -> Outcome {

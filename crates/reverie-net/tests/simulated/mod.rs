@@ -1,11 +1,16 @@
 //! A server, its clients and their network in one thread and with a clock of their own.
 
 mod actors;
+#[allow(dead_code)]
+#[path = "../../../reverie-core/tests/support/disk.rs"]
+mod disk;
 mod faults;
 mod rows;
 
+use disk::FakeDisk;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+use reverie_core::checkpoint::{Keep, Store, latest, load};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::Clock;
 use reverie_core::table::limiter::Limiter;
@@ -16,6 +21,8 @@ use reverie_net::grpc::connector::{Connect, Connecting, Stream};
 use reverie_net::server;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,6 +31,7 @@ pub const WRITERS: usize = 2;
 pub const SERVER: &str = "server";
 pub const ADDRESS: &str = "server:9000";
 const TICK: Duration = Duration::from_millis(10);
+const FOLDER: &str = "/saved";
 
 /// What all that happens in one simulation is written down in.
 pub struct World {
@@ -34,6 +42,11 @@ pub struct World {
     /// Values that a writer was told are in, with their keys and how often its server had been restarted.
     confirmed: Mutex<Vec<Confirmed>>,
     consumed: Mutex<HashMap<i64, u64>>,
+    /// Where the server saves, and what had been consumed before each checkpoint.
+    disk: FakeDisk,
+    saved: Mutex<Vec<HashMap<i64, u64>>>,
+    /// What had been consumed before the checkpoints that were gone on from.
+    over: Mutex<Vec<HashMap<i64, u64>>>,
     client_lives: AtomicU64,
     /// Writers that are through, and readers that saw it.
     pub writers_done: AtomicUsize,
@@ -87,6 +100,9 @@ impl World {
             next_value: 1.into(),
             confirmed: Mutex::default(),
             consumed: Mutex::default(),
+            disk: FakeDisk::default(),
+            saved: Mutex::default(),
+            over: Mutex::default(),
             client_lives: 0.into(),
             writers_done: 0.into(),
             readers_done: 0.into(),
@@ -128,13 +144,39 @@ impl World {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock(tokio::time::Instant::now()));
         let tables = vec![table("replay"), queue("queue")];
         let tables = Arc::new(Tables::new(tables, None, &clock, self.seed + lives.len() as u64).unwrap());
+        self.go_on(&tables);
         lives.push(Arc::clone(&tables));
         tables
     }
 
-    fn confirm(&self, table: &'static str, value: i64, keys: &Keys) {
-        assert_eq!(keys.len(), 1, "one item, one key");
-        self.confirmed.lock().unwrap().push(Confirmed { table, value, key: keys[0].get() });
+    /// Puts the last checkpoint into the tables, where there is one.
+    fn go_on(&self, tables: &Tables) {
+        let Some(path) = latest(&self.disk, Path::new(FOLDER)).unwrap() else { return };
+        let checkpoint = load(&self.disk, &path, tables.bytes().0).unwrap();
+        let number = checkpoint.summary.number as usize;
+        checkpoint.restore(tables, Duration::ZERO).unwrap();
+        let before = self.saved.lock().unwrap()[number - 1].clone();
+        self.over.lock().unwrap().push(before);
+    }
+
+    /// Takes a checkpoint.
+    fn save(&self, store: &Store, tables: &Tables) {
+        // What was consumed by now is in no table.
+        let consumed = self.consumed.lock().unwrap().clone();
+        let mut saved = self.saved.lock().unwrap();
+        let number = store.save(tables, Duration::ZERO).unwrap().number as usize;
+        assert_eq!(number, saved.len() + 1);
+        saved.push(consumed);
+    }
+
+    fn store(&self) -> Store {
+        Store::new(Arc::new(self.disk.clone()), FOLDER.into(), Keep { count: 2, max_age: None }).unwrap()
+    }
+
+    fn confirm(&self, table: &'static str, values: Range<i64>, keys: &Keys) {
+        assert_eq!(keys.len(), values.clone().count(), "as many keys as items");
+        let confirmed = values.zip(keys).map(|(value, key)| Confirmed { table, value, key: key.get() });
+        self.confirmed.lock().unwrap().extend(confirmed);
     }
 
     fn consume(&self, value: i64) {
@@ -171,6 +213,14 @@ impl World {
             assert!(there, "seed {seed}: {value} was confirmed with the key {key}, and no life of the server has it");
         }
         let consumed = self.consumed.lock().unwrap();
+        for before in self.over.lock().unwrap().iter() {
+            for (value, times) in before {
+                assert_eq!(
+                    consumed[value], *times,
+                    "seed {seed}: {value} was consumed, and then again after a restart"
+                );
+            }
+        }
         if !crashed {
             assert_eq!(lives.len(), 1);
             for (value, times) in consumed.iter() {
@@ -182,6 +232,7 @@ impl World {
         }
         Summary {
             lives: lives.len(),
+            restored: self.over.lock().unwrap().len(),
             confirmed: confirmed.len(),
             consumed: consumed.len(),
             reconnects: self.reconnects.load(Ordering::Relaxed),
@@ -194,6 +245,7 @@ impl World {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     pub lives: usize,
+    pub restored: usize,
     pub confirmed: usize,
     pub consumed: usize,
     pub reconnects: u64,

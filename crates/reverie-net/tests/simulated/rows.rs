@@ -7,6 +7,7 @@ use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::{Inserts, Priority, Tables};
 use reverie_net::client::{Remote, RemoteBatch};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Numbers in a row.
@@ -36,10 +37,12 @@ impl Rows {
         Self { writer: RowWriter::new(sink, Compression::None, false), schema }
     }
 
-    pub fn inserts(&mut self, value: i64) -> Inserts {
-        let cells = Cells { itemsize: 8, bytes: &row(value) };
-        let item = self.writer.append(&self.schema, &[cells], 1).unwrap().remove(0);
-        Inserts::from_iter([(item, Priority::Value(1.0))])
+    pub fn inserts(&mut self, values: Range<i64>) -> Inserts {
+        let mut item = |value| {
+            let cells = Cells { itemsize: 8, bytes: &row(value) };
+            (self.writer.append(&self.schema, &[cells], 1).unwrap().remove(0), Priority::Value(1.0))
+        };
+        values.map(&mut item).collect()
     }
 }
 

@@ -5,6 +5,7 @@ use crate::array::Fresh;
 use crate::enter::{copying, quick};
 use crate::info::DrawInfo;
 use crate::nest::Unflattener;
+use crate::remote::Wrapper;
 use crate::sampler::{Batcher, Reading, assemble, gather, made, room};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -36,7 +37,7 @@ impl Source {
 /// The `reverie.Batch`. Items of this process are gathered into it; what came over a network is copied once more.
 pub(super) fn whole<'py>(
     py: Python<'py>,
-    batcher: &Batcher,
+    (batcher, wrapper): (&Batcher, &Wrapper),
     drawn: &[Bound<'py, ShardDraws>],
     reading: &Reading,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -44,6 +45,14 @@ pub(super) fn whole<'py>(
     for part in drawn {
         let source = part.get().source.lock().unwrap_or_else(PoisonError::into_inner).take();
         sources.push(source.ok_or_else(|| PyValueError::new_err("these draws were gathered already"))?);
+    }
+    // All of one shard that has all: a view of the memory in which it arrived.
+    if let ([Source::There(batch)], [part]) = (&sources[..], drawn) {
+        let ShardDraws { len, chance, size, .. } = part.get();
+        let has_all = batch.tally.is_some_and(|tally| tally.size == *size);
+        if *chance == 1.0 && *len == batch.num_draws && has_all {
+            return wrapper.batch(py, batch);
+        }
     }
     let mut all = Draws::default();
     let here = sources.iter().all(|source| matches!(source, Source::Here(_)));
@@ -57,8 +66,8 @@ pub(super) fn whole<'py>(
                 draws
             }
             Source::There(batch) => {
-                let draws = told(&batch);
-                arrays.push(Arrays::There(Box::new(batch)));
+                let draws = told(&batch, part.get().len);
+                arrays.push(Arrays::there(batch, part.get().len));
                 draws
             }
         };
@@ -76,11 +85,11 @@ pub(super) fn whole<'py>(
     if here { batcher.batch(py, &mut all, reading) } else { joined(py, &arrays, all, reading) }
 }
 
-/// What is known of draws that came over a network; without items.
-fn told(batch: &RemoteBatch) -> Draws {
+/// What is known of the first draws that came over a network; without items.
+fn told(batch: &RemoteBatch, len: usize) -> Draws {
     let numbers = |index: usize| {
         let bytes = Fresh::arrived(&batch.block, batch.layout.info[index].clone());
-        bytes.chunks_exact(8).map(|bytes| <[u8; 8]>::try_from(bytes).expect("eight bytes"))
+        bytes.chunks_exact(8).take(len).map(|bytes| <[u8; 8]>::try_from(bytes).expect("eight bytes"))
     };
     Draws {
         keys: numbers(0).map(|bytes| Key::from(i64::from_le_bytes(bytes))).collect(),
@@ -100,10 +109,20 @@ fn told(batch: &RemoteBatch) -> Draws {
 /// The arrays of one shard's draws.
 enum Arrays<'py> {
     Here(Arc<Plan>, Vec<Fresh<'py>>),
-    There(Box<RemoteBatch>),
+    /// With what the arrays of the first draws are.
+    There(Box<RemoteBatch>, Vec<Output>),
 }
 
 impl<'py> Arrays<'py> {
+    /// The first draws of a batch; fewer than all only of one whose outputs have a row for each.
+    fn there(batch: RemoteBatch, len: usize) -> Self {
+        let mut outputs = batch.head.outputs.clone();
+        if len < batch.num_draws {
+            outputs.iter_mut().for_each(|output| output.shape[0] = len);
+        }
+        Self::There(Box::new(batch), outputs)
+    }
+
     /// Gathers items of this process apart, for a batch that other shards' arrays are part of.
     fn here(py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Self> {
         let plan = quick(py, || reading.planner().plan(&draws.items))?;
@@ -115,21 +134,28 @@ impl<'py> Arrays<'py> {
     fn outputs(&self) -> &[Output] {
         match self {
             Self::Here(plan, _) => &plan.outputs,
-            Self::There(batch) => &batch.head.outputs,
+            Self::There(_, outputs) => outputs,
         }
     }
 
     fn structure(&self) -> (&Structure, usize) {
         match self {
             Self::Here(plan, _) => (&plan.structure, plan.num_columns),
-            Self::There(batch) => (&batch.head.structure, batch.head.num_columns),
+            Self::There(batch, _) => (&batch.head.structure, batch.head.num_columns),
         }
     }
 
     fn bytes(&self, output: usize) -> &[u8] {
         match self {
             Self::Here(_, arrays) => arrays[output].written(),
-            Self::There(batch) => Fresh::arrived(&batch.block, batch.layout.outputs[output].clone()),
+            Self::There(batch, outputs) => {
+                let all = Fresh::arrived(&batch.block, batch.layout.outputs[output].clone());
+                let (rows, of) = (outputs[output].shape.first(), batch.head.outputs[output].shape.first());
+                match (rows, of) {
+                    (Some(rows), Some(of)) if rows < of => &all[..all.len() / of * rows],
+                    _ => all,
+                }
+            }
         }
     }
 }

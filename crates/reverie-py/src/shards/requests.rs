@@ -11,7 +11,7 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use reverie_core::Error;
 use reverie_core::sample::{SampleRequest, Source as _};
-use reverie_core::table::{Tally, Ticket};
+use reverie_core::table::{Seen, Tally, Ticket};
 use reverie_net::client::{RemoteBatch, Sampled};
 use std::time::Duration;
 
@@ -99,6 +99,20 @@ impl Asked {
             }
             waited => waited,
         }
+    }
+}
+
+/// Asks to be told when a shard is not what was seen, or after `timeout`; never waits.
+pub(super) fn look(
+    py: Python<'_>,
+    client: &Client,
+    table: &str,
+    seen: Seen,
+    timeout: Duration,
+) -> PyResult<Ticket<Tally>> {
+    match client.reach().way(py)? {
+        Way::Here(tables) => quick(py, || tables.get(table)?.tally_unlike(None, seen)),
+        Way::There(far) => Ok(far.remote.tally_unlike(table, &seen, timeout)),
     }
 }
 

@@ -2,11 +2,12 @@
 
 use super::SharedTable;
 use crate::error::Result;
-use crate::sync::lock;
+use crate::sync::{Arc, lock};
 use crate::table::info::{InsertReason, SampleReason, TableInfo, Waiting, Why};
-use crate::table::queues::PendingInsert;
-use crate::table::table::Tally;
+use crate::table::queues::{PendingInsert, PendingLook};
+use crate::table::table::{Seen, Tally};
 use crate::table::tables::Starved;
+use crate::table::ticket::{Cell, Ticket};
 use std::time::Duration;
 
 impl SharedTable {
@@ -49,7 +50,31 @@ impl SharedTable {
             None => lock(&self.state).open(&self.name),
         };
         // What the grant let in counts.
-        tally.map(|()| lock(&self.state).tally())
+        tally.map(|()| lock(&self.state).tally(self.clock.now()))
+    }
+
+    /// The same once the table is not what was seen; never blocks.
+    pub fn tally_unlike(self: &Arc<Self>, grant: Option<(u64, u64)>, seen: Seen) -> Result<Ticket<Tally>> {
+        self.decide(|state, now| {
+            state.open(&self.name)?;
+            if let Some((incarnation, ration)) = grant {
+                state.table.grant(incarnation, ration);
+            }
+            if state.differs(&seen) {
+                return Ok(Ticket::done(Ok(state.tally(now))));
+            }
+            let (id, cell) = (state.take_id(), Cell::new());
+            state.looks.push(PendingLook { id, seen, cell: Arc::clone(&cell) });
+            Ok(Ticket::waiting(self.clone(), id, cell, true))
+        })
+    }
+
+    pub(in crate::table) fn withdraw_look(&self, id: u64) -> Option<Tally> {
+        let now = self.clock.now();
+        let mut state = lock(&self.state);
+        let index = state.looks.iter().position(|pending| pending.id == id)?;
+        state.looks.swap_remove(index);
+        Some(state.tally(now))
     }
 
     /// Who waits, since when, for what, and what would free them.

@@ -3,6 +3,7 @@
 use super::Table;
 use crate::table::limiter::{Counters, InsertBlock};
 use crate::table::selector::{Mass, Selector};
+use std::time::Duration;
 
 /// What one who draws from several shards has to know of each, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -23,10 +24,45 @@ pub struct Tally {
     pub ration: Option<u64>,
     /// Inserts that wait.
     pub waiting_inserts: u64,
+    /// The reading of the table's clock.
+    pub now: Duration,
+}
+
+/// What somebody knows of a shard who waits for it to be another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// See [`Tally`], here and below.
+    pub incarnation: u64,
+    /// More inserts than these are a change, less this one.
+    pub inserts: u64,
+    /// See [`Tally`].
+    pub ration: Option<u64>,
+    /// See [`Tally`].
+    pub waiting_inserts: u64,
+}
+
+impl Tally {
+    /// What whoever heard this knows; another number of inserts is news once it is larger by `more`, at least 1.
+    pub fn seen(&self, more: u64) -> Seen {
+        let inserts = self.counters.inserts.saturating_add(more.saturating_sub(1));
+        Seen { incarnation: self.incarnation, inserts, ration: self.ration, waiting_inserts: self.waiting_inserts }
+    }
 }
 
 impl Table {
-    /// What the table is at this moment; whoever holds its queues fills in `waiting_inserts`.
+    /// True where the table, with so many inserts that wait, is not what was seen.
+    pub fn differs(&self, seen: &Seen, waiting_inserts: u64) -> bool {
+        seen.incarnation != self.incarnation
+            || self.counters.inserts > seen.inserts
+            || seen.ration != self.ration()
+            || seen.waiting_inserts != waiting_inserts
+    }
+
+    fn ration(&self) -> Option<u64> {
+        self.options.limiter.is_rationed().then_some(self.ration)
+    }
+
+    /// What the table is at this moment; whoever holds its queues fills in `waiting_inserts` and `now`.
     pub fn tally(&mut self) -> Tally {
         Tally {
             shard: self.options.shard,
@@ -35,8 +71,9 @@ impl Table {
             mass: self.sampler.weighed(),
             smallest_probability: self.sampler.smallest_probability(),
             counters: self.counters,
-            ration: self.options.limiter.is_rationed().then_some(self.ration),
+            ration: self.ration(),
             waiting_inserts: 0,
+            now: Duration::ZERO,
         }
     }
 

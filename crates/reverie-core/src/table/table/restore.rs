@@ -6,6 +6,7 @@ use crate::item::{Item, Key};
 use crate::table::limiter::Counters;
 use crate::table::options::{TableOptions, check_pattern};
 use crate::table::selector::{AnySelector, Selector};
+use crate::table::sent::{Arrivals, Sender};
 use crate::table::slots::Cut;
 
 /// A table as it was at one moment, whatever it does afterwards.
@@ -25,6 +26,8 @@ pub struct TableCut {
     pub size: u64,
     /// The items.
     pub items: Cut,
+    /// What is in of inserts that may be sent again, by their senders.
+    pub sent: Vec<(Sender, Arrivals)>,
 }
 
 /// One item as a checkpoint had it.
@@ -65,10 +68,12 @@ pub struct Restoring {
     pub shard: u8,
     /// The items, each in a slot of its own.
     pub rows: Vec<Row>,
+    /// See [`TableCut::sent`].
+    pub sent: Vec<(Sender, Arrivals)>,
 }
 
 impl Table {
-    /// The table as it is, at the cost of one reference per page.
+    /// The table as it is, at the cost of one reference per page; whoever holds its queues fills in `sent`.
     pub fn snapshot(&mut self) -> TableCut {
         TableCut {
             options: self.options.clone(),
@@ -78,6 +83,7 @@ impl Table {
             allocated: self.slots.allocated(),
             size: self.slots.len() as u64,
             items: self.slots.cut(),
+            sent: Vec::new(),
         }
     }
 

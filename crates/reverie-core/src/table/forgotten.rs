@@ -1,21 +1,21 @@
-//! Sessions that were let go of while their clients might still come back: a client must not send again what may be done.
+//! Senders that were let go of while they might still come back: they must not send again what may be done.
 
-use super::shared::SessionId;
+use super::sent::Sender;
 use std::collections::{HashSet, VecDeque};
 
 /// How many are known at most, 16 bytes each: the oldest are let go of first.
 const MOST: usize = 1 << 16;
 
 /// See above.
-#[derive(Default)]
-pub(super) struct Forgotten {
-    order: VecDeque<SessionId>,
-    known: HashSet<SessionId>,
+#[derive(Debug, Default)]
+pub struct Forgotten {
+    order: VecDeque<Sender>,
+    known: HashSet<Sender>,
 }
 
 impl Forgotten {
-    /// The session is let go of, with outcomes that its client was not known to have.
-    pub(super) fn add(&mut self, id: SessionId) {
+    /// The sender is let go of, with outcomes that he was not known to have.
+    pub fn add(&mut self, id: Sender) {
         if !self.known.insert(id) {
             return;
         }
@@ -27,15 +27,20 @@ impl Forgotten {
         }
     }
 
-    /// Its client knows.
-    pub(super) fn remove(&mut self, id: &SessionId) {
+    /// He knows.
+    pub fn remove(&mut self, id: &Sender) {
         if self.known.remove(id) {
             self.order.retain(|other| other != id);
         }
     }
 
-    /// True where the session was let go of so.
-    pub(super) fn has(&self, id: &SessionId) -> bool {
+    /// All of them, the oldest first.
+    pub fn names(&self) -> Vec<Sender> {
+        self.order.iter().copied().collect()
+    }
+
+    /// True where he was let go of so.
+    pub fn has(&self, id: &Sender) -> bool {
         self.known.contains(id)
     }
 }
@@ -44,7 +49,7 @@ impl Forgotten {
 mod tests {
     use super::*;
 
-    fn id(number: usize) -> SessionId {
+    fn id(number: usize) -> Sender {
         (number as u128).to_ne_bytes()
     }
 

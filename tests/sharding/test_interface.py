@@ -1,0 +1,224 @@
+"""The interface of a plain client, over shards: all of it, or a reason why not."""
+
+import inspect
+import threading
+
+import numpy as np
+import pytest
+
+from reverie import Client, RaggedError, SequenceWriter, rate_limiters, structured
+from reverie.sharding import ShardedClient, shard_table
+from reverie.sharding.routing import merged
+from reverie.types import BatchInfo
+
+#: What a sharded client does not have, and why.
+LACKING = {
+    "server_address": "there is one for each shard: `clients` has them",
+    "windows": "a shard draws another item in the place of one too short for a window, by its own masses alone",
+}
+
+
+def public(kind):
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_every_public_method_of_a_client_is_there_or_has_a_reason_not_to_be():
+    # Set by the instance.
+    assert public(Client) - public(ShardedClient) - {"timeout"} == set(LACKING)
+
+
+@pytest.mark.parametrize("name", sorted(public(Client) - set(LACKING) - {"timeout"}))
+def test_every_argument_of_a_clients_method_is_taken(name):
+    of_one, of_all = (inspect.signature(getattr(kind, name)).parameters for kind in (Client, ShardedClient))
+    takes_all = any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in of_all.values())
+    assert takes_all or set(of_one) <= set(of_all)
+    # Those that stand without a name have the same places.
+    placed = [argument for argument in of_one.values() if argument.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    names = [argument.name for argument in placed if argument.name != "self"]
+    assert names == list(of_all)[1 : 1 + len(names)]
+
+
+@pytest.fixture
+def three(everywhere, prioritized):
+    """Items 0 to 8 with their priorities, inserted in this order, over three shards in turns; and their keys."""
+    client = everywhere([prioritized() for _ in range(3)])
+    priorities = [5.0, 1.0, 4.0, 4.0, 9.0, 0.5, 4.0, 3.0, 7.0]
+    keys = [client.insert_batch("t", {"x": np.array([x])}, [p], shard=x % 3)[0] for x, p in enumerate(priorities)]
+    return client, np.array(keys), np.array(priorities)
+
+
+def items(info, keys):
+    return [int(np.flatnonzero(keys == key)[0]) for key in info.key]
+
+
+def test_a_query_finds_items_of_all_shards_in_one_order_and_as_many_as_it_is_told(three):
+    client, keys, priorities = three
+    all_of_them = items(client.query("t"), keys)
+    assert sorted(all_of_them) == list(range(9))
+    # Over shards as well as their clocks are known, within each as it was.
+    assert [[x for x in all_of_them if x % 3 == shard] for shard in range(3)] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+    assert len(client.query("t", limit=4)) == 4
+    by_priority = client.query("t", order="priority")
+    assert by_priority.priority.tolist() == sorted(priorities)
+    assert items(client.query("t", order="-priority", limit=3), keys) == [4, 8, 0]
+    assert items(client.query("t", order="-age"), keys) == all_of_them
+    assert items(client.query("t", order="age"), keys) == all_of_them[::-1]
+    some = client.query("t", [("priority", ">", 4.0), ("age", "<", 1e6)], order="-priority")
+    assert items(some, keys) == [4, 8, 0]
+    np.testing.assert_array_equal(some.priority, priorities[items(some, keys)])
+    assert some.table_size.tolist() == [9] * 3
+    assert len(client.query("t", [("times_sampled", ">", 0)])) == 0
+    with pytest.raises(ValueError, match="order"):
+        client.query("t", order="size")
+
+
+def test_ages_are_compared_by_what_each_shards_clock_shows_and_equals_by_their_age():
+    def known(inserted_at, priorities):
+        zeros = np.zeros(len(inserted_at))
+        keys = np.array(inserted_at, np.int64)
+        return BatchInfo(keys, zeros, np.array(priorities), zeros, zeros, zeros, np.array(inserted_at))
+
+    # The second clock is 100 s ahead: 103 is 3 there.
+    shards, ahead = {0: known([1.0, 5.0], [2.0, 7.0]), 1: known([103.0, 104.0], [2.0, 2.0])}, {0: 0.0, 1: 100.0}
+
+    def keys(order, limit=None):
+        return merged(shards, ahead, 4, order, limit).key.tolist()
+
+    assert keys(None) == [1, 103, 104, 5]
+    assert keys("-age", 3) == [1, 103, 104]
+    assert keys("age", 2) == [5, 104]
+    assert keys("priority") == [1, 103, 104, 5]
+    assert keys("-priority") == [5, 1, 103, 104]
+
+
+def test_items_are_deleted_by_conditions_at_every_shard(three):
+    client, keys, _ = three
+    assert tuple(client.delete("t", where=[("priority", "==", 4.0)])) == (3, 0)
+    assert sorted(items(client.query("t"), keys)) == [0, 1, 4, 5, 7, 8]
+    # Of these only: two are gone already, one has too much.
+    assert tuple(client.delete("t", keys[:4], [("priority", "<", 2.0)])) == (1, 3)
+    assert sorted(items(client.query("t"), keys)) == [0, 4, 5, 7, 8]
+    with pytest.raises(ValueError, match="delete needs keys= or at least one condition"):
+        client.delete("t")
+    assert client.can_sample("t", 5)
+    client.delete("t", client.query("t").key)
+    # Nothing that was heard before the delete is built upon.
+    assert not client.can_sample("t")
+
+
+def test_one_step_goes_into_tables_of_one_shard(everywhere, prioritized):
+    client = everywhere([prioritized(), prioritized()])
+    client.insert({"x": 7}, {"t": 2.0}, shard=1)
+    client.insert({"x": 8}, {"t": 3.0})
+    assert sorted(client.query("t").priority) == [2.0, 3.0]
+    assert client.query("t", [("priority", "==", 2.0)]).key[0] >> 57 == 1
+
+
+def test_samples_come_one_by_one_from_all_shards_as_from_one_table(three):
+    client, _, priorities = three
+    drawn = list(client.sample("t", 2000, emit_timesteps=False, unpack_as_table_signature=True))
+    counts = np.bincount([int(sample.data["x"][0]) for sample in drawn], minlength=9)
+    expected = 2000 * priorities / priorities.sum()
+    surprise = (((counts - expected) ** 2 / expected).sum() - 8) / 4
+    assert surprise < 5
+    # The twin: the heaviest item weighs a fifth more.
+    wrong = expected * (2000 - 1.2 * expected[4]) / (2000 - expected[4])
+    wrong[4] = 1.2 * expected[4]
+    assert (((counts - wrong) ** 2 / wrong).sum() - 8) / 4 > 1 + surprise
+    first = drawn[0]
+    assert first.info.table_size == 9
+    assert first.info.probability == pytest.approx(first.info.priority / priorities.sum())
+    # The first ones are of several shards: who stops early has not seen one only.
+    assert len({sample.info.key >> 57 for sample in drawn[:30]}) == 3
+    [step] = next(iter(client.sample("t")))
+    assert step.data[0].shape == ()
+
+
+def test_writers_of_every_kind_write_to_the_shard_that_is_named(everywhere, prioritized):
+    client = everywhere([prioritized(), prioritized()])
+    with client.sequence_writer("t", 2, 1, shard=1) as writer:
+        assert isinstance(writer, SequenceWriter)
+        for x in range(3):
+            writer.append({"x": float(x)})
+    with client.episode_writer("t", shard=1) as writer:
+        writer.append({"x": 1.0})
+        writer.end_episode()
+    with client.writer(2, shard=1) as writer:
+        writer.append({"x": 1.0})
+        writer.create_item("t", 1, 1.0)
+    pattern = structured.pattern_from_transform({"x": 0.0}, lambda step: {"x": step["x"][-1:]})
+    with client.structured_writer([structured.create_config(pattern, "t")], shard=1) as writer:
+        writer.append({"x": 1.0})
+    sizes = [of.info.tables["t"].current_size for of in client.info().shards]
+    assert sizes[0] == 0
+    assert sizes[1] >= 5
+
+
+def test_items_of_unequal_lengths_are_read_by_their_keys_where_that_is_asked_for(sharded, prioritized):
+    client = sharded([prioritized(), prioritized()])
+    for shard, cells in enumerate([2, 4]):
+        with client.trajectory_writer(4, shard=shard) as writer:
+            for step in range(4):
+                writer.append({"x": np.int64(10 * shard + step)})
+            writer.create_item("t", 1.0, {"x": writer.history["x"][:cells]})
+    keys = client.query("t").key[::-1]
+    with pytest.raises(RaggedError, match="'x'"):
+        client.get("t", keys)
+    padded = client.get("t", keys, ragged="pad")
+    assert padded.data["x"].tolist() == [[10, 11, 12, 13], [0, 1, 0, 0]]
+    assert padded.mask.tolist() == [[True] * 4, [True, True, False, False]]
+    with pytest.raises(ValueError, match='pass ragged="pad"'):
+        client.get("t", keys, ragged="values")
+    assert client.get("t", keys[:1], ragged="values").lengths.tolist() == [4]
+
+
+def test_draws_without_replacement_are_refused_with_a_reason(sharded, prioritized):
+    client = sharded([prioritized()])
+    with pytest.raises(ValueError, match="changes the masses"):
+        client.sample_batch("t", 2, without_replacement=True)
+    with pytest.raises(ValueError, match="changes the masses"):
+        client.batches("t", 2, without_replacement=True)
+
+
+def test_limits_change_over_all_shards_while_they_run(everywhere, prioritized):
+    limits = rate_limiters.SampleToInsertRatio(4.0, 2, 40.0)
+    tables, limiter = shard_table(prioritized(max_size=20, rate_limiter=limits), 2)
+    client = everywhere(tables, rate_limiter=limiter)
+    for shard in range(2):
+        client.insert_batch("t", {"x": np.arange(6)}, shard=shard)
+    client.configure("t", max_size=9)
+    assert [of.info.tables["t"].max_size for of in client.info().shards] == [5, 4]
+    assert client.info().tables["t"].current_size == 9
+    # 12 inserts of 4 samples each; no more until 40 beyond are drawn.
+    assert not client.can_insert("t", 100)
+    client.configure("t", rate_limiter=rate_limiters.MinSize(2))
+    assert client.can_insert("t", 100)
+    client.insert_batch("t", {"x": np.arange(100)}, shard=0, timeout=10.0)
+    client.configure("t", max_times_sampled=0)
+    for wrong, words in (
+        ({"max_size": 1}, "at least 2, an item for each shard"),
+        ({"max_times_sampled": 1}, "max_times_sampled=1"),
+        ({"rate_limiter": rate_limiters.Rationed()}, "limits of all shards"),
+        ({"rate_limiter": rate_limiters.MinSize(10)}, "max_size 9 is below min_size_to_sample 10"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            client.configure("t", **wrong)
+    with ShardedClient(client.clients, timeout=10.0) as other, pytest.raises(ValueError, match="does not limit"):
+        other.configure("t", rate_limiter=rate_limiters.MinSize(2))
+
+
+def test_a_draw_that_waits_goes_on_when_a_shard_has_news_and_not_before(everywhere, prioritized):
+    client = everywhere([prioritized() for _ in range(2)])
+    sampler = client._sampler("t")
+    looks, look = [], sampler._look
+    sampler._look = lambda rung, seconds: looks.append(rung) or look(rung, seconds)
+    drawn = []
+    reader = threading.Thread(target=lambda: drawn.append(client.sample_batch("t", 4, timeout=60.0)))
+    reader.start()
+    while not looks:
+        pass
+    client.insert_batch("t", {"x": np.arange(3)}, shard=1)
+    reader.join(60.0)
+    assert len(drawn[0]) == 4
+    # It was woken, by the one insert: nobody asked again and again.
+    assert len(looks) <= 3
