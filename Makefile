@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rust test-python test-all test-differential test-ported check lint types layers examples bench \
+.PHONY: help setup demo test test-rust test-python test-all test-valgrind test-differential test-ported check lint types layers examples bench \
 	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs wheel test-wheel fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
@@ -93,6 +93,9 @@ bench-learn: setup ## learning targets with five seeds, resumable (hours); ARGS=
 
 fuzz: ## fuzz what reads bytes from outside (needs a C++ compiler): SECONDS=30 for each target, TARGETS=packed_chunk
 	tools/fuzz.sh $(or $(SECONDS),30) $(TARGETS)
+
+test-valgrind: ## the engine's unsafe code under valgrind (needs valgrind)
+	tools/valgrind.sh
 
 docs: setup ## Rust reference under target/doc, and a run of every code block in README and docs
 	cargo doc --locked --no-deps --workspace

@@ -76,9 +76,17 @@ def to_torch(batch: Batch, device: torch.device | str | None = None, *, pinned: 
 
 
 def converter(device: torch.device | str | None, pinned: bool | None) -> Callable[[Batch], Batch]:
-    """`to_torch` with these options; `pinned=None` pins for a CUDA device."""
+    """`to_torch` with these options; `pinned=None` pins for a CUDA device.
+
+    Raises:
+        ValueError: for a device of CUDA, or pinned memory, where PyTorch finds no CUDA.
+    """
     target = None if device is None else torch.device(device)
-    pin = target is not None and target.type == "cuda" if pinned is None else pinned
+    cuda = target is not None and target.type == "cuda"
+    pin = cuda if pinned is None else pinned
+    if (cuda or pin) and not torch.cuda.is_available():
+        what = f"device={str(target)!r}" if cuda else "pinned=True, which is for copies to a GPU,"
+        raise ValueError(f'{what} needs CUDA, and PyTorch finds none here; leave it out, or pass device="cpu"')
     return lambda batch: to_torch(batch, target, pinned=pin)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from reverie import _native
 from reverie.errors import DeadlineExceededError
@@ -19,8 +18,6 @@ __all__ = ["Prefetch"]
 _LOG = logging.getLogger("reverie")
 #: Seconds after which a reader without a deadline says for the first time what it waits for.
 _PATIENCE = 10.0
-#: How often a thread that has made enough looks whether it is to end, in seconds.
-_LOOK = 0.05
 
 
 class Prefetch:
@@ -39,8 +36,11 @@ class Prefetch:
         self._parts = [(sampler(table), count) for table, count in parts]
         self._columns, self._ragged = columns, ragged
         self._left = max_samples
+        self._most = ahead
         #: Batches; an error, after which there is nothing more; None at the end.
-        self._ready: queue.Queue[Batch | BaseException | None] = queue.Queue(ahead)
+        self._ready: collections.deque[Batch | BaseException | None] = collections.deque()
+        #: Guards `_ready`; told when it changes, and of the end.
+        self._changed = threading.Condition()
         self._stops = threading.Event()
         self._unfinished: list[Batch] = []
         self._ended = False
@@ -53,18 +53,17 @@ class Prefetch:
             return None
         until, began, told = Until(timeout), time.monotonic(), _PATIENCE
         while True:
-            try:
-                left = until.left
-                made = (
-                    self._ready.get(timeout=told if left is None else left) if left != 0.0 else self._ready.get_nowait()
-                )
-                break
-            except queue.Empty:
-                why = " ".join(sampler.why() for sampler, _ in self._parts)
-                if timeout is not None:
-                    raise DeadlineExceededError(f"batches: the timeout passed; {why}", why=why) from None
-                _LOG.warning("still waiting after %.0f s: %s", time.monotonic() - began, why)
-                told *= 3
+            left = until.left
+            with self._changed:
+                if self._changed.wait_for(lambda: len(self._ready) > 0, told if left is None else left):
+                    made = self._ready.popleft()
+                    self._changed.notify_all()
+                    break
+            why = " ".join(sampler.why() for sampler, _ in self._parts)
+            if timeout is not None:
+                raise DeadlineExceededError(f"batches: the timeout passed; {why}", why=why)
+            _LOG.warning("still waiting after %.0f s: %s", time.monotonic() - began, why)
+            told *= 3
         self._ended = not isinstance(made, Batch)
         if isinstance(made, BaseException):
             raise made
@@ -76,14 +75,12 @@ class Prefetch:
         self._stops.set()
         for sampler, _ in self._parts:
             sampler.ring()
-        left: list[Batch] = []
-        while self._thread.is_alive() or not self._ready.empty():
-            try:
-                made = self._ready.get(timeout=_LOOK)
-            except queue.Empty:
-                continue
-            if isinstance(made, Batch):
-                left.append(made)
+        with self._changed:
+            self._changed.notify_all()
+        # It ends soon: it waits for answers at most.
+        self._thread.join()
+        left = [made for made in self._ready if isinstance(made, Batch)]
+        self._ready.clear()
         return left + self._unfinished
 
     def _run(self) -> None:
@@ -127,12 +124,9 @@ class Prefetch:
                 parts.append((sampler, count))
         return parts
 
-    def _put(self, made: Any) -> None:
-        while True:
-            try:
-                return self._ready.put(made, timeout=_LOOK)
-            except queue.Full:
-                if self._stops.is_set():
-                    if isinstance(made, Batch):
-                        self._unfinished.append(made)
-                    return
+    def _put(self, made: Batch | BaseException | None) -> None:
+        """Leaves something to be read, when there is room; at the end what is no batch has its place, too."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._ready) < self._most or self._stops.is_set())
+            self._ready.append(made)
+            self._changed.notify_all()

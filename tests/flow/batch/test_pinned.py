@@ -1,0 +1,74 @@
+"""Tensors on their way to a GPU through page-locked memory, with a fake of what a machine without one lacks."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """A CUDA of the CPU's memory: what was pinned, and what was sent how, in order."""
+    steps = []
+    send = torch.Tensor.to
+
+    def pin_memory(tensor):
+        copy = tensor.clone()
+        steps.append(("pinned", tensor.data_ptr(), copy.data_ptr()))
+        return copy
+
+    def to(tensor, device, *, non_blocking=False):
+        steps.append(("sent", tensor.data_ptr(), str(device), non_blocking))
+        return send(tensor.clone(), "cpu")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    return steps
+
+
+@pytest.fixture
+def filled(connect):
+    client = connect()
+    client.insert_batch("t", {"x": np.arange(8.0), "s": np.array(list("abcdefgh"))})
+    return client
+
+
+def batch_of(client, **options):
+    with client.batches("t", 4, as_="torch", prefetch=0, **options) as batches:
+        return next(batches)
+
+
+@pytest.mark.parametrize("pinned", [None, True])
+def test_a_column_is_copied_once_into_pinned_memory_and_sent_from_there_without_waiting(filled, cuda, pinned):
+    batch = batch_of(filled, device="cuda", pinned=pinned)
+    [(_, source, copy), (_, sent, device, non_blocking)] = cuda
+    assert source != copy == sent
+    assert (device, non_blocking) == ("cuda", True)
+    # What goes back into the replay, and text, stays where it is.
+    assert isinstance(batch.info.key, np.ndarray)
+    assert isinstance(batch.data["s"], np.ndarray)
+    letters = [ord(letter) - ord("a") for letter in batch.data["s"]]
+    assert batch.data["x"].tolist() == letters
+
+
+def test_a_copy_that_is_not_pinned_is_waited_for(filled, cuda):
+    batch_of(filled, device="cuda", pinned=False)
+    assert [(step, *rest[1:]) for step, *rest in cuda] == [("sent", "cuda", False)]
+
+
+def test_tensors_that_stay_on_the_cpu_are_pinned_only_where_that_is_asked_for(filled, cuda):
+    batch_of(filled)
+    assert cuda == []
+    batch_of(filled, pinned=True)
+    assert [step for step, *_ in cuda] == ["pinned"]
+
+
+@pytest.mark.parametrize(("options", "word"), [({"device": "cuda"}, "'cuda'"), ({"pinned": True}, "pinned=True")])
+@pytest.mark.parametrize("as_", ["torch", "tensordict"])
+def test_without_cuda_what_needs_it_is_refused_where_it_is_given(connect, monkeypatch, as_, options, word):
+    if as_ == "tensordict":
+        pytest.importorskip("tensordict")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=f"{word}.* needs CUDA"):
+        connect().batches("t", 1, as_=as_, **options)
