@@ -1,6 +1,7 @@
 //! Several tables drawn from as one: requests to all shards at once, and one batch of what they give.
 
 mod bell;
+mod figures;
 mod gather;
 mod requests;
 
@@ -11,6 +12,7 @@ use crate::remote::Wrapper;
 use crate::sampler::{Batcher, Reading};
 use crate::server::limiter;
 use bell::Bells;
+use figures::shard_dict;
 use gather::Source;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -391,18 +393,4 @@ impl Shards {
         }
         Ok((drawn, failures))
     }
-}
-
-fn shard_dict<'py>(py: Python<'py>, present: bool, tally: Option<&Tally>) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    let tally = tally.copied().unwrap_or_default();
-    dict.set_item("present", present)?;
-    dict.set_item("shard", tally.shard)?;
-    dict.set_item("size", tally.size)?;
-    dict.set_item("mass", tally.mass.total)?;
-    dict.set_item("num_inserts", tally.counters.inserts)?;
-    dict.set_item("num_samples", tally.counters.samples)?;
-    dict.set_item("ration", tally.ration)?;
-    dict.set_item("waiting_inserts", tally.waiting_inserts)?;
-    Ok(dict)
 }

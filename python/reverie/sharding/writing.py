@@ -20,6 +20,7 @@ from reverie.writers import (
     StructuredWriter,
     TrajectoryWriter,
     TransitionWriter,
+    VectorWriter,
     Writer,
 )
 
@@ -117,16 +118,22 @@ class Writing(Reach):
 
     def sequence_writer(
         self, table: str, length: int, period: int, burn_in: int = 0, *, shard: int | None = None, **options: Any
-    ) -> SequenceWriter:
+    ) -> SequenceWriter | VectorWriter[SequenceWriter]:
         """A writer of overlapping sequences to one shard; see `Client.sequence_writer`."""
-        return self._writer(
+        writer: SequenceWriter | VectorWriter[SequenceWriter] = self._writer(
             shard,
             lambda client: client.sequence_writer(table, length, period, burn_in, **{**self._own(), **options}),
         )
+        return writer
 
-    def episode_writer(self, table: str, *, shard: int | None = None, **options: Any) -> EpisodeWriter:
+    def episode_writer(
+        self, table: str, *, shard: int | None = None, **options: Any
+    ) -> EpisodeWriter | VectorWriter[EpisodeWriter]:
         """A writer of whole episodes to one shard; see `Client.episode_writer`."""
-        return self._writer(shard, lambda client: client.episode_writer(table, **{**self._own(), **options}))
+        writer: EpisodeWriter | VectorWriter[EpisodeWriter] = self._writer(
+            shard, lambda client: client.episode_writer(table, **{**self._own(), **options})
+        )
+        return writer
 
     def structured_writer(
         self, configs: Sequence[Config], *, shard: int | None = None, **options: Any

@@ -14,12 +14,10 @@ use super::sent::{Senders, Sent};
 use super::table::{Table, Updated, Updates};
 use super::tables::Budget;
 use super::ticket::{Cell, Keys, Ticket};
-use crate::chunk::Compression;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::sample::{Draws, SampleRequest};
-use crate::spec::Signature;
 use crate::sync::{Arc, Deciding, Mutex, lock};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -322,19 +320,6 @@ impl SharedTable {
         looks.iter().for_each(|pending| pending.cell.fill(Err(closed())));
     }
 
-    /// True when the limiter would let `n` more draws go on now; false once the table is closed.
-    pub fn can_sample(&self, n: u64) -> bool {
-        let state = lock(&self.state);
-        !state.closed && state.samples.is_empty() && state.table.limiter().can_sample(state.table.counters(), n)
-    }
-
-    /// True when the limiter would let `n` more inserts go on now; false once the table is closed.
-    pub fn can_insert(&self, n: u64) -> bool {
-        self.drop_late();
-        let state = lock(&self.state);
-        !state.closed && state.inserts.is_empty() && state.table.can_insert_many(n)
-    }
-
     /// Serves waiting inserts after bytes were freed where no table sees it: by packing.
     pub(super) fn retry(&self) {
         if self.budget.is_some() && !lock(&self.state).inserts.is_empty() {
@@ -374,16 +359,6 @@ impl SharedTable {
             pending.give_up(refusal);
             self.decide_alone(|_, _| ());
         }
-    }
-
-    /// What every item must look like.
-    pub fn signature(&self) -> Option<Signature> {
-        lock(&self.state).table.options().signature.clone()
-    }
-
-    /// How chunks written for this table are stored.
-    pub fn compression(&self) -> Compression {
-        lock(&self.state).table.options().compression
     }
 
     /// True where items leave after a number of draws: a draw that is lost may be of an item that is nowhere else.

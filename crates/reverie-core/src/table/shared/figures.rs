@@ -1,7 +1,9 @@
 //! What a shared table tells of itself: its figures, and who waits for what.
 
 use super::SharedTable;
+use crate::chunk::Compression;
 use crate::error::Result;
+use crate::spec::Signature;
 use crate::sync::{Arc, lock};
 use crate::table::info::{InsertReason, SampleReason, TableInfo, Waiting, Why};
 use crate::table::queues::{PendingInsert, PendingLook};
@@ -36,6 +38,29 @@ impl SharedTable {
             max_priority,
             copies,
         }
+    }
+
+    /// True when the limiter would let `n` more draws go on now; false once the table is closed.
+    pub fn can_sample(&self, n: u64) -> bool {
+        let state = lock(&self.state);
+        !state.closed && state.samples.is_empty() && state.table.limiter().can_sample(state.table.counters(), n)
+    }
+
+    /// True when the limiter would let `n` more inserts go on now; false once the table is closed.
+    pub fn can_insert(&self, n: u64) -> bool {
+        self.drop_late();
+        let state = lock(&self.state);
+        !state.closed && state.inserts.is_empty() && state.table.can_insert_many(n)
+    }
+
+    /// What every item must look like.
+    pub fn signature(&self) -> Option<Signature> {
+        lock(&self.state).table.options().signature.clone()
+    }
+
+    /// How chunks written for this table are stored.
+    pub fn compression(&self) -> Compression {
+        lock(&self.state).table.options().compression
     }
 
     /// What one who draws from several shards has to know of this one, after admitting inserts to it where he does:
