@@ -30,7 +30,7 @@ impl Inserts {
         Self { tables, ..Self::default() }
     }
 
-    fn into_table(&mut self, table: &Arc<SharedTable>) {
+    fn note_table(&mut self, table: &Arc<SharedTable>) {
         if !self.tables.iter().any(|known| Arc::ptr_eq(known, table)) {
             self.tables.push(Arc::clone(table));
         }
@@ -109,7 +109,7 @@ impl Session {
         };
         let inserted = match self.id {
             Some(sender) => {
-                self.inserts.into_table(&table);
+                self.inserts.note_table(&table);
                 table.insert_sent(items, Sent { sender, number: id }, before)
             }
             None => table.insert(items),
