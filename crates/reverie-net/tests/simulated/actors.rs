@@ -29,7 +29,7 @@ pub fn writer_name(writer: usize) -> String {
 pub async fn serve(world: Arc<World>) -> Outcome {
     let tables = world.begin_life();
     // One half of the simulations saves now and then, in the midst of everything.
-    if world.seed % 2 == 0 {
+    if world.seed.is_multiple_of(2) {
         let (world, tables, mut random) = (Arc::clone(&world), Arc::clone(&tables), random(world.seed, 40));
         tokio::spawn(async move {
             let store = world.store();
