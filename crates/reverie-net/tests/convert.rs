@@ -275,12 +275,17 @@ proptest! {
         let mass = reverie_core::table::selector::Mass { total, zeros: counts[3] };
         let tally = reverie_core::table::Tally {
             shard, incarnation, size: counts[0], mass, smallest_probability, counters, ration, waiting_inserts: counts[4],
+            // What a float holds exactly.
+            now: Duration::from_millis(u64::from(shard) * 125),
         };
+        let seen = tally.seen(counts[3]);
+        prop_assert_eq!(table::decode_seen(&table::encode_seen(&seen)), seen);
         prop_assert_eq!(table::decode_tally(table::encode_tally(&tally)).unwrap(), tally);
         let message = table::encode_tally(&tally);
         for broken in [
             proto::Tally { mass: f64::NAN, ..message },
             proto::Tally { mass: -1.0, ..message },
+            proto::Tally { now: -1.0, ..message },
             proto::Tally { smallest_probability: Some(1.5), ..message },
             proto::Tally { size: message.size + 1, ..message },
             proto::Tally { shard: 256, ..message },
