@@ -1,10 +1,11 @@
 //! Batches: what the cells hold is what the arrays hold, for every form of item and every way to store its chunks.
 
 use proptest::prelude::*;
-use reverie_core::batch::{Options, Output, Plan, Planner, Ragged, Role, plan};
+use reverie_core::batch::{Options, Output, Plan, Planner, Ragged, Role, Split, plan};
 use reverie_core::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::error::Error;
 use reverie_core::item::{Body, Cells, Form, Item, Part, Pattern, PatternColumn};
+use reverie_core::sample::Draws;
 use reverie_core::spec::{ColumnSpec, DType, Key, Structure};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -17,6 +18,31 @@ fn gather(plan: &Plan, items: &[Item]) -> Result<Vec<Vec<u8>>, Error> {
     plan.gather(items, &mut slices)?;
     // SAFETY: every byte was initialised above.
     Ok(arrays.into_iter().map(|array| array.into_iter().map(|byte| unsafe { byte.assume_init() }).collect()).collect())
+}
+
+/// The same of a split batch: large columns from where they lie, the rest gathered. `None` where nothing can be split off.
+fn gather_split(plan: &Plan, items: &[Item], least: usize) -> Option<Vec<Vec<u8>>> {
+    let plan = Arc::new(plan.clone());
+    let split = Split::new(&plan, least)?;
+    let draws = Draws { items: items.to_vec(), ..Draws::default() };
+    let lying = split.lying(&draws)?;
+    assert!(lying.iter().all(|cells| cells.as_ref().len() >= least));
+    let mut large = lying.iter().flat_map(|cells| cells.as_ref().to_vec());
+    let is_large = |index: &usize| split.large().contains(index);
+    let rest = (0..plan.outputs.len()).filter(|index| !is_large(index)).map(|index| plan.outputs[index].bytes());
+    let mut arrays: Vec<Vec<MaybeUninit<u8>>> = rest.map(|bytes| vec![MaybeUninit::new(0xaa); bytes]).collect();
+    split.gather_rest(&draws, &mut arrays.iter_mut().map(|array| &mut array[..]).collect::<Vec<_>>()).unwrap();
+    // SAFETY: every byte was initialised above.
+    let initialised =
+        |array: Vec<MaybeUninit<u8>>| array.into_iter().map(|byte| unsafe { byte.assume_init() }).collect();
+    let mut rest = arrays.into_iter().map(initialised);
+    let whole = (0..plan.outputs.len()).map(|index| match is_large(&index) {
+        true => large.by_ref().take(plan.outputs[index].bytes()).collect(),
+        false => rest.next().unwrap(),
+    });
+    let whole = whole.collect();
+    assert!(large.next().is_none());
+    Some(whole)
 }
 
 fn column(path: &str, dtype: DType, shape: &[usize], at: u32, cells: Cells) -> PatternColumn {
@@ -67,6 +93,31 @@ fn squeezed_columns_lose_the_time_axis_and_equal_lengths_stack() {
         let arrays = gather(&plan, &items).unwrap();
         assert_eq!(arrays[0], [0, 0, 1, 1, 2, 2, 5, 5, 6, 6, 7, 7]);
         assert_eq!(arrays[1], [100, 105]);
+    }
+}
+
+#[test]
+fn large_columns_are_where_they_lie_and_the_rest_is_gathered() {
+    let chunk = steps(8, false);
+    let items = [item(&chunk, &window(0, 3), 1), item(&chunk, &window(0, 3), 4)];
+    let plan = plan(&items, &Options::default()).unwrap();
+    let gathered = Some(gather(&plan, &items).unwrap());
+    for (least, large) in [(1, vec![0, 1]), (2, vec![0]), (6, vec![0])] {
+        assert_eq!(Split::new(&Arc::new(plan.clone()), least).unwrap().large(), large, "{least}");
+        assert_eq!(gather_split(&plan, &items, least), gathered, "{least}");
+    }
+    assert!(Split::new(&Arc::new(plan.clone()), 7).is_none());
+    // Two chunks hold the cells of one item: each piece is half as long.
+    let part = Part { chunks: [chunk.clone(), chunk.clone()].into(), starts: [0, 3, 8].into() };
+    let body = Body::Span(Arc::new(vec![part]));
+    let items = [0, 1].map(|anchor| Item { body: body.clone(), anchor, ..items[0].clone() });
+    assert_eq!(gather_split(&plan, &items, 1), Some(gather(&plan, &items).unwrap()));
+    assert_eq!(gather_split(&plan, &items, 4), None);
+    // Cells of a row lie apart, and cells of a packed chunk are not there as they are.
+    let packed = ChunkWriter::new(chunk.layout().clone(), Compression::Lz4, &Arc::new(Meter::new()));
+    for chunk in [steps(8, true), packed.chunk().clone()] {
+        let items = [item(&chunk, &window(0, 3), 1), item(&chunk, &window(0, 3), 4)];
+        assert_eq!(gather_split(&plan, &items, 1), None);
     }
 }
 
@@ -523,7 +574,13 @@ proptest! {
         match plan(&items, &Options { ragged, columns: None }) {
             Ok(plan) => {
                 prop_assert!(!must_refuse);
-                prop_assert_eq!(gather(&plan, &items).unwrap(), model(&plan, &items, ragged, &cells));
+                let gathered = gather(&plan, &items).unwrap();
+                for least in [1, 6] {
+                    if let Some(split) = gather_split(&plan, &items, least) {
+                        prop_assert_eq!(&split, &gathered);
+                    }
+                }
+                prop_assert_eq!(gathered, model(&plan, &items, ragged, &cells));
             }
             Err(Error::Ragged { .. }) => prop_assert!(must_refuse),
             Err(other) => prop_assert!(false, "{}", other),

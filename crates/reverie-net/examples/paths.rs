@@ -1,5 +1,5 @@
 //! Batches from a server in another process, over shared memory and over gRPC: items per second, and the processor time
-//! that a batch costs both processes. `paths [seconds per row] [bytes per item ...]`
+//! that a batch costs both processes, in user and in system mode, with their page faults. `paths [grpc|shared-memory] [seconds per row] [bytes per item ...]`
 //!
 //! Wall times mean something only on an idle machine; processor times also on a busy one.
 
@@ -27,7 +27,15 @@ const TABLE_BYTES: usize = 512 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let first = arguments.next();
+    let mut first = arguments.next();
+    let ways: &[Transport] = match first.as_deref() {
+        Some("grpc") => &[Transport::Grpc],
+        Some("shared-memory") => &[Transport::SharedMemory],
+        _ => &[Transport::SharedMemory, Transport::Grpc],
+    };
+    if ways.len() == 1 {
+        first = arguments.next();
+    }
     if first.as_deref() == Some("serve") {
         return serve(arguments.next().ok_or("serve wants the bytes of an item")?.parse()?);
     }
@@ -37,8 +45,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         sizes = vec![400, 4_000, 40_000, 400_000];
     }
     println!(
-        "{:>8} {:>14} {:>12} {:>8} {:>12} {:>12}",
-        "bytes", "transport", "items/s", "GB/s", "client us", "server us"
+        "{:>8} {:>14} {:>12} {:>8} {:>26} {:>26}",
+        "bytes", "transport", "items/s", "GB/s", "client us (+ sys), faults", "server us (+ sys), faults"
     );
     for size in sizes {
         let mut child = Command::new(std::env::current_exe()?)
@@ -48,8 +56,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             .spawn()?;
         let mut address = String::new();
         BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut address)?;
-        for transport in [Transport::SharedMemory, Transport::Grpc] {
-            row(address.trim(), child.id(), transport, size, seconds)?;
+        for transport in ways {
+            row(address.trim(), child.id(), *transport, size, seconds)?;
         }
         drop(child.stdin.take());
         child.wait()?;
@@ -91,7 +99,7 @@ fn row(address: &str, server: u32, transport: Transport, size: usize, seconds: f
     for _ in 0..100 {
         next()?;
     }
-    let (before, start, mut batches) = ((cpu(std::process::id())?, cpu(server)?), Instant::now(), 0u32);
+    let (before, start, mut batches) = ((used(std::process::id())?, used(server)?), Instant::now(), 0u32);
     while start.elapsed().as_secs_f64() < seconds {
         for _ in 0..20 {
             next()?;
@@ -99,21 +107,25 @@ fn row(address: &str, server: u32, transport: Transport, size: usize, seconds: f
         batches += 20;
     }
     let elapsed = start.elapsed().as_secs_f64();
-    let used = [cpu(std::process::id())? - before.0, cpu(server)? - before.1];
+    let each = |after: [f64; 3], before: [f64; 3]| {
+        let [user, system, faults] = std::array::from_fn(|at| (after[at] - before[at]) / f64::from(batches));
+        format!("{:.1} + {:.1}, {faults:.1}", user * 1e6, system * 1e6)
+    };
+    let ours = each(used(std::process::id())?, before.0);
+    let theirs = each(used(server)?, before.1);
     let items = f64::from(batches) * BATCH as f64 / elapsed;
-    let [ours, theirs] = used.map(|seconds| seconds / f64::from(batches) * 1e6);
     let name = client.link().transport.unwrap_or("?");
     let rate = items * size as f64 / 1e9;
-    println!("{size:>8} {name:>14} {items:>12.0} {rate:>8.2} {ours:>12.1} {theirs:>12.1}");
+    println!("{size:>8} {name:>14} {items:>12.0} {rate:>8.2} {ours:>26} {theirs:>26}");
     Ok(())
 }
 
-/// Seconds of processor time that a process has used, in user and in system mode.
-fn cpu(process: u32) -> Result<f64, Box<dyn Error>> {
+/// Seconds of processor time that a process has used in user and in system mode, and its page faults.
+fn used(process: u32) -> Result<[f64; 3], Box<dyn Error>> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let fields = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect::<Vec<_>>();
-    let ticks = [11, 12].iter().map(|at| fields[*at].parse::<f64>()).sum::<Result<f64, _>>()?;
-    Ok(ticks / 100.0)
+    let number = |at: usize| fields[at].parse::<f64>();
+    Ok([number(11)? / 100.0, number(12)? / 100.0, number(7)?])
 }
 
 fn serve(size: usize) -> Result<(), Box<dyn Error>> {

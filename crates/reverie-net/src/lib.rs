@@ -16,6 +16,7 @@ mod weigh;
 // The flow's two bridges: items on their way in, batches on their way out.
 pub mod items;
 pub mod bulk;
+pub mod pieces;
 
 // The two ways to travel.
 pub mod grpc;

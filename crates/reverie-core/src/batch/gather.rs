@@ -28,9 +28,9 @@ pub(super) struct Deferred<'a> {
 /// `n` consecutive cells of a chunk's column, which become the cells from `at` on of their item.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
-    source: usize,
-    first: usize,
-    n: usize,
+    pub(super) source: usize,
+    pub(super) first: usize,
+    pub(super) n: usize,
     at: usize,
 }
 
@@ -267,7 +267,7 @@ impl Column {
         &self,
         item: &'a Item,
         source: &PatternColumn,
-        mut each: impl FnMut(&'a Chunk, Run) -> Result<()>,
+        mut each: impl FnMut(&'a Arc<Chunk>, Run) -> Result<()>,
     ) -> Result<()> {
         let len = source.cells.len();
         let consecutive = matches!(source.cells, Cells::Range { step: 1, .. });
@@ -303,7 +303,7 @@ impl Column {
 
     /// The bytes of a run that becomes one piece of the batch as it is.
     #[inline]
-    fn whole<'a>(&self, slab: &'a Slab, run: Run) -> Option<&'a [u8]> {
+    pub(super) fn whole<'a>(&self, slab: &'a Slab, run: Run) -> Option<&'a [u8]> {
         let layout = slab.layout();
         let fits =
             self.outer == 1 && run.source < layout.num_columns() && layout.width(run.source) == self.cell_bytes();

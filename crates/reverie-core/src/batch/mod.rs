@@ -8,10 +8,12 @@ mod gather;
 mod join;
 mod plan;
 mod select;
+mod split;
 mod windows;
 
 pub use join::{join, place};
 pub use plan::{Plan, Planner, plan};
+pub use split::{Lying, Split};
 
 use crate::error::{Error, Result};
 use crate::spec::DType;

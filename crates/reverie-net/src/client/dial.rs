@@ -28,6 +28,7 @@ pub(super) struct Dial {
 }
 
 /// The two halves of a connection, by the way that it travels.
+#[allow(clippy::large_enum_variant)] // One for each connection.
 pub(super) enum Halves {
     Grpc(Sending, Receiving),
     Local(LocalOutlet, LocalInlet),

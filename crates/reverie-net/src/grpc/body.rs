@@ -1,11 +1,11 @@
 //! What the server sends on a stream, as the body of an HTTP/2 response: small messages together, and the bytes of
-//! batches as they lie in memory, which encoding them would copy once more.
+//! batches as they lie in memory, in a block or in chunks.
 
 use super::large::{LARGE, TOGETHER, put_head, put_whole};
-use super::stream::{Next, Queue};
-use crate::proto::server_message::Body as Said;
-use crate::proto::{Part, ServerMessage};
-use bytes::{Bytes, BytesMut};
+use super::stream::{Next, Queue, Queued};
+use crate::pieces::Pieces;
+use crate::proto::Part;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hyper::body::{Body, Frame};
 use prost::Message;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ pub(super) struct Outgoing {
     queue: Arc<Queue>,
     /// Whole messages, and the head of the one that `data` belongs to.
     together: BytesMut,
-    data: Bytes,
+    data: Pieces,
     state: State,
 }
 
@@ -35,22 +35,27 @@ enum State {
 
 impl Outgoing {
     pub(super) fn new(queue: Arc<Queue>) -> Self {
-        Self { queue, together: BytesMut::new(), data: Bytes::new(), state: State::Open }
+        Self { queue, together: BytesMut::new(), data: Pieces::default(), state: State::Open }
     }
 
-    fn push(&mut self, message: ServerMessage) {
-        match message.body {
-            Some(Said::Part(part)) if part.data.len() >= LARGE => self.data = push_part(part, &mut self.together),
-            _ => put_whole(&message, &mut self.together),
+    fn push(&mut self, queued: Queued) {
+        match queued {
+            Queued::Message(message) => put_whole(&message, &mut self.together),
+            Queued::Part { id, offset, data } => {
+                put_part(id, offset, data.remaining(), &mut self.together);
+                match data.remaining() < LARGE {
+                    true => self.together.put(data),
+                    false => self.data = data,
+                }
+            }
         }
     }
 }
 
 /// Encodes the message of a part up to its data, which must follow.
-fn push_part(mut part: Part, out: &mut BytesMut) -> Bytes {
-    let data = std::mem::take(&mut part.data);
-    put_head(&[(&[], SERVER_MESSAGE_PART), (&part.encode_to_vec(), PART_DATA)], data.len(), out);
-    data
+fn put_part(id: u64, offset: u64, len: usize, out: &mut BytesMut) {
+    let part = Part { id, offset, data: Bytes::new() };
+    put_head(&[(&[], SERVER_MESSAGE_PART), (&part.encode_to_vec(), PART_DATA)], len, out);
 }
 
 /// The stream is reset: its client did not read to the end.
@@ -59,14 +64,14 @@ fn push_part(mut part: Part, out: &mut BytesMut) -> Bytes {
 pub(super) struct Abandoned;
 
 impl Body for Outgoing {
-    type Data = Bytes;
+    type Data = Pieces;
     type Error = Abandoned;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        while self.state == State::Open && self.data.is_empty() && self.together.len() < TOGETHER {
+        while self.state == State::Open && !self.data.has_remaining() && self.together.len() < TOGETHER {
             match self.queue.poll_next(context) {
                 Poll::Ready(Next::Message(message)) => self.push(message),
                 Poll::Ready(Next::End) => self.state = State::Trailers,
@@ -75,12 +80,10 @@ impl Body for Outgoing {
                 Poll::Pending => break,
             }
         }
-        let bytes = match self.together.is_empty() {
-            false => self.together.split().freeze(),
-            true => std::mem::take(&mut self.data),
-        };
-        if !bytes.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        if !self.together.is_empty() || self.data.has_remaining() {
+            let mut pieces = Pieces::from(self.together.split().freeze());
+            pieces.append(std::mem::take(&mut self.data));
+            return Poll::Ready(Some(Ok(Frame::data(pieces))));
         }
         if std::mem::replace(&mut self.state, State::Ended) == State::Ended {
             return Poll::Ready(None);
@@ -101,18 +104,54 @@ impl Drop for Outgoing {
     }
 }
 
+/// The body of any answer.
+pub(super) enum Answered {
+    /// Of a call that the generated service answers.
+    Routed(tonic::body::Body),
+    /// Of a session.
+    Session(Outgoing),
+}
+
+impl Body for Answered {
+    type Data = Pieces;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        match self.get_mut() {
+            Self::Routed(body) => Pin::new(body)
+                .poll_frame(context)
+                .map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(Pieces::from)).map_err(Into::into))),
+            Self::Session(outgoing) => {
+                Pin::new(outgoing).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Routed(body) => body.is_end_stream(),
+            Self::Session(outgoing) => outgoing.is_end_stream(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::ServerMessage;
+    use crate::proto::server_message::Body as Said;
 
     #[test]
     fn a_part_is_encoded_as_any_message() {
-        for (id, offset, len) in [(1, 0, LARGE), (300, 1 << 40, 1 << 20), (u64::MAX, 0, LARGE + 1), (0, 0, 1 << 21)] {
+        for (id, offset, len) in [(1, 0, 1), (300, 1 << 40, 1 << 20), (u64::MAX, 0, 8193), (0, 0, 1 << 21)] {
             let part = Part { id, offset, data: vec![7; len].into() };
             let message = ServerMessage { body: Some(Said::Part(part.clone())) };
             let mut out = BytesMut::new();
-            let data = push_part(part, &mut out);
-            out.extend_from_slice(&data);
+            put_part(id, offset, len, &mut out);
+            out.extend_from_slice(&part.data);
             let mut want = vec![0];
             want.extend((message.encoded_len() as u32).to_be_bytes());
             want.extend(message.encode_to_vec());

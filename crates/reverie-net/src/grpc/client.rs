@@ -1,9 +1,10 @@
 //! The client's end of a gRPC stream.
 
-use super::codec::Weighing;
 use super::connector::{Connect, Counted, Traffic};
+use super::download::{Download, Failure};
 use super::service::SESSION;
 use super::trust::Private;
+use super::turns::Turns;
 use super::upload::Upload;
 use crate::bulk::BulkOut;
 use crate::client::Options;
@@ -25,7 +26,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::body::Body;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
 /// What the server may send us in one frame: its parts whole, with their heads.
 const FRAME_BYTES: u32 = 2 << 20;
@@ -75,7 +76,7 @@ impl Dialer {
             Some(private) => private.wrap(stream, address).await?,
             None => stream,
         };
-        let stream = Counted::new(stream, Arc::clone(&self.traffic));
+        let stream = Turns::new(Counted::new(stream, Arc::clone(&self.traffic)));
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(WINDOW_BYTES)
@@ -125,7 +126,7 @@ impl Line {
         queue.try_send(hello).expect("a new channel has room");
         let body = self.open(Upload::new(messages)).await?;
         let sending = Sending { queue, bulk: Inline::default(), address: self.address.clone() };
-        Ok((sending, Receiving { stream: received(body), address: self.address }))
+        Ok((sending, Receiving { messages: Download::new(body), address: self.address }))
     }
 
     /// What the server answers to a session that is opened.
@@ -166,11 +167,6 @@ impl Line {
         }
         request
     }
-}
-
-/// The messages of an answer.
-fn received(body: Incoming) -> Streaming<proto::ServerMessage> {
-    Streaming::new_response(Weighing::default(), body, http::StatusCode::OK, None, Some(MAX_MESSAGE_BYTES))
 }
 
 /// What a failed call means. Typed: the detail says, or else the code; no text is read.
@@ -261,13 +257,22 @@ impl Outlet for Sending {
 
 /// The receiving half.
 pub struct Receiving {
-    stream: Streaming<proto::ServerMessage>,
+    messages: Download<Incoming>,
     address: String,
 }
 
 impl Inlet for Receiving {
     async fn receive(&mut self) -> Result<Option<Arrived>> {
-        let message = self.stream.message().await.map_err(|status| error(&self.address, status))?;
-        Ok(message.map(Arrived::from))
+        let (address, messages) = (&self.address, &mut self.messages);
+        match poll_fn(|context| messages.poll_next(context)).await {
+            None => Ok(None),
+            Some(Ok(message)) => Ok(Some(Arrived::from(message))),
+            Some(Err(Failure::Broken(why))) => Err(Error::Protocol(format!("{address}: {why}"))),
+            Some(Err(Failure::Lost(why))) => Err(Error::Unavailable(format!("{address}: {why}"))),
+            Some(Err(Failure::Trailers(trailers))) => match Status::from_header_map(&trailers) {
+                Some(status) if status.code() != Code::Ok => Err(error(address, status)),
+                _ => Ok(None),
+            },
+        }
     }
 }

@@ -1,19 +1,17 @@
-//! A client's messages out of the body of its call, decoded where the connection put them: large bytes stay in the HTTP/2 frame that
-//! brought them, until whoever wants them copies them to where they belong.
+//! A client's messages out of the body of its call, decoded where the connection put them: large bytes stay in the
+//! HTTP/2 frame that brought them, until whoever wants them copies them to where they belong.
 
+use crate::pieces::Pieces;
 use crate::proto::MAX_MESSAGE_BYTES;
 use crate::weigh::{self, Incoming};
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use hyper::body::Body;
-use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 /// Before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
-/// Frames that are empty, or nearly so, are put together: a peer must not make us keep a list of them.
-const SMALL: usize = 4 << 10;
 
 /// Why there are no more messages.
 #[derive(Debug)]
@@ -27,7 +25,7 @@ pub(super) enum Failure {
 /// The messages of a body.
 pub(super) struct Messages<B, M> {
     body: B,
-    arrived: Frames,
+    arrived: Pieces,
     /// The length of the message whose bytes are coming.
     coming: Option<usize>,
     message: PhantomData<fn() -> M>,
@@ -39,7 +37,7 @@ where
     M: Incoming,
 {
     pub(super) fn new(body: B) -> Self {
-        Self { body, arrived: Frames::default(), coming: None, message: PhantomData }
+        Self { body, arrived: Pieces::default(), coming: None, message: PhantomData }
     }
 
     /// The next message; `None` where the call ended well. Nothing is lost where it is not waited for to the end.
@@ -66,92 +64,33 @@ where
     /// The next message, where all of it is there.
     fn decode(&mut self) -> Result<Option<M>, String> {
         if self.coming.is_none() {
-            if self.arrived.remaining() < PREFIX {
-                return Ok(None);
-            }
-            let (compressed, len) = (self.arrived.get_u8() != 0, self.arrived.get_u32() as usize);
-            if compressed {
-                return Err("a compressed message".to_owned());
-            }
-            if len > MAX_MESSAGE_BYTES {
-                return Err(format!("a message of {len} bytes; {MAX_MESSAGE_BYTES} are allowed"));
-            }
-            self.coming = Some(len);
+            self.coming = prefix(&mut self.arrived)?;
         }
         let Some(len) = self.coming.filter(|len| *len <= self.arrived.remaining()) else { return Ok(None) };
         self.coming = None;
-        weigh::check::<M>(self.arrived.pieces.iter().map(|piece| &piece[..]), len)?;
-        let message = M::decode((&mut self.arrived).take(len));
-        message.map(Some).map_err(|error| format!("a message that cannot be decoded: {error}"))
+        message(&mut self.arrived, len).map(Some)
     }
 }
 
-/// Bytes that came, in the pieces in which they came; none is empty.
-#[derive(Default)]
-struct Frames {
-    pieces: VecDeque<Bytes>,
-    len: usize,
+/// The length of the message that begins here, once it is there: what comes next is the message.
+pub(super) fn prefix(arrived: &mut Pieces) -> Result<Option<usize>, String> {
+    if arrived.remaining() < PREFIX {
+        return Ok(None);
+    }
+    let (compressed, len) = (arrived.get_u8() != 0, arrived.get_u32() as usize);
+    if compressed {
+        return Err("a compressed message".to_owned());
+    }
+    if len > MAX_MESSAGE_BYTES {
+        return Err(format!("a message of {len} bytes; {MAX_MESSAGE_BYTES} are allowed"));
+    }
+    Ok(Some(len))
 }
 
-impl Frames {
-    fn push(&mut self, piece: Bytes) {
-        if piece.is_empty() {
-            return;
-        }
-        self.len += piece.len();
-        match self.pieces.back_mut().filter(|last| last.len() + piece.len() <= SMALL) {
-            Some(last) => {
-                let mut joined = BytesMut::with_capacity(SMALL);
-                joined.extend_from_slice(last);
-                joined.extend_from_slice(&piece);
-                *last = joined.freeze();
-            }
-            None => self.pieces.push_back(piece),
-        }
-    }
-}
-
-impl Buf for Frames {
-    fn remaining(&self) -> usize {
-        self.len
-    }
-
-    fn chunk(&self) -> &[u8] {
-        self.pieces.front().map_or(&[], |piece| piece)
-    }
-
-    fn advance(&mut self, mut count: usize) {
-        assert!(count <= self.len, "{count} bytes of {}", self.len);
-        self.len -= count;
-        while let Some(piece) = self.pieces.front_mut().filter(|_| count > 0) {
-            let here = count.min(piece.len());
-            piece.advance(here);
-            count -= here;
-            if piece.is_empty() {
-                self.pieces.pop_front();
-            }
-        }
-    }
-
-    /// Without a copy where they lie in one piece.
-    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
-        assert!(len <= self.len, "{len} bytes of {}", self.len);
-        if let Some(piece) = self.pieces.front_mut().filter(|piece| piece.len() >= len) {
-            let bytes = piece.split_to(len);
-            if piece.is_empty() {
-                self.pieces.pop_front();
-            }
-            self.len -= len;
-            return bytes;
-        }
-        let mut bytes = BytesMut::with_capacity(len);
-        while bytes.len() < len {
-            let here = self.chunk().len().min(len - bytes.len());
-            bytes.extend_from_slice(&self.chunk()[..here]);
-            self.advance(here);
-        }
-        bytes.freeze()
-    }
+/// The message of the next `len` bytes, which are all there.
+pub(super) fn message<M: Incoming>(arrived: &mut Pieces, len: usize) -> Result<M, String> {
+    weigh::check::<M>(arrived.iter(), len)?;
+    M::decode(arrived.take(len)).map_err(|error| format!("a message that cannot be decoded: {error}"))
 }
 
 #[cfg(test)]
@@ -161,6 +100,7 @@ mod tests {
     use crate::proto::{Inserted, Part, ServerMessage};
     use hyper::body::Frame;
     use prost::Message;
+    use std::collections::VecDeque;
 
     /// Frames of a body; at their end, trailers or an error.
     struct Given(VecDeque<Result<Frame<Bytes>, String>>);
@@ -214,7 +154,7 @@ mod tests {
                 assert!(next(&mut messages).unwrap().unwrap() == *message, "{size}");
             }
             assert!(next(&mut messages).is_none());
-            assert_eq!(messages.arrived.pieces.len(), 0);
+            assert_eq!(messages.arrived.num_pieces(), 0);
         }
     }
 
@@ -232,7 +172,11 @@ mod tests {
         let bytes = sent(&part(1, 100_000));
         let mut messages = messages(bytes[..90_000].chunks(1).map(data));
         assert!(matches!(next(&mut messages), Some(Err(Failure::Lost))));
-        assert!(messages.arrived.pieces.len() <= 90_000 / (SMALL / 2), "{}", messages.arrived.pieces.len());
+        assert!(
+            messages.arrived.num_pieces() <= 90_000 / (crate::pieces::SMALL / 2),
+            "{}",
+            messages.arrived.num_pieces()
+        );
     }
 
     #[test]

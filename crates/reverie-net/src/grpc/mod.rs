@@ -8,7 +8,9 @@ mod large;
 // The client's end.
 pub mod client;
 pub mod connector;
+mod download;
 mod trust;
+mod turns;
 mod upload;
 
 // The server's end.

@@ -1,6 +1,7 @@
 //! The server's end: connections in, calls to sessions.
 
 use super::accept::acceptor;
+use super::body::Answered;
 use super::service::{Answer, Asked, Peer, SESSION, Service};
 use super::status::status;
 use crate::proto::replay_server::ReplayServer;
@@ -156,16 +157,15 @@ impl Front {
         }
     }
 
-    async fn answer(mut self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    async fn answer(mut self, request: Request<Incoming>) -> Result<Response<Answered>, Infallible> {
         if !request.uri().path().starts_with(HEALTH) {
             let shown = request.headers().get(http::header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
             if !self.shared.admits(shown.and_then(|shown| shown.strip_prefix(b"Bearer "))) {
-                return Ok(status(&Error::Unauthenticated(wrong_token(shown.is_some()))).into_http());
+                let refused = status(&Error::Unauthenticated(wrong_token(shown.is_some())));
+                return Ok(refused.into_http().map(Answered::Routed));
             }
         }
         let request = if request.uri().path() == SESSION { Asked::beside(request) } else { request.map(Body::new) };
-        let mut response = self.routes.call(request).await?;
-        Answer::fill(&mut response);
-        Ok(response)
+        Ok(Answer::fill(self.routes.call(request).await?))
     }
 }

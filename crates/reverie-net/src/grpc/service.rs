@@ -1,6 +1,6 @@
 //! The calls.
 
-use super::body::Outgoing;
+use super::body::{Answered, Outgoing};
 use super::frames::Messages;
 use super::stream::{call, way};
 use crate::proto::replay_server::Replay;
@@ -27,13 +27,11 @@ impl Answer {
         response
     }
 
-    /// Puts the body in.
-    pub(super) fn fill(response: &mut http::Response<Body>) {
+    /// The response with its body.
+    pub(super) fn fill(mut response: http::Response<Body>) -> http::Response<Answered> {
         let answer = response.extensions_mut().remove::<Self>();
         let outgoing = answer.and_then(|answer| answer.0.lock().unwrap_or_else(PoisonError::into_inner).take());
-        if let Some(outgoing) = outgoing {
-            *response.body_mut() = Body::new(outgoing);
-        }
+        response.map(|body| outgoing.map_or(Answered::Routed(body), Answered::Session))
     }
 }
 

@@ -3,11 +3,11 @@
 use super::body::Outgoing;
 use super::frames::Failure;
 use crate::bulk::BulkIn;
+use crate::pieces::Pieces;
 use crate::proto::bulk::Place;
-use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage};
 use crate::server::Way;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use prost::Message;
 use reverie_core::{Error, Result};
@@ -40,7 +40,7 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct State {
-    messages: VecDeque<ServerMessage>,
+    messages: VecDeque<Queued>,
     bytes: u64,
     /// The session says no more.
     ended: bool,
@@ -51,6 +51,18 @@ struct State {
     /// The session, and the bytes below which it is to be woken.
     session: Option<(Waker, u64)>,
     connection: Option<Waker>,
+}
+
+/// What is to be sent.
+#[allow(clippy::large_enum_variant)]
+pub(super) enum Queued {
+    Message(ServerMessage),
+    /// A part of a batch, whose bytes go out as they lie.
+    Part {
+        id: u64,
+        offset: u64,
+        data: Pieces,
+    },
 }
 
 impl State {
@@ -64,7 +76,7 @@ impl State {
 /// What the connection gets next: moved on at once, so that its size costs nothing.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Next {
-    Message(ServerMessage),
+    Message(Queued),
     End,
     Abandoned,
 }
@@ -116,7 +128,7 @@ impl Queue {
         });
     }
 
-    fn send(&self, message: ServerMessage) {
+    fn send(&self, message: Queued) {
         self.change(|state| {
             if !state.gone {
                 state.bytes += size(&message);
@@ -188,10 +200,10 @@ pub(super) fn call(message: ClientMessage, peer: String) -> (GrpcWay, Outgoing) 
     (way, outgoing)
 }
 
-fn size(message: &ServerMessage) -> u64 {
-    let bytes = match &message.body {
-        Some(Body::Part(part)) => part.data.len(),
-        _ => message.encoded_len(),
+fn size(queued: &Queued) -> u64 {
+    let bytes = match queued {
+        Queued::Part { data, .. } => data.remaining(),
+        Queued::Message(message) => message.encoded_len(),
     };
     bytes as u64 + OVERHEAD
 }
@@ -218,7 +230,15 @@ impl Way for GrpcWay {
     }
 
     fn send(&mut self, message: ServerMessage) {
-        self.queue.send(message);
+        self.queue.send(Queued::Message(message));
+    }
+
+    fn takes_pieces(&self) -> bool {
+        true
+    }
+
+    fn send_part(&mut self, id: u64, offset: u64, data: Pieces) {
+        self.queue.send(Queued::Part { id, offset, data });
     }
 
     fn queued_bytes(&self) -> u64 {

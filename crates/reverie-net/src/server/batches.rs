@@ -1,18 +1,22 @@
-//! From draws to the messages of a batch: plan, head, one gather into a slot or into a block that goes as parts.
+//! From draws to the messages of a batch: plan, head, one gather into a slot, or into a block that goes as parts; where
+//! the way takes bytes from several places, large cells go from the chunks that they lie in.
 
 use super::pool::{Leave, Pool};
 use super::samples::Reading;
 use super::way::Way;
 use crate::bulk::{BatchLayout, INFO_ARRAYS};
 use crate::convert;
+use crate::pieces::Pieces;
 use crate::proto::server_message::Body;
 use crate::proto::{self, PART_BYTES, ServerMessage};
+use bytes::{Buf, Bytes};
 use reverie_core::Result;
-use reverie_core::batch::{Plan, Planner};
+use reverie_core::batch::{Lying, Plan, Planner, Split};
 use reverie_core::chunk;
 use reverie_core::sample::Draws;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Heads that a client keeps.
@@ -22,11 +26,15 @@ const READINGS: usize = 16;
 /// Work on more bytes than these leaves the runtime's other tasks to another thread: a good hundred microseconds, since
 /// waking that thread takes some ten.
 const HEAVY_BYTES: usize = 2 << 20;
+/// An item's cells of so many bytes in a column go from their chunk: what a piece costs is less than copying it.
+const LARGE_CELLS: usize = 4 << 10;
 
 /// What a connection was told of batches, and the plans of the last ones, which mostly serve the next.
 #[derive(Default)]
 pub(super) struct Batches {
     planners: VecDeque<(Reading, Planner)>,
+    /// The plan that was split last, and how.
+    split: Option<(Arc<Plan>, Option<Arc<Split>>)>,
     heads: VecDeque<Head>,
     next_head: u32,
 }
@@ -41,6 +49,8 @@ struct Head {
 pub(super) struct Planned {
     plan: Arc<Plan>,
     layout: BatchLayout,
+    /// Where the way takes pieces, and cells are large.
+    split: Option<Arc<Split>>,
 }
 
 impl Planned {
@@ -52,10 +62,10 @@ impl Planned {
 
 impl Batches {
     /// Decides what the batch of these draws is. The errors are those of the planner.
-    pub(super) fn plan(&mut self, reading: &Reading, draws: &Draws) -> Result<Planned> {
+    pub(super) fn plan(&mut self, way: &dyn Way, reading: &Reading, draws: &Draws) -> Result<Planned> {
         if draws.items.is_empty() {
             let layout = BatchLayout::new(draws.len(), &[])?;
-            return Ok(Planned { plan: Arc::new(Plan::nothing()), layout });
+            return Ok(Planned { plan: Arc::new(Plan::nothing()), layout, split: None });
         }
         let known = self.planners.iter().position(|(known, _)| known == reading);
         let mut entry = match known.and_then(|at| self.planners.remove(at)) {
@@ -67,7 +77,16 @@ impl Batches {
         self.planners.push_front(entry);
         let plan = plan?;
         let layout = BatchLayout::new(draws.len(), &plan.outputs)?;
-        Ok(Planned { plan, layout })
+        let split = if way.takes_pieces() { self.split(&plan) } else { None };
+        Ok(Planned { plan, layout, split })
+    }
+
+    fn split(&mut self, plan: &Arc<Plan>) -> Option<Arc<Split>> {
+        let (_, split) = match self.split.take().filter(|(known, _)| Arc::ptr_eq(known, plan)) {
+            Some(known) => self.split.insert(known),
+            None => self.split.insert((Arc::clone(plan), Split::new(plan, LARGE_CELLS).map(Arc::new))),
+        };
+        split.clone()
     }
 
     /// Gathers the batch and sends it: into a slot of the way's, else into a block. After an error nothing was sent.
@@ -81,15 +100,22 @@ impl Batches {
     ) -> Result<Sent> {
         let (id, planned, draws) = batch;
         let size = planned.size_bytes();
-        let (mut slot, mut block) = (None, None);
+        let (mut slot, mut pieces) = (None, Pieces::default());
         if let Some(mut lent) = way.lend(size) {
             heavy(size, || fill(planned, draws, lent.bytes()))?;
             slot = Some(lent.give());
         } else {
             let Some(leave) = leave else { return Ok(Sent::Refused) };
-            let mut taken = pool.take(size, leave)?;
-            heavy(size, || fill(planned, draws, taken.as_uninit()))?;
-            block = Some(taken.share());
+            let leave = Arc::new(leave);
+            let lying = planned.split.as_ref().and_then(|split| Some((split, split.lying(draws)?)));
+            pieces = match lying {
+                Some((split, lying)) => scattered(planned, split, lying, draws, pool, &leave)?,
+                None => {
+                    let mut block = pool.take(size, &leave)?;
+                    heavy(size, || fill(planned, draws, block.as_uninit()))?;
+                    block.share().into()
+                }
+            };
         }
         let (head, new_head) = self.head(planned, draws);
         let batch = proto::Batch {
@@ -104,12 +130,12 @@ impl Batches {
             last,
         };
         way.send(ServerMessage { body: Some(Body::Batch(batch)) });
-        if let Some(block) = block {
-            for start in (0..size).step_by(PART_BYTES) {
-                let data = block.slice(start..(start + PART_BYTES).min(size));
-                let part = proto::Part { id, offset: start as u64, data };
-                way.send(ServerMessage { body: Some(Body::Part(part)) });
-            }
+        let mut offset = 0;
+        while pieces.has_remaining() {
+            let part = pieces.split_to(pieces.remaining().min(PART_BYTES));
+            let len = part.remaining() as u64;
+            way.send_part(id, offset, part);
+            offset += len;
         }
         Ok(Sent::Whole)
     }
@@ -144,29 +170,85 @@ pub(super) enum Sent {
     Refused,
 }
 
+/// Cells that are on their way.
+struct Sending {
+    cells: Lying,
+    /// They count for the bytes of batches that are not sent yet, as a block's do.
+    _leave: Arc<Leave>,
+}
+
+impl AsRef<[u8]> for Sending {
+    fn as_ref(&self) -> &[u8] {
+        self.cells.as_ref()
+    }
+}
+
+/// The batch's bytes: large columns where they lie, and between them what was gathered of the rest.
+fn scattered(
+    planned: &Planned,
+    split: &Split,
+    lying: Vec<Lying>,
+    draws: &Draws,
+    pool: &Pool,
+    leave: &Arc<Leave>,
+) -> Result<Pieces> {
+    let BatchLayout { info, outputs, size_bytes } = &planned.layout;
+    let (mut near, mut away) = (Vec::with_capacity(outputs.len()), 0);
+    for (index, range) in outputs.iter().enumerate() {
+        match split.large().contains(&index) {
+            true => away += range.len(),
+            false => near.push(range.start - away..range.end - away),
+        }
+    }
+    let mut block = pool.take(size_bytes - away, leave)?;
+    let bytes = block.as_uninit();
+    heavy(bytes.len(), || fill_with(draws, info, &near, bytes, |arrays| split.gather_rest(draws, arrays)))?;
+    let (mut near, mut end, mut lying) = (block.share(), 0, lying.into_iter());
+    let mut pieces = Pieces::default();
+    for range in split.large().iter().map(|index| &outputs[*index]) {
+        pieces.push(near.split_to(range.start - end));
+        end = range.start;
+        while end < range.end {
+            let cells = lying.next().expect("the cells of all large columns");
+            let bytes = Bytes::from_owner(Sending { cells, _leave: Arc::clone(leave) });
+            end += bytes.len();
+            pieces.push(bytes);
+        }
+    }
+    pieces.push(near);
+    Ok(pieces)
+}
+
 /// Writes every byte of the batch.
 fn fill(planned: &Planned, draws: &Draws, bytes: &mut [MaybeUninit<u8>]) -> Result<()> {
     let BatchLayout { info, outputs, .. } = &planned.layout;
-    fill_info(draws, info, bytes);
-    let (mut rest, mut end) = (bytes, 0);
-    let mut arrays = Vec::with_capacity(outputs.len());
-    for range in outputs {
-        let (before, behind) = rest.split_at_mut(range.end - end);
-        let (gap, array) = before.split_at_mut(range.start.saturating_sub(end));
-        if arrays.is_empty() {
-            // Before the first array is what is known of the draws.
-            let known = info[info.len() - 1].end;
-            gap[known..].fill(MaybeUninit::new(0));
-        } else {
-            gap.fill(MaybeUninit::new(0));
-        }
-        arrays.push(array);
-        (rest, end) = (behind, range.end);
-    }
-    planned.plan.gather_draws(draws, &mut arrays)
+    fill_with(draws, info, outputs, bytes, |arrays| planned.plan.gather_draws(draws, arrays))
 }
 
-fn fill_info(draws: &Draws, info: &[std::ops::Range<usize>; INFO_ARRAYS], bytes: &mut [MaybeUninit<u8>]) {
+/// Writes what is known of the draws, the arrays in these places, and zeros between them.
+fn fill_with(
+    draws: &Draws,
+    info: &[Range<usize>; INFO_ARRAYS],
+    places: &[Range<usize>],
+    bytes: &mut [MaybeUninit<u8>],
+    gather: impl FnOnce(&mut [&mut [MaybeUninit<u8>]]) -> Result<()>,
+) -> Result<()> {
+    fill_info(draws, info, bytes);
+    let mut end = info[info.len() - 1].end;
+    let mut rest = &mut bytes[end..];
+    let mut arrays = Vec::with_capacity(places.len());
+    for place in places {
+        let (before, behind) = rest.split_at_mut(place.end - end);
+        let (gap, array) = before.split_at_mut(place.start - end);
+        gap.fill(MaybeUninit::new(0));
+        arrays.push(array);
+        (rest, end) = (behind, place.end);
+    }
+    rest.fill(MaybeUninit::new(0));
+    gather(&mut arrays)
+}
+
+fn fill_info(draws: &Draws, info: &[Range<usize>; INFO_ARRAYS], bytes: &mut [MaybeUninit<u8>]) {
     fn put<T>(out: &mut [MaybeUninit<u8>], numbers: &[T], as_bytes: impl Fn(&T) -> [u8; 8]) {
         for (out, number) in out.chunks_exact_mut(8).zip(numbers) {
             chunk::fill(out, &as_bytes(number));

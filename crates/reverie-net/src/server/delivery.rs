@@ -109,7 +109,7 @@ impl Link {
         let planned = match self.planned.take() {
             Some(planned) => planned,
             None => {
-                let planned = self.batches.plan(&answer.reading, draws)?;
+                let planned = self.batches.plan(&*self.way, &answer.reading, draws)?;
                 let (needed, budget) = (planned.size_bytes() as u64, shared.limits.session_batch_bytes);
                 if needed > budget {
                     return Err(Error::ResourceExhausted {

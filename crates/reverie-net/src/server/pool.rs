@@ -28,7 +28,7 @@ pub(super) struct Block {
     bytes: Vec<u8>,
     len: usize,
     idle: Arc<Mutex<Vec<Vec<u8>>>>,
-    _leave: Leave,
+    _leave: Arc<Leave>,
 }
 
 impl Leave {
@@ -61,7 +61,7 @@ impl Pool {
     }
 
     /// A block of exactly so many bytes, of whatever content. `OutOfMemory`.
-    pub(super) fn take(&self, len: usize, leave: Leave) -> Result<Block> {
+    pub(super) fn take(&self, len: usize, leave: &Arc<Leave>) -> Result<Block> {
         let fits = |block: &Vec<u8>| block.len() >= len && block.len() / 4 <= len.max(PIECE as usize);
         let known = {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ impl Pool {
                 bytes
             }
         };
-        Ok(Block { bytes, len, idle: Arc::clone(&self.idle), _leave: leave })
+        Ok(Block { bytes, len, idle: Arc::clone(&self.idle), _leave: Arc::clone(leave) })
     }
 }
 

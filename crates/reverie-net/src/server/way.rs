@@ -1,7 +1,10 @@
 //! How a session and its client talk, whichever way the bytes travel.
 
 use crate::bulk::BulkIn;
-use crate::proto::{Bulk, ClientMessage, ServerMessage, Slot};
+use crate::pieces::Pieces;
+use crate::proto::server_message::Body;
+use crate::proto::{Bulk, ClientMessage, Part, ServerMessage, Slot};
+use bytes::Buf;
 use reverie_core::Result;
 use std::mem::MaybeUninit;
 use std::task::{Context, Poll};
@@ -24,6 +27,17 @@ pub trait Way: Send {
     /// Queues a message behind the others. Where it names a slot as fresh, the slot's descriptor goes with it. Of no
     /// effect on a lost connection.
     fn send(&mut self, message: ServerMessage);
+
+    /// True where the bytes of a part may lie in several places: [`Way::send_part`] takes them.
+    fn takes_pieces(&self) -> bool {
+        false
+    }
+
+    /// As [`Way::send`], a part of the batch `id` with these bytes, from `offset` on.
+    fn send_part(&mut self, id: u64, offset: u64, mut data: Pieces) {
+        let data = data.copy_to_bytes(data.remaining());
+        self.send(ServerMessage { body: Some(Body::Part(Part { id, offset, data })) });
+    }
 
     /// Bytes that are queued: large ones count, a message without them counts for about its size.
     fn queued_bytes(&self) -> u64;

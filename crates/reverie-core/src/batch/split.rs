@@ -1,0 +1,102 @@
+//! Batches of which the large columns are sent from where their cells lie, without being gathered.
+
+use super::gather::Bytes;
+use super::plan::{Kind, Plan};
+use crate::chunk::Chunk;
+use crate::error::Result;
+use crate::sample::Draws;
+use std::sync::Arc;
+
+/// A plan in two: columns whose cells are large enough to be sent from their chunks, and the rest, which is gathered.
+#[derive(Clone, Debug)]
+pub struct Split {
+    plan: Arc<Plan>,
+    large: Vec<usize>,
+    rest: Plan,
+    least: usize,
+}
+
+/// Cells of a chunk that lie one behind another. The chunk lives as long as this.
+#[derive(Clone, Debug)]
+pub struct Lying {
+    chunk: Arc<Chunk>,
+    column: usize,
+    first: usize,
+    n: usize,
+}
+
+impl AsRef<[u8]> for Lying {
+    fn as_ref(&self) -> &[u8] {
+        let cells = self.chunk.plain().and_then(|slab| slab.run(self.column, self.first, self.n));
+        cells.expect("cells that were published once stay so")
+    }
+}
+
+impl Split {
+    /// Splits a plan where an item's cells in a column have `least` bytes or more together. `None` where there is no such
+    /// column, or its cells are not in the batch as they are in a chunk.
+    pub fn new(plan: &Arc<Plan>, least: usize) -> Option<Self> {
+        let fits = |index: &usize| {
+            let column = &plan.columns[*index];
+            let as_they_are = matches!(column.kind, Kind::Squeezed | Kind::Dense) && column.outer == 1;
+            as_they_are && column.steps * column.cell_bytes() >= least.max(1)
+        };
+        let large: Vec<usize> = (0..plan.num_columns).filter(fits).collect();
+        if large.is_empty() || !plan.counted.is_empty() {
+            return None;
+        }
+        let (mut rest, mut index) = (Plan::clone(plan), 0);
+        let mut small = || {
+            index += 1;
+            !large.contains(&(index - 1))
+        };
+        rest.columns.retain(|_| small());
+        (rest.outputs, rest.num_columns) = (Vec::new(), rest.columns.len());
+        rest.outputs
+            .extend((0..plan.outputs.len()).filter(|at| !large.contains(at)).map(|at| plan.outputs[at].clone()));
+        Some(Self { plan: Arc::clone(plan), large, rest, least })
+    }
+
+    /// The plan that was split.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Which of the plan's outputs are not gathered.
+    pub fn large(&self) -> &[usize] {
+        &self.large
+    }
+
+    /// The bytes of the large outputs, one output behind another. `None` where some of them do not lie in a chunk as
+    /// they are in the batch, or in pieces that are too small: then all of the batch is to be gathered.
+    pub fn lying(&self, draws: &Draws) -> Option<Vec<Lying>> {
+        if draws.wanted_windows.is_some() || draws.items.len() != self.plan.batch {
+            return None;
+        }
+        let mut all = Vec::with_capacity(self.large.len() * draws.items.len());
+        for column in self.large.iter().map(|index| &self.plan.columns[*index]) {
+            for item in &draws.items {
+                let source = item.pattern.columns.get(column.source)?;
+                if source.cells.len() != column.steps {
+                    return None;
+                }
+                let mut whole = true;
+                let found = column.each_run(item, source, |chunk, run| {
+                    let bytes = chunk.plain().and_then(|slab| column.whole(slab, run));
+                    whole &= bytes.is_some_and(|bytes| bytes.len() >= self.least);
+                    all.push(Lying { chunk: Arc::clone(chunk), column: run.source, first: run.first, n: run.n });
+                    Ok(())
+                });
+                if found.is_err() || !whole {
+                    return None;
+                }
+            }
+        }
+        Some(all)
+    }
+
+    /// Fills the other outputs, as [`Plan::gather`] does: `out` has one slice for each of them.
+    pub fn gather_rest(&self, draws: &Draws, out: &mut [&mut Bytes]) -> Result<()> {
+        if self.rest.outputs.is_empty() { Ok(()) } else { self.rest.gather(&draws.items, out) }
+    }
+}

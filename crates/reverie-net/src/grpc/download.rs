@@ -1,0 +1,282 @@
+//! The server's messages out of the body of its answer. A part of a batch is passed on in pieces, as its bytes arrive:
+//! they are copied to their place while the processor's cache has them, and what brought them is used again.
+
+use super::frames::{message, prefix};
+use crate::pieces::Pieces;
+use crate::proto::server_message::Body as Said;
+use crate::proto::{Part, ServerMessage};
+use bytes::{Buf, Bytes};
+use http::HeaderMap;
+use hyper::body::Body;
+use prost::encoding::{WireType, decode_key, decode_varint};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// The numbers of fields that are read by hand, as in the proto.
+const SERVER_MESSAGE_PART: u32 = 5;
+const PART_ID: u32 = 1;
+const PART_OFFSET: u32 = 2;
+const PART_DATA: u32 = 3;
+/// Bytes of a message up to a part's data, at most: four keys, and four numbers.
+const HEAD: usize = 4 * 11;
+
+/// Why there are no more messages.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// What came is no message.
+    Broken(String),
+    /// The connection is gone.
+    Lost(String),
+    /// What the server says at the end.
+    Trailers(HeaderMap),
+}
+
+/// The messages of a body.
+pub(super) struct Download<B> {
+    body: B,
+    arrived: Pieces,
+    coming: Coming,
+}
+
+/// What the next bytes are.
+enum Coming {
+    /// The length of a message, and then it.
+    Prefix,
+    Message(usize),
+    /// Data of this part.
+    Data(Open),
+}
+
+/// A part whose data are coming.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Open {
+    id: u64,
+    /// Of the next byte.
+    offset: u64,
+    left: usize,
+}
+
+impl<B> Download<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    pub(super) fn new(body: B) -> Self {
+        Self { body, arrived: Pieces::default(), coming: Coming::Prefix }
+    }
+
+    /// The next message, or the next piece of a part; `None` where the answer ends without a word. Nothing is lost where
+    /// it is not waited for to the end.
+    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ServerMessage, Failure>>> {
+        loop {
+            match self.decode() {
+                Ok(Some(message)) => return Poll::Ready(Some(Ok(message))),
+                Ok(None) => {}
+                Err(why) => return Poll::Ready(Some(Err(Failure::Broken(why)))),
+            }
+            let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)) else {
+                let whole = self.arrived.remaining() == 0 && matches!(self.coming, Coming::Prefix);
+                let cut = || Err(Failure::Lost("the answer ended within a message".to_owned()));
+                return Poll::Ready((!whole).then(cut));
+            };
+            match frame.map(|frame| frame.into_data()) {
+                Err(error) => return Poll::Ready(Some(Err(Failure::Lost(error.to_string())))),
+                Ok(Ok(data)) => self.arrived.push(data),
+                Ok(Err(frame)) => {
+                    if let Ok(trailers) = frame.into_trailers() {
+                        return Poll::Ready(Some(Err(Failure::Trailers(trailers))));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next message or piece, where it is there.
+    fn decode(&mut self) -> Result<Option<ServerMessage>, String> {
+        if let Coming::Prefix = self.coming {
+            match prefix(&mut self.arrived)? {
+                Some(len) => self.coming = Coming::Message(len),
+                None => return Ok(None),
+            }
+        }
+        if let Coming::Message(len) = self.coming {
+            let mut head = [0; HEAD];
+            let seen = self.arrived.peek(&mut head[..HEAD.min(len)]);
+            match open(&head[..seen], len) {
+                Some((open, size)) => {
+                    self.arrived.advance(size);
+                    self.coming = Coming::Data(open);
+                }
+                None if len <= self.arrived.remaining() => {
+                    self.coming = Coming::Prefix;
+                    return message(&mut self.arrived, len).map(Some);
+                }
+                None => return Ok(None),
+            }
+        }
+        let Coming::Data(Open { id, offset, left }) = self.coming else { return Ok(None) };
+        let data = self.arrived.piece(left);
+        if data.is_empty() {
+            return Ok(None);
+        }
+        let left = left - data.len();
+        self.coming = match left {
+            0 => Coming::Prefix,
+            _ => Coming::Data(Open { id, offset: offset + data.len() as u64, left }),
+        };
+        Ok(Some(ServerMessage { body: Some(Said::Part(Part { id, offset, data })) }))
+    }
+}
+
+/// The part whose data begin behind these first bytes of a message of `len` bytes, and where they begin. `None` where the
+/// bytes do not reach so far, and of any message in which a part's data do not come last, with which the other way deals.
+fn open(bytes: &[u8], len: usize) -> Option<(Open, usize)> {
+    let field = |rest: &mut &[u8]| {
+        let key = decode_key(rest).ok()?;
+        Some((key, decode_varint(rest).ok()?))
+    };
+    let mut rest = bytes;
+    let (key, size) = field(&mut rest)?;
+    if key != (SERVER_MESSAGE_PART, WireType::LengthDelimited) || size != (len - (bytes.len() - rest.len())) as u64 {
+        return None;
+    }
+    let (mut id, mut offset) = (0, 0);
+    loop {
+        match field(&mut rest)? {
+            ((PART_ID, WireType::Varint), number) => id = number,
+            ((PART_OFFSET, WireType::Varint), number) => offset = number,
+            ((PART_DATA, WireType::LengthDelimited), size) => {
+                let at = bytes.len() - rest.len();
+                let left = len - at;
+                return (left > 0 && size == left as u64).then_some((Open { id, offset, left }, at));
+            }
+            _ => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{Inserted, MAX_MESSAGE_BYTES};
+    use hyper::body::Frame;
+    use prost::Message;
+    use std::collections::VecDeque;
+
+    /// Frames of a body; at their end, trailers or an error.
+    struct Given(VecDeque<Result<Frame<Bytes>, String>>);
+
+    impl Body for Given {
+        type Data = Bytes;
+        type Error = String;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+            Poll::Ready(self.0.pop_front())
+        }
+    }
+
+    fn download(frames: impl IntoIterator<Item = Result<Frame<Bytes>, String>>) -> Download<Given> {
+        Download::new(Given(frames.into_iter().collect()))
+    }
+
+    fn next(download: &mut Download<Given>) -> Option<Result<ServerMessage, Failure>> {
+        match download.poll_next(&mut Context::from_waker(std::task::Waker::noop())) {
+            Poll::Ready(next) => next,
+            Poll::Pending => panic!("a body that never waits"),
+        }
+    }
+
+    fn part(id: u64, offset: u64, len: usize) -> ServerMessage {
+        let data = (0..len).map(|byte| (byte as u64 + offset) as u8).collect();
+        ServerMessage { body: Some(Said::Part(Part { id, offset, data })) }
+    }
+
+    fn sent(message: &ServerMessage) -> Vec<u8> {
+        framed(&message.encode_to_vec())
+    }
+
+    fn framed(encoded: &[u8]) -> Vec<u8> {
+        [&[0][..], &(encoded.len() as u32).to_be_bytes(), encoded].concat()
+    }
+
+    fn data(bytes: &[u8]) -> Result<Frame<Bytes>, String> {
+        Ok(Frame::data(Bytes::copy_from_slice(bytes)))
+    }
+
+    /// The messages up to the end, pieces of parts put together again.
+    fn all(mut download: Download<Given>) -> Vec<ServerMessage> {
+        let mut all: Vec<ServerMessage> = Vec::new();
+        while let Some(message) = next(&mut download) {
+            let message = message.unwrap();
+            if let (Some(Said::Part(piece)), Some(last)) = (&message.body, all.last_mut())
+                && let Some(Said::Part(part)) = &mut last.body
+                && (part.id, part.offset + part.data.len() as u64) == (piece.id, piece.offset)
+            {
+                part.data = [&part.data[..], &piece.data].concat().into();
+                continue;
+            }
+            all.push(message);
+        }
+        all
+    }
+
+    #[test]
+    fn messages_arrive_as_they_were_sent_however_they_are_cut_into_frames() {
+        let inserted =
+            ServerMessage { body: Some(Said::Inserted(Inserted { keys: vec![1, -1], ..Inserted::default() })) };
+        let parts = [part(1, 0, 0), part(2, 1 << 40, 10_000), part(u64::MAX, 0, 1), part(0, 7, 70_000), part(0, 0, 1)];
+        let others = [inserted, ServerMessage::default()];
+        let messages = [&parts[..2], &others, &parts[2..]].concat();
+        let bytes = messages.iter().flat_map(sent).collect::<Vec<u8>>();
+        for size in [1, 2, 5, 4096, 9_999, bytes.len()] {
+            let arrived = all(download(bytes.chunks(size).flat_map(|chunk| [data(chunk), data(&[])])));
+            assert!(arrived == messages, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_passed_on_as_its_bytes_arrive_and_not_copied() {
+        let bytes = sent(&part(1, 5, 100_000));
+        let (first, second) = (Bytes::copy_from_slice(&bytes[..60_000]), Bytes::copy_from_slice(&bytes[60_000..]));
+        let mut download = download([Ok(Frame::data(first.clone())), Ok(Frame::data(second.clone()))]);
+        let mut offset = 5;
+        for frame in [first, second] {
+            let Some(Said::Part(part)) = next(&mut download).unwrap().unwrap().body else { panic!("a part was sent") };
+            assert_eq!((part.id, part.offset), (1, offset));
+            assert!(frame.as_ptr_range().contains(&part.data.as_ptr()));
+            offset += part.data.len() as u64;
+        }
+        assert_eq!(offset, 100_005);
+    }
+
+    #[test]
+    fn a_part_that_others_write_differently_is_read_as_any_message() {
+        // The data first, then the number twice.
+        let inner = [&[0x1a, 3, 1, 2, 3][..], &[0x08, 9, 0x08, 4]].concat();
+        let encoded = [&[0x2a, inner.len() as u8][..], &inner].concat();
+        let want = ServerMessage { body: Some(Said::Part(Part { id: 4, offset: 0, data: vec![1, 2, 3].into() })) };
+        assert_eq!(all(download([data(&framed(&encoded))])), [want]);
+    }
+
+    #[test]
+    fn what_is_no_message_and_what_ends_early_is_told_apart() {
+        let too_long = [&[0][..], &(MAX_MESSAGE_BYTES as u32 + 1).to_be_bytes()].concat();
+        for broken in [&[1, 0, 0, 0, 0][..], &too_long, &[0, 0, 0, 0, 1, 0xff], &framed(&[0x2a, 5, 0x1a, 9, 1, 1, 1])] {
+            assert!(matches!(next(&mut download([data(broken)])), Some(Err(Failure::Broken(_)))), "{broken:?}");
+        }
+        for cut in [&[0, 0][..], &[0, 0, 0, 0, 1]] {
+            assert!(matches!(next(&mut download([data(cut)])), Some(Err(Failure::Lost(_)))), "{cut:?}");
+        }
+        let mut within = download([data(&sent(&part(1, 0, 100))[..50])]);
+        assert!(next(&mut within).unwrap().is_ok());
+        assert!(matches!(next(&mut within), Some(Err(Failure::Lost(_)))));
+        assert!(matches!(next(&mut download([Err("reset".to_owned())])), Some(Err(Failure::Lost(_)))));
+        let trailers = Frame::trailers(HeaderMap::new());
+        let mut ended = download([data(&sent(&part(1, 0, 1))), Ok(trailers)]);
+        assert!(next(&mut ended).unwrap().is_ok());
+        assert!(matches!(next(&mut ended), Some(Err(Failure::Trailers(_)))));
+    }
+}

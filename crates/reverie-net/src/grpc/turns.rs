@@ -1,0 +1,112 @@
+//! A client's connection that lets others of its thread have their turn while there is much to read: what was read is
+//! copied to where it belongs while the processor's cache has it, and before the next is read into the same memory.
+//! Otherwise the connection reads as long as the server sends, each frame into memory of its own, and touching fresh pages
+//! takes longer than the copy.
+
+use super::connector::Stream;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes that are read before others have their turn: a batch of small cells is a frame of about so many, and one of large
+/// cells several of a megabyte.
+const TURN: usize = 256 << 10;
+
+/// See the module.
+pub(super) struct Turns<S> {
+    stream: S,
+    /// Bytes read in this turn.
+    read: usize,
+}
+
+impl<S: Stream> Turns<S> {
+    pub(super) fn new(stream: S) -> Self {
+        Self { stream, read: 0 }
+    }
+}
+
+impl<S: Stream> AsyncRead for Turns<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.read >= TURN {
+            self.read = 0;
+            // Behind those that were woken by what was read.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = to.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, to);
+        match read {
+            Poll::Ready(_) => self.read += to.filled().len() - before,
+            Poll::Pending => self.read = 0,
+        }
+        read
+    }
+}
+
+impl<S: Stream> AsyncWrite for Turns<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
+    use tokio::io::AsyncWriteExt;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn others_have_their_turn_while_there_is_much_to_read_and_no_byte_is_lost() {
+        let sent: Vec<u8> = (0..3 * TURN + 5).map(|at| (at % 251) as u8).collect();
+        let (mut server, client) = tokio::io::duplex(sent.len());
+        server.write_all(&sent).await.unwrap();
+        drop(server);
+        let (mut turns, woken) = (Turns::new(client), Arc::<Woken>::default());
+        let (waker, mut got, mut waited) = (Waker::from(Arc::clone(&woken)), Vec::new(), Vec::new());
+        loop {
+            let mut to = vec![0; TURN / 4];
+            let mut to = ReadBuf::new(&mut to);
+            match Pin::new(&mut turns).poll_read(&mut Context::from_waker(&waker), &mut to) {
+                Poll::Pending => waited.push(got.len()),
+                Poll::Ready(Err(error)) => panic!("{error}"),
+                Poll::Ready(Ok(())) if to.filled().is_empty() => break,
+                Poll::Ready(Ok(())) => got.extend_from_slice(to.filled()),
+            }
+        }
+        assert!(got == sent);
+        assert_eq!(waited, [TURN, 2 * TURN, 3 * TURN]);
+        assert_eq!(woken.0.load(Ordering::Relaxed), 3, "who waits of its own is woken by itself");
+    }
+}

@@ -1,0 +1,45 @@
+"""Batches hold what was stored, wherever the bytes of their columns travel."""
+
+import numpy as np
+import pytest
+
+COUNT = 40
+WIDTHS = {"tiny": 1, "small": 300, "pixels": 1024, "wide": 40_000}  # float32 each: from 4 B to 160 kB
+
+
+def rows():
+    numbers = np.arange(COUNT, dtype=np.float32)
+    columns = {name: numbers[:, None] * 1000 + np.arange(width, dtype=np.float32) for name, width in WIDTHS.items()}
+    return {**columns, "number": np.arange(COUNT), "text": np.array([f"{n:03}" for n in range(COUNT)])}
+
+
+def check(data, stored):
+    picked = data["number"]
+    for name, column in stored.items():
+        np.testing.assert_array_equal(data[name], column[picked], err_msg=name)
+        assert data[name].flags["C_CONTIGUOUS"]
+        assert data[name].flags["WRITEABLE"]
+
+
+@pytest.mark.parametrize("columns", [None, ["number", "wide"], ["number", "pixels", "tiny"], ["number", "small"]])
+def test_columns_of_large_and_small_cells_arrive_as_they_were_stored(connect, columns):
+    client, stored = connect(), rows()
+    client.insert_batch("t", stored)
+    wanted = stored if columns is None else {name: stored[name] for name in columns}
+    for batch_size in (1, 7, 64):
+        batch = client.sample_batch("t", batch_size, columns=columns, timeout=30)
+        assert set(batch.data) == set(wanted)
+        check(batch.data, wanted)
+        assert len(batch.info.key) == batch_size
+
+
+def test_batches_asked_for_ahead_hold_their_own_rows_though_the_items_are_gone(connect, uniform):
+    client, stored = connect(uniform("t", max_size=COUNT)), rows()
+    client.insert_batch("t", stored)
+    held = []
+    with client.batches("t", 16, prefetch=4) as batches:
+        for _ in range(12):
+            held.append(next(batches))
+            client.insert_batch("t", stored)
+    for batch in held:
+        check(batch.data, stored)
