@@ -2,7 +2,7 @@
 
 use crate::checkpoint;
 use crate::count::Count;
-use crate::enter::{Deadline, Live, detached, quick};
+use crate::enter::{Deadline, Live, caught, detached, quick, raised};
 use crate::reach::{Connection, Reach, TlsFiles, Way, options};
 use crate::remote::{Wrapper, tables};
 use crate::rows::Rows;
@@ -13,6 +13,7 @@ use crate::{drawing, figures, inserts, query, updates};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use reverie_core::item::Item;
 use reverie_core::sample::{MAX_SAMPLES, SampleRequest};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -350,6 +351,21 @@ impl Client {
     /// The requests that nobody waits for.
     pub fn alone(&self, py: Python<'_>) -> PyResult<Arc<Alone>> {
         Ok(Arc::clone(&self.kept().get(py)?.alone))
+    }
+
+    /// Stores a single step for a table; the item of it.
+    #[inline]
+    pub fn append(&self, py: Python<'_>, way: &Way<'_>, table: &str, data: &Bound<'_, PyAny>) -> PyResult<Item> {
+        let known = {
+            let mut kept = self.kept();
+            let rows = kept.get_mut(py)?.rows.iter().find(|rows| rows.serves(table, false));
+            rows.map(|rows| caught(|| rows.append_known(data)))
+        };
+        if let Some(item) = known.map_or(Ok(None), |known| raised(py, known))? {
+            return Ok(item);
+        }
+        let (items, ..) = self.rows(py, way, table, false)?.append(py, data)?;
+        Ok(items.into_iter().next().expect("one row makes one item"))
     }
 
     /// The rows on their way into a table.

@@ -23,12 +23,28 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Copies up to so many bytes keep the GIL: 256 kB take about 15 us, and a thread that is given the GIL may keep it for
 /// 5 ms.
-const QUICK_BYTES: usize = 256 << 10;
+pub const QUICK_BYTES: usize = 256 << 10;
 
 /// Work so short that giving the GIL away would cost more: it is kept.
 #[inline]
 pub fn quick<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> PyResult<T> {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    raised(py, caught(work))
+}
+
+/// How work behind the gate ended: also with a panic.
+pub type Caught<T> = std::thread::Result<Result<T>>;
+
+/// As [`quick`], for one who holds a lock that is waited for under the GIL: making an exception runs Python code, which
+/// is for after that, by [`raised`].
+#[inline]
+pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Caught<T> {
+    catch_unwind(AssertUnwindSafe(work))
+}
+
+/// The exception where there is one.
+#[inline]
+pub fn raised<T>(py: Python<'_>, caught: Caught<T>) -> PyResult<T> {
+    match caught {
         Ok(done) => done.map_err(|error| raise(py, error)),
         Err(panic) => Err(defect(py, &*panic)),
     }
@@ -36,10 +52,7 @@ pub fn quick<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> PyResult<T>
 
 /// Work that takes long enough for other Python threads to go on meanwhile.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
-    match py.detach(|| catch_unwind(AssertUnwindSafe(work))) {
-        Ok(done) => done.map_err(|error| raise(py, error)),
-        Err(panic) => Err(defect(py, &*panic)),
-    }
+    raised(py, py.detach(|| caught(work)))
 }
 
 /// Chooses between `quick` and `detached` by the bytes that will be copied.

@@ -38,9 +38,7 @@ pub fn step(
         // Unknown tables are refused before anything is written; the first's rows do that for it.
         quick(py, || sink.compression(table))?;
     }
-    let rows = client.rows(py, &way, first, false)?;
-    let (items, ..) = rows.append(py, data)?;
-    let item = items.into_iter().next().expect("one row makes one item");
+    let item = client.append(py, &way, first, data)?;
     if targets.len() > 1 {
         // All or nothing: what one table refuses goes into none.
         for (table, priority) in &targets {
@@ -52,12 +50,12 @@ pub fn step(
     for (index, (table, priority)) in targets.iter().enumerate() {
         let last = index + 1 == targets.len();
         let item = if last { item.take() } else { item.clone() };
-        let inserts: Inserts = item.map(|item| (item, *priority)).into_iter().collect();
-        let mut ticket = quick(py, || sink.insert(table, inserts))?;
-        match ticket.poll() {
-            Some(done) => quick(py, || done.map(drop))?,
-            None => waiting.push((*table, ticket)),
-        }
+        let inserts = item.map_or_else(Inserts::new, |item| Inserts::from_buf([(item, *priority)]));
+        let left = quick(py, || {
+            let mut ticket = sink.insert(table, inserts)?;
+            ticket.poll().map_or(Ok(Some(ticket)), |done| done.map(|_| None))
+        })?;
+        waiting.extend(left.map(|ticket| (*table, ticket)));
     }
     if waiting.is_empty() {
         return Ok(());

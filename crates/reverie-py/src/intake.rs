@@ -1,6 +1,6 @@
 //! From a nest to columns that the engine takes.
 
-use crate::array::{Cell, Leaf, read};
+use crate::array::{Cell, Leaf, lying, read};
 use crate::errors::signature;
 use crate::nest::Flattener;
 use pyo3::prelude::*;
@@ -80,6 +80,26 @@ impl Reader {
         }
         given.clear();
         self.read_any(given, prefix, value, rows, promised)
+    }
+
+    /// One row that is a dict of leaves, all of them as they were in the last one and as their columns hold them: given
+    /// to `work` where it lies. Runs no Python code, so that locks may be held. `None`: read it.
+    #[inline]
+    pub fn with_known_row<T>(
+        &self,
+        value: &Bound<'_, PyAny>,
+        work: impl FnOnce(&Arc<Schema>, &[Cells<'_>]) -> T,
+    ) -> Option<T> {
+        let (last, schema) = self.last.as_ref()?;
+        let (leaves, structure) = self.flattener.known(value)?;
+        if !Arc::ptr_eq(last, structure) {
+            return None;
+        }
+        let mut cells = Columns::new();
+        for (leaf, spec) in leaves.iter().zip(&schema.columns) {
+            cells.push(Cells { itemsize: spec.dtype.size()?, bytes: lying(leaf, spec)? });
+        }
+        Some(work(schema, &cells))
     }
 
     #[inline(never)]

@@ -1,7 +1,7 @@
 //! Rows on their way into tables, and their priorities.
 
 use crate::array::{Numbers, numbers};
-use crate::enter::locked;
+use crate::enter::{QUICK_BYTES, locked};
 use crate::intake::{Given, Reader, columns};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -19,22 +19,27 @@ pub struct Rows {
     table: String,
     batched: bool,
     signature: Option<Signature>,
-    /// Never waited for: it is used under the GIL.
-    reader: Mutex<Reader>,
-    writer: Mutex<RowWriter>,
+    /// No Python code runs under it: that may come back here.
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Taken out while it reads what Python code has a part in; another thread reads without memory meanwhile.
+    reader: Reader,
+    writer: RowWriter,
 }
 
 impl Rows {
     /// Rows for this table: single steps, or (`batched`) nests with a leading axis of rows.
     /// `sibling` are the rows of the other kind, where there were some.
     pub fn new(sink: Arc<dyn Sink>, table: &str, batched: bool, sibling: Option<&Rows>) -> Result<Self> {
-        let beside = sibling.and_then(|rows| rows.reader.try_lock().ok().map(|reader| Reader::beside(&reader)));
+        let beside = sibling.and_then(|rows| rows.state.try_lock().ok().map(|state| Reader::beside(&state.reader)));
+        let writer = RowWriter::new(Arc::clone(&sink), sink.compression(table)?, true);
         Ok(Self {
             table: table.to_owned(),
             batched,
             signature: sink.signature(table)?,
-            reader: Mutex::new(beside.unwrap_or_default()),
-            writer: Mutex::new(RowWriter::new(Arc::clone(&sink), sink.compression(table)?, true)),
+            state: Mutex::new(State { reader: beside.unwrap_or_default(), writer }),
         })
     }
 
@@ -45,24 +50,44 @@ impl Rows {
 
     /// Closes the chunk that they are written to.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
-        locked(py, &self.writer, 0, |writer| {
-            writer.close();
+        locked(py, &self.state, 0, |state| {
+            state.writer.close();
             Ok(())
         })
+    }
+
+    /// The usual case of a single step: of the form of the last, a dict of arrays and NumPy's numbers, and short. Runs
+    /// no Python code. `None`: nothing was stored, [`Rows::append`] does it.
+    #[inline]
+    pub fn append_known(&self, data: &Bound<'_, PyAny>) -> Result<Option<Item>> {
+        let Some(mut state) = self.state.try_lock().ok().filter(|_| !self.batched) else { return Ok(None) };
+        let State { reader, writer } = &mut *state;
+        let stored = reader.with_known_row(data, |schema, columns| {
+            let bytes: usize = columns.iter().map(|cells| cells.bytes.len()).sum();
+            (bytes <= QUICK_BYTES).then(|| writer.append_row(schema, columns))
+        });
+        stored.flatten().transpose()
     }
 
     /// Stores the rows of a nest: one item for each. Also how many there are, and their bytes.
     pub fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<(SmallVec<[Item; 1]>, usize, usize)> {
         let rows = self.batched.then_some(None);
-        // Reading may run Python code, which may let another thread in here: that one reads without memory.
-        let (mut given, signature) = (Given::new(), self.signature.as_ref());
-        let (schema, count) = match self.reader.try_lock() {
-            Ok(mut reader) => reader.read_into(&mut given, "", data, rows, signature),
-            Err(_) => Reader::default().read_into(&mut given, "", data, rows, signature),
-        }?;
+        let mut reader = self.state.try_lock().map(|mut state| std::mem::take(&mut state.reader)).unwrap_or_default();
+        let mut given = Given::new();
+        let read = reader.read_into(&mut given, "", data, rows, self.signature.as_ref());
+        let mut reader = Some(reader);
+        let (schema, count) = read.inspect_err(|_| {
+            if let (Ok(mut state), Some(reader)) = (self.state.try_lock(), reader.take()) {
+                state.reader = reader;
+            }
+        })?;
         let columns = columns(&given);
         let bytes = columns.iter().map(|cells| cells.bytes.len()).sum();
-        let items = locked(py, &self.writer, bytes, |writer| writer.append(&schema, &columns, count))?;
+        let items = locked(py, &self.state, bytes, |state| {
+            // The other one is dropped under the GIL.
+            reader = reader.take().map(|reader| std::mem::replace(&mut state.reader, reader));
+            state.writer.append(&schema, &columns, count)
+        })?;
         Ok((items, count, bytes))
     }
 }

@@ -281,3 +281,49 @@ def test_rows_that_nobody_waits_for_are_refused_at_once_where_they_are_wrong(con
     client.flush()
     assert client.info().unheard_errors == 0
     assert client.server_info()["t"].current_size == 0
+
+
+def test_a_step_like_the_one_before_but_for_how_a_leaf_lies_arrives_as_it_is(connect):
+    """Steps of a known form are read where they lie: those that only look so must be seen."""
+    client = connect()
+
+    def step(number, obs=None, action=None):
+        obs = np.full(4, number, np.float32) if obs is None else obs
+        return {"obs": obs, "action": np.int64(number) if action is None else action}
+
+    class Subclass(np.ndarray):
+        pass
+
+    steps = [
+        step(0),
+        step(1),
+        step(2, obs=np.repeat(np.float32([2, 9]), 4)[:4][::-1]),
+        step(3, obs=np.full(8, 3, np.float32)[::2]),
+        step(4, obs=np.full(4, 4, ">f4")),
+        step(5, obs=np.full(4, 5, np.float32).view(Subclass)),
+        step(6, action=6),
+        step(7, action=np.asarray(7)),
+        step(8),
+        dict(reversed(step(9).items())),
+        step(10),
+    ]
+    for one in steps:
+        client.insert(one, {"t": 1.0})
+    data = client.get("t", client.query("t").key).data
+    assert sorted(data["action"].tolist()) == list(range(11))
+    np.testing.assert_array_equal(data["obs"], np.repeat(data["action"][:, None], 4, axis=1).astype(np.float32))
+    assert (data["obs"].dtype, data["action"].dtype) == (np.float32, np.int64)
+
+
+def test_reading_a_leaf_may_insert_another_step_with_the_same_client(connect):
+    client = connect()
+
+    class Leaf:
+        def __array__(self, dtype=None, copy=None):
+            client.insert({"n": np.int64(1)}, {"t": 1.0})
+            return np.asarray(2)
+
+    for _ in range(2):
+        client.insert({"n": np.int64(0)}, {"t": 1.0})
+        client.insert({"n": Leaf()}, {"t": 1.0})
+    assert sorted(client.get("t", client.query("t").key).data["n"].tolist()) == [0, 0, 1, 1, 2, 2]

@@ -2,7 +2,7 @@
 
 use super::run::{layout, packing};
 use super::sink::{Cells, Sink, next_stream};
-use crate::chunk::{Chooser, ChunkWriter, Compression, Layout};
+use crate::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout};
 use crate::error::{Error, Result};
 use crate::item::{self, Body, Item, Pattern, PatternColumn};
 use crate::spec::Schema;
@@ -45,34 +45,49 @@ impl RowWriter {
     /// columns do not fit the schema.
     pub fn append(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize) -> Result<SmallVec<[Item; 1]>> {
         self.take_form(schema, columns, rows)?;
-        let form = self.form.as_ref().expect("the form was just set");
         let mut items = SmallVec::with_capacity(rows);
         let mut done = 0;
         while done < rows {
-            let writer = match &mut self.open {
-                Some(writer) => writer,
-                None => {
-                    let compression = packing(self.chooser.next(), &form.layout);
-                    self.open.insert(ChunkWriter::new(Arc::clone(&form.layout), compression, self.sink.meter()))
-                }
-            };
+            let (form, writer) = self.writer();
             let first = writer.len(0);
             let count = (writer.layout().capacity() - first).min(rows - done);
             let part = columns.iter().zip(&form.widths);
             writer.push_rows(part.map(|(cells, width)| &cells.bytes[done * width..(done + count) * width]), count);
-            items.extend((first..first + count).map(|row| Item {
-                body: Body::Chunk(Arc::clone(writer.chunk())),
-                pattern: form.pattern.clone(),
-                anchor: row as u32,
-                episode: 0,
-                stream: self.stream,
-            }));
+            let full = first + count == writer.layout().capacity();
+            let (pattern, chunk) = (form.pattern.clone(), Arc::clone(writer.chunk()));
+            let stream = self.stream;
+            items.extend((first..first + count).map(|row| item(Arc::clone(&chunk), pattern.clone(), row, stream)));
             done += count;
-            if first + count == writer.layout().capacity() {
-                self.open.take().expect("the chunk is open").seal(&mut self.chooser);
+            if full {
+                self.close();
             }
         }
         Ok(items)
+    }
+
+    /// As [`RowWriter::append`], of one row.
+    pub fn append_row(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>]) -> Result<Item> {
+        self.take_form(schema, columns, 1)?;
+        let (form, writer) = self.writer();
+        let row = writer.len(0);
+        writer.push_rows(columns.iter().map(|cells| cells.bytes), 1);
+        let full = row + 1 == writer.layout().capacity();
+        let (pattern, chunk) = (form.pattern.clone(), Arc::clone(writer.chunk()));
+        if full {
+            self.close();
+        }
+        Ok(item(chunk, pattern, row, self.stream))
+    }
+
+    /// The form, which was set, and the open chunk, which has room.
+    #[inline]
+    fn writer(&mut self) -> (&RowForm, &mut ChunkWriter) {
+        let form = self.form.as_ref().expect("the form was just set");
+        let open = || {
+            let compression = packing(self.chooser.next(), &form.layout);
+            ChunkWriter::new(Arc::clone(&form.layout), compression, self.sink.meter())
+        };
+        (form, self.open.get_or_insert_with(open))
     }
 
     /// Closes the open chunk.
@@ -82,7 +97,20 @@ impl RowWriter {
         }
     }
 
+    #[inline]
     fn take_form(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize) -> Result<()> {
+        // The usual case: the columns of the last call.
+        let known = self.form.as_ref().is_some_and(|form| {
+            let mut forms = form.itemsizes.iter().zip(&form.widths).zip(columns);
+            Arc::ptr_eq(&form.schema, schema)
+                && columns.len() == form.widths.len()
+                && forms.all(|((size, width), cells)| *size == cells.itemsize && cells.bytes.len() == width * rows)
+        });
+        if known { Ok(()) } else { self.take_other_form(schema, columns, rows) }
+    }
+
+    #[inline(never)]
+    fn take_other_form(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize) -> Result<()> {
         let same = self.form.as_ref().is_some_and(|form| {
             (Arc::ptr_eq(&form.schema, schema) || form.schema == *schema)
                 && form.itemsizes.iter().zip(columns).all(|(itemsize, cells)| *itemsize == cells.itemsize)
@@ -109,6 +137,12 @@ impl RowWriter {
         });
         Pattern { columns: columns.collect(), structure: schema.structure.clone(), timestep: self.timestep }
     }
+}
+
+/// A row of a chunk as an item.
+#[inline]
+fn item(chunk: Arc<Chunk>, pattern: item::Form, row: usize, stream: u32) -> Item {
+    Item { body: Body::Chunk(chunk), pattern, anchor: row as u32, episode: 0, stream }
 }
 
 impl RowForm {

@@ -8,6 +8,7 @@ mod largest;
 mod lineage;
 pub mod limiter;
 mod options;
+mod pages;
 mod query;
 mod queues;
 mod saving;

@@ -1,12 +1,12 @@
 //! Where items lie: fixed pages behind reference counts, so that a consistent cut is a copy of the page
 //! list; a page that a cut still holds is copied at its first change.
 
+use super::pages::Pages;
 use super::table::Row;
 use crate::item::{Item, Key};
 use crate::prefetch::prefetch;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 const PAGE_BITS: u32 = 8;
 const PAGE: usize = 1 << PAGE_BITS;
@@ -16,10 +16,7 @@ const FREE_BEFORE_REUSE: usize = 2048;
 const GENERATION_MASK: u32 = (1 << Key::GENERATION_BITS) - 1;
 
 /// One item and what the table knows of it: little more than a cache line.
-///
-/// What draws and updates change is atomic only so that a page which no cut holds can be changed without asking
-/// for that each time (see [`Slots::own`]): all changes are made under the table's lock.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(C)] // so that the last field is on the last line: see `Slots::prefetch`
 pub struct Slot {
     /// The item; none in a free slot.
@@ -28,67 +25,47 @@ pub struct Slot {
     pub inserted_at: u64,
     /// Tells tenants of the slot apart.
     pub generation: u32,
-    priority: AtomicU64,
-    version: AtomicU32,
-    times_sampled: AtomicU32,
+    priority: f64,
+    version: u32,
+    times_sampled: u32,
 }
 
 impl Slot {
     fn empty(generation: u32) -> Self {
-        let (priority, version, times_sampled) = Default::default();
-        Self { item: None, inserted_at: 0, generation, priority, version, times_sampled }
+        Self { item: None, inserted_at: 0, generation, priority: 0.0, version: 0, times_sampled: 0 }
     }
 
     /// The priority as it was given.
     #[inline]
     pub fn priority(&self) -> f64 {
-        f64::from_bits(self.priority.load(Relaxed))
+        self.priority
     }
 
     /// Updates of the priority.
     #[inline]
     pub fn version(&self) -> u32 {
-        self.version.load(Relaxed)
+        self.version
     }
 
     /// Draws.
     #[inline]
     pub fn times_sampled(&self) -> u32 {
-        self.times_sampled.load(Relaxed)
-    }
-}
-
-impl Clone for Slot {
-    fn clone(&self) -> Self {
-        Self {
-            item: self.item.clone(),
-            inserted_at: self.inserted_at,
-            generation: self.generation,
-            priority: self.priority().to_bits().into(),
-            version: self.version().into(),
-            times_sampled: self.times_sampled().into(),
-        }
+        self.times_sampled
     }
 }
 
 /// What only ties, cuts and statistics ask for.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Age {
     /// Position in the table's order of insertion.
     pub inserted: u64,
-    updated: AtomicU64,
+    updated: u64,
 }
 
 impl Age {
     /// Position in the table's order of insertions and updates.
     pub fn updated(&self) -> u64 {
-        self.updated.load(Relaxed)
-    }
-}
-
-impl Clone for Age {
-    fn clone(&self) -> Self {
-        Self { inserted: self.inserted, updated: self.updated().into() }
+        self.updated
     }
 }
 
@@ -147,10 +124,7 @@ impl Cut {
 /// The slots of one table.
 #[derive(Debug)]
 pub struct Slots {
-    pages: Vec<Arc<Page>>,
-    /// For each page, the cut after which it was known to be held by nobody else.
-    owned_since: Vec<u64>,
-    cuts: u64,
+    pages: Pages<Page>,
     free: VecDeque<u32>,
     len: usize,
     allocated: u32,
@@ -167,9 +141,7 @@ impl Slots {
     pub fn new(shard: u8, first_generation: u32) -> Self {
         let first_generation = first_generation & GENERATION_MASK;
         Self {
-            pages: Vec::new(),
-            owned_since: Vec::new(),
-            cuts: 0,
+            pages: Pages::new(),
             free: VecDeque::new(),
             len: 0,
             allocated: 0,
@@ -190,17 +162,16 @@ impl Slots {
         self.restored = vec![0; (allocated as usize).div_ceil(64)];
         self.len = rows.len();
         for row in rows {
-            let (page, within) = ((row.slot >> PAGE_BITS) as usize, row.slot as usize & (PAGE - 1));
-            let page = Arc::get_mut(&mut self.pages[page]).expect("no cut holds a page that was just made");
+            let (page, within) = (self.page_mut(row.slot), row.slot as usize & (PAGE - 1));
             page.slots[within] = Slot {
                 item: Some(row.item),
                 inserted_at: row.inserted_at,
                 generation: row.generation & GENERATION_MASK,
-                priority: row.priority.to_bits().into(),
-                version: row.version.into(),
-                times_sampled: row.times_sampled.into(),
+                priority: row.priority,
+                version: row.version,
+                times_sampled: row.times_sampled,
             };
-            page.ages[within] = Age { inserted: row.inserted, updated: row.updated.into() };
+            page.ages[within] = Age { inserted: row.inserted, updated: row.updated };
             if let Some(key) = row.copy_of {
                 self.note_copy(row.slot, key);
             }
@@ -236,7 +207,7 @@ impl Slots {
 
     fn copy_of(&self, slot: u32) -> Option<Key> {
         match self.has_copies() {
-            true => self.pages[(slot >> PAGE_BITS) as usize].copy_of(slot as usize & (PAGE - 1)),
+            true => self.page(slot).copy_of(slot as usize & (PAGE - 1)),
             false => None,
         }
     }
@@ -277,45 +248,40 @@ impl Slots {
     /// The slot at `index`, which must have been given out before.
     #[inline]
     pub fn slot(&self, index: u32) -> &Slot {
-        &self.pages[(index >> PAGE_BITS) as usize].slots[index as usize & (PAGE - 1)]
+        &self.page(index).slots[index as usize & (PAGE - 1)]
     }
 
-    /// Makes sure that no cut holds the slot's page, copying it where one may. A counted reference is asked only
-    /// at the first change of a page after a cut.
     #[inline]
-    fn own(&mut self, index: u32) -> &Page {
-        let page = (index >> PAGE_BITS) as usize;
-        if self.owned_since[page] != self.cuts {
-            Arc::make_mut(&mut self.pages[page]);
-            self.owned_since[page] = self.cuts;
-        }
-        &self.pages[page]
+    fn page(&self, index: u32) -> &Page {
+        self.pages.get((index >> PAGE_BITS) as usize)
+    }
+
+    #[inline]
+    fn page_mut(&mut self, index: u32) -> &mut Page {
+        self.pages.own((index >> PAGE_BITS) as usize)
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, index: u32) -> &mut Slot {
+        &mut self.page_mut(index).slots[index as usize & (PAGE - 1)]
     }
 
     /// Counts a draw; how often the item was drawn with it. Stands still at the largest number.
     #[inline]
     pub fn count_draw(&mut self, index: u32) -> u32 {
-        let slot = &self.own(index).slots[index as usize & (PAGE - 1)];
-        let times = slot.times_sampled().saturating_add(1);
-        slot.times_sampled.store(times, Relaxed);
-        times
+        let slot = self.slot_mut(index);
+        slot.times_sampled = slot.times_sampled.saturating_add(1);
+        slot.times_sampled
     }
 
     /// Sets the priority; `order` is the update's position in the order of updates.
     #[inline]
     pub fn set_priority(&mut self, index: u32, priority: f64, order: u64) {
-        let (page, within) = (self.own(index), index as usize & (PAGE - 1));
-        let slot = &page.slots[within];
-        slot.priority.store(priority.to_bits(), Relaxed);
-        slot.version.store(slot.version().wrapping_add(1), Relaxed);
-        page.ages[within].updated.store(order, Relaxed);
-    }
-
-    #[inline]
-    fn page_mut(&mut self, index: u32) -> &mut Page {
-        let page = (index >> PAGE_BITS) as usize;
-        self.owned_since[page] = self.cuts;
-        Arc::make_mut(&mut self.pages[page])
+        let (page, within) = (self.page_mut(index), index as usize & (PAGE - 1));
+        let slot = &mut page.slots[within];
+        slot.priority = priority;
+        slot.version = slot.version.wrapping_add(1);
+        page.ages[within].updated = order;
     }
 
     /// Asks for a slot ahead of its use: for both lines that it lies on.
@@ -330,7 +296,7 @@ impl Slots {
     #[inline]
     pub fn prefetch_update(&self, index: u32) {
         self.prefetch(index);
-        prefetch(&self.pages[(index >> PAGE_BITS) as usize].ages[index as usize & (PAGE - 1)]);
+        prefetch(&self.page(index).ages[index as usize & (PAGE - 1)]);
     }
 
     /// Slots ever given out: every index below can be looked at.
@@ -347,9 +313,8 @@ impl Slots {
         let page = self.page_mut(index);
         let within = index as usize & (PAGE - 1);
         let generation = page.slots[within].generation;
-        let priority = priority.to_bits().into();
         page.slots[within] = Slot { item: Some(item), inserted_at, priority, ..Slot::empty(generation) };
-        page.ages[within] = Age { inserted: order, updated: order.into() };
+        page.ages[within] = Age { inserted: order, updated: order };
         self.len += 1;
         index
     }
@@ -365,13 +330,19 @@ impl Slots {
     fn allocate(&mut self) -> u32 {
         let index = self.allocated;
         if index as usize & (PAGE - 1) == 0 {
-            let generation = self.first_generation;
-            let slots = std::array::from_fn(|_| Slot::empty(generation));
-            self.pages.push(Arc::new(Page { slots, ages: std::array::from_fn(|_| Age::default()), copies: None }));
-            self.owned_since.push(self.cuts);
+            self.add_page();
         }
         self.allocated += 1;
         index
+    }
+
+    /// Apart, as `Pages::copy_shared` is.
+    #[cold]
+    #[inline(never)]
+    fn add_page(&mut self) {
+        let generation = self.first_generation;
+        let slots = std::array::from_fn(|_| Slot::empty(generation));
+        self.pages.push(Page { slots, ages: std::array::from_fn(|_| Age::default()), copies: None });
     }
 
     /// Takes the item out; its key is stale from now on.
@@ -382,7 +353,7 @@ impl Slots {
             let copies = self.page_mut(index).copies.as_mut().expect("a page that has a copy notes it");
             copies[index as usize & (PAGE - 1)] = NO_COPY;
         }
-        let slot = &mut self.page_mut(index).slots[index as usize & (PAGE - 1)];
+        let slot = self.slot_mut(index);
         let item = slot.item.take().expect("the slot holds an item");
         slot.generation = next;
         self.free.push_back(index);
@@ -392,15 +363,13 @@ impl Slots {
 
     /// Takes everything out and starts at another generation; the pages are the caller's to drop.
     pub fn clear(&mut self, first_generation: u32) -> Cut {
-        let pages = std::mem::take(&mut self.pages);
-        *self = Self::new(self.shard, first_generation);
-        Cut { pages }
+        let emptied = std::mem::replace(self, Self::new(self.shard, first_generation));
+        Cut { pages: emptied.pages.into_shared() }
     }
 
     /// A consistent cut, at the cost of one reference per page.
     pub fn cut(&mut self) -> Cut {
-        self.cuts += 1;
-        Cut { pages: self.pages.clone() }
+        Cut { pages: self.pages.share() }
     }
 
     /// Every occupied slot, in slot order.

@@ -9,7 +9,7 @@ mod scalar;
 
 pub use fresh::{Fresh, Lent, Slab, column};
 pub use numbers::{Number, Numbers, flags, numbers};
-use scalar::{exact_scalar, python_scalar};
+use scalar::{exact_scalar, known_scalar, python_scalar};
 
 use crate::errors::signature;
 use numpy::npyffi::flags::NPY_ARRAY_C_CONTIGUOUS;
@@ -96,9 +96,25 @@ impl<'py> Cell<'py> {
                 .filter(|leaf| fits && leaf.dtype == spec.dtype)
                 .map(|leaf| leaf.cell);
         }
-        let (start, len) = array_of(leaf, spec, itemsize, rows)?;
+        let py = leaf.py();
+        let (start, len) = array_of(leaf, spec, itemsize, rows, |number, descr| dtype_of(py, number, descr))?;
         Some(Self { itemsize, data: Data::Lent(start, len), _holder: slot.take() })
     }
+}
+
+/// The bytes of a leaf that is what its column, a cell of it, holds already. No Python code runs, and nothing is made.
+/// `None`: look closer.
+#[inline(always)]
+pub fn lying<'a>(leaf: &'a Bound<'_, PyAny>, spec: &ColumnSpec) -> Option<&'a [u8]> {
+    let itemsize = spec.dtype.size()?;
+    let number = if spec.shape.is_empty() { known_scalar(leaf, spec.dtype) } else { None };
+    let (start, len) = match number {
+        Some(value) => (value, itemsize),
+        None if is_array(leaf) => array_of(leaf, spec, itemsize, None, |number, _| own_dtype(number))?,
+        None => return None,
+    };
+    // SAFETY: as in `Cell::bytes`: the leaf is held as long as the slice is.
+    Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), len) })
 }
 
 /// The bytes of an array that is what its column holds already, and how many.
@@ -108,8 +124,9 @@ fn array_of(
     spec: &ColumnSpec,
     itemsize: usize,
     rows: Option<&mut Option<usize>>,
+    dtype_of: impl Fn(i32, *mut ffi::PyObject) -> Option<DType>,
 ) -> Option<(NonNull<u8>, usize)> {
-    let (dtype, dims, start) = fields(array)?;
+    let (dtype, dims, start) = fields(array, dtype_of)?;
     if dtype != spec.dtype || dims.len() != spec.shape.len() + usize::from(rows.is_some()) {
         return None;
     }
@@ -153,7 +170,7 @@ pub fn read<'py>(value: &Bound<'py, PyAny>, want: Option<DType>, path: &dyn Fn()
 
 /// An array that can be read as it lies.
 fn plain<'py>(value: &Bound<'py, PyAny>) -> Option<Leaf<'py>> {
-    let (dtype, dims, data) = fields(value)?;
+    let (dtype, dims, data) = fields(value, |number, descr| dtype_of(value.py(), number, descr))?;
     let shape: Dims = dims.iter().map(|n| *n as usize).collect();
     let itemsize = match dtype.size() {
         Some(size) => size,
@@ -165,7 +182,10 @@ fn plain<'py>(value: &Bound<'py, PyAny>) -> Option<Leaf<'py>> {
 
 /// The dtype, the shape and the bytes of an array that can be read as it lies.
 #[inline]
-fn fields<'a>(array: &'a Bound<'_, PyAny>) -> Option<(DType, &'a [npy_intp], NonNull<u8>)> {
+fn fields<'a>(
+    array: &'a Bound<'_, PyAny>,
+    dtype_of: impl Fn(i32, *mut ffi::PyObject) -> Option<DType>,
+) -> Option<(DType, &'a [npy_intp], NonNull<u8>)> {
     // SAFETY: the callers checked that this is an array; its fields are NumPy's public ABI, and we hold the GIL. The
     // shape lives as long as the array, and is changed by nothing that we call.
     unsafe {
@@ -174,7 +194,7 @@ fn fields<'a>(array: &'a Bound<'_, PyAny>) -> Option<(DType, &'a [npy_intp], Non
         if fields.flags & NPY_ARRAY_C_CONTIGUOUS == 0 || descr.byteorder as u8 == b'>' {
             return None;
         }
-        let dtype = dtype_of(array.py(), descr.type_num, fields.descr.cast())?;
+        let dtype = dtype_of(descr.type_num, fields.descr.cast())?;
         let dims = match fields.nd {
             0 => &[],
             nd => std::slice::from_raw_parts(fields.dimensions, nd as usize),
@@ -186,6 +206,19 @@ fn fields<'a>(array: &'a Bound<'_, PyAny>) -> Option<(DType, &'a [npy_intp], Non
 /// The dtype behind a NumPy type number; `None` for what the engine does not hold.
 #[inline]
 fn dtype_of(py: Python<'_>, number: i32, descr: *mut ffi::PyObject) -> Option<DType> {
+    if !(256..=2047).contains(&number) {
+        return own_dtype(number);
+    }
+    // User types: those of ml_dtypes are known by the name of their dtype, which Python code makes.
+    // SAFETY: `descr` is the live descriptor of an array that the caller holds.
+    let descr = unsafe { Borrowed::from_ptr(py, descr) };
+    let name = descr.getattr(intern!(py, "name")).ok()?;
+    DType::from_name(&name.cast::<PyString>().ok()?.to_cow().ok()?)
+}
+
+/// The same for NumPy's own types.
+#[inline]
+fn own_dtype(number: i32) -> Option<DType> {
     use DType::*;
     const LONG_IS_64: bool = size_of::<std::ffi::c_long>() == 8;
     Some(match number {
@@ -209,13 +242,6 @@ fn dtype_of(py: Python<'_>, number: i32, descr: *mut ffi::PyObject) -> Option<DT
         18 => Bytes,
         19 => Str,
         23 => Float16,
-        256..=2047 => {
-            // User types: those of ml_dtypes are known by the name of their dtype.
-            // SAFETY: `descr` is the live descriptor of an array that the caller holds.
-            let descr = unsafe { Borrowed::from_ptr(py, descr) };
-            let name = descr.getattr(intern!(py, "name")).ok()?;
-            DType::from_name(&name.cast::<PyString>().ok()?.to_cow().ok()?)?
-        }
         _ => return None,
     })
 }

@@ -14,7 +14,18 @@ use std::ptr::NonNull;
 /// Where the value lies of a number of exactly NumPy's class for this dtype: as long as the number lives.
 #[inline(always)]
 pub(super) fn exact_scalar(value: &Bound<'_, PyAny>, dtype: DType) -> Option<NonNull<u8>> {
-    if value.get_type_ptr() != class_of(value.py(), dtype)?.as_ptr().cast() {
+    value_of(value, class_of(value.py(), dtype)?)
+}
+
+/// The same where the class was asked for before: runs no Python code.
+#[inline(always)]
+pub(super) fn known_scalar(value: &Bound<'_, PyAny>, dtype: DType) -> Option<NonNull<u8>> {
+    value_of(value, CLASSES[dtype as usize].get(value.py())?)
+}
+
+#[inline(always)]
+fn value_of(value: &Bound<'_, PyAny>, class: &Py<PyAny>) -> Option<NonNull<u8>> {
+    if value.get_type_ptr() != class.as_ptr().cast() {
         return None;
     }
     // SAFETY: an instance of one of NumPy's own classes of numbers is, by its public ABI (`arrayscalars.h`), an object's
@@ -22,10 +33,12 @@ pub(super) fn exact_scalar(value: &Bound<'_, PyAny>, dtype: DType) -> Option<Non
     NonNull::new(unsafe { value.as_ptr().cast::<u8>().add(size_of::<ffi::PyObject>()) })
 }
 
-/// NumPy's class of numbers for one of its own dtypes: their values lie in the object.
+/// NumPy's classes of numbers, for those of its own dtypes whose values lie in the object.
+static CLASSES: [PyOnceLock<Py<PyAny>>; DType::ALL.len()] = [const { PyOnceLock::new() }; DType::ALL.len()];
+
+/// NumPy's class of numbers for one of its own dtypes.
 #[inline(always)]
 fn class_of(py: Python<'_>, dtype: DType) -> Option<&Py<PyAny>> {
-    static CLASSES: [PyOnceLock<Py<PyAny>>; DType::ALL.len()] = [const { PyOnceLock::new() }; DType::ALL.len()];
     use DType::*;
     let integer = matches!(dtype, Bool | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64);
     let own = integer || matches!(dtype, Float16 | Float32 | Float64 | Complex64 | Complex128);

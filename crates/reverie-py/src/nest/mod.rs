@@ -81,6 +81,16 @@ pub struct Flattener {
 }
 
 impl Flattener {
+    /// The leaves of a dict of leaves that has the form of the last nest; runs no Python code. `None`: flatten it.
+    #[inline]
+    pub fn known<'py>(&self, value: &Bound<'py, PyAny>) -> Option<(Leaves<'py>, &Arc<Structure>)> {
+        let Some(Nest { root: Node::Dict { known, .. }, structure, .. }) = &self.last else { return None };
+        let dict = value.cast::<PyDict>().ok().filter(|_| !known.is_empty())?;
+        let mut slots = Slots::new();
+        slots.resize_with(known.len(), || None);
+        take_known(dict, known, &mut slots).then_some((Leaves(slots), structure))
+    }
+
     /// The leaves of a nest and its form.
     #[inline]
     pub fn flatten<'py>(&mut self, value: &Bound<'py, PyAny>) -> PyResult<(Leaves<'py>, &Nest)> {
