@@ -258,8 +258,10 @@ impl SharedTable {
         }
         self.decide(|state, _| {
             state.open(&self.name)?;
-            // Refused priorities refuse the whole call.
-            state.table.check_priorities(priorities)?;
+            // Refused priorities refuse the whole call; without deletes `update` does.
+            if !deletes.is_empty() {
+                state.table.check_priorities(priorities)?;
+            }
             let deleted = state.table.delete(deletes);
             Ok((state.table.update(updates)?, deleted))
         })

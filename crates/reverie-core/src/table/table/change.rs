@@ -61,13 +61,13 @@ impl Table {
     /// Sets priorities. A priority that the selectors refuse refuses the call, and nothing is changed.
     pub fn update(&mut self, updates: &Updates<'_>) -> Result<Updated> {
         let Updates { keys, priorities, if_version, neighbours } = *updates;
-        self.check_priorities(priorities)?;
         for key in keys {
             let slot = Key::from(*key).slot();
             if slot < self.slots.allocated() {
                 self.slots.prefetch_update(slot);
             }
         }
+        self.check_priorities(priorities)?;
         let mut changes = Vec::with_capacity(keys.len());
         for (index, (key, priority)) in keys.iter().zip(priorities).enumerate() {
             let Some(slot) = self.slots.find(Key::from(*key)) else { continue };

@@ -4,9 +4,12 @@ use super::{FirstDraw, Table};
 use crate::error::{Error, Result};
 use crate::item::{Item, Key};
 use crate::sample::Draws;
-use crate::table::selector::{Pick, Selector};
+use crate::table::selector::{Pick, Selector, SelectorOptions};
 use crate::table::slots::Slot;
 use smallvec::SmallVec;
+
+/// Items that are picked before their slots are asked for: as many misses as a processor has under way.
+const PICKS_AHEAD: usize = 64;
 
 impl Table {
     /// How many of `wanted` single draws in sequence the limiter allows now.
@@ -25,7 +28,7 @@ impl Table {
             let allowed = if self.is_empty() { 0 } else { self.allowed(wanted) };
             let mut picks = std::mem::take(&mut self.picks);
             picks.clear();
-            self.sampler.draw_many(allowed, &mut picks);
+            self.pick(allowed, &mut picks);
             self.deliver(&picks, now, into);
             self.picks = picks;
             allowed
@@ -43,6 +46,19 @@ impl Table {
         };
         into.smallest_probability = self.sampler.smallest_probability();
         made
+    }
+
+    /// Picks `n` items, and asks for the slots of some while the next are picked.
+    fn pick(&mut self, n: usize, picks: &mut Vec<Pick>) {
+        // The draws of a batch that is spread out belong together.
+        let at_once = if matches!(self.options.sampler, SelectorOptions::Stratified { .. }) { n } else { PICKS_AHEAD };
+        let mut left = n;
+        while left > 0 {
+            let (before, some) = (picks.len(), left.min(at_once));
+            self.sampler.draw_many(some, picks);
+            picks[before..].iter().for_each(|pick| self.slots.prefetch(pick.slot));
+            left -= some;
+        }
     }
 
     /// The same, no item twice among the draws in `into` and these. Fewer than `wanted` also where the table
@@ -85,12 +101,9 @@ impl Table {
         most > 0 && self.slots.slot(slot).times_sampled() >= most
     }
 
-    /// Counts the draws and hands them out: first every slot is asked for, then counted, then read column by
-    /// column, so that the cache misses of a batch overlap.
+    /// Counts the draws and hands them out, column by column, so that the cache misses of a batch overlap; the slots
+    /// of many were asked for.
     pub(super) fn deliver(&mut self, picks: &[Pick], now: u64, into: &mut Draws) {
-        if picks.len() > 1 {
-            picks.iter().for_each(|pick| self.slots.prefetch(pick.slot));
-        }
         // Counted in order: an item may be drawn twice in a batch.
         let drawn = into.len();
         into.times_sampled.extend(picks.iter().map(|pick| {
