@@ -1,7 +1,7 @@
 //! Pages that a cut shares and that are changed in place while none does.
 //!
-//! `Arc::make_mut` asks that of the counts, which takes an atomic exchange for every change: a tenth of an insert into a
-//! full table. A number for each page says the same: nobody but a cut ever takes a reference.
+//! `Arc::make_mut` asks that of the counts, which takes an atomic exchange for every change: a twelfth of an insert into
+//! a full table. A number for each page says the same: nobody but a cut ever takes a reference.
 
 use std::sync::Arc;
 
@@ -89,13 +89,15 @@ mod tests {
         ]
     }
 
+    type Seen = (Vec<Arc<Vec<u32>>>, Vec<Vec<u32>>);
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn a_cut_keeps_what_it_saw_and_the_pages_go_on(steps in prop::collection::vec(step(), 0..80)) {
             let (mut pages, mut model) = (Pages::new(), Vec::<Vec<u32>>::new());
-            let mut cuts: Vec<(Vec<Arc<Vec<u32>>>, Vec<Vec<u32>>)> = Vec::new();
+            let mut cuts: Vec<Seen> = Vec::new();
             for step in steps {
                 match step {
                     Step::Push(first) => {
