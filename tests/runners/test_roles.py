@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from reverie.agents import dqn  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.errors import DamagedError, UnavailableError  # noqa: E402
-from reverie.runners import roles  # noqa: E402
+from reverie.runners import play, roles  # noqa: E402
 from reverie.runners.messages import Failed, RoleName, Setup  # noqa: E402
 
 
@@ -68,9 +68,9 @@ def test_only_what_may_fare_better_another_time_is_started_again(monkeypatch, to
         def __init__(self, setup):
             raise error
 
-    monkeypatch.setitem(roles.ROLES, kind, Broken)
+    monkeypatch.setitem(play.ROLES, kind, Broken)
     line = Line()
-    roles.play(setup_of(kind), line)
+    play.play(setup_of(kind), line)
     (failed,) = line.told
     assert isinstance(failed, Failed)
     assert (failed.error, failed.text, failed.transient) == (type(error).__name__, str(error), transient)
