@@ -19,7 +19,7 @@ use reverie_core::table::{Keys, TableOptions, Tables};
 use reverie_net::client::{Options, Remote, Transport};
 use reverie_net::grpc::connector::{Connect, Connecting, Stream};
 use reverie_net::server;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -42,7 +42,9 @@ pub struct World {
     /// Values that a writer was told are in, with their keys and how often its server had been restarted.
     confirmed: Mutex<Vec<Confirmed>>,
     consumed: Mutex<HashMap<i64, u64>>,
-    /// Where the server saves, and what had been consumed before each checkpoint.
+    /// What was consumed in the present life of the server.
+    consumed_here: Mutex<HashSet<i64>>,
+    /// Where the server saves, and what its life had consumed before each checkpoint.
     disk: FakeDisk,
     saved: Mutex<Vec<HashMap<i64, u64>>>,
     /// What had been consumed before the checkpoints that were gone on from.
@@ -100,6 +102,7 @@ impl World {
             next_value: 1.into(),
             confirmed: Mutex::default(),
             consumed: Mutex::default(),
+            consumed_here: Mutex::default(),
             disk: FakeDisk::default(),
             saved: Mutex::default(),
             over: Mutex::default(),
@@ -145,6 +148,7 @@ impl World {
         let tables = vec![table("replay"), queue("queue")];
         let tables = Arc::new(Tables::new(tables, None, &clock, self.seed + lives.len() as u64).unwrap());
         self.go_on(&tables);
+        self.consumed_here.lock().unwrap().clear();
         lives.push(Arc::clone(&tables));
         tables
     }
@@ -161,8 +165,11 @@ impl World {
 
     /// Takes a checkpoint.
     fn save(&self, store: &Store, tables: &Tables) {
-        // What was consumed by now is in no table.
-        let consumed = self.consumed.lock().unwrap().clone();
+        // What was consumed in this life is in no table. What was consumed in one before may be here again, where that
+        // life's last checkpoint did not have it and its writer was not told.
+        let here = self.consumed_here.lock().unwrap();
+        let consumed = self.consumed.lock().unwrap();
+        let consumed = here.iter().map(|value| (*value, consumed[value])).collect();
         let mut saved = self.saved.lock().unwrap();
         let number = store.save(tables, Duration::ZERO).unwrap().number as usize;
         assert_eq!(number, saved.len() + 1);
@@ -181,6 +188,7 @@ impl World {
 
     fn consume(&self, value: i64) {
         *self.consumed.lock().unwrap().entry(value).or_default() += 1;
+        self.consumed_here.lock().unwrap().insert(value);
     }
 
     /// True where the writers are through, and the consumer has all that they were told is in the queue.
