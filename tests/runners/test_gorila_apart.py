@@ -27,7 +27,7 @@ CONFIG = dataclasses.replace(
     envs_per_actor=2,
 )
 ENDLESS = RunSettings(
-    target_return=475.0,
+    target_return=10_000.0,  # more than there is: a slow machine must not solve it before the test is over
     max_env_steps=10**6,
     evaluate_every=10**6,
     checkpoint_every=300,

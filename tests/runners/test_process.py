@@ -35,7 +35,7 @@ from reverie.runners import train as train_here
 pytestmark = pytest.mark.timeout(240)
 
 SHORT = RunSettings(
-    target_return=475.0,
+    target_return=10_000.0,  # more than there is: a slow machine must not solve it before the test is over
     max_env_steps=1_600,
     evaluate_every=400,
     checkpoint_every=700,

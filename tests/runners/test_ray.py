@@ -26,7 +26,7 @@ CONFIG = dataclasses.replace(
     apex_dqn.load_preset("CartPole-v1").config, learning_starts=200, samples_per_insert=8.0, num_actors=2
 )
 RUN = RunSettings(
-    target_return=475.0,
+    target_return=10_000.0,  # more than there is: a slow machine must not solve it before the test is over
     max_env_steps=1_500,
     evaluate_every=500,
     checkpoint_every=300,
