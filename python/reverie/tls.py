@@ -51,6 +51,6 @@ def read(name: str, pem: Pem) -> bytes:
     """
     content = pem if isinstance(pem, bytes) else Path(pem).read_bytes()
     if b"-----BEGIN" not in content:
-        where = "the bytes given" if isinstance(pem, bytes) else f"'{Path(pem)}'"
-        raise ValueError(f"{name} must be PEM (-----BEGIN ...), which {where} are not")
+        given = "bytes that are none" if isinstance(pem, bytes) else f"'{Path(pem)}', which is none"
+        raise ValueError(f"{name} must be PEM (-----BEGIN ...), got {given}")
     return content

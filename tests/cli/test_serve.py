@@ -95,6 +95,10 @@ def test_a_file_of_tables_is_served(served, tmp_path):
         (["--host", "::", "--token-file", "x"], "name a certificate with --tls-cert and --tls-key"),
         (["--checkpoint-every", "3"], "--checkpoint-every needs --checkpoints FOLDER"),
         (["--token-file", os.devnull], "is empty"),
+        (["--checkpoints", os.devnull], f"--checkpoints {os.devnull} cannot be written to: file exists"),
+        (["--checkpoints", "/proc/kept"], "--checkpoints /proc/kept cannot be written to"),
+        (["t.toml", "--max-size", "5", "--table", "x"], "--table, --max-size: the tables are those of t.toml"),
+        (["--priority-exponent", "0.6"], "--priority-exponent is of --sampler prioritized, not of 'uniform'"),
         (["--sampler", "best"], "there is no kind 'best'; known are fifo"),
         (["--shard", "64"], "--shard"),
         (["--shard", "1", "--samples-per-insert", "2", "--error-buffer", "8"], "--shard"),
@@ -105,6 +109,49 @@ def test_what_makes_no_server_is_refused_with_exit_code_2_and_a_line(arguments, 
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_every_flag_of_the_one_table_is_refused_beside_a_file():
+    flags = {"--sampler": "fifo", "--remover": "lifo", "--min-size": "1", "--samples-per-insert": "1",
+             "--error-buffer": "4", "--max-times-sampled": "0", "--priority-exponent": "0.6"}  # fmt: skip
+    # Also one that says what it is without.
+    told = run("serve", "t.toml", *(word for flag in flags.items() for word in flag)).stderr
+    assert [flag for flag in flags if flag not in told] == []
+
+
+def test_a_server_in_plain_text_off_loopback_says_so_loudly_and_how_it_is_reached(tmp_path):
+    (tmp_path / "secret").write_text("of-the-test")
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--host", "0.0.0.0", "--insecure", "--token-file", "secret"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    try:
+        assert "no TLS: the token and all data can be read" in process.stderr.readline()
+        serving, call = process.stdout.readline(), process.stdout.readline()
+        port = serving.split(";")[0].rpartition(":")[2]
+        assert f':{port}", token=pathlib.Path(' in call
+        assert "0.0.0.0" not in call
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+def test_the_package_is_run_as_the_command_is():
+    done = subprocess.run(
+        [sys.executable, "-m", "reverie", "info", "nowhere"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "'nowhere' is not HOST:PORT" in done.stderr
+
+
+def test_a_shell_completes_commands_and_flags():
+    for words, found in (("reverie ser", ["serve"]), ("reverie serve --checkpoints", ["--checkpoints"])):
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_REVERIE_COMPLETE": "complete_bash"}
+        done = subprocess.run(
+            [sys.executable, "-c", "import sys, reverie.cli; sys.argv = ['reverie']; reverie.cli.main()"],
+            capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **asked},
+        )  # fmt: skip
+        assert done.stdout.split() == found
 
 
 def test_a_server_with_checkpoints_starts_with_what_its_predecessor_held_when_it_was_stopped(served, tmp_path):
@@ -198,5 +245,6 @@ def test_a_server_with_a_token_lets_info_in_with_it_only(served, tmp_path):
     refused = run("info", hello["address"], "--rate-seconds", "0.05", env={**os.environ, "REVERIE_TOKEN": "wrong"})
     assert refused.returncode == 1
     assert "token" in refused.stderr
+    assert "--token-file" in refused.stderr
     let_in = run("info", hello["address"], "--rate-seconds", "0.05", "--token-file", str(tmp_path / "token"))
     assert let_in.returncode == 0, let_in.stderr

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from reverie import rate_limiters, selectors
@@ -30,7 +32,7 @@ rate_limiter = { kind = "queue", size = 5 }
 def written(tmp_path):
     def write(name, text):
         path = tmp_path / name
-        path.write_text(text)
+        path.write_text(text, errors="surrogateescape")
         return str(path)
 
     return write
@@ -112,11 +114,33 @@ def test_a_python_file_gives_a_list_or_a_function_that_makes_one(written, name, 
         ("t.json", "{}", ".py, .toml, .yaml or .yml"),
         ("t.py", "other = 1", "defines no 'tables' and no 'make_tables'"),
         ("t.py", "tables = [1]", "must be a list of reverie.Table"),
+        ("t.py", "import reverie\n\n\n1 / 0", "t.py, line 4: ZeroDivisionError: division by zero"),
+        ("t.py", "x = 1\ndef f(:\n", "t.py, line 2: SyntaxError: invalid syntax"),
+        (
+            "t.py",
+            "import reverie\ndef tables():\n    return reverie.Table.queue('', 3)",
+            "t.py, line 3: ValueError: name",
+        ),
+        ("t.toml", "\udcff", "t.toml: .*utf-8"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_place(written, name, text, words):
     with pytest.raises(ValueError, match=words):
         table_files.load(written(name, text))
+
+
+def test_yaml_is_refused_with_its_line(written):
+    pytest.importorskip("yaml")
+    for text, words in (("tables:\n  - [", "t.yaml, line 2"), ("\udcff", "t.yaml: .*utf-8")):
+        with pytest.raises(ValueError, match=words):
+            table_files.load(written("t.yaml", text))
+
+
+def test_a_python_file_may_import_what_lies_beside_it(written, monkeypatch):
+    monkeypatch.setattr("sys.path", list(sys.path))
+    written("lies_beside.py", "import reverie\nmine = [reverie.Table.queue('q', 3)]")
+    (table,) = table_files.load(written("t.py", "from lies_beside import mine as tables"))
+    assert table.name == "q"
 
 
 def test_only_a_python_file_has_a_name_behind_a_colon(written):

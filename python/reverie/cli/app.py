@@ -23,7 +23,6 @@ app = typer.Typer(
         ' `reverie.Client("127.0.0.1:8000")`. Every command has a --help of its own.'
     ),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command(epilog=EPILOG)(demo)

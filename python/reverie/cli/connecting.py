@@ -39,6 +39,9 @@ def connected(
     try:
         with client:
             yield client
+    except reverie.UnauthenticatedError as error:
+        complain(f"{error} (here: --token-file, --tls-ca, --tls-cert and --tls-key)")
+        raise typer.Exit(EXIT_UNREACHABLE) from None
     except reverie.ReplayError as error:
         complain(error)
         raise typer.Exit(EXIT_UNREACHABLE) from None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import logging
 import signal
+import socket
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import FrameType
@@ -14,11 +17,19 @@ from typing import Annotated, Any
 import typer
 
 import reverie
+from reverie import _native
 from reverie.checkpointers import DefaultCheckpointer
 from reverie.cli import table_files
 from reverie.cli.common import complain, refuse
 
 EXIT_NOT_SAVED = 1
+#: How often lines of the network are looked for, in seconds.
+LOOK = 0.5
+#: What describes the one table where no file does.
+ONE_TABLE = (
+    "table", "max_size", "sampler", "priority_exponent", "remover", "min_size", "samples_per_insert", "error_buffer",
+    "max_times_sampled",
+)  # fmt: skip
 
 EPILOG = (
     "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 stopped, and the last checkpoint could not be written; 2 the"
@@ -28,6 +39,7 @@ EPILOG = (
 
 
 def serve(
+    ctx: typer.Context,
     tables: Annotated[
         str | None,
         typer.Argument(
@@ -93,9 +105,12 @@ def serve(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
+    logging.basicConfig(format="reverie: %(message)s")
+    logging.getLogger("reverie").setLevel(logging.INFO)
     try:
-        checkpointer = _checkpointer(checkpoints, checkpoint_every)
+        _refuse_idle_flags(ctx, tables, sampler)
         _check_safe(host, token_file, tls_cert, insecure=insecure)
+        checkpointer = _checkpointer(checkpoints, checkpoint_every)
         if tables is not None:
             made = table_files.load(tables)
         else:
@@ -125,8 +140,9 @@ def serve(
             print(json.dumps({"address": server.address, "port": server.port, "tables": names}), flush=True)
         else:
             print(f"reverie: serving {', '.join(names)} on {server.address}; Ctrl-C stops", flush=True)
-            print(f'  client = reverie.Client("{server.address}")', flush=True)
-        stop.wait()
+            print(f"  client = {_call(server, token_file, tls_cert, client_ca)}", flush=True)
+        while not stop.wait(LOOK):
+            _native._tell()
         print("reverie: stopping", file=sys.stderr, flush=True)
         if checkpointer is not None:
             try:
@@ -136,12 +152,44 @@ def serve(
                 raise typer.Exit(EXIT_NOT_SAVED) from None
 
 
+def _refuse_idle_flags(ctx: typer.Context, tables: str | None, sampler: str) -> None:
+    """A flag that would change nothing is a mistake of the one who gave it."""
+    given = [name for name in ONE_TABLE if getattr(ctx.get_parameter_source(name), "name", "") != "DEFAULT"]
+    flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    if tables is not None and given:
+        raise ValueError(f"{flags}: the tables are those of {tables}; say it there, or leave out the file")
+    if "priority_exponent" in given and sampler != "prioritized":
+        raise ValueError(f"--priority-exponent is of --sampler prioritized, not of {sampler!r}")
+
+
+def _call(server: reverie.Server, token: Path | None, cert: Path | None, client_ca: Path | None) -> str:
+    """How a program makes a client of the server."""
+    host, _, port = server.address.rpartition(":")
+    if ipaddress.ip_address(host.strip("[]")).is_unspecified:
+        host = socket.gethostname()
+    arguments = [f'"{host}:{port}"']
+    if token is not None:
+        arguments.append(f"token=pathlib.Path({str(token)!r}).read_text().strip()")
+    if cert is not None:
+        mine = "" if client_ca is None else ", cert=..., key=..."
+        arguments.append(f"tls=reverie.ClientTLS(ca=...{mine})")
+    return f"reverie.Client({', '.join(arguments)})"
+
+
 def _checkpointer(folder: Path | None, period: float | None) -> DefaultCheckpointer | None:
     if folder is None:
         if period is not None:
             raise ValueError("--checkpoint-every needs --checkpoints FOLDER")
         return None
-    return DefaultCheckpointer(folder, period=period)
+    checkpointer = DefaultCheckpointer(folder, period=period)
+    try:
+        # Whether it can be written to is found out now, not when all that was collected is to be saved.
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"--checkpoints {folder} cannot be written to: {(error.strerror or '').lower()}") from None
+    return checkpointer
 
 
 def _check_safe(host: str, token: Path | None, cert: Path | None, *, insecure: bool) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import inspect
 import runpy
+import sys
 import tomllib
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,7 +55,7 @@ def load(source: str) -> list[reverie.Table]:
     if suffix == ".toml":
         try:
             described = tomllib.loads(Path(path).read_text())
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:  # Of TOML, or of bytes that are no UTF-8.
             raise ValueError(f"{path}: {error}") from None
     elif suffix in (".yaml", ".yml"):
         described = _yaml(Path(path))
@@ -68,15 +70,30 @@ def load(source: str) -> list[reverie.Table]:
 
 
 def _from_python(path: Path, name: str) -> list[reverie.Table]:
-    names = runpy.run_path(str(path), run_name="__reverie_tables__")
+    path.stat()
     wanted = [name] if name else ["tables", "make_tables"]
-    found = next((names[name] for name in wanted if name in names), None)
+    # As for `python FILE`: what lies beside the file can be imported.
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        names = runpy.run_path(str(path), run_name="__reverie_tables__")
+        found = next((names[name] for name in wanted if name in names), None)
+        tables = found() if callable(found) else found
+    except Exception as error:
+        what = error.msg if isinstance(error, SyntaxError) else error
+        raise ValueError(f"{_place(error, path)}: {type(error).__name__}: {what}") from None
     if found is None:
         raise ValueError(f"{path} defines no {' and no '.join(map(repr, wanted))}")
-    tables = found() if callable(found) else found
     if not isinstance(tables, Sequence) or not all(isinstance(table, reverie.Table) for table in tables):
         raise ValueError(f"{path}: {wanted[0]!r} must be a list of reverie.Table, or return one; got {tables!r}")
     return list(tables)
+
+
+def _place(error: Exception, path: Path) -> str:
+    """The file, and the last of its lines that an error came through."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        lines.append(error.lineno)
+    return f"{path}, line {lines[-1]}" if lines else str(path)
 
 
 def _yaml(path: Path) -> Any:
@@ -88,7 +105,10 @@ def _yaml(path: Path) -> Any:
         ) from None
     try:
         return yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
+        raise ValueError(f"{path}{line}: {error.problem}") from None
+    except (yaml.YAMLError, ValueError) as error:  # Also of bytes that are no UTF-8.
         raise ValueError(f"{path}: {error}") from None
 
 
