@@ -674,7 +674,15 @@ class ShardDraws:
 class Shards:
     """What `reverie.ShardedClient` knows of the shards of one table. One thread at a time may make requests."""
 
-    def __new__(cls, clients: list[Client], table: str, *, rate_limiter: RateLimiter | None, seed: int) -> Self: ...
+    def __new__(
+        cls,
+        clients: list[Client],
+        table: str,
+        *,
+        rate_limiter: RateLimiter | None,
+        seed: int,
+        among_others: bool = False,
+    ) -> Self: ...
     def ask(self, shards: list[int], timeout: float | None) -> list[tuple[int, Exception]]:
         """Asks shards what they hold. Those that fail are not counted as lost: the caller decides."""
 
@@ -691,8 +699,25 @@ class Shards:
         timeout: float | None,
         columns: list[str] | None,
         ragged: Literal["pad", "values"] | None,
+        windows: tuple[int, int, Borders] | None = None,
     ) -> tuple[list[ShardDraws], list[tuple[int, Exception]]]:
-        """Makes draws, none of which waits for a table: fewer where a shard fails or lost its items."""
+        """Makes draws, none of which waits for a table.
+
+        Fewer where a shard fails or lost its items, and where items are drawn that are too short for a window.
+        """
+
+    def draw_distinct(
+        self,
+        num_draws: int,
+        *,
+        timeout: float | None,
+        columns: list[str] | None,
+        ragged: Literal["pad", "values"] | None,
+    ) -> tuple[list[ShardDraws], list[tuple[int, Exception]]]:
+        """Draws without replacement, as from one table.
+
+        All of them, or none where there are not as many items or a shard fails.
+        """
 
     def guess(
         self, num_draws: int, *, timeout: float | None, columns: list[str] | None

@@ -315,10 +315,6 @@ def test_layouts_that_cannot_be_are_refused_in_one_line(reverie):
         ),
         (["ppo", "--num-parameter-shards", 2], "--num-parameter-shards is 2, and ppo has one learner"),
         (["gorila", "--num-learners", 0], "--num-learners"),
-        (
-            ["gorila", "--runner", "process", "--num-learners", 3, "--num-shards", 2],
-            "num_shards is 2, and gorila has 3 learners",
-        ),
     ):
         result = reverie("train", *arguments, "--env", "CartPole-v1")
         assert result.exit_code == 2, arguments

@@ -137,3 +137,18 @@ def test_bundles_learn_each_from_its_own_table_and_one_that_is_killed_goes_on(tm
         config.samples_per_insert * (result.replay["inserts"] - 2 * config.learning_starts),
         abs=2 * (config.error_buffer + config.batch_size),
     )
+
+
+def test_several_learners_draw_from_several_shards_as_from_one_table_and_keep_its_ratio():
+    run = dataclasses.replace(ENDLESS, max_env_steps=1_500)
+    events = []
+    result = process.train(gorila, "CartPole-v1", config=CONFIG, run=run, num_shards=2, on_event=events.append)
+    assert of_kind(events, RoleRestarted) == []
+    # Every learner learnt, from the inserts of both shards, and not faster than the limits of them all.
+    replay, gradients = result.replay, result.learner["gradients"]
+    assert replay["inserts"] > 1_200
+    assert gradients * CONFIG.batch_size <= replay["samples"]
+    assert replay["samples"] <= CONFIG.samples_per_insert * replay["inserts"] + CONFIG.error_buffer
+    assert replay["samples"] >= CONFIG.samples_per_insert * (replay["inserts"] - CONFIG.learning_starts) / 2
+    last = of_kind(events, Progress)[-1].learner
+    assert last["staleness"] >= 0

@@ -14,7 +14,6 @@ from reverie.types import BatchInfo
 #: What a sharded client does not have, and why.
 LACKING = {
     "server_address": "there is one for each shard: `clients` has them",
-    "windows": "a shard draws another item in the place of one too short for a window, by its own masses alone",
 }
 
 
@@ -170,14 +169,6 @@ def test_items_of_unequal_lengths_are_read_by_their_keys_where_that_is_asked_for
     with pytest.raises(ValueError, match='pass ragged="pad"'):
         client.get("t", keys, ragged="values")
     assert client.get("t", keys[:1], ragged="values").lengths.tolist() == [4]
-
-
-def test_draws_without_replacement_are_refused_with_a_reason(sharded, prioritized):
-    client = sharded([prioritized()])
-    with pytest.raises(ValueError, match="changes the masses"):
-        client.sample_batch("t", 2, without_replacement=True)
-    with pytest.raises(ValueError, match="changes the masses"):
-        client.batches("t", 2, without_replacement=True)
 
 
 def test_limits_change_over_all_shards_while_they_run(everywhere, prioritized):

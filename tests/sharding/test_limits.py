@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from reverie import DeadlineExceededError, rate_limiters
+from reverie import DeadlineExceededError, Server, rate_limiters
 from reverie.sharding import ShardedClient, shard_table
 
 LIMITS = rate_limiters.SampleToInsertRatio(4.0, 10, 60.0)
@@ -134,3 +134,51 @@ def test_a_reset_begins_the_limits_anew(everywhere, limited):
     assert not client.can_sample("t")
     assert client.can_insert("t", 25)
     assert len(client.insert_batch("t", {"x": np.arange(25)}, shard=1)) == 25
+
+
+def test_several_clients_that_sample_keep_the_limits_together_and_none_is_left_out(stack, limited):
+    servers = [stack.enter_context(Server([table], listen=False, shard=i)) for i, table in enumerate(limited(2))]
+
+    def learner(index, count):
+        clients = [server.client() for server in servers]
+        among = {"rate_limiter": LIMITS, "among": (index, count)}
+        return stack.enter_context(ShardedClient(clients, seed=index, timeout=30.0, **among))
+
+    learners, drawn, inserted = [learner(i, 3) for i in range(3)], [0, 0, 0], 0
+    for turn in range(600):
+        one = turn % 3
+        if turn == 300:  # one that starts again counts as the others do
+            learners[2].close()
+            learners[2] = learner(2, 3)
+        if learners[one].can_sample("t", 8):
+            learners[one].sample_batch("t", 8, timeout=0)
+            drawn[one] += 8
+        elif learners[0].can_insert("t", 2):
+            # One shard has nearly all of the mass, and half of the inserts.
+            rows = {"x": np.arange(2)}
+            learners[0].insert_batch("t", rows, np.full(2, 1.0 + 20 * (turn % 2)), timeout=0, shard=turn % 2)
+            inserted += 2
+        # Asked one after the other, none runs ahead.
+        assert LIMITS.min_diff <= 4 * inserted - sum(drawn) <= LIMITS.max_diff
+    assert min(drawn) > 200
+    assert learners[0].info().tables["t"].num_samples == sum(drawn)
+    # All of them know what the others drew: where one takes what is left, there is nothing for any.
+    while not learners[1].can_sample("t", 8):
+        learners[0].insert_batch("t", {"x": np.arange(1)}, timeout=0)
+    assert all(one.can_sample("t", 8) for one in learners)
+    learners[1].sample_batch("t", 8, timeout=0)
+    assert not any(one.can_sample("t", 8) for one in learners)
+
+
+@pytest.mark.parametrize(
+    ("among", "limits", "words"),
+    [
+        ((2, 2), LIMITS, r"among is \(2, 2\), and must be \(i, n\)"),
+        ((-1, 2), LIMITS, r"among\[0\] must be at least 0"),
+        ((0, 0), LIMITS, r"among\[1\] must be at least 1"),
+        ((0, 2), None, "give each of them rate_limiter"),
+    ],
+)
+def test_a_number_that_no_client_can_have_is_refused(sharded, limited, among, limits, words):
+    with pytest.raises(ValueError, match=words):
+        sharded(limited(2), rate_limiter=limits, among=among)

@@ -496,3 +496,42 @@ fn whoever_has_seen_a_table_is_told_when_it_is_another() {
     table.close();
     assert!(last.poll().unwrap().is_err());
 }
+
+#[test]
+fn those_who_draw_by_one_limiter_count_alike_whenever_they_began() {
+    let counted = |samples: u64, incarnation: u64| Tally {
+        incarnation,
+        counters: Counters { inserts: 10, samples, deletes: 0 },
+        ..tally(1.0, 0, 10)
+    };
+    let counters = |of: fn(Shards) -> Shards, heard: &[Tally]| {
+        let mut one = of(Shards::new(1, Limiter::min_size(1).unwrap(), 3));
+        heard.iter().for_each(|tally| one.heard(0, *tally));
+        one.counters()
+    };
+    let (early, late) = ([counted(70, 1), counted(5, 2)], [counted(5, 2)]);
+    assert_eq!(counters(Shards::among_others, &early), counters(Shards::among_others, &late));
+    // One that is alone knows what was done before the shard was lost.
+    assert_eq!(counters(|one| one, &early), Counters { inserts: 10, samples: 70, deletes: 0 });
+    assert_eq!(counters(|one| one, &late), Counters { inserts: 10, samples: 5, deletes: 0 });
+}
+
+#[test]
+fn offers_of_shards_are_taken_in_the_order_in_which_one_table_would_draw_them() {
+    // Items of weights 6 and 2; 3 and 1; 4. The first draw is of a shard with the chance of its mass.
+    let offered = [vec![0.75, 0.25], vec![0.75, 0.25], vec![1.0]];
+    let mut three = shards(&[tally(8.0, 0, 2), tally(4.0, 0, 2), tally(4.0, 0, 1)]);
+    let mut firsts = [0.0; 3];
+    let rounds = 40_000;
+    for _ in 0..rounds {
+        let split = three.race(&offered, 1).unwrap();
+        (0..3).for_each(|shard| firsts[shard] += split.counts[shard] as f64);
+    }
+    let far = |shard: usize, chance: f64| {
+        (firsts[shard] - rounds as f64 * chance).abs() / (rounds as f64 * chance * (1.0 - chance)).sqrt()
+    };
+    assert!(far(0, 0.5) < 5.0 && far(1, 0.25) < 5.0 && far(2, 0.25) < 5.0, "{firsts:?}");
+    assert!(far(0, 0.525) > 5.0, "a chance that is off by 5 % would show");
+    assert_eq!(three.race(&offered, 5).unwrap().counts, [2, 2, 1]);
+    assert_eq!(three.race(&offered, 6), None, "there are five");
+}

@@ -1,5 +1,6 @@
 //! Several tables drawn from as one: requests to all shards at once, and one batch of what they give.
 
+mod asking;
 mod bell;
 mod figures;
 mod gather;
@@ -9,19 +10,19 @@ use crate::client::Client;
 use crate::enter::{Deadline, Waited, quick, wait};
 use crate::errors::raise;
 use crate::remote::Wrapper;
-use crate::sampler::{Batcher, Reading};
+use crate::sampler::{Batcher, Reading, WindowsArgument};
 use crate::server::limiter;
+use asking::plain;
 use bell::Bells;
 use figures::shard_dict;
 use gather::Source;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use requests::{Asked, Outcome, Request};
+use requests::{Asked, Request};
 use reverie_core::batch::Ragged;
-use reverie_core::sample::{Kept, Shards as Model, Split};
-use reverie_core::table::Tally;
+use reverie_core::sample::{Kept, SampleRequest, Shards as Model, Split};
 use reverie_core::table::limiter::Limiter;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How long shards are waited for before they are asked anew: one that is silent is noticed.
@@ -62,19 +63,22 @@ type Failures = Vec<(usize, PyErr)>;
 impl Shards {
     /// `rate_limiter` is that of all shards together; None leaves inserts alone, and waits for the first item.
     #[new]
-    #[pyo3(signature = (clients, table, *, rate_limiter, seed))]
+    /// `among_others`: other clients draw by the same limiter.
+    #[pyo3(signature = (clients, table, *, rate_limiter, seed, among_others=false))]
     fn new(
         py: Python<'_>,
         clients: Vec<Py<Client>>,
         table: String,
         rate_limiter: Option<&Bound<'_, PyAny>>,
         seed: u64,
+        among_others: bool,
     ) -> PyResult<Self> {
         let limiter = match rate_limiter {
             Some(options) => limiter(options)?,
             None => quick(py, || Limiter::min_size(1))?,
         };
-        let model = Mutex::new(Model::new(clients.len(), limiter, seed));
+        let model = Model::new(clients.len(), limiter, seed);
+        let model = Mutex::new(if among_others { model.among_others() } else { model });
         Ok(Self {
             table,
             clients,
@@ -115,19 +119,17 @@ impl Shards {
         let mut failures = Failures::new();
         for (shard, grant) in rations.into_iter().enumerate().filter(|(_, grant)| grant.is_some()) {
             match Asked::make(py, self.clients[shard].get(), &self.table, Request::Tally(grant), None, None) {
-                Ok(asked) => {
-                    if let Some(tally) = asked.let_go() {
-                        self.heard(shard, tally, self.began.elapsed());
-                    }
-                }
+                // Also what is known at once is not heard here: whoever then waits for news would not see that it is some.
+                Ok(asked) => drop(asked),
                 Err(error) => failures.push((shard, error)),
             }
         }
         Ok(failures)
     }
 
-    /// Makes draws, none of which waits for a table: fewer where a shard fails or lost its items.
-    #[pyo3(signature = (num_draws, *, timeout, columns, ragged))]
+    /// Makes draws, none of which waits for a table: fewer where a shard fails or lost its items, and where items are
+    /// drawn that are too short for a window.
+    #[pyo3(signature = (num_draws, *, timeout, columns, ragged, windows=None))]
     fn draw(
         &self,
         py: Python<'_>,
@@ -135,18 +137,22 @@ impl Shards {
         timeout: Option<f64>,
         columns: Option<Vec<String>>,
         ragged: Option<&str>,
+        windows: Option<WindowsArgument>,
     ) -> PyResult<(Vec<ShardDraws>, Failures)> {
-        let reading = Reading::new(columns, ragged)?;
+        let (reading, windows) = (Reading::new(columns, ragged)?, windows.map(|windows| windows.0));
         let Some(Split { counts, mut chances }) = self.model().split(num_draws) else {
             return Ok((Vec::new(), Failures::new()));
         };
         let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        let requests = some.map(|(shard, count)| (shard, Request::Draws(*count as usize))).collect();
+        let request = |count: u64| SampleRequest { windows, ..plain(count) };
+        let requests = some.map(|(shard, count)| (shard, Request::Draws(request(*count)))).collect();
         let (drawn, failures) = self.request(py, requests, Some(&reading), timeout)?;
         // A draw that met a shard which gives none is made again: so the others were chosen among themselves.
         for (shard, chance) in chances.iter_mut().enumerate() {
             let gave = drawn.iter().any(|(of, source)| *of == shard && source.len() > 0);
-            if failures.iter().any(|(failed, _)| *failed == shard) || (counts[shard] > 0 && !gave) {
+            // One that gives no window may have items all the same.
+            let empty = counts[shard] > 0 && !gave && windows.is_none();
+            if failures.iter().any(|(failed, _)| *failed == shard) || empty {
                 *chance = 0.0;
             }
         }
@@ -169,7 +175,7 @@ impl Shards {
     ) -> PyResult<Option<(Vec<ShardDraws>, Failures)>> {
         let reading = Reading { columns, ragged: Ragged::Refuse };
         let Some(split) = self.known(num_draws) else { return Ok(None) };
-        let request = |count: u64| if count > 0 { Request::Draws(count as usize) } else { Request::Tally(None) };
+        let request = |count: u64| if count > 0 { Request::Draws(plain(count)) } else { Request::Tally(None) };
         let present: Vec<usize> = (0..split.counts.len()).filter(|shard| self.is_present(*shard)).collect();
         let requests = present.iter().map(|shard| (*shard, request(split.counts[*shard]))).collect();
         let (mut drawn, failures) = self.request(py, requests, Some(&reading), timeout)?;
@@ -186,11 +192,50 @@ impl Shards {
             self.model().discard(*shard, source.len() as u64 - counts[*shard]);
         }
         let some = again.iter().enumerate().filter(|(_, count)| **count > 0);
-        let requests = some.map(|(shard, count)| (shard, Request::Draws(*count as usize))).collect();
+        let requests = some.map(|(shard, count)| (shard, Request::Draws(plain(*count)))).collect();
         let (more, failures) = self.request(py, requests, Some(&reading), timeout)?;
         let first = drawn.drain(..).map(|(shard, source)| (shard, std::mem::take(&mut counts[shard]) as usize, source));
         let all = first.chain(more.into_iter().map(|(shard, source)| (shard, source.len(), source))).collect();
         Ok(Some((self.made(all, &chances), failures)))
+    }
+
+    /// Draws without replacement, as from one table: all of them, or none where there are not as many items or a shard
+    /// fails. Each shard draws as many as it may be asked for, and gives those that come first over all.
+    #[pyo3(signature = (num_draws, *, timeout, columns, ragged))]
+    fn draw_distinct(
+        &self,
+        py: Python<'_>,
+        num_draws: u64,
+        timeout: Option<f64>,
+        columns: Option<Vec<String>>,
+        ragged: Option<&str>,
+    ) -> PyResult<(Vec<ShardDraws>, Failures)> {
+        let reading = Reading::new(columns, ragged)?;
+        let requests = {
+            let model = self.model();
+            if model.size() < num_draws {
+                return Ok((Vec::new(), Failures::new()));
+            }
+            let sizes = (0..model.len()).filter(|shard| model.is_present(*shard)).filter_map(|shard| {
+                let most = model.tally(shard)?.size.min(num_draws);
+                let request = SampleRequest { without_replacement: true, ..plain(most) };
+                (most > 0).then_some((shard, Request::Draws(request)))
+            });
+            sizes.collect()
+        };
+        let (drawn, failures) = self.request(py, requests, Some(&reading), timeout)?;
+        let mut offered = vec![Vec::new(); self.clients.len()];
+        drawn.iter().for_each(|(shard, source)| offered[*shard] = source.probabilities());
+        let raced = if failures.is_empty() { self.model().race(&offered, num_draws) } else { None };
+        let (counts, chances) = match raced {
+            Some(Split { counts, chances }) => (counts, chances),
+            None => (vec![0; offered.len()], vec![0.0; offered.len()]),
+        };
+        for (shard, source) in &drawn {
+            self.model().discard(*shard, source.len() as u64 - counts[*shard]);
+        }
+        let drawn = drawn.into_iter().map(|(shard, source)| (shard, counts[shard] as usize, source)).collect();
+        Ok((self.made(drawn, &chances), failures))
     }
 
     /// How so many draws are spread over the shards, with which chances, and how many items there are; None where there
@@ -322,75 +367,5 @@ impl Shards {
 impl ShardDraws {
     fn __len__(&self) -> usize {
         self.len
-    }
-}
-
-impl Shards {
-    fn model(&self) -> MutexGuard<'_, Model> {
-        self.model.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn heard(&self, shard: usize, tally: Tally, asked: Duration) {
-        let mut model = self.model();
-        model.heard(shard, tally);
-        model.heard_clock(shard, asked, self.began.elapsed(), tally.now);
-    }
-
-    /// How draws are spread by what is known; `None` where not all shards were heard of, or one is in this process,
-    /// where asking costs no more than drawing.
-    fn known(&self, num_draws: u64) -> Option<Split> {
-        let mut model = self.model();
-        let mut present = (0..model.len()).filter(|shard| model.is_present(*shard));
-        let known = present.all(|shard| model.tally(shard).is_some());
-        if !known || model.size() == 0 || model.allowed(num_draws) < num_draws {
-            return None;
-        }
-        if self.clients.iter().any(|client| client.get().reach().is_here()) {
-            return None;
-        }
-        model.split(num_draws)
-    }
-
-    /// The first so many draws of each source, whose shards were chosen with these chances.
-    fn made(&self, drawn: Vec<(usize, usize, Source)>, chances: &[f64]) -> Vec<ShardDraws> {
-        let model = self.model();
-        let (size, smallest) = (model.size(), model.smallest_probability(chances));
-        let some = drawn.into_iter().filter(|(_, len, _)| *len > 0);
-        some.map(|(shard, len, source)| ShardDraws {
-            source: Mutex::new(Some(source)),
-            len,
-            chance: chances[shard],
-            size,
-            smallest,
-        })
-        .collect()
-    }
-
-    /// Makes all requests, then waits for each; what the shards hold is heard.
-    fn request(
-        &self,
-        py: Python<'_>,
-        requests: Vec<(usize, Request)>,
-        reading: Option<&Reading>,
-        timeout: Option<f64>,
-    ) -> PyResult<(Vec<(usize, Source)>, Failures)> {
-        let deadline = Deadline::from_timeout(timeout)?;
-        let (mut waiting, mut drawn, mut failures) = (Vec::new(), Vec::new(), Failures::new());
-        let began = self.began.elapsed();
-        for (shard, request) in requests {
-            match Asked::make(py, self.clients[shard].get(), &self.table, request, reading, deadline.limit()) {
-                Ok(asked) => waiting.push((shard, asked)),
-                Err(error) => failures.push((shard, error)),
-            }
-        }
-        for (shard, asked) in waiting {
-            let Outcome { source, tally, error } = asked.wait(py, self.clients[shard].get(), deadline)?;
-            if let Some(tally) = tally {
-                self.heard(shard, tally, began);
-            }
-            drawn.extend(source.map(|source| (shard, source)));
-            failures.extend(error.map(|error| (shard, error)));
-        }
-        Ok((drawn, failures))
     }
 }

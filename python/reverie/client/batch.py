@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from reverie import _checks, adapters
+from reverie import adapters
 from reverie.client.table import Keeping
 from reverie.datasets import Batches
+from reverie.datasets.batches import checked_windows
 from reverie.types import Borders
 
 
@@ -106,9 +107,6 @@ class Batching(Keeping):
                 (`max_times_sampled`).
             RaggedError: of the iterator: items without a common time axis, or no item long enough in 1000 draws.
         """
-        windows = (_checks.count("length", length, 1), _checks.count("burn_in", burn_in, 0), borders)
-        if borders not in get_args(Borders):
-            raise ValueError(f'borders must be "drop", "pad" or "cross", got {borders!r}')
         return Batches(
             self,
             table,
@@ -117,7 +115,7 @@ class Batching(Keeping):
             columns=columns,
             max_samples=max_samples,
             timeout=timeout,
-            windows=windows,
+            windows=checked_windows(length, burn_in, borders),
             convert=adapters.converter(as_, device, pinned),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Literal, Protocol, cast, final
+from typing import Any, Literal, Protocol, cast, final, get_args
 
 import numpy as np
 
@@ -174,6 +174,14 @@ class Batches(Iterator[Batch]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("an iterator of batches is live in its process and cannot be pickled; make it where it is used")
+
+
+def checked_windows(length: int, burn_in: int, borders: Borders) -> tuple[int, int, Borders]:
+    """The arguments of a client's `windows`; ValueError for what they cannot be."""
+    windows = (_checks.count("length", length, 1), _checks.count("burn_in", burn_in, 0), borders)
+    if borders not in get_args(Borders):
+        raise ValueError(f'borders must be "drop", "pad" or "cross", got {borders!r}')
+    return windows
 
 
 def split(tables: str | Mapping[str, float], batch_size: int) -> dict[str, int]:

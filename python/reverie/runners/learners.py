@@ -344,10 +344,13 @@ def written(client: Any, state: State) -> State:
 
 
 def learning_client(setup: Setup) -> Any:
-    """The client that a learner draws through. With several shards it holds the limits of them all."""
+    """The client that a learner draws through. With several shards it holds the limits of them all, with the other
+    learners, of which the first hands out what may go in."""
     clients = [endpoint.client(patience=PATIENCE) for endpoint in setup.endpoints]
     if len(clients) == 1:
         return clients[0]
     agent = agent_of(setup.agent)
     (table,) = agent.make_tables(setup.env, setup.config, seed=setup.seed)
-    return ShardedClient(clients, rate_limiter=shard_table(table, len(clients))[1], seed=setup.seed % 2**32)
+    limiter = shard_table(table, len(clients))[1]
+    among = (setup.name.index, agent.needs(setup.config).num_learners)
+    return ShardedClient(clients, rate_limiter=limiter, among=among, seed=setup.seed % 2**32)

@@ -203,11 +203,6 @@ def _refuse_learners_that_would_not_agree(topology: Topology) -> None:
             f" settings, and no parameter shards: apart, its learners would not know of one another; take the runner"
             " 'local', or settings with one learner"
         )
-    if topology.num_shards > 1 and needs.num_learners > 1 and not needs.bundled:
-        raise ValueError(
-            f"num_shards is {topology.num_shards}, and {name} has {needs.num_learners} learners: the limits of several"
-            " shards are held by the one learner that draws from them; ask for 1 shard or 1 learner"
-        )
 
 
 def _require_device(agent: Agent, run: RunSettings, runner: RunnerName) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from reverie import _native
 from reverie.errors import DeadlineExceededError
-from reverie.sharding.sampler import Ragged, Sampler, Until
-from reverie.types import Batch
+from reverie.sharding.sampler import How, Ragged, Sampler, Until
+from reverie.types import Batch, Borders
 
 __all__ = ["Prefetch"]
 
@@ -32,9 +32,11 @@ class Prefetch:
         columns: list[str] | None,
         ragged: Ragged | None,
         max_samples: int | None,
+        without_replacement: bool,
+        windows: tuple[int, int, Borders] | None = None,
     ) -> None:
         self._parts = [(sampler(table), count) for table, count in parts]
-        self._columns, self._ragged = columns, ragged
+        self._how = How(columns, ragged, without_replacement, windows)
         self._left = max_samples
         self._most = ahead
         #: Batches; an error, after which there is nothing more; None at the end.
@@ -97,14 +99,14 @@ class Prefetch:
         drawn: list[_native.ShardDraws] = []
         finished = True
         for sampler, count in parts:
-            more, why = sampler.draw(count, Until(None), self._columns, self._ragged, self._stops.is_set)
+            more, why = sampler.draw(count, Until(None), self._how, self._stops.is_set)
             drawn += more
             if why is not None:
                 finished = False
                 break
         if not drawn:
             return None
-        batch = parts[0][0].gather(drawn, self._columns, self._ragged)
+        batch = parts[0][0].gather(drawn, self._how)
         if len(parts) > 1:
             # The smallest of one table says nothing of weights in a mixture.
             batch.smallest_probability = None

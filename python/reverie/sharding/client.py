@@ -47,6 +47,10 @@ class ShardedClient(Writing, Reading):
         rate_limiter: the limits over all shards, for the one client that samples, the learner's: it hands every shard
             a number of inserts that may go in, which the shard holds all writers to. Without one, draws wait for the
             first item, and inserts are not this client's business. Pickled copies have none.
+        among: `(i, n)`: this is number i of n clients that sample by these limits, learners that share one replay. All
+            of them are given `rate_limiter`, and number 0 hands out what may go in. Together they may run ahead of the
+            limits by a batch each: a draw is allowed by what its client heard last. Later changes (`configure`) are
+            made at each of them.
         seed: fixes which shards are drawn from; None takes a fresh one.
         timeout: the default of every `timeout=`, in seconds.
         transport, token, tls, patience: as for `Client`; for addresses. A shard is lost after `patience` seconds.

@@ -27,6 +27,7 @@ class Reach:
         shards: Sequence[str | Client],
         *,
         rate_limiter: rate_limiters.RateLimiter | None = None,
+        among: tuple[int, int] = (0, 1),
         seed: int | None = None,
         timeout: float | None = None,
         transport: Transport = "auto",
@@ -41,7 +42,7 @@ class Reach:
         if rate_limiter is not None:
             tables.refuse_no_limits(rate_limiter)
         self.timeout = None if timeout is None else _checks.number("timeout", timeout)
-        self._limiter = rate_limiter
+        self._limiter, self._among = rate_limiter, _among(among, rate_limiter)
         self._seed = int.from_bytes(os.urandom(8), "little") if seed is None else _checks.count("seed", seed, 0)
         self._samplers: dict[str, Sampler] = {}
         #: Guards `_samplers`, and is held while one is made.
@@ -83,7 +84,7 @@ class Reach:
                 seed = (self._seed + 0x9E3779B97F4A7C15 * len(self._samplers)) % 2**64
                 limiter = self._limiter if rationed else None
                 independent = tables.draws_independently(info.sampler_options)
-                sampler = Sampler(self._members, table, limiter, seed, self._closed, independent)
+                sampler = Sampler(self._members, table, limiter, seed, self._closed, independent, self._among)
                 sampler.begin(self.timeout)
                 self._samplers[table] = sampler
             return self._samplers[table]
@@ -130,3 +131,14 @@ class Reach:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _among(among: tuple[int, int], limiter: rate_limiters.RateLimiter | None) -> tuple[int, int]:
+    """Which of how many clients; ValueError for what is none of them, and for more than one without limits."""
+    index, count = among
+    index, count = _checks.count("among[0]", index, 0), _checks.count("among[1]", count, 1)
+    if index >= count:
+        raise ValueError(f"among is {among}, and must be (i, n): number i of n clients, i below n")
+    if count > 1 and limiter is None:
+        raise ValueError(f"among is {among}, of clients that keep limits together: give each of them rate_limiter, too")
+    return index, count

@@ -11,13 +11,14 @@ import numpy.typing as npt
 from reverie import _checks, adapters
 from reverie.client.sample import SAMPLES_AT_ONCE, samples_of
 from reverie.datasets import Batches
+from reverie.datasets.batches import checked_windows
 from reverie.errors import UnknownKeyError
 from reverie.sharding import routing
 from reverie.sharding.ahead import Prefetch
 from reverie.sharding.members import LOST
 from reverie.sharding.reach import Reach
-from reverie.sharding.sampler import Ragged, Until
-from reverie.types import Batch, BatchInfo, Condition, ReplaySample
+from reverie.sharding.sampler import How, Ragged, Until
+from reverie.types import Batch, BatchInfo, Borders, Condition, ReplaySample
 
 
 class Reading(Reach):
@@ -35,17 +36,18 @@ class Reading(Reach):
     ) -> Batch:
         """Draws items of all shards and gathers them into one array per column; see `Client.sample_batch`.
 
-        Times in `Batch.info.inserted_at` are of the clock of each item's shard. `without_replacement=True` is refused:
-        every draw would change the masses of all shards for the next one, which is a round trip for each.
+        Times in `Batch.info.inserted_at` are of the clock of each item's shard. `without_replacement=True` takes all
+        draws or none: every shard makes as many as the batch has, and those stay that would be drawn from one table of
+        all items (Efraimidis and Spirakis 2006). It so moves up to `num_shards` times the batch over the network.
 
         Raises:
             DeadlineExceededError: `.partial` is a Batch of the draws already made, or None.
             UnavailableError: no shard can be reached.
             RaggedError, UnknownTableError, ClosedError, ValueError.
         """
-        _refuse_distinct(without_replacement)
         count = _checks.count("batch_size", batch_size, 1)
-        return self._sampler(table).batch(count, self._or_own(timeout), columns, ragged)
+        how = _how(columns, ragged, without_replacement)
+        return self._sampler(table).batch(count, self._or_own(timeout), how)
 
     def batches(
         self,
@@ -64,14 +66,9 @@ class Reading(Reach):
     ) -> Batches:
         """The read path of a training loop, as `Client.batches`: a thread draws up to `prefetch` batches ahead.
 
-        `without_replacement=True` is refused, as by `sample_batch`.
+        A mixture of tables without replacement has no item of a table twice.
         """
-        _refuse_distinct(without_replacement)
-
-        def make_ahead(_: Any, parts: list[tuple[str, int]], *, without_replacement: bool, **options: Any) -> Prefetch:
-            del without_replacement  # Refused above.
-            return Prefetch(self._sampler, parts, **options)
-
+        _how(columns, ragged, without_replacement)
         return Batches(
             self,
             table,
@@ -82,9 +79,58 @@ class Reading(Reach):
             ragged=ragged,
             max_samples=max_samples,
             timeout=self._or_own(timeout),
+            without_replacement=without_replacement,
             convert=adapters.converter(as_, device, pinned),
-            make_ahead=make_ahead,
+            make_ahead=self._make_ahead,
         )
+
+    def windows(
+        self,
+        table: str | Mapping[str, float],
+        batch_size: int,
+        length: int,
+        burn_in: int = 0,
+        borders: Borders = "drop",
+        timeout: float | None = None,
+        *,
+        prefetch: int | None = None,
+        columns: list[str] | None = None,
+        max_samples: int | None = None,
+        as_: adapters.As = "numpy",
+        device: Any = None,
+        pinned: bool | None = None,
+    ) -> Batches:
+        """Batches of fixed-length windows of the items of all shards; see `Client.windows`.
+
+        An item that a window fits into is drawn as from one table of all items: a draw of one that is too short is
+        made again by any shard, and not by its own. "cross" goes on in items of the same writer, which are of the same
+        shard.
+        """
+        return Batches(
+            self,
+            table,
+            batch_size,
+            prefetch=2 if prefetch is None else prefetch,
+            columns=columns,
+            max_samples=max_samples,
+            timeout=self._or_own(timeout),
+            windows=checked_windows(length, burn_in, borders),
+            convert=adapters.converter(as_, device, pinned),
+            make_ahead=self._make_ahead,
+        )
+
+    def _make_ahead(self, _: Any, parts: list[tuple[str, int]], **options: Any) -> Prefetch:
+        return Prefetch(self._sampler, parts, **options)
+
+    def _sample_windows(
+        self,
+        table: str,
+        batch_size: int,
+        windows: tuple[int, int, Borders],
+        timeout: float | None,
+        columns: list[str] | None,
+    ) -> Batch:
+        return self._sampler(table).batch(batch_size, self._or_own(timeout), How(columns, windows=windows))
 
     def sample(
         self,
@@ -176,9 +222,10 @@ class Reading(Reach):
         return routing.in_order(parts, np.argsort(found, kind="stable"), ragged)
 
 
-def _refuse_distinct(without_replacement: bool) -> None:
-    if without_replacement:
+def _how(columns: list[str] | None, ragged: Ragged | None, without_replacement: bool) -> How:
+    if without_replacement and ragged == "values":
         raise ValueError(
-            "without_replacement=True has no meaning that several shards could keep together: every draw changes the"
-            " masses that the next one is spread by; draw more and drop what came twice, or use a Client of one server"
+            'ragged="values" has no row for each draw, of which draws without replacement over several shards leave'
+            ' some out: pass ragged="pad", or draw with replacement'
         )
+    return How(columns, ragged, without_replacement)

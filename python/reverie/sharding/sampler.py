@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from reverie import _native, rate_limiters
-from reverie.errors import ClosedError, DeadlineExceededError
+from reverie.errors import ClosedError, DeadlineExceededError, RaggedError
 from reverie.sharding.members import LOST, Members
-from reverie.types import Batch, Waiting
+from reverie.types import Batch, Borders, Waiting
 
 __all__ = ["Sampler"]
 
@@ -24,7 +24,19 @@ _TURN = 1.0
 #: Seconds after which an endless wait says for the first time what it waits for.
 _PATIENCE = 10.0
 
+#: Draws in a row without a window, before a request is refused.
+_MOST_SHORT = 1000
+
 Ragged = Literal["pad", "values"]
+
+
+class How(NamedTuple):
+    """How draws are made and read: the arguments of that name of a client's calls."""
+
+    columns: list[str] | None = None
+    ragged: Ragged | None = None
+    without_replacement: bool = False
+    windows: tuple[int, int, Borders] | None = None
 
 
 class Until:
@@ -52,18 +64,26 @@ class Sampler:
         seed: int,
         ends: threading.Event,
         independent: bool,
+        among: tuple[int, int] = (0, 1),
     ) -> None:
         self.table = table
         self.limiter = limiter
+        #: Whether inserts are this one's business: it tells the shards how many they may let in.
+        self.hands_out = limiter is not None and among[0] == 0
         self.stale = 0
         self._members = members
         self._ends = ends
-        #: Draws of one shard do not depend on each other: some of them can be left out.
-        self._independent = independent
+        #: Draws of one shard do not depend on each other, so that some of them can be left out; and nobody else counts
+        #: the draws, who would not know which were.
+        self._leaves_out = independent and among[1] == 1
+        #: Draws in a row that met items too short for a window, and whether the last ones were such.
+        self._short, self._passed = 0, False
         #: What the last answers said may be built upon.
         self._fresh = False
         self._random = random.Random(seed)
-        self._shards = _native.Shards(list(members.clients), table, rate_limiter=limiter, seed=seed)
+        self._shards = _native.Shards(
+            list(members.clients), table, rate_limiter=limiter, seed=seed, among_others=among[1] > 1
+        )
         #: Held while draws are made or rations handed out, one after the other.
         self._turn = threading.Lock()
         #: Draws that wait, by the moment they began: wanted, done.
@@ -90,44 +110,66 @@ class Sampler:
         """Inserts that the limiter would let in now; None: no end."""
         return self._shards.inserts_left()
 
-    def batch(self, count: int, timeout: float | None, columns: list[str] | None, ragged: Ragged | None) -> Batch:
+    def batch(self, count: int, timeout: float | None, how: How) -> Batch:
         """One batch; DeadlineExceededError keeps the draws that were made."""
-        drawn, why = self.draw(count, Until(timeout), columns, ragged, lambda: False)
+        drawn, why = self.draw(count, Until(timeout), how, lambda: False)
         if why is None:
-            return self.gather(drawn, columns, ragged)
-        partial = self.gather(drawn, columns, ragged) if drawn else None
+            return self.gather(drawn, how)
+        partial = self.gather(drawn, how) if drawn else None
         raise DeadlineExceededError(f"sample: the timeout passed; {why}", why=why, partial=partial)
 
-    def gather(self, drawn: list[_native.ShardDraws], columns: list[str] | None, ragged: Ragged | None) -> Batch:
+    def gather(self, drawn: list[_native.ShardDraws], how: How) -> Batch:
         """The batch of draws."""
-        return self._shards.gather(drawn, columns=columns, ragged=ragged)
+        return self._shards.gather(drawn, columns=how.columns, ragged=how.ragged)
 
     def draw(
-        self,
-        count: int,
-        until: Until,
-        columns: list[str] | None,
-        ragged: Ragged | None,
-        stops: Callable[[], bool],
+        self, count: int, until: Until, how: How, stops: Callable[[], bool]
     ) -> tuple[list[_native.ShardDraws], str | None]:
-        """Draws, and None; or at the deadline, and where `stops()`, those made by then, and why not more."""
+        """Draws, and None; or at the deadline, and where `stops()`, those made by then, and why not more.
+
+        Draws without replacement are made all at once or not at all. RaggedError where items are too short for windows.
+        """
         drawn: list[_native.ShardDraws] = []
+        options: dict[str, Any] = {"columns": how.columns, "ragged": how.ragged}
 
         def some(allowed: int) -> int:
-            return take(self._shards.draw(allowed, timeout=until.left, columns=columns, ragged=ragged))
+            if how.without_replacement:
+                made = self._shards.draw_distinct(allowed, timeout=until.left, **options) if allowed == count else None
+            else:
+                made = self._shards.draw(allowed, timeout=until.left, windows=how.windows, **options)
+            return 0 if made is None else take(made, allowed)
 
-        def take(made: tuple[list[_native.ShardDraws], list[tuple[int, Exception]]]) -> int:
+        def take(made: tuple[list[_native.ShardDraws], list[tuple[int, Exception]]], asked: int) -> int:
             more, failures = made
             drawn.extend(more)
             self._failed(failures)
+            if how.windows is not None and not failures:
+                self._count_short(asked, sum(map(len, more)), how.windows)
             return sum(map(len, more))
 
         def guess(wanted: int) -> int:
-            made = self._shards.guess(wanted, timeout=until.left, columns=columns)
-            return 0 if made is None else take(made)
+            made = self._shards.guess(wanted, timeout=until.left, columns=how.columns)
+            return 0 if made is None else take(made, wanted)
 
-        guesses = guess if self._independent and ragged is None else None
-        return drawn, self._make(count, count, until, some, stops, guesses)
+        plain = how.ragged is None and not how.without_replacement and how.windows is None
+        self._short = 0
+        why = self._make(count, count, until, some, stops, guess if plain and self._leaves_out else None)
+        if why is not None and how.without_replacement and (size := self._shards.figures()["size"]) < count:
+            why += f" There are {size} items, and {count} were asked for without replacement."
+        return drawn, why
+
+    def _count_short(self, asked: int, made: int, windows: tuple[int, int, Borders]) -> None:
+        """RaggedError where no draw met an item that a window fits into for too long."""
+        self._passed = not made
+        self._short = 0 if made else self._short + asked
+        if self._short >= _MOST_SHORT:
+            length, burn_in, _ = windows
+            raise RaggedError(
+                f"table '{self.table}' over {len(self._members.present)} shards: none of the last {self._short} draws"
+                f" holds a window of {length + burn_in} steps; ask for shorter windows, write longer items, or pass"
+                ' borders="pad"',
+                path="",
+            )
 
     def runs(self, at_most: int, until: Until) -> list[tuple[Batch, bool]]:
         """Draws that can be made now, at least one: those of a shard as batches of items that look alike, and whether
@@ -184,7 +226,8 @@ class Sampler:
                     # A shard is silent, and not lost: the others' draws are made all the same.
                     return late.why
                 done += made
-                if made:
+                # Items that were too short for a window are no reason to wait.
+                if made or (self._passed and not stops() and until.left != 0.0):
                     continue
                 if stops() or until.left == 0.0:
                     return self.why()
@@ -203,6 +246,7 @@ class Sampler:
 
     def _some(self, count: int, until: Until, some: Callable[[int], int], guess: Callable[[int], int] | None) -> int:
         """Makes the draws that the limiter allows now."""
+        self._passed = False
         made = guess(count) if guess is not None and self._fresh else 0
         if not made:
             # The masses of this moment, and not of the last batch: a shard that was empty then would be left out.
@@ -227,7 +271,7 @@ class Sampler:
         self._fresh = False
 
     def _exchange(self, until: Until, wants: list[int] | None = None) -> None:
-        if self.limiter is None:
+        if not self.hands_out:
             failures = self._shards.ask(self._members.present, until.left)
         else:
             wants = [0] * len(self._members.clients) if wants is None else wants
@@ -235,7 +279,7 @@ class Sampler:
         self._failed(failures)
 
     def _hand_out(self) -> None:
-        if self.limiter is not None:
+        if self.hands_out:
             self._failed(self._shards.hand_out())
 
     def _failed(self, failures: list[tuple[int, Exception]]) -> None:

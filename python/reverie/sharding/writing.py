@@ -85,7 +85,7 @@ class Writing(Reach):
 
     def _want(self, sampler: Sampler, shard: int, rows: int, timeout: float | None) -> None:
         """Sees to it that the shard has what the limiter allows for these rows, where this client has the limiter."""
-        if sampler.limiter is None:
+        if not sampler.hands_out:
             return
         wants = [0] * self.num_shards
         wants[shard] = rows

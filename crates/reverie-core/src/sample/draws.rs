@@ -36,6 +36,8 @@ pub struct Draws {
     pub windows: Vec<Window>,
     /// Draws that were passed over since the last one here, their items being too short for a window.
     pub short: u32,
+    /// Draws that met such an item and were not to be made again; see [`Windows::once`].
+    pub passed: usize,
 }
 
 impl Draws {
@@ -56,12 +58,18 @@ impl Draws {
             wanted_windows: None,
             windows: Vec::new(),
             short: 0,
+            passed: 0,
         }
     }
 
     /// How many draws were made.
     pub fn len(&self) -> usize {
         self.keys.len()
+    }
+
+    /// How many draws of the request need no more to be made.
+    pub fn done(&self) -> usize {
+        self.len() + self.passed
     }
 
     /// True before the first draw.
@@ -91,6 +99,7 @@ impl Draws {
             wanted_windows: self.wanted_windows,
             windows: self.windows.split_off(n.min(self.windows.len())),
             short: 0,
+            passed: 0,
         }
     }
 

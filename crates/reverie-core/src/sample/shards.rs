@@ -28,6 +28,8 @@ pub struct Shards {
     limiter: Limiter,
     random: Xoshiro256PlusPlus,
     shards: Vec<Shard>,
+    /// Others draw by the same limiter.
+    among_others: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -71,7 +73,13 @@ impl Shards {
     /// So many shards, none of which was heard of. `seed` fixes which shards are drawn from.
     pub fn new(num_shards: usize, limiter: Limiter, seed: u64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        Self { limiter, random, shards: vec![Shard::default(); num_shards] }
+        Self { limiter, random, shards: vec![Shard::default(); num_shards], among_others: false }
+    }
+
+    /// The same as one of several who draw by this limiter, each with what it heard by itself. All of them have to count
+    /// alike, whenever they began: so incarnations that are gone are forgotten, and what shards count is all.
+    pub fn among_others(self) -> Self {
+        Self { among_others: true, ..self }
     }
 
     /// How many shards there are, those that cannot be reached included.
@@ -87,11 +95,15 @@ impl Shards {
     /// A shard told what it is; it is there from now on. Counters of another incarnation count from where they stand:
     /// a checkpoint's were counted before they were lost, and a new shard admits nothing before it was heard of.
     pub fn heard(&mut self, shard: usize, tally: Tally) {
-        let shard = &mut self.shards[shard];
+        let (shard, forgets) = (&mut self.shards[shard], self.among_others);
         let known = shard.tally.map(|tally| tally.incarnation);
         if known.is_some_and(|known| known != tally.incarnation) {
-            shard.past = Counters { inserts: shard.inserts(), samples: shard.samples(), deletes: 0 };
-            shard.start = tally.counters;
+            if forgets {
+                *shard = Shard::default();
+            } else {
+                shard.past = Counters { inserts: shard.inserts(), samples: shard.samples(), deletes: 0 };
+                shard.start = tally.counters;
+            }
             (shard.told, shard.discarded, shard.clocks) = (None, 0, Clocks::default());
         }
         shard.tally = Some(tally);

@@ -24,6 +24,7 @@ pub struct Windows {
     length: u32,
     burn_in: u32,
     borders: Borders,
+    once: bool,
 }
 
 impl Windows {
@@ -33,11 +34,24 @@ impl Windows {
             return Err(Error::InvalidArgument("length must be at least 1, got 0".to_owned()));
         }
         match length.checked_add(burn_in) {
-            Some(steps) if steps <= MAX_WINDOW => Ok(Self { length: length as u32, burn_in: burn_in as u32, borders }),
+            Some(steps) if steps <= MAX_WINDOW => {
+                Ok(Self { length: length as u32, burn_in: burn_in as u32, borders, once: false })
+            }
             _ => Err(Error::InvalidArgument(format!(
                 "length and burn_in must be at most {MAX_WINDOW} steps together, got {length} and {burn_in}"
             ))),
         }
+    }
+
+    /// The same, of which a draw that meets an item too short for one is made by nobody else: the request then gets
+    /// fewer, and who draws from several tables makes it again anywhere.
+    pub fn once(self) -> Self {
+        Self { once: true, ..self }
+    }
+
+    /// True of what [`Windows::once`] gave.
+    pub fn is_once(&self) -> bool {
+        self.once
     }
 
     /// All steps of a window.

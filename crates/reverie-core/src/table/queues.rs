@@ -116,7 +116,7 @@ impl PendingInsert {
 
 impl PendingSample {
     pub(super) fn left(&self) -> u64 {
-        (self.request.num_samples - self.draws.len()) as u64
+        (self.request.num_samples - self.draws.done()) as u64
     }
 }
 
@@ -205,7 +205,7 @@ impl State {
         left: &mut usize,
     ) -> Result<usize> {
         let wanted =
-            (request.num_samples - draws.len()).min(if request.without_replacement { usize::MAX } else { *left });
+            (request.num_samples - draws.done()).min(if request.without_replacement { usize::MAX } else { *left });
         let made = self.fill_some(request, wanted, draws, now)?;
         *left = left.saturating_sub(made);
         Ok(made)
@@ -301,10 +301,10 @@ impl State {
                     self.samples.push_front(head);
                     break;
                 }
-                let before = head.draws.len();
+                let before = head.draws.done();
                 let outcome = self.fill(&head.request, &mut head.draws, now, &mut left);
-                progress |= head.draws.len() > before;
-                if outcome.is_ok() && head.draws.len() < head.request.num_samples {
+                progress |= head.draws.done() > before;
+                if outcome.is_ok() && head.draws.done() < head.request.num_samples {
                     self.samples.push_front(head);
                     break;
                 }

@@ -229,7 +229,7 @@ impl SharedTable {
                     state.times.sampling += (self.clock.now() - started) * MEASURED_EVERY;
                 }
             }
-            if draws.len() == request.num_samples {
+            if draws.done() == request.num_samples {
                 return Ok(Ticket::done(Ok(draws)));
             }
             let (id, cell) = (state.take_id(), Cell::new());

@@ -169,7 +169,8 @@ pub(super) async fn draw(shared: Arc<Shared>, id: u64, sample: proto::Sample, mu
             let reason = "windows are drawn with replacement, a whole batch at a time".to_owned();
             return Answer { error: Some(Error::InvalidArgument(reason)), ..answer };
         }
-        Ok(windows) => windows,
+        // Who draws from several shards makes a draw of an item too short for a window again at any of them.
+        Ok(windows) => windows.map(|windows| if sample.only_now { windows.once() } else { windows }),
         Err(error) => return Answer { error: Some(error), ..answer },
     };
     answer.consumed = parts.iter().any(|(table, _)| table.deletes_sampled());
@@ -235,6 +236,11 @@ async fn draw_all(table: &Arc<SharedTable>, request: SampleRequest, patience: &m
         Err(error) => return (Draws::default(), Some(error)),
     };
     match wait(table, ticket, patience, false).await {
+        // Some met items that no window fits into, and are not made again here.
+        Ok(Ok(draws)) | Err((Ok(draws), _)) if draws.passed > 0 => {
+            let why = format!("{} draws met items too short for a window", draws.passed);
+            (draws, Some(Error::Deadline(why)))
+        }
         Ok(Ok(draws)) => (draws, None),
         Ok(Err(error)) | Err((Err(error), _)) => (Draws::default(), Some(error)),
         // Completed between the deadline and the withdrawal.

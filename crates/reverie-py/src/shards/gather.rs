@@ -32,6 +32,14 @@ impl Source {
             Source::There(batch) => batch.num_draws,
         }
     }
+
+    /// With which each draw was made, among the items of its shard.
+    pub(super) fn probabilities(&self) -> Vec<f64> {
+        match self {
+            Source::Here(draws) => draws.probabilities.clone(),
+            Source::There(batch) => told(batch, batch.num_draws).probabilities,
+        }
+    }
 }
 
 /// The `reverie.Batch`. Items of this process are gathered into it; what came over a network is copied once more.
@@ -59,8 +67,12 @@ pub(super) fn whole<'py>(
     let mut arrays = Vec::new();
     for (source, part) in sources.into_iter().zip(drawn) {
         let mut draws = match source {
-            Source::Here(draws) if here => draws,
+            Source::Here(mut draws) if here => {
+                drop(draws.split_off(part.get().len));
+                draws
+            }
             Source::Here(mut draws) => {
+                drop(draws.split_off(part.get().len));
                 arrays.push(Arrays::here(py, &draws, reading)?);
                 draws.items = Vec::new();
                 draws
@@ -125,7 +137,7 @@ impl<'py> Arrays<'py> {
 
     /// Gathers items of this process apart, for a batch that other shards' arrays are part of.
     fn here(py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Self> {
-        let plan = quick(py, || reading.planner().plan(&draws.items))?;
+        let plan = quick(py, || reading.planner().plan_draws(draws))?;
         let mut arrays = room(py, &plan.outputs)?;
         gather(py, &plan, draws, &mut arrays)?;
         Ok(Self::Here(plan, arrays))

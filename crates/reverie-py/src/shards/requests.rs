@@ -10,15 +10,15 @@ use crate::sampler::Reading;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use reverie_core::Error;
-use reverie_core::sample::{SampleRequest, Source as _};
+use reverie_core::sample::{SampleRequest, Source as _, Windows};
 use reverie_core::table::{Seen, Tally, Ticket};
 use reverie_net::client::{RemoteBatch, Sampled};
 use std::time::Duration;
 
 /// What a shard is asked.
 pub(super) enum Request {
-    /// So many draws, at least one.
-    Draws(usize),
+    /// Draws, at least one.
+    Draws(SampleRequest),
     /// What it holds, after admitting inserts to it: the incarnation that is meant, and how many.
     Tally(Option<(u64, u64)>),
 }
@@ -50,18 +50,17 @@ impl Asked {
         timeout: Option<Duration>,
     ) -> PyResult<Self> {
         match (client.reach().way(py)?, request, reading) {
-            (Way::Here(tables), Request::Draws(num_samples), _) => {
-                let request = SampleRequest { num_samples, ..SampleRequest::default() };
-                let draws = copying(py, num_samples << 8, || {
+            (Way::Here(tables), Request::Draws(request), _) => {
+                let request = SampleRequest { windows: request.windows.map(Windows::once), ..request };
+                let draws = copying(py, request.num_samples << 8, || {
                     let mut ticket = tables.sample(table, request)?;
                     ticket.poll().unwrap_or_else(|| ticket.cancel())
                 })?;
                 let tally = draws.tally;
                 Ok(Self::Here(Box::new(Outcome { source: Some(Source::Here(draws)), tally, error: None })))
             }
-            (Way::There(far), Request::Draws(num_samples), Some(reading)) => {
-                let plain = SampleRequest { num_samples, ..SampleRequest::default() };
-                let plain = remote::request(table, reading, &plain);
+            (Way::There(far), Request::Draws(request), Some(reading)) => {
+                let plain = remote::request(table, reading, &request);
                 let request = reverie_net::client::SampleRequest { only_now: true, ..plain };
                 Ok(Self::Draws(far.remote.sample(request, timeout)))
             }
@@ -73,14 +72,6 @@ impl Asked {
             (Way::There(_), Request::Draws(_), None) => {
                 Err(raise(py, Error::InvalidArgument("draws that nobody reads".to_owned())))
             }
-        }
-    }
-
-    /// Lets it go on alone; what is known of it already.
-    pub(super) fn let_go(self) -> Option<Tally> {
-        match self {
-            Self::Here(outcome) => outcome.tally,
-            Self::Draws(_) | Self::Tally(_) => None,
         }
     }
 

@@ -4,6 +4,9 @@ use super::Shards;
 use rand_core::RngCore;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+/// The part of a shard's mass below which nothing is left of it.
+const NOTHING: f64 = 1e-12;
+
 /// How the draws of one round are spread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Split {
@@ -57,6 +60,44 @@ impl Shards {
         let by = if rose.iter().any(|rose| *rose > 0.0) { &rose } else { &chances };
         let again = spread(&mut self.random, gone, by);
         Some(Kept { counts, again, chances })
+    }
+
+    /// Draws without replacement as from one table. Each shard made its own, `offered` in order: the probability of each
+    /// among all items of the shard. How many of the first of each are taken, and the chances of the shards; `None` where
+    /// there are fewer than `wanted` in all.
+    ///
+    /// An item of weight w stands for a clock that rings after a time of the exponential distribution of rate w: the order
+    /// in which they ring is that of draws without replacement (Efraimidis and Spirakis 2006, "Weighted random sampling
+    /// with a reservoir"), and a shard's next ring comes at the rate of all that it has left. So only the times are left to
+    /// chance here. Items that weigh nothing ring last, each as soon as any other.
+    pub fn race(&mut self, offered: &[Vec<f64>], wanted: u64) -> Option<Split> {
+        let chances = self.chances()?;
+        let mut rings = Vec::with_capacity(offered.iter().map(Vec::len).sum());
+        for (shard, (offered, chance)) in offered.iter().zip(&chances).enumerate() {
+            let zeros = self.shards[shard].here().map_or(0, |tally| tally.mass.zeros);
+            let (mut left, mut time, mut last) = (if *chance > 0.0 { 1.0 } else { 0.0 }, 0.0, None);
+            for probability in offered {
+                // What is left by rounding is nothing.
+                if last.is_none() && left < NOTHING {
+                    (last, time) = (Some(zeros.max(1)), 0.0);
+                }
+                let rate = match &mut last {
+                    // At least the item itself is left.
+                    None => chance * f64::max(left, *probability),
+                    Some(zeros) => std::mem::replace(zeros, (*zeros - 1).max(1)) as f64,
+                };
+                time -= (1.0 - unit(&mut self.random)).ln() / rate;
+                left -= probability;
+                rings.push((last.is_some(), time, shard));
+            }
+        }
+        if (rings.len() as u64) < wanted {
+            return None;
+        }
+        rings.sort_by(|(last, time, _), (other_last, other, _)| last.cmp(other_last).then(time.total_cmp(other)));
+        let mut counts = vec![0; offered.len()];
+        rings.iter().take(wanted as usize).for_each(|(_, _, shard)| counts[*shard] += 1);
+        Some(Split { counts, chances })
     }
 
     /// Draws that the shard, as it is since it began or was reset, counted and nobody was given.

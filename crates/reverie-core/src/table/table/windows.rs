@@ -14,7 +14,8 @@ const MORE_BEHIND: usize = 64;
 
 impl Table {
     /// As [`Table::draw`], with a window of each item. A draw of an item that no window fits into counts, and another
-    /// is made in its place. `Ragged` where there are only such; draws that were made before stay in `into`.
+    /// is made in its place, or, of [`Windows::once`], passed over. `Ragged` where there are only such; draws that were
+    /// made before stay in `into`.
     pub fn draw_windows(&mut self, wanted: usize, windows: &Windows, now: u64, into: &mut Draws) -> Result<usize> {
         let consumes = self.options.max_times_sampled > 0;
         if consumes && windows.borders() != Borders::Pad {
@@ -39,6 +40,11 @@ impl Table {
                 }
             } else {
                 self.pass_over(pick, now);
+                if windows.is_once() {
+                    into.passed += 1;
+                    made += 1;
+                    continue;
+                }
                 into.short += 1;
                 if into.short >= MOST_SHORT {
                     return Err(self.too_short(windows));
