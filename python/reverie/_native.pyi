@@ -137,16 +137,18 @@ class Client:
     def timeout(self) -> float | None:
         """The default of `timeout=`, in seconds; None waits."""
 
-    def checkpoint(self) -> str:
+    def checkpoint(self, *, timeout: float | None = None) -> str:
         """Takes a checkpoint of all tables of the server, which goes on meanwhile.
 
-        Blocks until it is on the disk, and while another is being taken. The tables stand still together only while
-        their page lists are copied; chunks that are on the disk already are not written again.
+        Blocks until it is on the disk, and while another is being taken; `timeout` seconds at most. The tables stand
+        still together only while their page lists are copied; chunks that are on the disk already are not written
+        again.
 
         Returns:
             the checkpoint's path; its folder can be given to a `DefaultCheckpointer`.
 
         Raises:
+            DeadlineExceededError: it is not written yet; it goes on.
             StorageError: the file system refused; the checkpoints that were there are as they were.
             ClosedError: the server was stopped.
         """
@@ -255,6 +257,7 @@ class Client:
         *,
         if_version: npt.ArrayLike | None = None,
         neighbours: tuple[int, float] | None = None,
+        timeout: float | None = None,
         wait: Literal[True] = True,
     ) -> UpdateResult:
         """Sets priorities. Keys of items that are gone are counted as stale, and ignored. Waits for no limiter.
@@ -270,12 +273,15 @@ class Client:
                 (of a vector writer: of the same environment) and of the same episode; rows of `insert` and
                 `insert_batch` have no episodes. A raise counts as an update of the item's version, not in the result.
                 k is at most 1024, decay in (0, 1].
+            timeout: seconds that the server may take to answer, or with `wait=False` to answer earlier ones while too
+                many are under way; in-process there is nothing to wait for.
             wait: False waits for no answer, and returns None: a learner needs none, and over a network it takes a
                 round trip. What fails is then counted (`client.info().unheard_errors`), and the first failure logged.
 
         Raises:
             ValueError: for arrays of different lengths, or a priority that the table's selectors refuse (then nothing
                 was updated).
+            DeadlineExceededError: the server did not answer in time; it may still do it.
         """
 
     @overload
@@ -287,6 +293,7 @@ class Client:
         *,
         if_version: npt.ArrayLike | None = None,
         neighbours: tuple[int, float] | None = None,
+        timeout: float | None = None,
         wait: bool,
     ) -> UpdateResult | None: ...
     def query(
@@ -296,6 +303,7 @@ class Client:
         *,
         limit: int | None = None,
         order: str | None = None,
+        timeout: float | None = None,
     ) -> BatchInfo:
         """Looks for items by what the table knows of them, as they are at one moment. It counts as no sample.
 
@@ -309,13 +317,14 @@ class Client:
             limit: items at most, the first in the order; None gives all.
             order: a field to sort by, smallest first; with a "-" before it, largest first. None is the order of
                 insertion, which also decides between equals.
+            timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
 
         Returns:
             what the table knows of the items, an array `[N]` per field; N may be 0. The probabilities are 0: nothing
             was drawn. `client.get(table, found.key)` reads the items.
 
         Raises:
-            ValueError, TypeError: for conditions that are none. UnknownTableError, ClosedError.
+            ValueError, TypeError: for conditions that are none. UnknownTableError, ClosedError, DeadlineExceededError.
             ResourceExhaustedError: more items than the server sends at once (56 bytes each): pass limit.
         """
 
@@ -326,15 +335,31 @@ class Client:
         *,
         columns: list[str] | None = None,
         ragged: Literal["pad", "values"] | None = None,
+        timeout: float | None = None,
     ) -> Batch:
         """Reads items by their keys. It counts as no sample, and the probabilities are 0: nothing was drawn.
 
+        Args:
+            table: the table.
+            keys: `[N]`, ints.
+            columns, ragged: as for `sample_batch`.
+            timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
+
+        Returns:
+            the items in the order of the keys: arrays `[N, ...]`, as of `sample_batch`.
+
         Raises:
             UnknownKeyError: one of the items is gone.
+            RaggedError, UnknownTableError, ClosedError, DeadlineExceededError.
         """
 
-    def reset(self, table: str) -> None:
-        """Drops all items of a table and starts its counts anew. Calls that wait keep their places."""
+    def reset(self, table: str, *, timeout: float | None = None) -> None:
+        """Drops all items of a table and starts its counts anew. Calls that wait keep their places.
+
+        Args:
+            table: the table.
+            timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
+        """
 
     def configure(
         self,
@@ -343,20 +368,30 @@ class Client:
         max_size: int | None = None,
         rate_limiter: RateLimiter | None = None,
         max_times_sampled: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Changes limits of a running table; None leaves as it is. A smaller `max_size` evicts by the remover at once.
+
+        Args:
+            table: the table.
+            max_size, rate_limiter, max_times_sampled: as for `Table`; 0 times is without limit.
+            timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
 
         Raises:
             ValueError: for limits that can never work.
         """
 
-    def can_sample(self, table: str, num_samples: int = 1) -> bool:
-        """True where the table's limiter would let so many samples go on now; False once its server stops. Does not
-        wait."""
+    def can_sample(self, table: str, num_samples: int = 1, *, timeout: float | None = None) -> bool:
+        """True where the table's limiter would let so many samples go on now; False once its server stops.
 
-    def can_insert(self, table: str, num_inserts: int = 1) -> bool:
-        """True where the table's limiter would let so many inserts go on now; False once its server stops. Does not
-        wait."""
+        Does not wait for the limiter; `timeout` is for the answer of a server over a network.
+        """
+
+    def can_insert(self, table: str, num_inserts: int = 1, *, timeout: float | None = None) -> bool:
+        """True where the table's limiter would let so many inserts go on now; False once its server stops.
+
+        Does not wait for the limiter; `timeout` is for the answer of a server over a network.
+        """
 
     def _sample_windows(
         self,
@@ -368,14 +403,19 @@ class Client:
     ) -> Batch: ...
     def _sample_some(self, table: str, at_most: int, *, timeout: float | None = None) -> list[tuple[Batch, bool]]: ...
     def _mutate(
-        self, table: str, keys: npt.ArrayLike, priorities: npt.ArrayLike, deletes: npt.ArrayLike
+        self,
+        table: str,
+        keys: npt.ArrayLike,
+        priorities: npt.ArrayLike,
+        deletes: npt.ArrayLike,
+        timeout: float | None,
     ) -> tuple[UpdateResult, UpdateResult]: ...
     def _delete_where(
-        self, table: str, keys: npt.ArrayLike | None, conditions: Sequence[Condition]
+        self, table: str, keys: npt.ArrayLike | None, conditions: Sequence[Condition], timeout: float | None
     ) -> UpdateResult: ...
     def _close(self) -> None: ...
     def _info(self, timeout: float | None = None) -> dict[str, Any]: ...
-    def _why(self, table: str) -> dict[str, Any]: ...
+    def _why(self, table: str, timeout: float | None) -> dict[str, Any]: ...
     def _describe(self, timeout: float | None = None) -> list[dict[str, Any]]: ...
 
 @disjoint_base

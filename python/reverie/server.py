@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import threading
+import time
 from collections.abc import Iterable
 from types import TracebackType
 from typing import final
@@ -176,10 +178,24 @@ class Server:
         self._checkpoints.release()
         self._stopped.set()
 
-    def wait(self) -> None:
-        """Blocks until `stop` is called, or until Ctrl-C raises KeyboardInterrupt."""
-        while not self._stopped.wait(_LOOK):
+    def wait(self, timeout: float | None = None) -> bool:
+        """Blocks until `stop` is called, or until Ctrl-C raises KeyboardInterrupt.
+
+        Args:
+            timeout: seconds at most; None waits for as long as it takes.
+
+        Returns:
+            True where the server was stopped, False where the time passed before.
+        """
+        seconds = math.inf if timeout is None else _checks.number("timeout", timeout)
+        if not seconds >= 0:
+            raise ValueError(f"timeout must be None or at least 0 seconds, got {timeout}")
+        end = time.monotonic() + seconds
+        while not self._stopped.wait(max(0.0, min(_LOOK, end - time.monotonic()))):
             _native._tell()
+            if time.monotonic() >= end:
+                return False
+        return True
 
     def __enter__(self) -> Server:
         return self

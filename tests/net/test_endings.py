@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +26,65 @@ def test_a_deadline_holds_without_a_server(connect):
     client = connect("127.0.0.1:1", transport="grpc", patience=1000.0, grace=0.05)
     with pytest.raises(reverie.UnavailableError, match=r"127\.0\.0\.1:1"):
         client.sample_batch("t", 1, timeout=0.1)
+
+
+#: Every call that asks the server for something.
+CALLS = {
+    "can_insert": lambda client, **timeout: client.can_insert("t", **timeout),
+    "can_sample": lambda client, **timeout: client.can_sample("t", **timeout),
+    "checkpoint": lambda client, **timeout: client.checkpoint(**timeout),
+    "configure": lambda client, **timeout: client.configure("t", max_size=9, **timeout),
+    "delete": lambda client, **timeout: client.delete("t", [1], **timeout),
+    "delete where": lambda client, **timeout: client.delete("t", where=[("age", ">", 1.0)], **timeout),
+    "get": lambda client, **timeout: client.get("t", [1], **timeout),
+    "info": lambda client, **timeout: client.info(**timeout),
+    "insert": lambda client, **timeout: client.insert({"n": 1}, {"t": 1.0}, **timeout),
+    "insert_batch": lambda client, **timeout: client.insert_batch("t", {"n": np.zeros(3)}, **timeout),
+    "mutate_priorities": lambda client, **timeout: client.mutate_priorities("t", {1: 1.0}, **timeout),
+    "query": lambda client, **timeout: client.query("t", **timeout),
+    "reset": lambda client, **timeout: client.reset("t", **timeout),
+    "sample": lambda client, **timeout: next(client.sample("t", **timeout)),
+    "batches": lambda client, **timeout: next(client.batches("t", 2, **timeout)),
+    "server_info": lambda client, **timeout: client.server_info(**timeout),
+    "trajectory_writer": lambda client, **timeout: client.trajectory_writer(2, **timeout),
+    "transition_writer": lambda client, **timeout: client.transition_writer("t", **timeout),
+    "update_priorities": lambda client, **timeout: client.update_priorities("t", [1], [1.0], **timeout),
+    "why": lambda client, **timeout: client.why("t", **timeout),
+    "windows": lambda client, **timeout: next(client.windows("t", 2, 2, **timeout)),
+}
+
+
+@pytest.fixture
+def silent():
+    """The address of what takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_call_takes_a_timeout_of_its_own_that_holds_where_nobody_answers(silent, connect, name):
+    client = connect(silent, transport="grpc", patience=1000.0, grace=0.01)
+    with pytest.raises((reverie.DeadlineExceededError, reverie.UnavailableError), match=silent):
+        CALLS[name](client, timeout=0.05)
+
+
+@pytest.mark.parametrize("name", sorted(set(CALLS) - {"sample", "batches", "windows"}))
+def test_a_timeout_below_nothing_is_refused_also_where_nothing_is_waited_for(name, uniform):
+    with (
+        reverie.Server([uniform()], listen=False) as server,
+        pytest.raises(ValueError, match="timeout must be None or at least 0 seconds, got -1"),
+    ):
+        CALLS[name](server.client(), timeout=-1)
+
+
+def test_updates_that_nobody_waits_for_are_refused_in_time_where_too_many_are_not_answered(silent, connect):
+    client = connect(silent, transport="grpc", patience=1000.0, grace=0.01)
+    for _ in range(1024):
+        assert client.update_priorities("t", [1], [1.0], wait=False) is None
+    with pytest.raises(
+        reverie.DeadlineExceededError, match=f"earlier ones with wait=False are not answered; .*{silent}"
+    ):
+        client.update_priorities("t", [1], [1.0], wait=False, timeout=0.05)
 
 
 def test_a_deadline_tells_for_how_long_a_server_was_not_there_and_why_whatever_was_asked(connect):
@@ -244,3 +304,14 @@ def test_ctrl_c_ends_every_wait(own_host, connect, transport, what, until):
         assert child.stdout.read() == "interrupted\n"
         assert child.wait(60) == 0
         child.stdout.close()
+
+
+def test_a_wait_for_a_servers_end_is_over_at_its_timeout_or_when_the_server_stops(uniform):
+    with reverie.Server([uniform()], listen=False) as server:
+        assert not server.wait(timeout=0)
+        assert not server.wait(timeout=0.01)
+        with pytest.raises(ValueError, match="timeout"):
+            server.wait(timeout=-1)
+        threading.Timer(0.01, server.stop).start()
+        assert server.wait(timeout=60)
+    assert server.wait()

@@ -23,6 +23,7 @@ def pem(tmp_path_factory):
 
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     openssl("req", "-x509", *curve, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
+    openssl("req", "-x509", *curve, "-subj", "/CN=other", "-keyout", "other.key", "-out", "other.pem")
     for name in ("server", "client"):
         (folder / f"{name}.ext").write_text(f"subjectAltName=DNS:localhost,IP:127.0.0.1,DNS:{name}.test\n")
         openssl("req", *curve, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
@@ -39,6 +40,7 @@ def test_a_token_is_asked_of_every_client(uniform, network, connect):
             with pytest.raises(reverie.UnauthenticatedError, match="token") as raised:
                 connect(server.address, transport=network, token=wrong).can_sample("t")
             assert isinstance(raised.value, PermissionError)
+            assert str(raised.value).startswith(f"{server.address}: the ")
         assert client.can_sample("t")
 
 
@@ -49,17 +51,47 @@ def test_tls_shows_the_server_and_keeps_others_out(uniform, connect, pem):
         client.insert({"n": 1}, {"t": 1.0}, timeout=30)
         named = ClientTLS(ca=(pem / "ca.pem").read_bytes(), server_name="server.test")
         assert connect(server.address, transport="grpc", tls=named).can_sample("t")
-        with pytest.raises((reverie.UnauthenticatedError, reverie.UnavailableError)):
-            connect(server.address, transport="grpc", tls=ClientTLS(), patience=1.0).can_sample("t")
-        with pytest.raises((reverie.UnauthenticatedError, reverie.UnavailableError)):
+        with pytest.raises(
+            reverie.UnauthenticatedError, match=rf"{server.address}: TLS .*; ClientTLS\(ca=\) must name"
+        ):
+            connect(server.address, transport="grpc", tls=ClientTLS(ca=pem / "other.pem")).can_sample("t")
+        with pytest.raises(reverie.UnauthenticatedError, match=r"localhost.*ClientTLS\(server_name=\)"):
             connect(
                 server.address,
                 transport="grpc",
                 patience=1.0,
                 tls=ClientTLS(ca=pem / "ca.pem", server_name="elsewhere.test"),
             ).can_sample("t")
-        with pytest.raises(reverie.ReplayError):
-            connect(server.address, transport="grpc", patience=1.0).can_sample("t")
+        with pytest.raises(reverie.UnavailableError, match=r"does it ask for TLS\? then pass tls="):
+            connect(server.address, transport="grpc", patience=0.3).can_sample("t")
+
+
+def test_a_client_with_tls_of_a_server_without_is_told_so(uniform, connect, pem):
+    with Server([uniform()]) as server, pytest.raises(reverie.UnauthenticatedError, match="leave out tls="):
+        connect(server.address, transport="grpc", tls=ClientTLS(ca=pem / "ca.pem")).can_sample("t")
+
+
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [("", "empty"), ("open\n", "line break.*strip"), ("sésame", "printable ASCII"), ("a\tb", "ASCII")],
+)
+def test_a_token_that_no_client_could_show_is_refused_at_both_ends(uniform, token, words):
+    with pytest.raises(ValueError, match=words):
+        Server([uniform()], token=token)
+    with pytest.raises(ValueError, match=words):
+        Client("localhost:1", token=token)
+
+
+def test_an_address_with_a_scheme_is_refused_where_it_is_given():
+    with pytest.raises(ValueError, match="'http://localhost:1' is not HOST:PORT"):
+        Client("http://localhost:1")
+
+
+def test_a_server_logs_whom_it_refuses(uniform, network, connect, caplog, until):
+    with Server([uniform()], token="open sesame") as server:
+        with pytest.raises(reverie.UnauthenticatedError):
+            connect(server.address, transport=network, token="open barley").can_sample("t")
+        until(lambda: not server.wait(timeout=0) and "is refused, and told: the token" in caplog.text)
 
 
 def test_a_server_may_ask_its_clients_for_certificates(uniform, connect, pem):
@@ -67,8 +99,11 @@ def test_a_server_may_ask_its_clients_for_certificates(uniform, connect, pem):
     with Server([uniform()], tls=tls) as server:
         shown = ClientTLS(ca=pem / "ca.pem", cert=pem / "client.pem", key=pem / "client.key")
         assert not connect(server.address, transport="grpc", tls=shown).can_sample("t")
-        with pytest.raises((reverie.UnauthenticatedError, reverie.UnavailableError)):
-            connect(server.address, transport="grpc", tls=ClientTLS(ca=pem / "ca.pem"), patience=1.0).can_sample("t")
+        with pytest.raises(reverie.UnavailableError, match=r"a certificate\? then pass ClientTLS\(cert=, key=\)"):
+            connect(server.address, transport="grpc", tls=ClientTLS(ca=pem / "ca.pem"), patience=0.3).can_sample("t")
+        stranger = ClientTLS(ca=pem / "ca.pem", cert=pem / "other.pem", key=pem / "other.key")
+        with pytest.raises(reverie.UnavailableError, match="does it not trust the certificate"):
+            connect(server.address, transport="grpc", tls=stranger, patience=0.3).can_sample("t")
 
 
 def test_off_loopback_a_server_needs_a_token_and_tls(uniform):

@@ -1,7 +1,7 @@
 //! Checkpoints of a server's tables, and what the files of others hold.
 
 use crate::count::Count;
-use crate::enter::{Live, detached, quick};
+use crate::enter::{Deadline, Live, Waited, caught, detached, late, quick, raised, wait};
 use crate::options::options_dict;
 use crate::server::Server;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -15,7 +15,9 @@ use reverie_core::checkpoint::{
 use reverie_core::clock::SystemClock;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
+use std::thread::Builder;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Saves the tables of one server in a folder, when it is told to or again and again.
@@ -117,13 +119,20 @@ fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     logger.call_method1("warning", ("%s", text)).map(drop)
 }
 
-/// Takes a checkpoint of the server's tables; where it is.
-pub fn save(py: Python<'_>, server: &Server) -> PyResult<String> {
+/// Takes a checkpoint of the server's tables; where it is. In a thread of its own: who asked for it may stop waiting.
+pub fn save(py: Python<'_>, server: &Server, deadline: Deadline) -> PyResult<String> {
     server.tables(py)?;
     let Some(saver) = server.saver.get() else {
         return Err(PyRuntimeError::new_err("this server has no checkpointer"));
     };
-    let saved = detached(py, || saver.save())?;
+    let (saver, (done, outcome)) = (Arc::clone(saver), channel());
+    // Nobody may be there any more to take it.
+    Builder::new().name("reverie-save".to_owned()).spawn(move || drop(done.send(caught(|| saver.save()))))?;
+    let why = || "the checkpoint is still being written, or waits for another; it goes on".to_owned();
+    let Waited::Done(saved) = wait(py, deadline, move |slice| outcome.recv_timeout(slice).ok().map(Ok), why)? else {
+        return Err(late(py, "checkpoint", &why(), |_| Ok(())));
+    };
+    let saved = raised(py, saved)?;
     if let Some(error) = saved.left_behind {
         warn(py, &format!("checkpoint {}: what is not needed any more is still there: {error}", saved.path.display()))?;
     }

@@ -87,10 +87,12 @@ impl Client {
     }
 
     /// Takes a checkpoint of all tables; where it is.
-    fn checkpoint(&self, py: Python<'_>) -> PyResult<String> {
+    #[pyo3(signature = (*, timeout=None))]
+    fn checkpoint(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<String> {
+        let deadline = self.deadline(timeout)?;
         match &self.reach {
-            Reach::Here(server) => checkpoint::save(py, server.get()),
-            Reach::There(_) => figures::checkpoint(self, py),
+            Reach::Here(server) => checkpoint::save(py, server.get(), deadline),
+            Reach::There(_) => figures::checkpoint(self, py, deadline),
         }
     }
 
@@ -180,7 +182,7 @@ impl Client {
     }
 
     /// Sets priorities; keys of items that are gone are counted as stale. `wait=False` leaves the outcome to itself.
-    #[pyo3(signature = (table, keys, priorities, *, if_version=None, neighbours=None, wait=true))]
+    #[pyo3(signature = (table, keys, priorities, *, if_version=None, neighbours=None, timeout=None, wait=true))]
     #[allow(clippy::too_many_arguments)]
     fn update_priorities<'py>(
         &self,
@@ -190,9 +192,11 @@ impl Client {
         priorities: &Bound<'py, PyAny>,
         if_version: Option<&Bound<'py, PyAny>>,
         neighbours: Option<(Count, f64)>,
+        timeout: Option<f64>,
         wait: bool,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        updates::update(self, py, table, (keys, priorities), if_version, neighbours, wait)
+        let deadline = self.deadline(timeout)?;
+        updates::update(self, py, table, (keys, priorities), (if_version, neighbours), deadline, wait)
     }
 
     /// Deletes, then updates; the results in the order (updates, deletes).
@@ -203,12 +207,13 @@ impl Client {
         keys: &Bound<'py, PyAny>,
         priorities: &Bound<'py, PyAny>,
         deletes: &Bound<'py, PyAny>,
+        timeout: Option<f64>,
     ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        updates::mutate(self, py, table, (keys, priorities), deletes)
+        updates::mutate(self, py, table, (keys, priorities), deletes, self.deadline(timeout)?)
     }
 
     /// Looks for items by what the table knows of them.
-    #[pyo3(signature = (table, r#where=None, *, limit=None, order=None))]
+    #[pyo3(signature = (table, r#where=None, *, limit=None, order=None, timeout=None))]
     fn query<'py>(
         &self,
         py: Python<'py>,
@@ -216,8 +221,9 @@ impl Client {
         r#where: Option<Vec<Bound<'py, PyAny>>>,
         limit: Option<Count>,
         order: Option<&str>,
+        timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        query::query(self, py, table, r#where, limit, order)
+        query::query(self, py, table, r#where, (limit, order), self.deadline(timeout)?)
     }
 
     /// Deletes items for which all conditions hold, of those with these keys or of all.
@@ -227,12 +233,13 @@ impl Client {
         table: &str,
         keys: Option<&Bound<'py, PyAny>>,
         conditions: Vec<Bound<'py, PyAny>>,
+        timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        query::delete_where(self, py, table, keys, conditions)
+        query::delete_where(self, py, table, keys, conditions, self.deadline(timeout)?)
     }
 
     /// Reads items by their keys.
-    #[pyo3(signature = (table, keys, *, columns=None, ragged=None))]
+    #[pyo3(signature = (table, keys, *, columns=None, ragged=None, timeout=None))]
     fn get<'py>(
         &self,
         py: Python<'py>,
@@ -240,20 +247,23 @@ impl Client {
         keys: &Bound<'py, PyAny>,
         columns: Option<Vec<String>>,
         ragged: Option<&str>,
+        timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        drawing::get(self, py, table, keys, &Reading::new(columns, ragged)?)
+        drawing::get(self, py, table, keys, &Reading::new(columns, ragged)?, self.deadline(timeout)?)
     }
 
     /// Drops all items of a table and starts its counts anew.
-    fn reset(&self, py: Python<'_>, table: &str) -> PyResult<()> {
+    #[pyo3(signature = (table, *, timeout=None))]
+    fn reset(&self, py: Python<'_>, table: &str, timeout: Option<f64>) -> PyResult<()> {
+        let deadline = self.deadline(timeout)?;
         match self.reach.way(py)? {
             Way::Here(tables) => detached(py, || tables.get(table)?.reset()),
-            Way::There(far) => far.answer(py, "reset", far.remote.reset(table), self.deadline(None)?),
+            Way::There(far) => far.answer(py, "reset", far.remote.reset(table), deadline),
         }
     }
 
     /// Changes limits of a running table.
-    #[pyo3(signature = (table, *, max_size=None, rate_limiter=None, max_times_sampled=None))]
+    #[pyo3(signature = (table, *, max_size=None, rate_limiter=None, max_times_sampled=None, timeout=None))]
     fn configure(
         &self,
         py: Python<'_>,
@@ -261,35 +271,37 @@ impl Client {
         max_size: Option<Count>,
         rate_limiter: Option<&Bound<'_, PyAny>>,
         max_times_sampled: Option<Count>,
+        timeout: Option<f64>,
     ) -> PyResult<()> {
+        let deadline = self.deadline(timeout)?;
         let change = change(max_size, rate_limiter, max_times_sampled)?;
         match self.reach.way(py)? {
             Way::Here(tables) => detached(py, || tables.get(table)?.configure(change)),
-            Way::There(far) => far.answer(py, "configure", far.remote.configure(table, change), self.deadline(None)?),
+            Way::There(far) => far.answer(py, "configure", far.remote.configure(table, change), deadline),
         }
     }
 
     /// True where the limiter would let so many samples go on now.
-    #[pyo3(signature = (table, num_samples=Count::of(1)), text_signature = "($self, table, num_samples=1)")]
-    fn can_sample(&self, py: Python<'_>, table: &str, num_samples: Count) -> PyResult<bool> {
+    #[pyo3(signature = (table, num_samples=Count::of(1), *, timeout=None),
+        text_signature = "($self, table, num_samples=1, *, timeout=None)")]
+    fn can_sample(&self, py: Python<'_>, table: &str, num_samples: Count, timeout: Option<f64>) -> PyResult<bool> {
+        let deadline = self.deadline(timeout)?;
         let num_samples = num_samples.at_least("num_samples", 0)? as u64;
         match self.reach.way(py)? {
             Way::Here(tables) => quick(py, || Ok(tables.get(table)?.can_sample(num_samples))),
-            Way::There(far) => {
-                far.answer(py, "can_sample", far.remote.can(table, num_samples, false), self.deadline(None)?)
-            }
+            Way::There(far) => far.answer(py, "can_sample", far.remote.can(table, num_samples, false), deadline),
         }
     }
 
     /// True where the limiter would let so many inserts go on now.
-    #[pyo3(signature = (table, num_inserts=Count::of(1)), text_signature = "($self, table, num_inserts=1)")]
-    fn can_insert(&self, py: Python<'_>, table: &str, num_inserts: Count) -> PyResult<bool> {
+    #[pyo3(signature = (table, num_inserts=Count::of(1), *, timeout=None),
+        text_signature = "($self, table, num_inserts=1, *, timeout=None)")]
+    fn can_insert(&self, py: Python<'_>, table: &str, num_inserts: Count, timeout: Option<f64>) -> PyResult<bool> {
+        let deadline = self.deadline(timeout)?;
         let num_inserts = num_inserts.at_least("num_inserts", 0)? as u64;
         match self.reach.way(py)? {
             Way::Here(tables) => quick(py, || Ok(tables.get(table)?.can_insert(num_inserts))),
-            Way::There(far) => {
-                far.answer(py, "can_insert", far.remote.can(table, num_inserts, true), self.deadline(None)?)
-            }
+            Way::There(far) => far.answer(py, "can_insert", far.remote.can(table, num_inserts, true), deadline),
         }
     }
 
@@ -310,8 +322,8 @@ impl Client {
         figures::info(self, py, timeout)
     }
 
-    fn _why<'py>(&self, py: Python<'py>, table: &str) -> PyResult<Bound<'py, PyDict>> {
-        figures::why(self, py, table)
+    fn _why<'py>(&self, py: Python<'py>, table: &str, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
+        figures::why(self, py, table, self.deadline(timeout)?)
     }
 
     /// What the tables behind an address are, as dicts.

@@ -93,6 +93,7 @@ pub fn get<'py>(
     table: &str,
     keys: &Bound<'py, PyAny>,
     reading: &Reading,
+    deadline: Deadline,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (way, keys) = (client.reach().way(py)?, numbers::<i64>(keys, "keys")?);
     let keys = keys.as_slice();
@@ -103,7 +104,7 @@ pub fn get<'py>(
         }
         Way::There(far) => {
             let ticket = far.remote.get(table, keys, reading.columns.clone(), reading.ragged);
-            let sampled = far.answer(py, "get", ticket, client.deadline(None)?)?;
+            let sampled = far.answer(py, "get", ticket, deadline)?;
             // Nothing was drawn that could be lost.
             match sampled.error {
                 Some(error) => Err(raise(py, error)),

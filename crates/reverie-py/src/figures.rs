@@ -1,7 +1,7 @@
 //! What a client tells of its tables, and of the way to them.
 
 use crate::client::Client;
-use crate::enter::quick;
+use crate::enter::{Deadline, quick};
 use crate::errors::raise;
 use crate::options::options_dict;
 use crate::reach::Way;
@@ -13,7 +13,7 @@ use reverie_core::Error;
 
 /// `Client._info`.
 pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
+    let (dict, deadline) = (PyDict::new(py), client.deadline(timeout)?);
     let bytes = match client.reach().way(py)? {
         Way::Here(tables) => {
             for table in tables.iter() {
@@ -23,7 +23,7 @@ pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyRe
             (meter.live_bytes(), max_bytes)
         }
         Way::There(far) => {
-            let info = far.answer(py, "info", far.remote.info(), client.deadline(timeout)?)?;
+            let info = far.answer(py, "info", far.remote.info(), deadline)?;
             let info = info.ok_or_else(|| raise(py, Error::Protocol("a server without figures".to_owned())))?;
             for table in &info.tables {
                 let figures = info_dict(py, table)?;
@@ -40,17 +40,17 @@ pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyRe
 }
 
 /// `Client._why`.
-pub fn why<'py>(client: &Client, py: Python<'py>, table: &str) -> PyResult<Bound<'py, PyDict>> {
+pub fn why<'py>(client: &Client, py: Python<'py>, table: &str, deadline: Deadline) -> PyResult<Bound<'py, PyDict>> {
     match client.reach().way(py)? {
         Way::Here(tables) => why_dict(py, &quick(py, || Ok(tables.get(table)?.why()))?),
-        Way::There(far) => remote::why_dict(py, &far.answer(py, "why", far.remote.why(table), client.deadline(None)?)?),
+        Way::There(far) => remote::why_dict(py, &far.answer(py, "why", far.remote.why(table), deadline)?),
     }
 }
 
 /// `Client.checkpoint` of a server behind a network.
-pub fn checkpoint(client: &Client, py: Python<'_>) -> PyResult<String> {
+pub fn checkpoint(client: &Client, py: Python<'_>, deadline: Deadline) -> PyResult<String> {
     match client.reach().way(py)? {
         Way::Here(_) => Err(raise(py, Error::InvalidArgument("the server is in this process".to_owned()))),
-        Way::There(far) => far.answer(py, "checkpoint", far.remote.checkpoint(), client.deadline(None)?),
+        Way::There(far) => far.answer(py, "checkpoint", far.remote.checkpoint(), deadline),
     }
 }

@@ -3,7 +3,7 @@
 use crate::array::numbers;
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{detached, quick};
+use crate::enter::{Deadline, detached, quick};
 use crate::errors::raise;
 use crate::info::DrawInfo;
 use crate::reach::Way;
@@ -63,8 +63,8 @@ pub fn query<'py>(
     py: Python<'py>,
     table: &str,
     given: Option<Vec<Bound<'py, PyAny>>>,
-    limit: Option<Count>,
-    order: Option<&str>,
+    (limit, order): (Option<Count>, Option<&str>),
+    deadline: Deadline,
 ) -> PyResult<Bound<'py, PyAny>> {
     let order = order.map(|order| {
         let by = order.strip_prefix('-').unwrap_or(order);
@@ -81,7 +81,7 @@ pub fn query<'py>(
             DrawInfo::of(py, &mut draws)
         }
         Way::There(far) => {
-            let found = far.answer(py, "query", far.remote.query(table, &query), client.deadline(None)?)?;
+            let found = far.answer(py, "query", far.remote.query(table, &query), deadline)?;
             match (found.error, found.batches.first()) {
                 (Some(error), _) => Err(raise(py, error)),
                 (None, Some(batch)) => client.wrapper.info(py, batch),
@@ -98,6 +98,7 @@ pub fn delete_where<'py>(
     table: &str,
     keys: Option<&Bound<'py, PyAny>>,
     given: Vec<Bound<'py, PyAny>>,
+    deadline: Deadline,
 ) -> PyResult<Bound<'py, PyAny>> {
     let conditions = conditions(Some(given))?;
     let keys = keys.map(|keys| numbers::<i64>(keys, "keys")).transpose()?;
@@ -106,7 +107,7 @@ pub fn delete_where<'py>(
         Way::Here(tables) => detached(py, || tables.get(table)?.delete_where(keys, &conditions))?,
         Way::There(far) => {
             let ticket = far.remote.delete_where(table, keys, &conditions);
-            far.answer(py, "delete", ticket, client.deadline(None)?)?.1
+            far.answer(py, "delete", ticket, deadline)?.1
         }
     };
     update_result(py, deleted)

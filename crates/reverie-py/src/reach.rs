@@ -45,11 +45,11 @@ impl Way<'_> {
 
     /// Who can say why something waits.
     pub fn reasons(&self) -> Reasons {
-        let soon = match self {
-            Way::Here(_) => Duration::ZERO,
-            Way::There(far) => far.connection.options.grace,
+        let (soon, address) = match self {
+            Way::Here(_) => (Duration::ZERO, String::new()),
+            Way::There(far) => (far.connection.options.grace, far.connection.address().to_owned()),
         };
-        Reasons { sink: self.shared_sink(), soon }
+        Reasons { sink: self.shared_sink(), soon, address }
     }
 
     /// The same, to keep.
@@ -71,6 +71,11 @@ impl Far<'_> {
     ) -> PyResult<Result<T, Late<T>>> {
         let since = Instant::now();
         finish(py, ticket, deadline.plus(self.connection.options.grace + DEFECT), || self.silence(since))
+    }
+
+    /// How much later than its deadline an answer may come in.
+    pub fn grace(&self) -> Duration {
+        self.connection.options.grace
     }
 
     /// What is waited for where no table holds it up.
@@ -220,6 +225,7 @@ pub struct Reasons {
     sink: Arc<dyn Sink>,
     /// For how long a network is asked.
     soon: Duration,
+    address: String,
 }
 
 impl Reasons {
@@ -228,7 +234,10 @@ impl Reasons {
         match self.sink.why(table).wait(self.soon) {
             Some(Ok(why)) => why,
             Some(Err(error)) => error.to_string(),
-            None => format!("the server does not say what table '{table}' waits for"),
+            None => format!(
+                "{} does not answer, nor say what table '{table}' waits for; does the server still run?",
+                self.address
+            ),
         }
     }
 }

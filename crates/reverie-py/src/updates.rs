@@ -3,7 +3,7 @@
 use crate::array::numbers;
 use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{Deadline, copying, quick};
+use crate::enter::{Deadline, copying, late, quick};
 use crate::reach::Way;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -16,8 +16,8 @@ pub fn update<'py>(
     py: Python<'py>,
     table: &str,
     (keys, priorities): (&Bound<'py, PyAny>, &Bound<'py, PyAny>),
-    if_version: Option<&Bound<'py, PyAny>>,
-    neighbours: Option<(Count, f64)>,
+    (if_version, neighbours): (Option<&Bound<'py, PyAny>>, Option<(Count, f64)>),
+    deadline: Deadline,
     wait: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let way = client.reach().way(py)?;
@@ -47,14 +47,18 @@ pub fn update<'py>(
             if !wait {
                 // A server answers updates without waiting for anything.
                 let since = Instant::now();
-                alone.updates.make_room(py, Deadline::from_timeout(None)?, true, |_| far.silence(since))?;
+                let patience = deadline.plus(far.grace());
+                if !alone.updates.make_room(py, patience, true, |_| far.silence(since))? {
+                    let why = format!("earlier ones with wait=False are not answered; {}", far.silence(since));
+                    return Err(late(py, "update_priorities", &why, |_| Ok(())));
+                }
             }
             let ticket = copying(py, keys.len() << 4, || Ok(far.remote.mutate(table, &updates, &[], wait)))?;
             if !wait {
                 alone.updates.leave(ticket, table, (keys.len() as u64) << 4);
                 return Ok(None);
             }
-            far.answer(py, "update_priorities", ticket, client.deadline(None)?).map(|(updated, _)| updated)
+            far.answer(py, "update_priorities", ticket, deadline).map(|(updated, _)| updated)
         }
     };
     match (wait, updated) {
@@ -71,6 +75,7 @@ pub fn mutate<'py>(
     table: &str,
     (keys, priorities): (&Bound<'py, PyAny>, &Bound<'py, PyAny>),
     deletes: &Bound<'py, PyAny>,
+    deadline: Deadline,
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
     let way = client.reach().way(py)?;
     let (keys, priorities) = (numbers::<i64>(keys, "updates")?, numbers::<f64>(priorities, "updates")?);
@@ -82,7 +87,7 @@ pub fn mutate<'py>(
         Way::Here(tables) => copying(py, bytes, || tables.get(table)?.mutate(&updates, deletes))?,
         Way::There(far) => {
             let ticket = copying(py, bytes, || Ok(far.remote.mutate(table, &updates, deletes, true)))?;
-            far.answer(py, "mutate_priorities", ticket, client.deadline(None)?)?
+            far.answer(py, "mutate_priorities", ticket, deadline)?
         }
     };
     Ok((update_result(py, updated)?, update_result(py, deleted)?))

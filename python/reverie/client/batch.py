@@ -45,7 +45,7 @@ class Batching(Keeping):
             pinned: copy tensors through page-locked memory without waiting; None does so for a CUDA device.
         """
         convert = adapters.converter(as_, device, pinned)
-        prefetch = self._ahead(table) if prefetch is None else prefetch
+        prefetch = self._ahead(table, timeout) if prefetch is None else prefetch
         return Batches(
             self,
             table,
@@ -111,7 +111,7 @@ class Batching(Keeping):
             self,
             table,
             batch_size,
-            prefetch=self._ahead(table) if prefetch is None else prefetch,
+            prefetch=self._ahead(table, timeout) if prefetch is None else prefetch,
             columns=columns,
             max_samples=max_samples,
             timeout=timeout,
@@ -119,7 +119,7 @@ class Batching(Keeping):
             convert=adapters.converter(as_, device, pinned),
         )
 
-    def _ahead(self, table: str | Mapping[str, float]) -> int:
+    def _ahead(self, table: str | Mapping[str, float], timeout: float | None) -> int:
         """How many batches are made ahead where nobody says."""
         names = [table] if isinstance(table, str) else list(table)
-        return 0 if any(self._consumes(name) for name in names) else 2
+        return 0 if any(self._consumes(name, timeout) for name in names) else 2

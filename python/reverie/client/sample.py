@@ -46,13 +46,22 @@ class Sampling(Keeping):
             ValueError: for `num_samples` below 1, or timesteps of an item whose columns differ in length.
         """
         num_samples = _checks.count("num_samples", num_samples, 1)
-        return self._sample(table, num_samples, emit_timesteps, unpack_as_table_signature, timeout, SAMPLES_AT_ONCE)
+        unpack = unpack_as_table_signature
+        return self._sample(table, num_samples, emit_timesteps, unpack, timeout, SAMPLES_AT_ONCE, answer=timeout)
 
     def _sample(
-        self, table: str, num_samples: int, timesteps: bool, unpack: bool, timeout: float | None, at_once: int
+        self,
+        table: str,
+        num_samples: int,
+        timesteps: bool,
+        unpack: bool,
+        timeout: float | None,
+        at_once: int,
+        answer: float | None = None,
     ) -> Iterator[list[ReplaySample] | ReplaySample]:
+        # A limiter may have less time (`timeout`) than the server has to answer at all (`answer`).
         left = num_samples
-        at_once = 1 if self._consumes(table) else at_once
+        at_once = 1 if self._consumes(table, answer) else at_once
         while left > 0:
             for batch, step in self._sample_some(table, min(left, at_once), timeout=timeout):
                 left -= len(batch)

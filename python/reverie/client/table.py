@@ -53,9 +53,20 @@ class Keeping(_native.Client):
         return None if self._like is None else str(self._like.args[0])
 
     def mutate_priorities(
-        self, table: str, updates: Mapping[int, float] | None = None, deletes: Sequence[int] | None = None
+        self,
+        table: str,
+        updates: Mapping[int, float] | None = None,
+        deletes: Sequence[int] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> tuple[UpdateResult, UpdateResult]:
         """Deletes items, then sets priorities, as one decision. Keys of items that are gone are ignored.
+
+        Args:
+            table: the table.
+            updates: new priorities by key.
+            deletes: keys.
+            timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
 
         Returns:
             what became of the updates, and of the deletes.
@@ -66,9 +77,16 @@ class Keeping(_native.Client):
         updates = {} if updates is None else updates
         keys = np.fromiter(updates.keys(), np.int64, len(updates))
         priorities = np.fromiter(updates.values(), np.float64, len(updates))
-        return self._mutate(table, keys, priorities, [] if deletes is None else deletes)
+        return self._mutate(table, keys, priorities, [] if deletes is None else deletes, timeout)
 
-    def delete(self, table: str, keys: Any = None, where: Sequence[Condition] | None = None) -> UpdateResult:
+    def delete(
+        self,
+        table: str,
+        keys: Any = None,
+        where: Sequence[Condition] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> UpdateResult:
         """Deletes items, by their keys, by conditions, or both.
 
         Args:
@@ -76,6 +94,7 @@ class Keeping(_native.Client):
             keys: array-like of ints; None is every item that fulfils `where`.
             where: conditions as of `query`; those must hold still when the item's turn comes. A large table is gone
                 through a thousand items at a time, so that other calls go on meanwhile.
+            timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
 
         Returns:
             how many were deleted; and, as stale, of how many the item was gone or `where` does not hold (any more).
@@ -84,20 +103,24 @@ class Keeping(_native.Client):
             ValueError: for neither keys nor conditions: `client.reset(table)` drops all items.
         """
         if where:
-            return self._delete_where(table, keys, where)
+            return self._delete_where(table, keys, where, timeout)
         if keys is None:
             raise ValueError(
                 "delete needs keys= or at least one condition in where=; client.reset(table) drops all items"
             )
         nothing = np.empty(0, np.int64)
-        return self._mutate(table, nothing, np.empty(0), keys)[1]
+        return self._mutate(table, nothing, np.empty(0), keys, timeout)[1]
 
     def server_info(self, timeout: float | None = None) -> dict[str, TableInfo]:
-        """The figures of every table, by name. In-process, it is never late."""
+        """The figures of every table, by name; as of `info`."""
         return self.info(timeout).tables
 
     def info(self, timeout: float | None = None) -> Info:
-        """The transport in use and why, the tables' figures, and the bytes of the server."""
+        """The transport in use and why, the tables' figures, and the bytes of the server.
+
+        Args:
+            timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
+        """
         figures = self._info(timeout)
         size_bytes, max_bytes, unheard_errors = figures.pop("")
         reason = "the client was made by server.client() in the server's process"
@@ -114,9 +137,14 @@ class Keeping(_native.Client):
             **link,
         )
 
-    def why(self, table: str) -> Why:
-        """Who waits at the table, since when, for what, and what would free them."""
-        figures = self._why(table)
+    def why(self, table: str, *, timeout: float | None = None) -> Why:
+        """Who waits at the table, since when, for what, and what would free them.
+
+        Args:
+            table: the table.
+            timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
+        """
+        figures = self._why(table, timeout)
         for queue in ("inserts", "samples"):
             figures[queue] = tuple(Waiting(*waiting) for waiting in figures[queue])
         return Why(**figures)
@@ -126,6 +154,6 @@ class Keeping(_native.Client):
             return self._own
         return tuple(Table._described(options) for options in self._describe(timeout))
 
-    def _consumes(self, table: str) -> bool:
-        figures = self._info()
+    def _consumes(self, table: str, timeout: float | None = None) -> bool:
+        figures = self._info(timeout)
         return table in figures and figures[table]["max_times_sampled"] > 0

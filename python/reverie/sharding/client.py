@@ -68,11 +68,12 @@ class ShardedClient(Writing, Reading):
         *,
         if_version: npt.ArrayLike | None = None,
         neighbours: tuple[int, float] | None = None,
+        timeout: float | None = None,
         wait: bool = True,
     ) -> UpdateResult | None:
         """Sets priorities, each at the shard that its key names; see `Client.update_priorities`.
 
-        Keys of shards that cannot be reached are counted as stale.
+        Keys of shards that cannot be reached are counted as stale. `timeout` is for the answer of each shard.
 
         Raises:
             ValueError: for arrays of different lengths, or a priority that the table's selectors refuse (then nothing
@@ -83,11 +84,12 @@ class ShardedClient(Writing, Reading):
         if any(isinstance(selector, Prioritized) for selector in self._selectors(table)):
             routing.refuse_negative(priorities)
         applied = 0
+        options: dict[str, Any] = {"neighbours": neighbours, "timeout": self._or_own(timeout), "wait": wait}
         for shard, places in self._members.by_key(keys):
             some = None if versions is None else versions[places]
             try:
                 result = self.clients[shard].update_priorities(
-                    table, keys[places], priorities[places], if_version=some, neighbours=neighbours, wait=wait
+                    table, keys[places], priorities[places], if_version=some, **options
                 )
             except LOST as error:
                 sampler.lose(shard, error)
@@ -100,36 +102,47 @@ class ShardedClient(Writing, Reading):
         return info.sampler_options, info.remover_options
 
     def mutate_priorities(
-        self, table: str, updates: Mapping[int, float] | None = None, deletes: Sequence[int] | None = None
+        self,
+        table: str,
+        updates: Mapping[int, float] | None = None,
+        deletes: Sequence[int] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> tuple[UpdateResult, UpdateResult]:
         """Deletes items, then sets priorities; a decision at each shard. See `Client.mutate_priorities`."""
-        deleted = self.delete(table, [] if deletes is None else deletes)
+        deleted = self.delete(table, [] if deletes is None else deletes, timeout=timeout)
         updates = {} if updates is None else updates
         keys = np.fromiter(updates.keys(), np.int64, len(updates))
-        updated = self.update_priorities(table, keys, np.fromiter(updates.values(), np.float64, len(updates)))
+        priorities = np.fromiter(updates.values(), np.float64, len(updates))
+        updated = self.update_priorities(table, keys, priorities, timeout=timeout)
         return UpdateResult(0, 0) if updated is None else updated, deleted
 
     def delete(
-        self, table: str, keys: npt.ArrayLike | None = None, where: Sequence[Condition] | None = None
+        self,
+        table: str,
+        keys: npt.ArrayLike | None = None,
+        where: Sequence[Condition] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> UpdateResult:
         """Deletes items by their keys, by conditions, or both; see `Client.delete`.
 
         Keys of items that are gone, or out of reach, are counted as stale. Conditions are asked of each item at its
         shard; items of shards that are lost stay.
         """
-        sampler = self._sampler(table)
+        sampler, timeout = self._sampler(table), self._or_own(timeout)
         if keys is None:
             if not where:
                 raise ValueError(
                     "delete needs keys= or at least one condition in where=; client.reset(table) drops all items"
                 )
-            found = self._members.each(lambda client: client.delete(table, where=where)).values()
+            found = self._members.each(lambda client: client.delete(table, where=where, timeout=timeout)).values()
             sampler.forget()
             return UpdateResult(sum(one.applied for one in found), sum(one.stale for one in found))
         keys, applied = routing.keys(keys), 0
         for shard, places in self._members.by_key(keys):
             try:
-                applied += self.clients[shard].delete(table, keys[places], where).applied
+                applied += self.clients[shard].delete(table, keys[places], where, timeout=timeout).applied
             except LOST as error:
                 sampler.lose(shard, error)
         sampler.forget()
@@ -142,6 +155,7 @@ class ShardedClient(Writing, Reading):
         max_size: int | None = None,
         rate_limiter: RateLimiter | None = None,
         max_times_sampled: int | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Changes limits of a running table; None leaves as it is.
 
@@ -151,6 +165,7 @@ class ShardedClient(Writing, Reading):
                 remover at once.
             rate_limiter: the limits over all shards; only at the client that was given `rate_limiter`. Counts go on.
             max_times_sampled: refused, but for 0: see `shard_table`.
+            timeout: seconds that each shard may take to answer.
 
         Raises:
             ValueError: for limits that can never work.
@@ -173,11 +188,11 @@ class ShardedClient(Writing, Reading):
             self._refuse_lost("a new max_size would not reach its part")
             for shard in range(self.num_shards):
                 part = tables.part(max_size, self.num_shards, shard)
-                self._at(shard, operator.methodcaller("configure", table, max_size=part))
+                self._at(shard, operator.methodcaller("configure", table, max_size=part, timeout=self._or_own(timeout)))
             sampler.forget()
         if rate_limiter is not None:
             sampler.limit(rate_limiter)
-            sampler.refresh(self.timeout)
+            sampler.refresh(self._or_own(timeout))
 
     def _refuse_unsampled(self, table: str, max_size: int | None, limiter: RateLimiter | None) -> None:
         """ValueError for a table that would never hold what the limiter waits for."""
@@ -190,28 +205,30 @@ class ShardedClient(Writing, Reading):
                 f" {limiter.min_size_to_sample}: nothing could ever be sampled"
             )
 
-    def can_sample(self, table: str, num_samples: int = 1) -> bool:
+    def can_sample(self, table: str, num_samples: int = 1, *, timeout: float | None = None) -> bool:
         """True where so many draws could go on now. Asks the shards, and hands out rations."""
         sampler = self._sampler(table)
-        sampler.refresh(self.timeout)
+        sampler.refresh(self._or_own(timeout))
         return sampler.allowed(_checks.count("num_samples", num_samples, 0))
 
-    def can_insert(self, table: str, num_inserts: int = 1) -> bool:
+    def can_insert(self, table: str, num_inserts: int = 1, *, timeout: float | None = None) -> bool:
         """True where so many inserts could go on now, over all shards where this client has their limiter, else at each
         of them. Asks the shards, and hands out rations."""
         num_inserts = _checks.count("num_inserts", num_inserts, 0)
-        sampler = self._sampler(table)
+        sampler, timeout = self._sampler(table), self._or_own(timeout)
         if sampler.limiter is None:
-            return all(self._members.each(lambda client: client.can_insert(table, num_inserts)).values())
-        sampler.refresh(self.timeout)
+            can = self._members.each(lambda client: client.can_insert(table, num_inserts, timeout=timeout))
+            return all(can.values())
+        sampler.refresh(timeout)
         left = sampler.inserts_left
         return left is None or left >= num_inserts
 
-    def why(self, table: str) -> Why:
+    def why(self, table: str, *, timeout: float | None = None) -> Why:
         """Who waits at the table, at each shard and here, since when, for what, and what would free them."""
-        sampler = self._sampler(table)
-        known = sampler.refresh(self.timeout)
-        return figures.why(sampler, known, self._members.each(lambda client: client.why(table)), self._members)
+        sampler, timeout = self._sampler(table), self._or_own(timeout)
+        known = sampler.refresh(timeout)
+        told = self._members.each(lambda client: client.why(table, timeout=timeout))
+        return figures.why(sampler, known, told, self._members)
 
     def info(self, timeout: float | None = None) -> ShardedInfo:
         """The figures of all shards together, and of each."""
@@ -223,20 +240,24 @@ class ShardedClient(Writing, Reading):
         """The figures of every table over all shards, by name."""
         return self.info(timeout).tables
 
-    def reset(self, table: str) -> None:
+    def reset(self, table: str, *, timeout: float | None = None) -> None:
         """Drops all items of a table at all shards, and starts its counts anew."""
-        sampler = self._sampler(table)
-        self._members.each(lambda client: client.reset(table))
-        sampler.begin(self.timeout)
+        sampler, timeout = self._sampler(table), self._or_own(timeout)
+        self._members.each(lambda client: client.reset(table, timeout=timeout))
+        sampler.begin(timeout)
 
-    def checkpoint(self) -> list[str]:
+    def checkpoint(self, *, timeout: float | None = None) -> list[str]:
         """Takes a checkpoint at every shard, one after the other; where they are.
 
+        Args:
+            timeout: seconds that each may take.
+
         Raises:
+            DeadlineExceededError: one is not written yet; it goes on, and those of the shards behind were not begun.
             UnavailableError: a shard cannot be reached; those before it were saved.
         """
         self._refuse_lost("a checkpoint would miss its items")
-        return [client.checkpoint() for client in self.clients]
+        return [client.checkpoint(timeout=self._or_own(timeout)) for client in self.clients]
 
     def _refuse_lost(self, why: str) -> None:
         lost = self._members.lost_names()

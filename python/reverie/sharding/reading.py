@@ -167,6 +167,7 @@ class Reading(Reach):
         *,
         limit: int | None = None,
         order: str | None = None,
+        timeout: float | None = None,
     ) -> BatchInfo:
         """Looks for items of all shards by what their tables know of them; see `Client.query`.
 
@@ -178,10 +179,10 @@ class Reading(Reach):
         Raises:
             as `Client.query`, and UnavailableError: no shard can be reached. Items of lost shards are left out.
         """
-        sampler = self._sampler(table)
-        found = self._members.each(lambda client: client.query(table, where, limit=limit, order=order))
+        sampler, timeout = self._sampler(table), self._or_own(timeout)
+        found = self._members.each(lambda client: client.query(table, where, limit=limit, order=order, timeout=timeout))
         # For the clocks.
-        known = sampler.refresh(self.timeout)
+        known = sampler.refresh(timeout)
         ahead = {shard: known["shards"][shard]["clock_ahead"] for shard in found}
         return routing.merged(found, ahead, known["size"], order, limit)
 
@@ -192,11 +193,13 @@ class Reading(Reach):
         *,
         columns: list[str] | None = None,
         ragged: Ragged | None = None,
+        timeout: float | None = None,
     ) -> Batch:
         """Reads items by their keys, in the order of the keys. It counts as no sample, and the probabilities are 0.
 
         Args:
             table, keys, columns: as for `Client.get`.
+            timeout: seconds that each shard may take to answer.
             ragged: as there; "values" is refused where the items are of more than one shard.
 
         Raises:
@@ -206,7 +209,9 @@ class Reading(Reach):
         order, parts = [], []
         for shard, places in self._members.by_key(keys):
             try:
-                parts.append(self.clients[shard].get(table, keys[places], columns=columns, ragged=ragged))
+                parts.append(
+                    self.clients[shard].get(table, keys[places], columns=columns, ragged=ragged, timeout=timeout)
+                )
             except LOST as error:
                 sampler.lose(shard, error)
                 continue

@@ -372,3 +372,12 @@ def test_checkpointers_are_options_that_pickle_by_value_and_have_their_ported_im
     temporary = TempDirCheckpointer(keep=7)
     assert repr(pickle.loads(pickle.dumps(temporary))) == repr(temporary)
     assert "keep=7" in repr(temporary)
+
+
+def test_who_asked_for_a_checkpoint_may_stop_waiting_and_it_goes_on(begin, tmp_path):
+    client = begin(keep=2).client()
+    with pytest.raises(reverie.DeadlineExceededError, match=r"checkpoint: the timeout passed; .* it goes on"):
+        client.checkpoint(timeout=0)
+    # The next one waits for that.
+    assert client.checkpoint(timeout=60.0).endswith("0000000002.checkpoint")
+    assert (tmp_path / "saved" / "0000000001.checkpoint").exists()

@@ -354,6 +354,7 @@ impl Engine {
 pub(super) fn farewell(address: &str, goodbye: proto::Goodbye) -> Error {
     match goodbye.reason.map(convert::error::decode) {
         _ if goodbye.stopping => Error::Unavailable(format!("the server at {address} has stopped")),
+        Some(Error::Unauthenticated(reason)) => Error::Unauthenticated(format!("{address}: {reason}")),
         Some(error) => error,
         None => Error::Unavailable(format!("the server at {address} ended the connection")),
     }

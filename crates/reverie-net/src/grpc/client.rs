@@ -12,6 +12,7 @@ use crate::client::way::{Arrived, Inlet, Outlet};
 use crate::convert;
 use crate::proto::replay_client::ReplayClient;
 use crate::proto::{self, ClientMessage, MAX_MESSAGE_BYTES, PART_BYTES};
+use crate::server::check_token;
 use bytes::BytesMut;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -54,13 +55,15 @@ impl Dialer {
         let address = options.address.clone();
         let refuse =
             || Error::InvalidArgument(format!("the address '{address}' is not HOST:PORT, for instance 127.0.0.1:8000"));
-        let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).ok_or_else(refuse)?.1;
+        let parts = address.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !host.contains('/'));
+        let port = parts.ok_or_else(refuse)?.1;
         port.parse::<u16>().ok().filter(|port| *port != 0).ok_or_else(refuse)?;
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         let origin = format!("{scheme}://{address}").parse().map_err(|_| refuse())?;
         let token = options.token.as_ref().map(|token| {
+            check_token(token)?;
             let value = MetadataValue::try_from(format!("Bearer {token}"));
-            value.map_err(|_| Error::InvalidArgument("a token has printable ASCII characters only".to_owned()))
+            value.map_err(|error| Error::InvalidArgument(format!("the token: {error}")))
         });
         let private = options.tls.as_ref().map(|tls| Private::new(tls, &address)).transpose()?;
         Ok(Self { address, origin, token: token.transpose()?, private, connect, traffic })
@@ -97,7 +100,14 @@ impl Dialer {
         let (channel, origin) = (Channel(sender), self.origin.clone());
         let client =
             ReplayClient::with_origin(channel.clone(), origin.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        Ok(Line { client, channel, origin, address: self.address.clone(), token: self.token.clone() })
+        let doubt = match &self.private {
+            None => " (or does it ask for TLS? then pass tls=)",
+            Some(private) if !private.has_identity => {
+                " (or does it ask for a certificate? then pass ClientTLS(cert=, key=))"
+            }
+            Some(_) => " (or does it not trust the certificate given as ClientTLS(cert=)?)",
+        };
+        Ok(Line { client, channel, origin, address: self.address.clone(), token: self.token.clone(), doubt })
     }
 }
 
@@ -108,14 +118,25 @@ pub struct Line {
     origin: http::Uri,
     address: String,
     token: Option<MetadataValue<Ascii>>,
+    /// What else may be wrong where the connection ends without a word.
+    doubt: &'static str,
 }
 
 impl Line {
     /// What the server is.
     pub async fn describe(&mut self) -> Result<proto::Description> {
         let request = self.authorized(proto::DescribeRequest { protocol: proto::PROTOCOL });
-        let answer = self.client.describe(request).await.map_err(|status| error(&self.address, status))?;
+        let answer = self.client.describe(request).await.map_err(|status| self.first(status))?;
         Ok(answer.into_inner())
+    }
+
+    /// What it means that the first call on a connection failed: where the other end gave no reason, it may be that it
+    /// wants TLS, or a certificate, which it cannot tell.
+    fn first(&self, status: Status) -> Error {
+        match error(&self.address, status) {
+            Error::Unavailable(what) => Error::Unavailable(format!("{what}{}", self.doubt)),
+            other => other,
+        }
     }
 
     /// Opens a session with its first message. The call is made by hand, since the generated client copies what it sends
@@ -174,13 +195,21 @@ fn error(address: &str, status: Status) -> Error {
     if let Ok(detail) = proto::ErrorDetail::decode(status.details())
         && detail.kind.is_some()
     {
-        return convert::error::decode(detail);
+        return match convert::error::decode(detail) {
+            Error::Unauthenticated(reason) => Error::Unauthenticated(format!("{address}: {reason}")),
+            other => other,
+        };
     }
-    let text = format!("{address}: {}", status.message());
+    let mut text = format!("{address}: {}", status.message());
+    let mut source = std::error::Error::source(&status).and_then(std::error::Error::source);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
     match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => Error::Unauthenticated(text),
         Code::Unimplemented | Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => {
-            Error::Protocol(text)
+            Error::Protocol(format!("{text}; is it a server of reverie that listens there?"))
         }
         _ => Error::Unavailable(text),
     }

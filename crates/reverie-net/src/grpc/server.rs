@@ -161,7 +161,10 @@ impl Front {
         if !request.uri().path().starts_with(HEALTH) {
             let shown = request.headers().get(http::header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
             if !self.shared.admits(shown.and_then(|shown| shown.strip_prefix(b"Bearer "))) {
-                let refused = status(&Error::Unauthenticated(wrong_token(shown.is_some())));
+                let peer = request.extensions().get::<Peer>().map_or("", |peer| &peer.0);
+                let why = wrong_token(shown.is_some());
+                tracing::warn!("{peer} is refused, and told: {why}");
+                let refused = status(&Error::Unauthenticated(why));
                 return Ok(refused.into_http().map(Answered::Routed));
             }
         }

@@ -5,16 +5,18 @@ use crate::client::Tls;
 use reverie_core::{Error, Result};
 use std::io;
 use std::sync::Arc;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::{TlsConnector, rustls};
 
 /// Makes a connection private, and sure of its server.
 pub(super) struct Private {
     connector: TlsConnector,
     name: ServerName<'static>,
+    /// We can show a certificate.
+    pub(super) has_identity: bool,
 }
 
 impl Private {
@@ -40,7 +42,7 @@ impl Private {
         let name = tls.server_name.clone().unwrap_or_else(|| host.to_owned());
         let name = ServerName::try_from(name.clone())
             .map_err(|error| refuse(&format!("'{name}' as the name of the server's certificate"), &error))?;
-        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name })
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name, has_identity: tls.identity.is_some() })
     }
 
     /// Shakes hands. `Unauthenticated` where either end does not trust the other.
@@ -54,13 +56,27 @@ impl Private {
 
 /// What an error of a TLS connection means: that one end does not trust the other, or that the connection is gone.
 pub(super) fn refusal(error: &io::Error, address: &str) -> Error {
-    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<tokio_rustls::rustls::Error>());
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match tls {
-        Some(tls) => Error::Unauthenticated(format!(
-            "{address}: TLS was refused ({tls}); does the server speak TLS, and do `ca`, `identity` and `server_name` \
-             fit its certificate?"
-        )),
+        Some(tls) => Error::Unauthenticated(format!("{address}: TLS was refused ({tls}); {}", advice(tls))),
         None => Error::Unavailable(format!("{address} cannot be reached: {error}")),
+    }
+}
+
+/// What to try, by the names of `ClientTLS`.
+fn advice(error: &rustls::Error) -> &'static str {
+    use rustls::{CertificateError, Error::*};
+    match error {
+        InvalidMessage(_) => "does the server speak TLS? without, leave out tls=",
+        InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "ClientTLS(ca=) must name the authority that signed the server's certificate"
+        }
+        InvalidCertificate(CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }) => {
+            "use an address that the certificate names, or say which of its names to expect: ClientTLS(server_name=)"
+        }
+        InvalidCertificate(_) => "the server needs another certificate",
+        AlertReceived(_) => "does the server ask for a certificate of the client, and trust it? ClientTLS(cert=, key=)",
+        _ => "do ClientTLS(ca=, cert=, key=, server_name=) and the server's certificate fit one another?",
     }
 }
 

@@ -25,7 +25,7 @@ mod samples;
 mod tests;
 
 pub(crate) use shared::Shared;
-pub(crate) use token::wrong as wrong_token;
+pub(crate) use token::{check as check_token, wrong as wrong_token};
 pub use way::{Lent, Way};
 
 use crate::grpc::server::Front;
@@ -218,9 +218,7 @@ impl Drop for Server {
 
 fn check_safe(options: &Options) -> Result<()> {
     let Options { address, token, tls, insecure, .. } = options;
-    if token.as_ref().is_some_and(String::is_empty) {
-        return Err(Error::InvalidArgument("the token must not be empty".to_owned()));
-    }
+    token.as_deref().map_or(Ok(()), check_token)?;
     if address.ip().is_loopback() {
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! Whether a client may come in.
 
+use reverie_core::{Error, Result};
 use subtle::ConstantTimeEq;
 
 /// What every client must show. How long the comparison takes says nothing of the token but its length.
@@ -16,6 +17,19 @@ impl Token {
     pub(crate) fn admits(&self, shown: &[u8]) -> bool {
         self.0.ct_eq(shown).into()
     }
+}
+
+/// Refuses what no client could show: a header of HTTP has to hold it.
+pub(crate) fn check(token: &str) -> Result<()> {
+    let wrong = match token {
+        "" => "the token must not be empty",
+        _ if token.ends_with(['\n', '\r']) => "the token ends in a line break, as read from a file: .strip() it",
+        _ if !token.bytes().all(|byte| (b' '..=b'~').contains(&byte)) => {
+            "a token has printable ASCII characters only, as `openssl rand -hex 32` makes it"
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::InvalidArgument(wrong.to_owned()))
 }
 
 /// Why a client may not come in.

@@ -78,7 +78,7 @@ impl From<Error> for Refusal {
 }
 
 fn refuse(mut way: Box<dyn Way>, Refusal(reason): Refusal) {
-    tracing::warn!(peer = way.peer(), ?reason, "a connection is refused");
+    tracing::warn!("{} is refused, and told: {}", way.peer(), convert::error::decode(reason.clone()));
     let goodbye = proto::Goodbye { reason: Some(reason), stopping: false };
     way.send(ServerMessage { body: Some(Body::Goodbye(goodbye)) });
     way.close();
