@@ -37,7 +37,7 @@ def test_the_wheel_works_in_an_empty_environment_without_rust(tmp_path: Path) ->
 
     def run(*command: str | Path, **changes: str) -> str:
         environment = {**env, **changes}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=240)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=600)
         assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
