@@ -1,8 +1,11 @@
-"""What every test shares: one Hypothesis profile, the same draws on every machine."""
+"""What every test shares: one Hypothesis profile, the same draws on every machine, and how to wait."""
 
 import os
 import signal
+import threading
+import time
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline: two busy cores say nothing about the code. Derandomised in CI, so that a red run stays red.
@@ -12,3 +15,20 @@ settings.load_profile("ci" if os.environ.get("CI") else "quick")
 
 # Tests send Ctrl-C to this process; started in the background of a shell, it would ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+#: Seconds after which a test gives up what must come about: a watchdog against hangs. A machine may stand still for as
+#: long as it likes below that, and nothing is said about speed.
+WATCHDOG = 200.0
+
+
+@pytest.fixture
+def until():
+    """Waits until something is true, however long that takes: `until(lambda: ...)`."""
+
+    def until(true):
+        deadline = time.monotonic() + WATCHDOG
+        while not true():
+            assert time.monotonic() < deadline, f"not within {WATCHDOG:g} s"
+            threading.Event().wait(0.001)
+
+    return until

@@ -10,7 +10,7 @@ COMMAND = [sys.executable, "-c", "import reverie.cli; reverie.cli.main()", "benc
 
 
 def run(*arguments):
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=200, check=False)
 
 
 def test_every_call_is_measured_over_every_way():

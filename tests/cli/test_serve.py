@@ -11,6 +11,7 @@ pytest.importorskip("typer")
 import reverie
 
 COMMAND = [sys.executable, "-c", "import reverie.cli; reverie.cli.main()"]
+PATIENT = ["--timeout", "100"]
 
 
 @pytest.fixture
@@ -28,28 +29,33 @@ def served(tmp_path):
         )
         started.append(process)
         line = process.stdout.readline()
-        assert line, process.communicate(timeout=30)[1]
+        assert line, process.communicate(timeout=200)[1]
         return process, json.loads(line)
 
     yield start
     for process in started:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=200)
+
+
+def reach(hello):
+    """A client that bears with a busy machine."""
+    return reverie.Client(hello["address"], patience=100.0, grace=100.0)
 
 
 def run(*arguments, **options):
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False, **options)
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=200, check=False, **options)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_a_server_cleanly_with_exit_code_0(served, number):
     process, hello = served("--table", "t", "--max-size", "9")
     assert hello["tables"] == ["t"]
-    with reverie.Client(hello["address"]) as client:
+    with reach(hello) as client:
         client.insert(np.arange(3), {"t": 1.0})
         assert client.info().tables["t"].max_size == 9
     process.send_signal(number)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=200) == 0
 
 
 def test_the_flags_describe_one_table(served):
@@ -57,7 +63,7 @@ def test_the_flags_describe_one_table(served):
         "--sampler", "prioritized", "--priority-exponent", "0.9", "--remover", "lifo", "--min-size", "3",
         "--samples-per-insert", "2", "--error-buffer", "8", "--max-times-sampled", "5",
     )  # fmt: skip
-    with reverie.Client(hello["address"]) as client:
+    with reach(hello) as client:
         table = client.info().tables["replay"]
     assert table.sampler_options.prioritized.priority_exponent == 0.9
     assert table.remover_options.lifo
@@ -70,7 +76,7 @@ def test_the_flags_describe_one_table(served):
 def test_servers_with_numbers_are_the_shards_of_one_replay(served):
     addresses = [served("--sampler", "prioritized", "--shard", str(shard))[1]["address"] for shard in range(2)]
     limiter = reverie.rate_limiters.SampleToInsertRatio(2.0, 1, 20.0)
-    with reverie.ShardedClient(addresses, rate_limiter=limiter, timeout=30.0) as client:
+    with reverie.ShardedClient(addresses, rate_limiter=limiter, timeout=100.0, patience=100.0) as client:
         keys = [client.insert_batch("replay", {"x": np.full(2, shard)}, shard=shard) for shard in range(2)]
         batch = client.sample_batch("replay", 20)
         assert set(batch.info.key) <= set(np.concatenate(keys))
@@ -158,12 +164,12 @@ def test_a_server_with_checkpoints_starts_with_what_its_predecessor_held_when_it
     held = 0
     for added in (3, 2):
         process, hello = served("--checkpoints", "kept")
-        with reverie.Client(hello["address"]) as client:
+        with reach(hello) as client:
             assert client.info().tables["replay"].current_size == held
             client.insert_batch("replay", {"x": np.zeros((added, 2))})
             held += added
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=200) == 0
         assert "saved as" in process.stderr.read()
     newest = max((tmp_path / "kept").glob("*.checkpoint"))
     newest.write_bytes(newest.read_bytes()[:-3])
@@ -175,7 +181,7 @@ def test_a_server_with_checkpoints_starts_with_what_its_predecessor_held_when_it
 
 def test_checkpoints_are_taken_as_often_as_was_asked_for(served, tmp_path):
     process, hello = served("--checkpoints", "kept", "--checkpoint-every", "0.05")
-    with reverie.Client(hello["address"]) as client:
+    with reach(hello) as client:
         client.insert_batch("replay", {"x": np.zeros((3, 2))})
     while not list((tmp_path / "kept").glob("*.checkpoint")):
         assert process.poll() is None
@@ -184,7 +190,7 @@ def test_checkpoints_are_taken_as_often_as_was_asked_for(served, tmp_path):
 def test_top_ends_with_1_and_a_line_when_its_server_dies(served):
     process, hello = served()
     top = subprocess.Popen(
-        [*COMMAND, "top", hello["address"], "--json", "--interval", "0.1", "--timeout", "1"],
+        [*COMMAND, "top", hello["address"], "--json", "--interval", "0.1", "--timeout", "5"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -192,7 +198,7 @@ def test_top_ends_with_1_and_a_line_when_its_server_dies(served):
     try:
         assert json.loads(top.stdout.readline())["address"] == hello["address"]
         process.kill()
-        _, told = top.communicate(timeout=60)
+        _, told = top.communicate(timeout=200)
     finally:
         top.kill()
     assert top.returncode == 1
@@ -209,22 +215,22 @@ def test_an_address_that_is_none_is_refused_with_exit_code_2():
 
 def test_info_tells_sizes_rates_and_who_waits_as_json_and_as_text(served):
     _, hello = served("--min-size", "5")
-    with reverie.Client(hello["address"]) as client:
+    with reach(hello) as client:
         client.insert_batch("replay", {"x": np.zeros((3, 2))})
-        done = run("info", hello["address"], "--json", "--rate-seconds", "0.05")
+        done = run("info", hello["address"], "--json", "--rate-seconds", "0.05", *PATIENT)
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
         table = told["tables"]["replay"]
         assert (table["size"], table["inserts"], table["inserts_per_second"]) == (3, 3, 0.0)
         assert "5" in table["sample_reason"]
-    text = run("info", hello["address"], "--rate-seconds", "0.05")
+    text = run("info", hello["address"], "--rate-seconds", "0.05", *PATIENT)
     assert text.returncode == 0, text.stderr
     assert "replay" in text.stdout
 
 
 def test_top_gives_one_json_object_a_look(served):
     _, hello = served()
-    done = run("top", hello["address"], "--json", "--count", "2", "--interval", "0.1")
+    done = run("top", hello["address"], "--json", "--count", "2", "--interval", "0.1", *PATIENT)
     assert done.returncode == 0, done.stderr
     looks = [json.loads(line) for line in done.stdout.splitlines()]
     assert [list(look["tables"]) for look in looks] == [["replay"], ["replay"]]
@@ -232,9 +238,12 @@ def test_top_gives_one_json_object_a_look(served):
 
 @pytest.mark.parametrize("command", ["info", "top"])
 def test_a_server_that_is_not_there_is_told_in_a_line_with_exit_code_1(command):
-    done = run(command, "127.0.0.1:1", "--timeout", "0.5")
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    for seconds in ("0.5", "5", "50"):  # the first attempt, which the line tells of, takes time on a busy machine
+        done = run(command, "127.0.0.1:1", "--timeout", seconds)
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        if "refused" in line:
+            break
     for word in ("127.0.0.1:1 could not be reached for ", "Connection refused", "does a server run there?"):
         assert word in line
 
@@ -242,9 +251,11 @@ def test_a_server_that_is_not_there_is_told_in_a_line_with_exit_code_1(command):
 def test_a_server_with_a_token_lets_info_in_with_it_only(served, tmp_path):
     (tmp_path / "token").write_text("secret-of-the-test\n")
     _, hello = served("--token-file", "token")
-    refused = run("info", hello["address"], "--rate-seconds", "0.05", env={**os.environ, "REVERIE_TOKEN": "wrong"})
+    refused = run(
+        "info", hello["address"], "--rate-seconds", "0.05", *PATIENT, env={**os.environ, "REVERIE_TOKEN": "wrong"}
+    )
     assert refused.returncode == 1
     assert "token" in refused.stderr
     assert "--token-file" in refused.stderr
-    let_in = run("info", hello["address"], "--rate-seconds", "0.05", "--token-file", str(tmp_path / "token"))
+    let_in = run("info", hello["address"], "--rate-seconds", "0.05", *PATIENT, "--token-file", str(tmp_path / "token"))
     assert let_in.returncode == 0, let_in.stderr

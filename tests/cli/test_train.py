@@ -154,13 +154,14 @@ def test_ctrl_c_saves_ends_with_130_and_the_run_can_be_resumed(tmp_path):
     command = [sys.executable, "-c", "from reverie.cli import main; main()", "train", "dqn", "--env", "CartPole-v1"]
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
     options = ["--no-tensorboard", "--set", "evaluate_every=200", "--set", "target_return=10000", "--json"]
+    options += ["--set", "max_env_steps=1000000000"]
     process = subprocess.Popen([*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         if "greedy return" in line:
             os.kill(process.pid, signal.SIGINT)
             break
     rest = process.stderr.read()
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=200) == 130
     assert "the same command with --resume goes on from there" in rest
     assert "Traceback" not in rest
     saved = checkpoints.load(checkpoints.find(folder))
@@ -248,15 +249,16 @@ def test_the_same_command_runs_its_roles_in_processes_and_ctrl_c_saves_and_ends_
     command += ["--runner", "process", "--num-actors", "2", "--no-tensorboard", "--json"]
     options = ["--set", "evaluate_every=200", "--set", "target_return=10000", "--set", "screening_episodes=1"]
     options += ["--set", "learning_starts=150"]
+    endless = ["--set", "max_env_steps=1000000000"]
     process = subprocess.Popen(
-        [*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, *options, *endless], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     for line in process.stderr:
         if "greedy return" in line:
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes of the group get it
             break
     rest = process.stderr.read()  # ends when the last process that has it open has ended
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=200) == 130
     assert "the same command with --resume goes on from there" in rest
     assert "Traceback" not in rest
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"

@@ -25,7 +25,7 @@ def test_the_ruby_client_describes_inserts_and_samples(tmp_path):
             ["ruby", client, server.address, tmp_path, "replay"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=200,
             check=False,
         )
         assert done.returncode == 0, done.stderr

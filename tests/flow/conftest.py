@@ -20,16 +20,6 @@ def connect(request):
         yield connect
 
 
-@pytest.fixture
-def until():
-    """Waits for what a server does a moment later, as a network tells it: `until(lambda: ...)`."""
-
-    def until(true, looks=20_000):
-        assert any(true() for _ in range(looks))
-
-    return until
-
-
 def uniform(name, max_size=1000, **options):
     options = {"sampler": selectors.Uniform(seed=1), "remover": selectors.Fifo(), **options}
     return Table(name, max_size=max_size, rate_limiter=options.pop("rate_limiter", rate_limiters.MinSize(1)), **options)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from reverie import Client, Table, rate_limiters, selectors
+from reverie import Client, Table, UnavailableError, rate_limiters, selectors
 from reverie.testing import Host
 
 NETWORKS = ("shared-memory", "grpc")
@@ -39,13 +39,18 @@ def connect():
 
 
 @pytest.fixture
-def until():
-    """Looks until something is true; every look takes at least a round trip."""
+def reached():
+    """Gives a client back once it is connected: `reached(client)`. One of little patience may need several attempts."""
 
-    def until(true, looks=100_000):
-        assert any(true() for _ in range(looks))
+    def reached(client):
+        while True:
+            try:
+                client.info()
+                return client
+            except UnavailableError:
+                continue
 
-    return until
+    return reached
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_draws_of_a_consuming_table_that_were_lost_on_the_way_come_again(served,
     until(lambda: direct.info().tables["t"].current_size == 10)
     way.cut()
     way.answers = True
-    thread.join(120)
+    thread.join(200)
     [batch] = got
     np.testing.assert_array_equal(batch.data, rows[:30])
     np.testing.assert_array_equal(direct.sample_batch("t", 10, timeout=30).data, rows[30:])

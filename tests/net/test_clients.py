@@ -167,7 +167,11 @@ def test_deadlines_hold_under_load(network, own_host, connect, fifo, uniform):
         stop = threading.Event()
 
         def load():
-            with Client(address, transport=network) as loading, loading.batches("t", 64, prefetch=4) as batches:
+            patient = {"patience": 100.0, "grace": 100.0}
+            with (
+                Client(address, transport=network, **patient) as loading,
+                loading.batches("t", 64, prefetch=4) as batches,
+            ):
                 while not stop.is_set():
                     next(batches)
 

@@ -1,6 +1,7 @@
 """What becomes of the one end when the other ends, in whatever way."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -88,19 +89,27 @@ def test_updates_that_nobody_waits_for_are_refused_in_time_where_too_many_are_no
 
 
 def test_a_deadline_tells_for_how_long_a_server_was_not_there_and_why_whatever_was_asked(connect):
-    client = connect("127.0.0.1:1", transport="grpc", patience=1000.0, grace=0.05, timeout=0.2)
     words = r"the timeout passed; 127\.0\.0\.1:1 could not be reached for \d+\.\d s \(.*refused.*\); does a server run"
     for call in (
-        lambda: client.insert_batch("t", {"n": np.zeros(3)}),
-        lambda: client.info(),
-        lambda: client.why("t"),
-        lambda: client.can_sample("t"),
-        lambda: client.update_priorities("t", [1], [1.0]),
-        lambda: client.checkpoint(),
+        lambda client: client.insert_batch("t", {"n": np.zeros(3)}),
+        lambda client: client.info(),
+        lambda client: client.why("t"),
+        lambda client: client.can_sample("t"),
+        lambda client: client.update_priorities("t", [1], [1.0]),
+        lambda client: client.checkpoint(),
     ):
-        with pytest.raises(reverie.DeadlineExceededError, match=words):
-            call()
-        client.close()
+        for timeout in (
+            0.2,
+            2.0,
+            20.0,
+        ):  # the words are of an attempt that was refused: on a busy machine it takes time
+            client = connect("127.0.0.1:1", transport="grpc", patience=1000.0, grace=0.05, timeout=timeout)
+            with pytest.raises(reverie.DeadlineExceededError) as late:
+                call(client)
+            client.close()
+            if "refused" in str(late.value):
+                break
+        assert re.search(words, str(late.value))
 
 
 def test_a_deadline_holds_where_a_server_is_there_and_says_nothing(own_host, connect, uniform):
@@ -117,10 +126,10 @@ def test_a_deadline_holds_where_a_server_is_there_and_says_nothing(own_host, con
 
 
 def test_a_killed_server_is_named_by_every_call_and_its_writer_says_what_it_waits_for(
-    network, own_host, connect, uniform
+    network, own_host, connect, reached, uniform
 ):
     with own_host.serve([uniform()]) as address:
-        client = connect(address, transport=network, patience=0.3)
+        client = reached(connect(address, transport=network, patience=0.3))
         client.insert({"n": 1}, {"t": 1.0})
         writer = client.trajectory_writer(2)
         writer.append({"n": 1})
@@ -188,14 +197,13 @@ def test_a_server_that_is_stopped_by_a_signal_is_silent_and_goes_on_later(networ
             try:
                 assert client.sample_batch("t", 1, timeout=1).data["n"].tolist() == [7]
                 break
-            except reverie.UnavailableError:
+            except (reverie.UnavailableError, reverie.DeadlineExceededError):
                 continue
 
 
-def test_clients_are_told_when_the_server_stops(network, own_host, connect, fifo):
+def test_clients_are_told_when_the_server_stops(network, own_host, connect, reached, fifo):
     number, address = own_host._ask("make", ([fifo()], {}))
-    client = connect(address, transport=network, patience=0.3)
-    client.can_sample("t")
+    client = reached(connect(address, transport=network, patience=0.3))
     errors = []
 
     def wait():
@@ -209,7 +217,7 @@ def test_clients_are_told_when_the_server_stops(network, own_host, connect, fifo
     while not client.why("t").samples:
         pass
     own_host.stop(number)
-    thread.join(30)
+    thread.join(120)
     [error] = errors
     assert isinstance(error, reverie.ClosedError | reverie.UnavailableError)
     with pytest.raises(reverie.UnavailableError, match=address):
@@ -219,7 +227,7 @@ def test_clients_are_told_when_the_server_stops(network, own_host, connect, fifo
 CLIENT = """
 import sys, numpy as np, reverie
 phase, address, transport = sys.argv[1:]
-client = reverie.Client(address, transport=transport)
+client = reverie.Client(address, transport=transport, patience=100.0)
 rows = {"x": np.zeros((64, 1000)), "n": np.arange(64)}
 client.insert_batch("t", rows)
 if phase == "sample":
@@ -270,7 +278,7 @@ if transport == "in-process":
     server = reverie.Server([reverie.Table.queue("q", 1)])
     client, address = server.client(), server.address
 else:
-    client = reverie.Client(address, transport=transport)
+    client = reverie.Client(address, transport=transport, patience=100.0)
 client.can_sample("q")
 print(address, flush=True)
 try:
@@ -302,7 +310,7 @@ def test_ctrl_c_ends_every_wait(own_host, connect, transport, what, until):
         until(lambda: watcher.why("q").samples or watcher.why("q").inserts)
         os.kill(child.pid, signal.SIGINT)
         assert child.stdout.read() == "interrupted\n"
-        assert child.wait(60) == 0
+        assert child.wait(120) == 0
         child.stdout.close()
 
 

@@ -29,10 +29,10 @@ from reverie.runners import (
     checkpoints,
     logs,
     process,
+    supervisor,
 )
 from reverie.runners import train as train_here
-
-pytestmark = pytest.mark.timeout(240)
+from reverie.runners.messages import Served
 
 SHORT = RunSettings(
     target_return=10_000.0,  # more than there is: a slow machine must not solve it before the test is over
@@ -42,6 +42,8 @@ SHORT = RunSettings(
     screening_episodes=2,
     confirmation_episodes=3,
 )
+# For what ends by what happens in it: however far the actors are by then, it is not over.
+ENDLESS = dataclasses.replace(SHORT, max_env_steps=10**9)
 
 
 def left_by(supervisor):
@@ -90,18 +92,22 @@ def of_kind(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
 
-def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_processes(tmp_path):
+def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_processes(tmp_path, monkeypatch):
+    killed = []
+    kill_role = process.Processes.kill
+    monkeypatch.setattr(process.Processes, "kill", lambda stage, name: (killed.append(name), kill_role(stage, name)))
+    monkeypatch.setattr(supervisor, "END_SECONDS", 100.0)
     result, events = train("apex-dqn", config=small(), checkpoint_folder=tmp_path, seed=5)
     assert isinstance(events[0], Started)
     assert events[-1] == Finished(result)
     config = result.topology.config
-    # How far beyond is a matter of how soon the actors hear of it; they do.
-    assert 1_600 <= result.env_steps < 10 * 1_600
+    # How far beyond is a matter of how soon the actors hear of it; they do, and every role ends by itself.
+    assert result.env_steps >= 1_600
+    assert killed == []
     assert tuple(event.point for event in of_kind(events, Evaluated)) == result.curve
-    # Training goes on while the evaluator plays: on a busy machine it may all be over by then.
+    # Training goes on while the evaluator plays: on a busy machine it may all be over by the first point.
     points = [point.env_steps for point in result.curve]
-    assert points == sorted(points)
-    assert len(points) >= 2
+    assert points == sorted(points) != []
     assert len(result.evaluation.returns) == 3
     # Actors and learner kept to the table's ratio, within its error buffer and what was on its way at the end.
     replay = result.replay
@@ -142,10 +148,8 @@ def test_agents_of_a_queue_learn_from_every_unroll_once(name):
 
 
 def test_a_confirmed_run_ends_with_the_weights_that_were_confirmed():
-    easy = dataclasses.replace(SHORT, target_return=1.0, max_env_steps=50_000)
-    result, events = train("dqn", run=easy)
+    result, events = train("dqn", run=dataclasses.replace(ENDLESS, target_return=1.0))
     assert result.confirmed
-    assert result.env_steps < 5_000
     (evaluated,) = of_kind(events, Evaluated)
     assert evaluated.confirmation == result.evaluation
     policy = agents.dqn.make_policy(result.topology.env, result.topology.config)
@@ -180,7 +184,7 @@ def test_actor_learner_evaluator_and_shard_are_killed_and_the_run_goes_on(tmp_pa
         else:
             finished.append(event)
 
-    run = dataclasses.replace(SHORT, max_env_steps=10**6, evaluate_every=100, checkpoint_every=300)
+    run = dataclasses.replace(ENDLESS, evaluate_every=100, checkpoint_every=300)
     with pytest.raises(StoppedError, match="saved as") as caught:
         train(
             "apex-dqn",
@@ -209,22 +213,37 @@ def test_actor_learner_evaluator_and_shard_are_killed_and_the_run_goes_on(tmp_pa
     assert {line["role"] for line in lines} == set(restarted)
 
 
-def test_a_shard_without_a_checkpoint_begins_empty_and_the_run_goes_on():
+def test_a_shard_without_a_checkpoint_begins_empty_and_the_run_goes_on(monkeypatch):
+    listen = process.Processes.listen
+
+    def listening(stage, timeout):
+        told = listen(stage, timeout)
+        inserts.extend(report.figures["inserts"] for _, report in told if isinstance(report, Served))
+        return told
+
     def on_event(event):
-        if isinstance(event, Progress) and event.env_steps > 500 and not dead:
+        events.append(event)
+        if isinstance(event, RoleRestarted):
+            inserts.clear()
+        if not isinstance(event, Progress):
+            return
+        if event.env_steps > 500 and not dead:
             dead.append(event)
             kill("shard 0")
+        # It has filled again, and the learner learns from it.
+        if of_kind(events, RoleRestarted) and max(inserts, default=0) > 200 and event.updates > dead[0].updates + 10:
+            finished.append(event)
 
-    dead = []
-    # Long enough for a second life, however far the actors are when the first is known to have begun.
-    run = dataclasses.replace(SHORT, max_env_steps=8_000)
-    result, events = train("dqn", config=small("dqn"), run=run, on_event=on_event)
+    events, dead, finished, inserts = [], [], [], []
+    monkeypatch.setattr(process.Processes, "listen", listening)
+    run = dataclasses.replace(ENDLESS, checkpoint_every=10**9)
+    with pytest.raises(StoppedError, match="nothing was saved"):
+        train("dqn", config=small("dqn"), run=run, on_event=on_event, should_stop=lambda: bool(finished))
     (restarted,) = of_kind(events, RoleRestarted)
     assert (restarted.role, restarted.went_on_from) == ("shard 0", "nothing")
-    assert result.env_steps >= 8_000
+    assert finished[0].env_steps > dead[0].env_steps
     # It counted anew: what it says at the end is of its second life.
-    assert 200 < result.replay["inserts"] < result.env_steps - 300
-    assert result.learner["updates"] > dead[0].updates
+    assert 200 < inserts[-1] < finished[-1].env_steps - 300
 
 
 def test_a_request_to_stop_saves_and_leaves_nothing_running(tmp_path):
@@ -233,6 +252,7 @@ def test_a_request_to_stop_saves_and_leaves_nothing_running(tmp_path):
         train(
             "apex-dqn",
             config=small(),
+            run=ENDLESS,
             checkpoint_folder=tmp_path,
             on_event=seen.append,
             should_stop=lambda: any(event.env_steps > 300 for event in of_kind(seen, Progress)),
@@ -313,7 +333,7 @@ def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
 
         if __name__ == "__main__":
             run = dqn.load_preset("CartPole-v1").run
-            process.train(dqn, "CartPole-v1", run=type(run)(475.0, 10**6, 50), on_event=on_event)
+            process.train(dqn, "CartPole-v1", run=type(run)(10_000.0, 10**9, 50), on_event=on_event)
         """).replace("multiprocessing.connection.wait([], 1000)", "__import__('threading').Event().wait()")
     )
     child = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
@@ -323,7 +343,7 @@ def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
     child.kill()
     child.wait()
     while living:
-        ended = multiprocessing.connection.wait(living, 60)
+        ended = multiprocessing.connection.wait(living, 200)
         assert ended, f"{len(living)} of {pids} outlive their supervisor"
         for one in ended:
             living.discard(one)

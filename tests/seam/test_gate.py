@@ -20,33 +20,43 @@ def client():
         yield server.client()
 
 
-def _interrupt_soon():
-    """Sends Ctrl-C to this process while the main thread waits; gives the time at which it was sent."""
-    sent = []
+@pytest.fixture
+def interrupted(until):
+    """Waits in a call, sends Ctrl-C to this process once it waits, and gives the seconds until the call ended."""
 
-    def send():
-        sent.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
+    def interrupted(call, waits):
+        sent = []
 
-    threading.Timer(0.1, send).start()
-    return sent
+        def send():
+            until(waits)
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        took = time.monotonic() - sent[0]
+        sender.join()
+        assert not waits(), "what was waited for is withdrawn"
+        return took
+
+    return interrupted
 
 
-def test_ctrl_c_ends_a_wait_for_samples_soon(client):
-    sent = _interrupt_soon()
-    with pytest.raises(KeyboardInterrupt):
-        client.sample_batch("q", 1)
-    assert time.monotonic() - sent[0] < 2.0  # A watchdog; the promise is 100 ms.
-    assert client.why("q").samples == ()
+#: Seconds; the promise is 0.1. One of many waits must end so soon: a machine may be busy, but not always just then.
+SOON, MANY = 0.5, 20
 
 
-def test_ctrl_c_ends_a_wait_for_an_insert_and_withdraws_it(client):
+def test_ctrl_c_ends_a_wait_for_samples_soon(client, interrupted):
+    waits = lambda: client.why("q").samples  # noqa: E731
+    assert any(interrupted(lambda: client.sample_batch("q", 1), waits) < SOON for _ in range(MANY))
+
+
+def test_ctrl_c_ends_a_wait_for_an_insert_and_withdraws_it(client, interrupted):
     client.insert_batch("q", {"n": np.arange(5)})
-    sent = _interrupt_soon()
-    with pytest.raises(KeyboardInterrupt):
-        client.insert({"n": 9}, {"q": 1.0})
-    assert time.monotonic() - sent[0] < 2.0
-    assert client.why("q").inserts == ()
+    waits = lambda: client.why("q").inserts  # noqa: E731
+    assert any(interrupted(lambda: client.insert({"n": 9}, {"q": 1.0}), waits) < SOON for _ in range(MANY))
 
 
 def test_other_threads_run_while_one_waits(client):
@@ -55,7 +65,7 @@ def test_other_threads_run_while_one_waits(client):
     while not client.why("q").samples:
         pass
     client.insert({"n": 1}, {"q": 1.0})
-    waiting.join(10)
+    waiting.join(200)
     assert not waiting.is_alive()
 
 

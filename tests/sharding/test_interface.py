@@ -204,12 +204,12 @@ def test_a_draw_that_waits_goes_on_when_a_shard_has_news_and_not_before(everywhe
     looks, look = [], sampler._look
     sampler._look = lambda rung, seconds: looks.append(rung) or look(rung, seconds)
     drawn = []
-    reader = threading.Thread(target=lambda: drawn.append(client.sample_batch("t", 4, timeout=60.0)))
+    reader = threading.Thread(target=lambda: drawn.append(client.sample_batch("t", 4, timeout=200.0)))
     reader.start()
     while not looks:
         pass
     client.insert_batch("t", {"x": np.arange(3)}, shard=1)
-    reader.join(60.0)
+    reader.join(200.0)
     assert len(drawn[0]) == 4
     # It was woken, by the one insert: nobody asked again and again.
     assert len(looks) <= 3

@@ -79,7 +79,7 @@ def test_what_a_shard_without_a_writer_does_not_use_goes_to_the_others(everywher
             # A single thread: whatever the writer waits for, sampling frees it.
             if inserted >= 20:
                 client.sample_batch("t", 4)
-        writer.flush(timeout=30.0)
+        writer.flush(timeout=200.0)
     assert client.info().tables["t"].num_inserts == 200
 
 
@@ -94,7 +94,7 @@ def test_the_ratio_holds_and_nobody_stalls_with_unequal_masses_and_writers_in_tu
                 for _ in range(inserts // 2):
                     writer.append({"x": 1.0})
                     writer.create_item("t", 30.0 if shard == 0 else 1.0, {"x": writer.history["x"][-1]})
-                    writer.flush(timeout=60.0)
+                    writer.flush(timeout=200.0)
         except BaseException as error:
             failed.append(error)
 
@@ -105,7 +105,7 @@ def test_the_ratio_holds_and_nobody_stalls_with_unequal_masses_and_writers_in_tu
     while any(thread.is_alive() for thread in threads):
         with_all = client.can_sample("t", 16)
         if with_all:
-            drawn += len(client.sample_batch("t", 16, timeout=60.0))
+            drawn += len(client.sample_batch("t", 16, timeout=200.0))
         figures = client.info().tables["t"]
         differences.append(figures.num_inserts * 4.0 - figures.num_samples)
     for thread in threads:

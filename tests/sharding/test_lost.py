@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 
-from reverie import UnavailableError, rate_limiters
+from reverie import Client, UnavailableError, rate_limiters
 from reverie.sharding import ShardedClient, shard_table
 from reverie.testing import Host, serve
 
@@ -30,13 +30,23 @@ def mortal():
 
 
 @pytest.fixture
-def until():
-    """Looks until something is true; every look takes at least a round trip."""
+def joined(network, stack):
+    """Makes a client that gives a shard up soon, of addresses where all could be reached to begin with."""
 
-    def until(true, looks=100_000):
-        assert any(true() for _ in range(looks))
+    def reached(address):
+        client = stack.enter_context(Client(address, transport=network, patience=0.3))
+        while True:
+            try:
+                client.info()
+                return client
+            except UnavailableError:
+                continue
 
-    return until
+    def joined(addresses, **options):
+        clients = [reached(address) for address in addresses]
+        return stack.enter_context(ShardedClient(clients, timeout=100.0, seed=1, **options))
+
+    return joined
 
 
 def kill(host):
@@ -48,12 +58,13 @@ def lost(caplog):
     return [line for line in caplog.messages if " is lost, " in line]
 
 
-def test_a_killed_shard_leaves_the_distribution_and_the_others_go_on(network, mortal, stack, prioritized, caplog):
+def test_a_killed_shard_leaves_the_distribution_and_the_others_go_on(
+    network, mortal, stack, joined, prioritized, caplog
+):
     tables, limiter = shard_table(prioritized(rate_limiter=LIMITS), 2)
     survivor = stack.enter_context(serve(tables[:1], network, shard=0))
     with mortal.serve(tables[1:], shard=1) as address, caplog.at_level(logging.WARNING, "reverie"):
-        options = {"transport": network, "patience": 0.3, "timeout": 30.0, "seed": 1}
-        client = stack.enter_context(ShardedClient([survivor.server_address, address], rate_limiter=limiter, **options))
+        client = joined([survivor.server_address, address], rate_limiter=limiter)
         keys = [client.insert_batch("t", {"x": np.full(4, shard)}, shard=shard) for shard in range(2)]
         assert set(client.sample_batch("t", 20).data["x"]) == {0, 1}
         left = client.info().tables["t"].num_inserts * 4.0 + 40.0 + 8.0
@@ -80,14 +91,13 @@ def test_a_killed_shard_leaves_the_distribution_and_the_others_go_on(network, mo
 
 
 def test_a_shard_that_starts_again_is_taken_back_and_its_old_keys_are_stale(
-    network, mortal, stack, prioritized, until, caplog
+    network, mortal, stack, joined, prioritized, until, caplog
 ):
     tables, limiter = shard_table(prioritized(rate_limiter=LIMITS), 2)
     survivor = stack.enter_context(serve(tables[:1], network, shard=0))
     with mortal.serve(tables[1:], shard=1) as address, caplog.at_level(logging.WARNING, "reverie"):
         port = int(address.rpartition(":")[2])
-        options = {"transport": network, "patience": 0.3, "timeout": 30.0, "seed": 1}
-        client = stack.enter_context(ShardedClient([survivor.server_address, address], rate_limiter=limiter, **options))
+        client = joined([survivor.server_address, address], rate_limiter=limiter)
         old = [client.insert_batch("t", {"x": np.full(4, shard)}, shard=shard) for shard in range(2)]
         # What was inserted counts once a draw has heard of it.
         client.sample_batch("t", 10)
@@ -108,9 +118,9 @@ def test_a_shard_that_starts_again_is_taken_back_and_its_old_keys_are_stale(
             assert len(lost(caplog)) == 1
 
 
-def test_with_no_shard_left_every_call_says_so(network, mortal, stack, prioritized):
+def test_with_no_shard_left_every_call_says_so(mortal, joined, prioritized):
     with mortal.serve([prioritized()], shard=0) as address:
-        client = stack.enter_context(ShardedClient([address], transport=network, patience=0.3))
+        client = joined([address])
         client.insert_batch("t", {"x": np.arange(4)})
         kill(mortal)
         for call in (
@@ -125,11 +135,10 @@ def test_with_no_shard_left_every_call_says_so(network, mortal, stack, prioritiz
         assert tuple(client.update_priorities("t", [1], [1.0])) == (0, 1)
 
 
-def test_prefetched_batches_go_on_without_a_killed_shard(network, mortal, stack, prioritized):
+def test_prefetched_batches_go_on_without_a_killed_shard(network, mortal, stack, joined, prioritized):
     survivor = stack.enter_context(serve([prioritized()], network, shard=0))
     with mortal.serve([prioritized()], shard=1) as address:
-        options = {"transport": network, "patience": 0.3, "timeout": 30.0, "seed": 1}
-        client = stack.enter_context(ShardedClient([survivor.server_address, address], **options))
+        client = joined([survivor.server_address, address])
         for shard in range(2):
             client.insert_batch("t", {"x": np.full(4, shard)}, shard=shard)
         with client.batches("t", 16, prefetch=2) as batches:

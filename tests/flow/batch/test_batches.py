@@ -172,6 +172,6 @@ def test_an_iterator_that_is_forgotten_ends_with_the_process():
         "server.client().insert_batch('q', {'n': np.arange(2)})\n"
         "print(next(batches).data['n'])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=200)
     assert done.stdout.strip() == "[0 1]"
     assert done.stderr == ""

@@ -29,7 +29,7 @@ print(resident() - before, (STEPS - 500) * FRAME, client.info().size_bytes)
 
 
 def test_packed_chunks_give_the_room_of_the_open_ones_back_to_the_process() -> None:
-    done = subprocess.run([sys.executable, "-c", WRITE], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, "-c", WRITE], capture_output=True, text=True, timeout=200, check=True)
     grown, raw, counted = (int(word) for word in done.stdout.split())
     assert counted < raw / 4, "these frames pack"
     # It grows by a sixteenth of the raw bytes here; by all of them where the room of open chunks is not used again.

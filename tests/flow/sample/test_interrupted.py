@@ -40,7 +40,7 @@ def test_ctrl_c_in_a_sample_of_a_queue_hands_out_what_was_drawn(connect, interru
     client.insert_batch("q", {"n": np.arange(3)})
     interrupt(waits_with(client, 3))
     with pytest.raises(KeyboardInterrupt) as raised:
-        client.sample_batch("q", 5, timeout=30)
+        client.sample_batch("q", 5, timeout=200)
     assert raised.value.partial.data["n"].tolist() == [0, 1, 2]
     assert client.info().tables["q"].current_size == 0
     client.insert_batch("q", {"n": np.arange(3, 5)})
@@ -51,14 +51,14 @@ def test_ctrl_c_before_the_first_draw_says_that_there_is_none(connect, interrupt
     client = connect(Table.queue("q", 10))
     interrupt(waits_with(client, 0))
     with pytest.raises(KeyboardInterrupt) as raised:
-        client.sample_batch("q", 5, timeout=30)
+        client.sample_batch("q", 5, timeout=200)
     assert raised.value.partial is None
 
 
 def test_ctrl_c_in_a_training_loop_over_a_queue_leaves_the_draws_in_leftover(connect, interrupt):
     client = connect(Table.queue("q", 10))
     client.insert_batch("q", {"n": np.arange(6)})
-    with client.batches("q", 4, timeout=30) as batches:
+    with client.batches("q", 4, timeout=200) as batches:
         assert next(batches).data["n"].tolist() == [0, 1, 2, 3]
         interrupt(waits_with(client, 2))
         with pytest.raises(KeyboardInterrupt):

@@ -1,8 +1,8 @@
 import copy
 import dataclasses
 import pickle
+import re
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -135,7 +135,7 @@ def test_draws_of_a_consuming_table_are_not_lost_at_the_deadline(connect):
     with pytest.raises(reverie.DeadlineExceededError) as raised:
         client.sample_batch("q", 5, timeout=0.05)
     assert raised.value.partial.data["n"].tolist() == [0, 1, 2]
-    assert "1 samples waiting, the first for 0.1 s with 3 of 5 done" in raised.value.why
+    assert re.search(r"1 samples waiting, the first for \d+\.\d s with 3 of 5 done", raised.value.why)
     assert client.info().tables["q"].current_size == 0
 
 
@@ -157,7 +157,7 @@ def test_timeouts_below_zero_are_refused(connect, timeout):
 def test_a_sample_waits_for_the_insert_of_another_thread(connect):
     client = connect()
     threading.Timer(0.05, lambda: client.insert({"n": 7}, {"t": 1.0})).start()
-    assert client.sample_batch("t", 1, timeout=10).data["n"].tolist() == [7]
+    assert client.sample_batch("t", 1, timeout=200).data["n"].tolist() == [7]
 
 
 def test_a_server_that_stops_ends_the_waits():
@@ -221,24 +221,23 @@ def test_sampling_threads_do_not_dead_lock(connect):
             errors.append(error)
 
     def sample():
-        batch = client.sample_batch("t", 8, timeout=30)
+        batch = client.sample_batch("t", 8, timeout=200)
         client.update_priorities("t", batch.info.key, np.abs(batch.data["x"][:, 0]))
 
     inserts = [
-        threading.Thread(target=run, args=(lambda: client.insert_batch("t", {"x": np.ones((4, 100))}, timeout=30),))
+        threading.Thread(target=run, args=(lambda: client.insert_batch("t", {"x": np.ones((4, 100))}, timeout=200),))
         for _ in range(2)
     ]
     samples = [threading.Thread(target=run, args=(sample,)) for _ in range(2)]
-    start = time.monotonic()
     for thread in inserts + samples:
         thread.start()
     for thread in samples:
-        thread.join(60)
+        thread.join(200)
     client.configure("t", rate_limiter=rate_limiters.MinSize(1))
     for thread in inserts:
-        thread.join(60)
+        thread.join(200)
     assert not errors
-    assert time.monotonic() - start < 100
+    assert not any(thread.is_alive() for thread in inserts + samples)
 
 
 def counts_of_batches(client, batches=50):

@@ -78,10 +78,10 @@ def test_waiting_calls_go_on_where_new_limits_let_them(connect):
     done = []
 
     def insert():
-        done.append(client.insert_batch("q", {"n": np.arange(4)}, timeout=30))
+        done.append(client.insert_batch("q", {"n": np.arange(4)}, timeout=200))
 
     def sample():
-        done.append(client.sample_batch("t", 1, timeout=30))
+        done.append(client.sample_batch("t", 1, timeout=200))
 
     client.insert_batch("t", {"n": np.arange(2)})
     threads = [threading.Thread(target=work) for work in (insert, sample)]
@@ -93,7 +93,7 @@ def test_waiting_calls_go_on_where_new_limits_let_them(connect):
     client.configure("q", max_size=4, rate_limiter=rate_limiters.Queue(4))
     client.configure("t", rate_limiter=rate_limiters.MinSize(1))
     for thread in threads:
-        thread.join(30)
+        thread.join(200)
     assert len(done) == 2
     assert client.info().tables["q"].current_size == 4
 

@@ -14,7 +14,7 @@ async fn unharmed(session: &mut Session) {
 
 fn raw(host: &Host) -> TcpStream {
     let stream = TcpStream::connect(host.server.address()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(200))).unwrap();
     stream
 }
 

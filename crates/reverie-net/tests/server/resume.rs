@@ -16,7 +16,7 @@ async fn until(what: impl Fn() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), waited).await.expect("it never comes about");
+    tokio::time::timeout(Duration::from_secs(200), waited).await.expect("it never comes about");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -182,7 +182,7 @@ impl Session {
 
     /// What the server says next; `None` where it ended the stream.
     pub async fn next(&mut self) -> Option<Body> {
-        let next = tokio::time::timeout(Duration::from_secs(30), self.receive.message());
+        let next = tokio::time::timeout(Duration::from_secs(200), self.receive.message());
         next.await.expect("the server is silent").ok().flatten().map(|message| message.body.unwrap())
     }
 
