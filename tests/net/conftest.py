@@ -1,6 +1,7 @@
 """What the tests of the network share: server processes of their own, which may be stopped, killed and made again."""
 
 import contextlib
+import re
 import socket
 import threading
 
@@ -51,6 +52,24 @@ def reached():
                 continue
 
     return reached
+
+
+@pytest.fixture
+def tells():
+    """`tells(error, words, call)`: what `call(seconds)` raises has these words.
+
+    Where they are of an attempt that failed, that takes time on a busy machine: the call is given more.
+    """
+
+    def tells(error, words, call):
+        for seconds in (0.2, 2.0, 20.0, 100.0):
+            with pytest.raises(error) as raised:
+                call(seconds)
+            if re.search(words, str(raised.value)):
+                return
+        raise AssertionError(f"no {words!r} in {raised.value}")
+
+    return tells
 
 
 @pytest.fixture
