@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
-__all__ = ["count", "integer", "number"]
+__all__ = ["count", "integer", "number", "priority"]
 
 
 def integer(name: str, value: Any) -> int:
@@ -32,3 +33,16 @@ def number(name: str, value: Any) -> float:
         return float(value)
     except TypeError:
         raise TypeError(f"{name} must be a number, got {value!r}") from None
+
+
+def priority(value: Any) -> None:
+    """Refuses what no table takes as a priority: TypeError for what is neither a number nor "max", ValueError for NaN
+    and infinities. What a table's selectors refuse beyond is the table's business."""
+    if isinstance(value, str) and value == "max":
+        return
+    try:
+        finite = math.isfinite(value)
+    except TypeError:
+        raise TypeError(f'a priority is a number or "max", got {value!r}') from None
+    if not finite:
+        raise ValueError(f"a priority must be a finite number, got {value!r}")

@@ -207,3 +207,19 @@ def test_memory_is_flat_over_a_long_loop_of_batches(network, address, connect):
     # 3,000 batches are 790 MB.
     assert _resident_bytes() - before < 32 << 20
     assert client.info().unheard_errors == 0
+
+
+def test_a_cell_larger_than_a_message_is_refused_by_the_client_and_disturbs_nobody(network, address, connect):
+    client = connect(address, transport=network)
+    client.insert({"x": np.arange(3)}, {"t": 1.0})
+    cell = np.random.default_rng(0).bytes(65 << 20)
+    for call in (
+        lambda: client.insert_batch("t", {"x": np.frombuffer(cell, np.uint8)[np.newaxis]}),
+        lambda: client.insert({"x": np.frombuffer(cell, np.uint8)}, {"t": 1.0}),
+    ):
+        with pytest.raises(reverie.ResourceExhaustedError, match=r"one cell of a column .* 68157440 bytes") as raised:
+            call()
+        assert raised.value.needed == len(cell) > raised.value.budget
+    client.insert({"x": np.arange(3)}, {"t": 1.0})
+    assert client.info().tables["t"].current_size == 2
+    assert client.info().reconnects == 0

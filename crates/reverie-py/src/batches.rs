@@ -6,7 +6,7 @@ use crate::count::Count;
 use crate::enter::{Live, Waited, detached, late, quick, wait};
 use crate::reach::Way;
 use crate::remote::{Wrapper, form};
-use crate::sampler::{Batcher, Reading, WindowsArgument};
+use crate::sampler::{Batcher, Columns, Reading, WindowsArgument};
 use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use reverie_core::Result;
@@ -54,7 +54,7 @@ impl Prefetch {
         client: Py<Client>,
         parts: Vec<(String, Count)>,
         ahead: Count,
-        columns: Option<Vec<String>>,
+        columns: Option<Columns>,
         ragged: Option<&str>,
         max_samples: Option<Count>,
         without_replacement: bool,

@@ -6,7 +6,7 @@ use crate::enter::{Deadline, Live, caught, detached, quick, raised};
 use crate::reach::{Connection, Reach, TlsFiles, Way, options};
 use crate::remote::{Wrapper, tables};
 use crate::rows::Rows;
-use crate::sampler::{Batcher, Reading, WindowsArgument};
+use crate::sampler::{Batcher, Columns, Reading, WindowsArgument};
 use crate::server::{Server, change};
 use crate::unwatched::Unwatched;
 use crate::{drawing, figures, inserts, query, updates};
@@ -137,7 +137,7 @@ impl Client {
         table: &str,
         batch_size: Count,
         timeout: Option<f64>,
-        columns: Option<Vec<String>>,
+        columns: Option<Columns>,
         ragged: Option<&str>,
         without_replacement: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -161,7 +161,7 @@ impl Client {
         batch_size: Count,
         windows: WindowsArgument,
         timeout: Option<f64>,
-        columns: Option<Vec<String>>,
+        columns: Option<Columns>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (num_samples, windows) = (batch_size.within("batch_size", 1, MAX_SAMPLES)?, Some(windows.0));
         let request = SampleRequest { num_samples, windows, ..SampleRequest::default() };
@@ -218,7 +218,7 @@ impl Client {
         &self,
         py: Python<'py>,
         table: &str,
-        r#where: Option<Vec<Bound<'py, PyAny>>>,
+        r#where: Option<&Bound<'py, PyAny>>,
         limit: Option<Count>,
         order: Option<&str>,
         timeout: Option<f64>,
@@ -232,7 +232,7 @@ impl Client {
         py: Python<'py>,
         table: &str,
         keys: Option<&Bound<'py, PyAny>>,
-        conditions: Vec<Bound<'py, PyAny>>,
+        conditions: &Bound<'py, PyAny>,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         query::delete_where(self, py, table, keys, conditions, self.deadline(timeout)?)
@@ -245,7 +245,7 @@ impl Client {
         py: Python<'py>,
         table: &str,
         keys: &Bound<'py, PyAny>,
-        columns: Option<Vec<String>>,
+        columns: Option<Columns>,
         ragged: Option<&str>,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {

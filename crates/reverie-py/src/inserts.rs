@@ -2,13 +2,14 @@
 
 use crate::array::column;
 use crate::client::Client;
-use crate::enter::{copying, finish, late, quick};
+use crate::enter::{Deadline, copying, detached, finish, late, quick};
 use crate::reach::Way;
 use crate::rows::{Priorities, priority};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use reverie_core::table::{Inserts, Priority};
+use reverie_core::table::{Inserts, Keys, Priority};
+use reverie_net::items::MAX_ITEMS;
 use smallvec::SmallVec;
 use std::time::Instant;
 
@@ -93,6 +94,13 @@ pub fn batch<'py>(
             items.into_iter().zip(values).collect()
         }
     };
+    if count == 0 {
+        // Nothing to ask for, whatever the way.
+        return if waits { column(py, &[], |key: &i64| *key).map(Some) } else { Ok(None) };
+    }
+    if count > MAX_ITEMS && matches!(way, Way::There(_)) {
+        return in_parts(client, py, &way, (table, inserts, size_bytes), deadline, waits);
+    }
     let ticket = copying(py, count << 8, || sink.insert(table, inserts))?;
     if !waits {
         client.alone(py)?.inserts.leave(ticket, table, size_bytes as u64);
@@ -105,6 +113,38 @@ pub fn batch<'py>(
                 .raise(py, "insert_batch", |done, with| with.set_item("partial", column(py, &done, |key| key.get())?)))
         }
     }
+}
+
+/// More rows than one request over a network may have: one request after another.
+fn in_parts<'py>(
+    client: &Client,
+    py: Python<'py>,
+    way: &Way<'_>,
+    (table, rows, size_bytes): (&str, Inserts, usize),
+    deadline: Deadline,
+    waits: bool,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let (start, mut keys, parts) = (Instant::now(), Keys::new(), rows.len().div_ceil(MAX_ITEMS));
+    let (sink, mut rows) = (way.sink(), rows.into_iter());
+    for _ in 0..parts {
+        let part: Inserts = rows.by_ref().take(MAX_ITEMS).collect();
+        let ticket = detached(py, || sink.insert(table, part))?;
+        if !waits {
+            client.alone(py)?.inserts.leave(ticket, table, (size_bytes / parts) as u64);
+            continue;
+        }
+        match finish(py, ticket, deadline.after(start.elapsed()), || way.reasons().why(table))? {
+            Ok(more) => keys.extend(more),
+            Err(mut left) => {
+                keys.extend(std::mem::take(&mut left.done));
+                left.done = keys;
+                return Err(left.raise(py, "insert_batch", |done, with| {
+                    with.set_item("partial", column(py, &done, |key| key.get())?)
+                }));
+            }
+        }
+    }
+    if waits { column(py, &keys, |key| key.get()).map(Some) } else { Ok(None) }
 }
 
 fn make_room(client: &Client, py: Python<'_>, way: &Way<'_>, timeout: Option<f64>) -> PyResult<()> {

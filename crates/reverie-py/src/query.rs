@@ -49,8 +49,12 @@ fn condition(condition: &Bound<'_, PyAny>) -> PyResult<Condition> {
 }
 
 /// Reads `where=`.
-fn conditions(given: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Vec<Condition>> {
-    let given = given.unwrap_or_default();
+fn conditions(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Condition>> {
+    let Some(given) = given else { return Ok(Vec::new()) };
+    let Ok(given) = given.extract::<Vec<Bound<'_, PyAny>>>() else {
+        let shown = given.repr()?;
+        return Err(PyTypeError::new_err(format!("where must be a list of (field, op, number), got {shown}")));
+    };
     if given.len() > MAX_CONDITIONS {
         return Err(PyValueError::new_err(format!("where takes {MAX_CONDITIONS} conditions, got {}", given.len())));
     }
@@ -62,7 +66,7 @@ pub fn query<'py>(
     client: &Client,
     py: Python<'py>,
     table: &str,
-    given: Option<Vec<Bound<'py, PyAny>>>,
+    given: Option<&Bound<'py, PyAny>>,
     (limit, order): (Option<Count>, Option<&str>),
     deadline: Deadline,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -97,7 +101,7 @@ pub fn delete_where<'py>(
     py: Python<'py>,
     table: &str,
     keys: Option<&Bound<'py, PyAny>>,
-    given: Vec<Bound<'py, PyAny>>,
+    given: &Bound<'py, PyAny>,
     deadline: Deadline,
 ) -> PyResult<Bound<'py, PyAny>> {
     let conditions = conditions(Some(given))?;

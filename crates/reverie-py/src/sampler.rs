@@ -5,10 +5,10 @@ use crate::count::Count;
 use crate::enter::{copying, quick};
 use crate::info::DrawInfo;
 use crate::nest::Unflattener;
-use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 use reverie_core::batch::{Options, Output, Plan, Planner, Ragged, Role};
 use reverie_core::sample::{Borders, Draws, Windows};
 use reverie_core::spec::Structure;
@@ -26,7 +26,7 @@ pub struct Reading {
 
 impl Reading {
     /// Reads the arguments `columns=` and `ragged=`.
-    pub fn new(columns: Option<Vec<String>>, ragged: Option<&str>) -> PyResult<Self> {
+    pub fn new(columns: Option<Columns>, ragged: Option<&str>) -> PyResult<Self> {
         let ragged = match ragged {
             None => Ragged::Refuse,
             Some("pad") => Ragged::Pad,
@@ -37,12 +37,35 @@ impl Reading {
                 )));
             }
         };
-        Ok(Self { columns, ragged })
+        Ok(Self { columns: columns.map(|columns| columns.0), ragged })
     }
 
     /// Plans batches that are read so.
     pub fn planner(&self) -> Planner {
         Planner::new(&Options { ragged: self.ragged, columns: self.columns.as_deref() })
+    }
+}
+
+/// The argument `columns=`: paths, at least one.
+pub struct Columns(Vec<String>);
+
+impl<'py> FromPyObject<'_, 'py> for Columns {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let paths = if value.is_instance_of::<PyString>() { None } else { value.extract::<Vec<String>>().ok() };
+        match paths {
+            Some(paths) if paths.is_empty() => {
+                Err(PyValueError::new_err("columns: an empty list selects nothing; leave it out to read all"))
+            }
+            Some(paths) => Ok(Self(paths)),
+            None => {
+                let got = value.repr()?;
+                Err(PyTypeError::new_err(format!(
+                    "columns must be a list of paths, as [\"obs\", \"action\"], got {got}"
+                )))
+            }
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::enter::{Deadline, Waited, quick, wait};
 use crate::errors::raise;
 use crate::remote::Wrapper;
-use crate::sampler::{Batcher, Reading, WindowsArgument};
+use crate::sampler::{Batcher, Columns, Reading, WindowsArgument};
 use crate::server::limiter;
 use asking::plain;
 use bell::Bells;
@@ -19,7 +19,6 @@ use gather::Source;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use requests::{Asked, Request};
-use reverie_core::batch::Ragged;
 use reverie_core::sample::{Kept, SampleRequest, Shards as Model, Split};
 use reverie_core::table::limiter::Limiter;
 use std::sync::Mutex;
@@ -135,7 +134,7 @@ impl Shards {
         py: Python<'_>,
         num_draws: u64,
         timeout: Option<f64>,
-        columns: Option<Vec<String>>,
+        columns: Option<Columns>,
         ragged: Option<&str>,
         windows: Option<WindowsArgument>,
     ) -> PyResult<(Vec<ShardDraws>, Failures)> {
@@ -171,9 +170,9 @@ impl Shards {
         py: Python<'_>,
         num_draws: u64,
         timeout: Option<f64>,
-        columns: Option<Vec<String>>,
+        columns: Option<Columns>,
     ) -> PyResult<Option<(Vec<ShardDraws>, Failures)>> {
-        let reading = Reading { columns, ragged: Ragged::Refuse };
+        let reading = Reading::new(columns, None)?;
         let Some(split) = self.known(num_draws) else { return Ok(None) };
         let request = |count: u64| if count > 0 { Request::Draws(plain(count)) } else { Request::Tally(None) };
         let present: Vec<usize> = (0..split.counts.len()).filter(|shard| self.is_present(*shard)).collect();
@@ -207,7 +206,7 @@ impl Shards {
         py: Python<'_>,
         num_draws: u64,
         timeout: Option<f64>,
-        columns: Option<Vec<String>>,
+        columns: Option<Columns>,
         ragged: Option<&str>,
     ) -> PyResult<(Vec<ShardDraws>, Failures)> {
         let reading = Reading::new(columns, ragged)?;
@@ -309,7 +308,7 @@ impl Shards {
         &self,
         py: Python<'py>,
         drawn: Vec<Bound<'py, ShardDraws>>,
-        columns: Option<Vec<String>>,
+        columns: Option<Columns>,
         ragged: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
         gather::whole(py, (&self.batcher, &self.wrapper), &drawn, &Reading::new(columns, ragged)?)

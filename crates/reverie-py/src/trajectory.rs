@@ -174,9 +174,14 @@ impl TrajectoryWriter {
         let mut columns: SmallVec<[ItemColumn; 8]> = SmallVec::with_capacity(leaves.len());
         for (index, leaf) in leaves.iter().enumerate() {
             let Ok(column) = leaf.cast::<TrajectoryColumn>() else {
+                let of = nest.path(index);
                 return Err(PyTypeError::new_err(format!(
-                    "column '{}' of the trajectory must be a TrajectoryColumn, a slice of writer.history; got a {}",
-                    nest.path(index),
+                    "{} must be a TrajectoryColumn, a slice of writer.history; got a {}",
+                    if of.is_empty() {
+                        "the trajectory".to_owned()
+                    } else {
+                        format!("column '{of}' of the trajectory")
+                    },
                     leaf.get_type().name()?
                 )));
             };

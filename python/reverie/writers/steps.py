@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from reverie import _native
+from reverie import _checks, _native
 from reverie.errors import ReplayError
 from reverie.writers.trajectory import TrajectoryWriter
 
@@ -26,7 +26,8 @@ class StepsWriter:
         max_in_flight_bytes: int,
         timeout: float | None,
     ) -> None:
-        client.can_insert(table)  # UnknownTableError now, not at the first item.
+        _checks.priority(priority)
+        client.can_insert(table, timeout=timeout)  # UnknownTableError now, not at the first item.
         self._table, self._priority = table, priority
         self._num_sent = 0
         self._writer = TrajectoryWriter(

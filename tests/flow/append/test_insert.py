@@ -327,3 +327,27 @@ def test_reading_a_leaf_may_insert_another_step_with_the_same_client(connect):
         client.insert({"n": np.int64(0)}, {"t": 1.0})
         client.insert({"n": Leaf()}, {"t": 1.0})
     assert sorted(client.get("t", client.query("t").key).data["n"].tolist()) == [0, 0, 1, 1, 2, 2]
+
+
+def test_no_rows_are_no_items_and_nothing_is_asked_of_the_limiter(connect):
+    client = connect(reverie.Table.queue("q", 1))
+    client.insert_batch("q", {"x": np.zeros(1)})
+    assert client.insert_batch("q", {"x": np.zeros(0)}, timeout=0).tolist() == []
+    assert client.insert_batch("q", {"x": np.zeros((0, 2))}, [], timeout=0).dtype == np.int64
+    assert client.insert_batch("q", {"x": np.zeros(0)}, wait=False) is None
+    assert client.info().tables["q"].num_inserts == 1
+
+
+def test_rows_beyond_what_one_request_holds_go_in_as_one_call_in_order_as_far_as_the_limiter_lets(connect, uniform):
+    # A request over a network holds 2**19.
+    room, rows = 2**19 + 10, np.arange(2**19 + 100, dtype=np.int32)
+    client = connect(reverie.Table.queue("q", room), uniform("t", max_size=10**6))
+    with pytest.raises(reverie.DeadlineExceededError, match="table 'q': 524298 of 524298 items") as raised:
+        client.insert_batch("q", {"x": rows}, timeout=4.0)
+    keys = raised.value.partial
+    assert len(set(keys.tolist())) == len(keys) == room
+    assert client.get("q", keys[[0, 2**19 - 1, 2**19, -1]]).data["x"].tolist() == [0, 2**19 - 1, 2**19, room - 1]
+    assert client.insert_batch("t", {"x": rows}, np.ones(len(rows))).shape == rows.shape
+    client.insert_batch("t", {"x": rows[: 2**19 + 1]}, wait=False)
+    client.flush()
+    assert client.info().tables["t"].num_inserts == len(rows) + 2**19 + 1

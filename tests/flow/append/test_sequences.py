@@ -167,6 +167,21 @@ def test_arguments_that_can_never_work_are_refused(client, arguments, options, s
         client.sequence_writer("t", *arguments, **options)
 
 
+@pytest.mark.parametrize(
+    ("priority", "kind", "says"),
+    [("min", TypeError, "'min'"), (None, TypeError, "None"), (float("nan"), ValueError, "(?i)finite number, got nan")],
+)
+def test_a_priority_that_no_table_takes_is_refused_where_the_writer_is_made(client, priority, kind, says):
+    for make in (
+        lambda: client.sequence_writer("t", 2, 1, priority=priority),
+        lambda: client.episode_writer("t", priority=priority),
+        lambda: client.episode_writer("t", num_envs=2, priority=priority),
+        lambda: client.transition_writer("t", priority=priority),
+    ):
+        with pytest.raises(kind, match=says):
+            make()
+
+
 def test_unknown_tables_and_closed_writers_refuse(client):
     with pytest.raises(reverie.UnknownTableError):
         client.sequence_writer("nope", 2, 1)

@@ -168,6 +168,8 @@ def test_trajectories_of_other_leaves_and_other_writers_are_refused(client):
     other.append({"x": 1})
     with pytest.raises(TypeError, match=r"'a/1'.*TrajectoryColumn"):
         writer.create_item("t", 1.0, {"a": [writer.history["x"][-1:], np.zeros(3)]})
+    with pytest.raises(TypeError, match=r"^the trajectory must be a TrajectoryColumn"):
+        writer.create_item("t", 1.0, np.zeros(3))
     with pytest.raises(ValueError, match="another writer"):
         writer.create_item("t", 1.0, other.history["x"][-1:])
     with pytest.raises(reverie.UnknownTableError):

@@ -175,3 +175,26 @@ def test_an_iterator_that_is_forgotten_ends_with_the_process():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=200)
     assert done.stdout.strip() == "[0 1]"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "words"),
+    [
+        ([], ValueError, "an empty list selects nothing"),
+        ("x", TypeError, "columns must be a list of paths"),
+        ([1], TypeError, "columns must be a list of paths"),
+        (3, TypeError, "columns must be a list of paths"),
+    ],
+)
+def test_columns_that_name_nothing_are_refused_on_every_way_in_every_call(connect, columns, kind, words):
+    client = connect()
+    keys = client.insert_batch("t", {"x": np.arange(4)})
+    for call in (
+        lambda: client.sample_batch("t", 2, columns=columns),
+        lambda: next(client.batches("t", 2, prefetch=0, columns=columns)),
+        lambda: next(client.batches("t", 2, prefetch=2, columns=columns)),
+        lambda: next(client.windows("t", 2, 1, columns=columns)),
+        lambda: client.get("t", keys, columns=columns),
+    ):
+        with pytest.raises(kind, match=words):
+            call()

@@ -86,6 +86,11 @@ def test_conditions_that_are_none_are_refused_by_name(connect):
         client.query("t", [("priority", "<", float("nan"))])
     with pytest.raises(TypeError, match="tuples"):
         client.query("t", [lambda item: True])
+    for none in (lambda item: True, 3):
+        with pytest.raises(TypeError, match=r"where must be a list of \(field, op, number\), got"):
+            client.query("t", none)
+        with pytest.raises(TypeError, match=r"where must be a list of \(field, op, number\), got"):
+            client.delete("t", where=none)
     with pytest.raises(ValueError, match="64 conditions, got 65"):
         client.query("t", [("priority", "<", 1)] * 65)
     with pytest.raises(ValueError, match=r'order must be one of.*got "size"'):

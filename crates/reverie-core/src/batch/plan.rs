@@ -214,9 +214,13 @@ pub(super) fn check_alike(first: &Pattern, other: &Pattern, sources: &[usize]) -
         if (want.squeeze, want.stack_axis) != (got.squeeze, got.stack_axis) {
             let axis = |column: &PatternColumn| match column.squeeze {
                 true => "no time axis".to_owned(),
-                false => format!("its time axis at {}", column.stack_axis),
+                false => format!("a time axis at {}", column.stack_axis),
             };
-            let reason = format!("some items of the batch have {}, some {}", axis(want), axis(got));
+            let (want_axis, got_axis) = (axis(want), axis(got));
+            let reason = format!(
+                "some items of the batch have {want_axis}, some {got_axis}; keep items of the one kind in a table of \
+                 their own, or read the others by columns="
+            );
             return Err(Error::Ragged { path: want.spec.path.clone(), reason });
         }
     }

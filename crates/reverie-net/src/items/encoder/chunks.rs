@@ -2,12 +2,15 @@
 
 use super::{ByAddress, LOOKED_AT, Pushed};
 use crate::bulk::BulkOut;
-use crate::proto::{self, MAX_CHUNK_BYTES};
+use crate::proto::{self, MAX_CHUNK_BYTES, MAX_MESSAGE_BYTES};
 use reverie_core::chunk::{Chunk, PackedBytes, Raw};
 use reverie_core::{Error, Result};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
+
+/// What cannot be split must go into one message, beside what is said of it.
+const MAX_PIECE_BYTES: u64 = (MAX_MESSAGE_BYTES - (64 << 10)) as u64;
 
 /// Cells of each column.
 type Counts = SmallVec<[u32; 8]>;
@@ -102,26 +105,26 @@ impl Chunks {
             return Ok(None);
         }
         if let Some(bytes) = chunk.packed_bytes() {
-            return Ok(self.note_packed(chunk, bytes, room));
+            return self.note_packed(chunk, bytes, room).map_or(Ok(None), no_room);
         }
         if let Some(Note { what: What::Cells(raw, columns), .. }) =
             known.note.map(|note| &mut self.notes[note as usize])
         {
-            return Ok(note_cells(raw, columns, &mut known.sent, &mut self.planned, room));
+            return note_cells(raw, columns, &mut known.sent, &mut self.planned, room).map_or(Ok(None), no_room);
         }
         let Some(raw) = chunk.raw_cells() else {
             // Packed since we asked.
             let bytes = chunk.packed_bytes().expect("a chunk is raw or packed");
-            return Ok(self.note_packed(chunk, bytes, room));
+            return self.note_packed(chunk, bytes, room).map_or(Ok(None), no_room);
         };
         let mut columns: Columns = known.sent.iter().map(|sent| (*sent, 0)).collect();
-        let no_room = note_cells(&raw, &mut columns, &mut known.sent, &mut self.planned, room);
+        let missing = note_cells(&raw, &mut columns, &mut known.sent, &mut self.planned, room);
         if !known.defined || columns.iter().any(|(_, cells)| *cells > 0) {
             known.note = Some(self.notes.len() as u32);
             let layout = known.define(chunk);
             self.notes.push(Note { address: at, number: known.number, layout, what: What::Cells(raw, columns) });
         }
-        Ok(no_room)
+        missing.map_or(Ok(None), no_room)
     }
 
     fn name(&mut self, chunk: &Arc<Chunk>, named: &mut u64) -> Result<()> {
@@ -149,11 +152,11 @@ impl Chunks {
         Ok(())
     }
 
-    fn note_packed(&mut self, chunk: &Arc<Chunk>, bytes: PackedBytes, room: u64) -> Option<Pushed> {
+    fn note_packed(&mut self, chunk: &Arc<Chunk>, bytes: PackedBytes, room: u64) -> Option<u64> {
         let at = address(chunk);
         let (known, size) = (self.known.get_mut(&at)?, bytes.len() as u64);
         if self.planned + size > room {
-            return Some(Pushed::NoRoom { needed: size });
+            return Some(size);
         }
         self.planned += size;
         known.packed = true;
@@ -211,14 +214,21 @@ impl Chunks {
     }
 }
 
-/// Notes the cells of all columns that were not sent; says where there is no room for one.
-fn note_cells(
-    raw: &Raw,
-    columns: &mut [(u32, u32)],
-    sent: &mut Counts,
-    planned: &mut u64,
-    room: u64,
-) -> Option<Pushed> {
+/// The message has no room for a piece of so many bytes; `ResourceExhausted` where none ever has.
+fn no_room(needed: u64) -> Result<Option<Pushed>> {
+    if needed <= MAX_PIECE_BYTES {
+        return Ok(Some(Pushed::NoRoom { needed }));
+    }
+    Err(Error::ResourceExhausted {
+        what: "one cell of a column (or one packed chunk) over a network".to_owned(),
+        needed,
+        budget: MAX_PIECE_BYTES,
+        hint: "split it into several columns or steps".to_owned(),
+    })
+}
+
+/// Notes the cells of all columns that were not sent; the bytes of one for which there is no room.
+fn note_cells(raw: &Raw, columns: &mut [(u32, u32)], sent: &mut Counts, planned: &mut u64, room: u64) -> Option<u64> {
     let layout = raw.layout();
     for (column, ((_, noted), sent)) in columns.iter_mut().zip(sent).enumerate() {
         let (width, fresh) = (layout.width(column) as u64, raw.len(column) as u32 - *sent);
@@ -230,7 +240,7 @@ fn note_cells(
         *sent += fits;
         *planned += u64::from(fits) * width;
         if fits < fresh {
-            return Some(Pushed::NoRoom { needed: width });
+            return Some(width);
         }
     }
     None
