@@ -1,6 +1,6 @@
 """The engine, in Rust. Nobody imports it but `reverie` itself."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self, final, overload
 
 import numpy as np
@@ -644,16 +644,32 @@ class HistoryColumn:
 
     def __len__(self) -> int: ...
     def __getitem__(self, key: int | slice | list[int], /) -> TrajectoryColumn: ...
+    def __iter__(self) -> Iterator[TrajectoryColumn | None]:
+        """Every step as a column of one cell; None where there is no value, or none any more."""
 
 @final
 class TrajectoryColumn:
     """Some steps of one column of a writer."""
+
+    def __new__(
+        cls, data_references: Sequence[TrajectoryColumn], *, squeeze: bool = False, path: Any = None
+    ) -> TrajectoryColumn:
+        """A column of single cells, such as iterating over columns gives; `path` is for ported code.
+
+        Raises:
+            TypeError: for what is no single cell of a history.
+            ValueError: for None, no cells, several with `squeeze`, or cells of different columns or writers.
+        """
 
     def __len__(self) -> int: ...
     def __getitem__(self, key: int | slice | list[int], /) -> TrajectoryColumn: ...
     @property
     def path(self) -> str:
         """The column's path."""
+
+    @property
+    def expired(self) -> bool:
+        """True where the writer keeps one of the steps no more."""
 
     @property
     def is_squeezed(self) -> bool:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-__all__ = ["tensorflow"]
+__all__ = ["stands_in", "tensorflow"]
+
+
+def stands_in() -> bool:
+    """True where this package stands in for dm-reverb in a program that uses TensorFlow.
+
+    That is where `sys.modules["reverb"]` is this package and TensorFlow was imported. Datasets are TensorFlow's there,
+    as those of dm-reverb are everywhere.
+    """
+    return "tensorflow" in sys.modules and sys.modules.get("reverb") is sys.modules[__package__]
 
 
 def tensorflow(what: str, instead: str) -> Any:

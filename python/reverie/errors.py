@@ -56,8 +56,8 @@ class DeadlineExceededError(ReplayError, TimeoutError):
         self.partial = partial
 
 
-class UnknownTableError(ReplayError, LookupError, ValueError):
-    """The server has no table of that name. Ported code catches ValueError for it.
+class UnknownTableError(ReplayError, LookupError, ValueError, RuntimeError):
+    """The server has no table of that name. Ported code catches ValueError or RuntimeError for it.
 
     Attributes:
         name: the name that was asked for.

@@ -54,6 +54,16 @@ class Selector:
             raise ValueError(f"the only group is 'distribution', got {group!r}")
         return _KINDS[type(self)]
 
+    def HasField(self, field: str) -> bool:
+        """True for the kind of selector that this is, as ported code asks for it.
+
+        Raises:
+            ValueError: for a name that is no kind.
+        """
+        if field not in _KINDS.values():
+            raise ValueError(f"the kinds are {', '.join(dict.fromkeys(_KINDS.values()))}, got {field!r}")
+        return self.WhichOneof() == field
+
     @property
     def fifo(self) -> bool:
         """True for Fifo."""

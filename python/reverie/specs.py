@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from reverie import _native
 
-__all__ = ["TensorSpec", "from_data", "from_space", "signature"]
+__all__ = ["TensorSpec", "from_data", "from_space", "in_order_of", "signature"]
 
 
 @final
@@ -116,3 +116,9 @@ def from_space(space: Any) -> Any:
     if getattr(space, "shape", None) is None or getattr(space, "dtype", None) is None:
         raise TypeError(f"a {type(space).__name__} has no samples of one shape and dtype: {space}")
     return TensorSpec(space.shape, space.dtype)
+
+
+def in_order_of(form: _native.Structure, columns: list[Any], structure: _native.Structure) -> list[Any]:
+    """The columns of one structure for another of as many: by name where all names are the same, else by place."""
+    have, want = structure.paths, form.paths
+    return [columns[have.index(path)] for path in want] if sorted(have) == sorted(want) else columns

@@ -183,22 +183,24 @@ class Table:
 
     @property
     def info(self) -> TableInfo:
-        """The figures of this table on its server.
-
-        Raises:
-            ValueError: for a table that was not given to a server yet.
-        """
-        return self._server().server_info()[self.name]
+        """The figures of this table on its server; of a table that is on none yet, those of an empty one."""
+        return self._told(self._empty()) if self._host is None else self._host.server_info()[self.name]
 
     def can_sample(self, num_samples: int) -> bool:
         """True where the rate limiter would let so many samples go on now; False once its server stops. Does not
-        block."""
-        return self._server().can_sample(self.name, num_samples)
+        block. A table that is on no server yet is empty."""
+        if self._host is not None:
+            return self._host.can_sample(self.name, num_samples)
+        _checks.integer("num_samples", num_samples)
+        return False
 
     def can_insert(self, num_inserts: int) -> bool:
         """True where the rate limiter would let so many inserts go on now; False once its server stops. Does not
-        block."""
-        return self._server().can_insert(self.name, num_inserts)
+        block. A table that is on no server yet is empty."""
+        if self._host is not None:
+            return self._host.can_insert(self.name, num_inserts)
+        count, limits = _checks.integer("num_inserts", num_inserts), self.rate_limiter
+        return count <= limits.min_size_to_sample or count * limits.samples_per_insert <= limits.max_diff
 
     def configure(
         self,
@@ -280,6 +282,28 @@ class Table:
             copies=tuple(CopyStats(*of) for of in figures.pop("copies")),
             **figures,
         )
+
+    def _empty(self) -> dict[str, Any]:
+        """The figures of this table before it is on a server."""
+        limits = self.rate_limiter
+        counts = (
+            "current_size", "num_episodes", "num_deleted_episodes", "num_unique_samples", "num_inserts", "num_samples",
+            "num_deletes", "num_evicted", "num_updates", "num_stale_updates", "size_bytes", "pending_inserts",
+            "pending_samples", "inserts_blocked", "samples_blocked", "inserting", "sampling", "alive",
+        )  # fmt: skip
+        return {
+            **dict.fromkeys(counts, 0),
+            "max_size": self.max_size,
+            "max_times_sampled": self.max_times_sampled,
+            "samples_per_insert": limits.samples_per_insert,
+            "min_diff": limits.min_diff,
+            "max_diff": limits.max_diff,
+            "min_size_to_sample": limits.min_size_to_sample,
+            "max_bytes": self.max_bytes,
+            "max_priority": 1.0,
+            "age_histogram": (0,) * 48,
+            "copies": (),
+        }
 
     def _server(self) -> Host:
         if self._host is None:

@@ -8,10 +8,11 @@ from typing import Any, Self, final
 import numpy as np
 
 from reverie import _checks, _native
+from reverie._tensorflow import stands_in
 from reverie.client import Client
 from reverie.datasets.chain import Dataset
 from reverie.errors import DeadlineExceededError, SignatureError
-from reverie.specs import TensorSpec
+from reverie.specs import TensorSpec, in_order_of
 from reverie.types import Batch, ReplaySample, SampleInfo
 
 __all__ = ["TimestepDataset", "TrajectoryDataset"]
@@ -25,6 +26,21 @@ _INFO_SPEC = SampleInfo(
 
 class _TableDataset(Dataset):
     """What both share: the arguments, and the structure that samples are given in."""
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """A dataset; where this package stands in for dm-reverb beside TensorFlow, one of TensorFlow's."""
+        self = super().__new__(cls)
+        if not stands_in():
+            return self
+        from reverie.adapters import tensorflow
+
+        self.__init__(*arguments, **options)  # type: ignore[misc]
+        named = (self._client_or_address, self._table)
+        if all(isinstance(value, str | Client) for value in named):
+            theirs = self.as_tf()
+        else:
+            theirs = tensorflow.symbolic(self._at, self.element_spec, named)
+        return theirs  # type: ignore[no-any-return]
 
     def __init__(
         self,
@@ -49,8 +65,8 @@ class _TableDataset(Dataset):
         #: Draws asked for ahead of the reader, and of one request.
         self._in_flight = count * (workers or 1)
         self._at_once = min(self._in_flight, per_stream or self._in_flight)
-        self._client_or_address = server_address
-        self._table = table
+        self._client_or_address = _text(server_address)
+        self._table = _text(table)
         self._leaves, self._structure = _native.flatten(specs)
         super().__init__(self._samples, ReplaySample(_INFO_SPEC, specs))
 
@@ -75,6 +91,7 @@ class _TableDataset(Dataset):
             ValueError: the server has no such table, or the table no signature.
             DeadlineExceededError: the server did not answer in time.
         """
+        server_address, table = _text(server_address), _text(table)
         client = _client(server_address)
         tables = client.server_info(get_signature_timeout_secs)
         if table not in tables:
@@ -95,6 +112,13 @@ class _TableDataset(Dataset):
             max_samples,
         )
 
+    def _at(self, server_address: str, table: str) -> Iterator[ReplaySample]:
+        """The samples of another table, with the same arguments for the rest."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        other._client_or_address, other._table = server_address, table
+        return other._samples()
+
     def _samples(self) -> Iterator[ReplaySample]:
         raise NotImplementedError
 
@@ -103,7 +127,9 @@ class _TableDataset(Dataset):
         client = _client(self._client_or_address)
         wanted = self._max_samples or _WITHOUT_END
         try:
-            yield from client._sample(self._table, wanted, timesteps, False, self._timeout, self._at_once)
+            yield from client._sample(
+                self._table, wanted, timesteps, False, self._timeout, self._at_once, form=self._structure
+            )
         except DeadlineExceededError:
             return
 
@@ -201,7 +227,9 @@ class TrajectoryDataset(_TableDataset):
             info.priority,
             info.times_sampled.astype(np.int32),
         )
-        cells, _ = _native.flatten(batch.data)
+        cells, structure = _native.flatten(batch.data)
+        if structure != self._structure and len(cells) == len(self._leaves):
+            cells = in_order_of(self._structure, cells, structure)
         if any(cell.ndim == len(spec.shape) for cell, spec in zip(cells, self._leaves, strict=False)):
             # Steps inserted alone have no time axis of their own; trajectories of one step do.
             cells = [
@@ -229,6 +257,14 @@ class _Shape:
 
     def __init__(self, sizes: Any) -> None:
         self.sizes = tuple(sizes)
+
+
+def _text(value: Any) -> Any:
+    """What an eager tensor of text says; everything else as it is."""
+    if isinstance(value, str) or not hasattr(value, "numpy"):
+        return value
+    text = value.numpy()
+    return text.decode() if isinstance(text, bytes) else value
 
 
 def _client(server_address: str | Client) -> Client:

@@ -1,5 +1,6 @@
 """`TrajectoryWriter`, under dm-reverb's import path."""
 
+from reverie._native import HistoryColumn as _ColumnHistory
 from reverie.writers import TrajectoryColumn, TrajectoryWriter
 
-__all__ = ["TrajectoryColumn", "TrajectoryWriter"]
+__all__ = ["TrajectoryColumn", "TrajectoryWriter", "_ColumnHistory"]

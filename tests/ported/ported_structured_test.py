@@ -193,13 +193,12 @@ def test_a_pattern_dataset_makes_the_same_of_stored_steps_and_is_a_dataset_of_te
     step = {"x": reverb.TensorSpec((), np.int64), "is_last": reverb.TensorSpec((), bool)}
     pattern = sw.pattern_from_transform(step, lambda step: {"pair": step["x"][-2:], "last": step["x"][-1]})
     steps = {"x": np.arange(7), "is_last": np.array([False, False, False, True, False, False, True])}
-    ours = reverb.PatternDataset(
+    dataset = reverb.PatternDataset(
         tf.data.Dataset.from_tensor_slices(steps),
         [sw.create_config(pattern, "none")],
         respect_episode_boundaries=True,
         is_end_of_episode=lambda step: bool(step["is_last"]),
     )
-    dataset = ours.as_tf()
     assert isinstance(dataset, tf.data.Dataset)
     assert dataset.element_spec == {
         "last": tf.TensorSpec((), tf.int64, "last"),

@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PySlice, PyTuple};
+use pyo3::types::{PyIterator, PyList, PySlice, PyTuple};
 use reverie_core::append::ItemColumn;
 use reverie_core::batch::{self, Options};
 use reverie_core::item::Cells;
@@ -44,6 +44,23 @@ impl HistoryColumn {
             item.cells.iter().try_for_each(|cell| steps.check_cell(column, item.start as i64 + cell))
         })?;
         Ok(TrajectoryColumn { writer: self.writer.clone_ref(py), path: self.path.clone(), item })
+    }
+
+    /// Every step as a TrajectoryColumn of one cell; None where there is no value, or none any more.
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        let (column, len, base) = self.extent(py)?;
+        let held = match column {
+            None => Vec::new(),
+            Some(column) => locked(py, &self.writer.get().steps, 0, |steps| {
+                Ok((base..base + len as u64).map(|step| steps.check_cell(column, step as i64).is_ok()).collect())
+            })?,
+        };
+        let cell = |at: usize| {
+            let column = column.filter(|_| held[at])?;
+            let item = ItemColumn { column, start: base + at as u64, cells: Cells::one(0), squeeze: true };
+            Some(TrajectoryColumn { writer: self.writer.clone_ref(py), path: self.path.clone(), item })
+        };
+        PyList::new(py, (0..len).map(cell))?.try_iter()
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -124,6 +141,52 @@ pub struct TrajectoryColumn {
 
 #[pymethods]
 impl TrajectoryColumn {
+    /// A column of single cells, such as iterating over columns gives; `path` is for ported code.
+    #[new]
+    #[pyo3(signature = (data_references, *, squeeze=false, path=None))]
+    fn new(data_references: Vec<Bound<'_, PyAny>>, squeeze: bool, path: Option<Bound<'_, PyAny>>) -> PyResult<Self> {
+        let _ = path;
+        let mut cells: Vec<PyRef<'_, Self>> = Vec::with_capacity(data_references.len());
+        for reference in &data_references {
+            if reference.is_none() {
+                return Err(PyValueError::new_err("data_references cannot contain None: that step holds no value"));
+            }
+            match reference.extract::<PyRef<'_, Self>>() {
+                Ok(cell) if cell.item.squeeze => cells.push(cell),
+                _ => {
+                    return Err(PyTypeError::new_err(format!(
+                        "data_references must be single cells of a writer's history, got {}",
+                        reference.repr()?
+                    )));
+                }
+            }
+        }
+        let Some(first) = cells.first().filter(|_| !squeeze || cells.len() == 1) else {
+            let want = if squeeze { "exactly one cell with squeeze=True" } else { "at least one cell" };
+            return Err(PyValueError::new_err(format!("data_references must be {want}, got {}", cells.len())));
+        };
+        let same = |cell: &PyRef<'_, Self>| cell.writer.is(&first.writer) && cell.item.column == first.item.column;
+        if let Some(other) = cells.iter().find(|cell| !same(cell)) {
+            return Err(PyValueError::new_err(format!(
+                "data_references must be of one column of one writer, got '{}' and '{}'",
+                first.path, other.path
+            )));
+        }
+        let steps: Vec<i64> = cells.iter().map(|cell| cell.step()).collect();
+        let cells = if squeeze { Cells::one(0) } else { list(&steps, steps[0]) };
+        let item = ItemColumn { column: first.item.column, start: steps[0] as u64, cells, squeeze };
+        Ok(Self { writer: first.writer.clone_ref(data_references[0].py()), path: first.path.clone(), item })
+    }
+
+    /// True where the writer keeps one of the cells no more.
+    #[getter]
+    fn expired(&self, py: Python<'_>) -> PyResult<bool> {
+        let ItemColumn { column, start, cells, .. } = &self.item;
+        locked(py, &self.writer.get().steps, 0, |steps| {
+            Ok(cells.iter().any(|cell| steps.check_cell(*column, *start as i64 + cell).is_err()))
+        })
+    }
+
     fn __len__(&self) -> usize {
         self.item.cells.len()
     }
@@ -190,6 +253,13 @@ impl TrajectoryColumn {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(format!("TrajectoryColumn('{}', shape={}, dtype={})", self.path, self.shape(py)?, self.dtype(py)?))
+    }
+}
+
+impl TrajectoryColumn {
+    /// The step of a single cell.
+    fn step(&self) -> i64 {
+        self.item.start as i64 + self.item.cells.get(0)
     }
 }
 

@@ -166,7 +166,13 @@ impl Steps {
     fn form(&self, py: Python<'_>, nest: &Nest) -> PyResult<Form> {
         let paths = nest.structure.paths();
         let mut fields = SmallVec::with_capacity(paths.len());
-        for path in &paths {
+        // Configs of a step structure that is one leaf name no field: they take the first of any step, as dm-reverb does.
+        let unnamed = self.paths.len() == 1 && self.paths[0].is_empty() && paths.len() > 1;
+        for (at, path) in paths.iter().enumerate() {
+            if unnamed {
+                fields.push((at == 0).then_some(0));
+                continue;
+            }
             let Some(field) = self.paths.iter().position(|known| known == path) else {
                 let want = format!("the step structure of the configs: {}", self.paths.join(", "));
                 return Err(signature(py, path, "a field that the configs do not know", &want));
@@ -174,7 +180,7 @@ impl Steps {
             let wanted = locked(py, &self.writer, 0, |writer| Ok(writer.wants(field)))?;
             fields.push(wanted.then_some(field));
         }
-        let lacks = self.paths.iter().find(|path| !paths.contains(path)).cloned();
+        let lacks = self.paths.iter().find(|path| !unnamed && !paths.contains(path)).cloned();
         Ok(Form { structure: Arc::clone(&nest.structure), fields, lacks })
     }
 

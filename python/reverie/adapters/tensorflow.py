@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from reverie import _native
 from reverie._tensorflow import tensorflow
 from reverie.specs import TensorSpec
 
-__all__ = ["accept", "dataset", "is_tracing", "spec_of"]
+__all__ = ["accept", "dataset", "expanded", "is_tracing", "spec_of", "symbolic"]
 
 
 def dataset(elements: Iterable[Any], element_spec: Any) -> Any:
@@ -24,6 +24,33 @@ def dataset(elements: Iterable[Any], element_spec: Any) -> Any:
     """
     tf = tensorflow("Dataset.as_tf", "the dataset itself, whose elements are NumPy arrays, or its .torch()")
     return tf.data.Dataset.from_generator(lambda: iter(elements), output_signature=_specs(tf, element_spec))
+
+
+def symbolic(make: Callable[..., Iterable[Any]], element_spec: Any, texts: Iterable[Any]) -> Any:
+    """As `dataset`, of the elements that `make` gives for texts that may be tensors, those of a graph too."""
+    tf = tensorflow("this dataset", "str for its arguments")
+
+    def elements(*values: bytes) -> Iterator[Any]:
+        return iter(make(*(value.decode() for value in values)))
+
+    return tf.data.Dataset.from_generator(elements, args=tuple(texts), output_signature=_specs(tf, element_spec))
+
+
+def expanded(steps: Any, make: Callable[[Iterator[Any]], Iterator[Any]], element_spec: Any) -> Any:
+    """As `dataset`, of what `make` makes of a `tf.data.Dataset` of a graph, which is gone through as one batch."""
+    tf = tensorflow("a dataset in a graph", "its steps")
+    spec = steps.element_spec
+
+    def elements(*columns: Any) -> Iterator[Any]:
+        rows = zip(*columns, strict=True)
+        return make(tf.nest.pack_sequence_as(spec, list(row)) for row in rows)
+
+    def of(*parts: Any) -> Any:
+        whole = parts if isinstance(spec, tuple) and not hasattr(spec, "_fields") else parts[0]
+        columns = tuple(tf.nest.flatten(whole))
+        return tf.data.Dataset.from_generator(elements, args=columns, output_signature=_specs(tf, element_spec))
+
+    return steps.batch(tf.int64.max).flat_map(of)
 
 
 def accept(kind: type[Any]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from reverie import _checks, _native
 from reverie.client.table import Keeping
+from reverie.specs import in_order_of
 from reverie.types import Batch, ReplaySample, SampleInfo
 
 #: Draws that `sample` asks for at once.
@@ -37,8 +38,8 @@ class Sampling(Keeping):
             table: the table.
             num_samples: items to draw.
             emit_timesteps: True gives, for every item, a list with one sample per step; False one sample per item.
-            unpack_as_table_signature: True gives data in the structure that was stored; False the flat list of its
-                leaves in flattening order.
+            unpack_as_table_signature: True gives data in the structure of the table's signature, without one in that
+                which was stored; False the flat list of its leaves in flattening order.
             timeout: seconds that each item may take.
 
         Raises:
@@ -58,19 +59,33 @@ class Sampling(Keeping):
         timeout: float | None,
         at_once: int,
         answer: float | None = None,
+        form: _native.Structure | None = None,
     ) -> Iterator[list[ReplaySample] | ReplaySample]:
         # A limiter may have less time (`timeout`) than the server has to answer at all (`answer`).
         left = num_samples
         at_once = 1 if self._consumes(table, answer) else at_once
+        form = self._form(table, answer) if unpack and form is None else form
         while left > 0:
             for batch, step in self._sample_some(table, min(left, at_once), timeout=timeout):
                 left -= len(batch)
-                yield from samples_of(batch, step, timesteps, unpack)
+                yield from samples_of(batch, step, timesteps, unpack, form)
+
+    def _form(self, table: str, timeout: float | None) -> _native.Structure | None:
+        """The structure of the table's signature, where it has one."""
+        of_table = self.server_info(timeout).get(table)
+        return None if of_table is None or of_table.signature is None else _native.flatten(of_table.signature)[1]
 
 
-def samples_of(batch: Batch, step: bool, timesteps: bool, unpack: bool) -> Iterator[list[ReplaySample] | ReplaySample]:
-    """The items of a batch one by one, as `Client.sample` gives them; `step`: each is one that was inserted alone."""
+def samples_of(
+    batch: Batch, step: bool, timesteps: bool, unpack: bool, form: _native.Structure | None = None
+) -> Iterator[list[ReplaySample] | ReplaySample]:
+    """The items of a batch one by one, as `Client.sample` gives them; `step`: each is one that was inserted alone.
+
+    With a `form` the columns are in its order, and unpacked to it.
+    """
     columns, structure = _native.flatten(batch.data)
+    if form is not None and form != structure and len(form.paths) == len(columns):
+        columns, structure = in_order_of(form, columns, structure), form
     info = batch.info
     fields = zip(
         info.key.tolist(),
@@ -97,4 +112,4 @@ def _steps(cells: list[Any], paths: list[str]) -> list[list[Any]]:
     if len(lengths) > 1 or any(cell.ndim == 0 for cell in cells):
         shapes = ", ".join(f"'{path}' {cell.shape}" for path, cell in zip(paths, cells, strict=True))
         raise ValueError(f"the columns of this item have no common time axis ({shapes}); pass emit_timesteps=False")
-    return [[cell[step] for cell in cells] for step in range(lengths.pop())]
+    return [[cell[step, ...] for cell in cells] for step in range(lengths.pop())]

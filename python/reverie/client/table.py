@@ -13,6 +13,9 @@ from reverie import _native
 from reverie.tables import Table
 from reverie.types import Condition, TableInfo, UpdateResult, Waiting, Why
 
+#: A key that no item has: keys are of 63 bits.
+_NO_KEY = -1
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Info:
@@ -75,7 +78,8 @@ class Keeping(_native.Client):
             ValueError: for a priority that the table's selectors refuse.
         """
         updates = {} if updates is None else updates
-        keys = np.fromiter(updates.keys(), np.int64, len(updates))
+        # Ported code may ask for any 64 bits; those that no key has become one that no item has.
+        keys = np.fromiter((key if key < 1 << 63 else _NO_KEY for key in updates), np.int64, len(updates))
         priorities = np.fromiter(updates.values(), np.float64, len(updates))
         return self._mutate(table, keys, priorities, [] if deletes is None else deletes, timeout)
 

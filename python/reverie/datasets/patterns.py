@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 
 from reverie import _native
+from reverie._tensorflow import stands_in
 from reverie.datasets.chain import Dataset, _call
 from reverie.structured.configs import Config, for_engine, inferred, one_structure
 from reverie.types import ReplaySample, SampleInfo
@@ -35,6 +36,19 @@ class PatternDataset(Dataset):
             columns that differ in dtype or shape.
     """
 
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """A dataset; where this package stands in for dm-reverb beside TensorFlow, one of TensorFlow's."""
+        self = super().__new__(cls)
+        if not stands_in():
+            return self
+        from reverie.adapters import tensorflow
+
+        self.__init__(*arguments, **options)  # type: ignore[misc]
+        if not tensorflow.is_tracing():
+            return self.as_tf()  # type: ignore[no-any-return]
+        theirs = tensorflow.expanded(self._input, self._of, self.element_spec)
+        return theirs  # type: ignore[no-any-return]
+
     def __init__(
         self,
         input_dataset: Iterable[Any],
@@ -57,8 +71,12 @@ class PatternDataset(Dataset):
                     "such as a list or a Dataset"
                 )
             used_up = True
-            return _trajectories(steps, _native.Patterns(paths, given), respect_episode_boundaries, is_end_of_episode)
+            return self._of(steps)
 
+        self._input = input_dataset
+        self._of: Callable[[Iterator[Any]], Iterator[Any]] = lambda steps: _trajectories(
+            steps, _native.Patterns(paths, given), respect_episode_boundaries, is_end_of_episode
+        )
         super().__init__(make, spec)
 
 
@@ -82,4 +100,8 @@ def pattern_dataset_with_info(
 ) -> Dataset:
     """A `PatternDataset` of `ReplaySample`s, whose info is all zeros: for code that expects a table's samples."""
     trajectories = PatternDataset(input_dataset, configs, respect_episode_boundaries, is_end_of_episode)
+    if stands_in():
+        theirs: Any = trajectories
+        made: Dataset = theirs.map(lambda *data: ReplaySample(SampleInfo.zeros(), data if len(data) > 1 else data[0]))
+        return made
     return Dataset(lambda: (ReplaySample(SampleInfo.zeros(), data) for data in trajectories))

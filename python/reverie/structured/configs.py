@@ -168,7 +168,9 @@ def inferred(configs: Sequence[Config], step_spec: Any) -> Any:
     """The spec of what the configs make, whatever their tables."""
     paths, structure = _paths(configs), one_structure(configs)
     specs, step = _native.flatten(signature(step_spec))
-    if tuple(step.paths) != paths:
+    if paths == ("",):
+        specs = specs[:1]  # Configs of a step structure that is one leaf take the first of any step.
+    elif tuple(step.paths) != paths:
         raise ValueError(
             f"step_spec has the fields {', '.join(step.paths)}; the configs were made for {', '.join(paths)}"
         )

@@ -9,6 +9,7 @@ import numpy as np
 
 from reverie import _checks, _native
 from reverie.errors import ClosedError, ReplayError, SignatureError
+from reverie.specs import in_order_of
 
 __all__ = ["Writer"]
 
@@ -107,12 +108,14 @@ class Writer:
             if not leaves:
                 raise SignatureError("a step needs at least one array")
         elif structure != self._structure:
-            got, want = ", ".join(structure.paths), ", ".join(self._structure.paths)
-            raise SignatureError(
-                f"every step has the structure of the first: got columns {got or 'none'}, want {want}",
-                got=got,
-                want=want,
-            )
+            # As in dm-reverb, where a step is its flat leaves: the first says of which structure items are.
+            if len(leaves) != len(self._structure.paths):
+                got, want = ", ".join(structure.paths), ", ".join(self._structure.paths)
+                raise SignatureError(
+                    f"every step has as many columns as the first: got {got or 'none'}, want {want}", got=got, want=want
+                )
+            leaves, structure = in_order_of(self._structure, leaves, structure), self._structure
+            data = structure.unflatten(leaves)
         for path, leaf in zip(structure.paths, leaves, strict=True):
             if leaf is None:
                 raise SignatureError(

@@ -66,13 +66,13 @@ class TrajectoryWriter(_native.TrajectoryWriter):
 
         Args:
             block_until_num_items: how many may be left.
-            timeout_ms: milliseconds to wait; None takes `timeout`.
+            timeout_ms: milliseconds to wait; None, as -1 of ported code, takes `timeout`.
             timeout: seconds to wait.
 
         Raises:
             DeadlineExceededError: the insertion goes on in the background.
         """
-        self._flush(block_until_num_items, timeout if timeout_ms is None else timeout_ms / 1e3)
+        self._flush(block_until_num_items, timeout if timeout_ms is None or timeout_ms == -1 else timeout_ms / 1e3)
 
     def end_episode(
         self, clear_buffers: bool = True, timeout_ms: int | None = None, *, timeout: float | None = None

@@ -1,3 +1,4 @@
+import dataclasses
 import pickle
 import threading
 
@@ -216,8 +217,6 @@ def test_servers_refuse_what_can_never_work():
 
 def test_a_table_is_on_one_server_and_a_replacement_is_new():
     table = Table.queue("q", 5)
-    with pytest.raises(ValueError, match="no server"):
-        table.info  # noqa: B018
     with reverie.Server([table], listen=False) as server:
         server.client().insert({"n": 1}, {"q": 1.0})
         assert table.info.current_size == 1
@@ -262,3 +261,27 @@ def test_options_pickle_and_compare_by_value():
         assert repr(again) == repr(option)
     with pytest.raises(ValueError, match="finite"):
         selectors.Prioritized(float("nan"))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        Table.queue("q", 5, signature=[reverie.TensorSpec((), np.int64)]),
+        Table("t", selectors.Prioritized(0.5), selectors.MinHeap(), 7, rate_limiters.MinSize(3), max_times_sampled=2),
+        Table("r", selectors.Uniform(), selectors.Fifo(), 7, rate_limiters.SampleToInsertRatio(2.0, 2, (1.0, 9.0))),
+    ],
+)
+def test_a_table_that_is_on_no_server_yet_is_an_empty_one(table):
+    before = table.info, [table.can_sample(n) for n in range(3)], [table.can_insert(n) for n in range(9)]
+    with reverie.Server([table], listen=False):
+        info = dataclasses.replace(table.info, table_worker_time=before[0].table_worker_time)
+        assert before == (
+            info, [table.can_sample(n) for n in range(3)], [table.can_insert(n) for n in range(9)]
+        )  # fmt: skip
+
+
+def test_selectors_answer_which_kind_they_are():
+    assert selectors.MaxHeap().HasField("heap")
+    assert not selectors.MaxHeap().HasField("fifo")
+    with pytest.raises(ValueError, match="got 'age'"):
+        selectors.Fifo().HasField("age")

@@ -88,7 +88,19 @@ impl TableOptions {
     }
 }
 
-/// Checks the form of an item against what the table promised: dtype, rank and sizes of every column.
+/// The item's column for every column of the signature, where that is not simply the same place: structures may
+/// differ, and columns belong together by name where all names are the same, else by place.
+fn order_of(signature: &Signature, pattern: &Pattern) -> Option<Vec<usize>> {
+    let named = |at: usize| signature.columns[at].path == pattern.columns[at].spec.path;
+    if (0..signature.columns.len()).all(named) {
+        return None;
+    }
+    let place = |want: &ColumnSignature| pattern.columns.iter().position(|got| got.spec.path == want.path);
+    signature.columns.iter().map(place).collect()
+}
+
+/// Checks the form of an item against what the table promised: dtype, rank and sizes of every column. The structures
+/// that the columns fill may differ, as in dm-reverb.
 pub fn check_pattern(signature: &Signature, pattern: &Pattern) -> Result<()> {
     if signature.columns.len() != pattern.columns.len() {
         let paths = |all: &mut dyn Iterator<Item = &String>| all.cloned().collect::<Vec<_>>().join(", ");
@@ -102,17 +114,9 @@ pub fn check_pattern(signature: &Signature, pattern: &Pattern) -> Result<()> {
             want: format!("{} ({})", signature.columns.len(), paths(&mut signature.columns.iter().map(|c| &c.path))),
         });
     }
-    if let Some((path, got, want)) = signature.structure.difference(&pattern.structure) {
-        return Err(Error::Signature { path, got, want });
-    }
-    for (want, got) in signature.columns.iter().zip(&pattern.columns) {
-        if want.path != got.spec.path {
-            return Err(Error::Signature {
-                path: want.path.clone(),
-                got: format!("a column '{}' in its place", got.spec.path),
-                want: format!("'{}'", want.path),
-            });
-        }
+    let order = order_of(signature, pattern);
+    for (at, want) in signature.columns.iter().enumerate() {
+        let got = &pattern.columns[order.as_ref().map_or(at, |order| order[at])];
         let mut shape: Vec<usize> = got.spec.shape.clone();
         if !got.squeeze {
             shape.insert(usize::from(got.stack_axis).min(shape.len()), got.cells.len());

@@ -1,5 +1,6 @@
 //! From leaves back to nests.
 
+use super::fields_of;
 use crate::errors::signature;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -75,20 +76,10 @@ impl Builder {
         let children: Vec<Builder> = fields.iter().map(|(_, child)| Self::new(py, child)).collect::<PyResult<_>>()?;
         if let Some(class) = classes(py).get_item((module, name))? {
             if dataclass {
-                let known = PyModule::import(py, "dataclasses")?.call_method1("fields", (&class,))?;
-                let known: Vec<(Py<PyString>, bool)> = known
-                    .try_iter()?
-                    .map(|field| {
-                        let field = field?;
-                        Ok((
-                            field.getattr("name")?.cast_into::<PyString>()?.unbind(),
-                            field.getattr("init")?.extract()?,
-                        ))
-                    })
-                    .collect::<PyResult<_>>()?;
-                if known.len() == names.len() && known.iter().zip(&names).all(|((a, _), b)| a.bind(py) == *b) {
-                    let fields = known.into_iter().zip(children).map(|((name, init), child)| (name, init, child));
-                    return Ok(Builder::Dataclass(class.unbind(), fields.collect()));
+                let known = fields_of(&class)?;
+                if known.len() == names.len() && known.iter().zip(&names).all(|((a, ..), b)| a.bind(py) == *b) {
+                    let part = |((name, given, init), child): (_, _)| (if init { given } else { name }, init, child);
+                    return Ok(Builder::Dataclass(class.unbind(), known.into_iter().zip(children).map(part).collect()));
                 }
             } else if class.getattr("_fields")?.extract::<Vec<String>>()? == names {
                 return Ok(Builder::Positional(class.unbind(), children));

@@ -12,7 +12,7 @@ use build::record;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple, PyType};
 use reverie_core::spec::{Key, Structure};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -154,7 +154,7 @@ impl Node {
                 Some(())
             }
             Node::Dict { entries, known } => {
-                let dict = value.cast::<PyDict>().ok()?;
+                let dict = &as_dict(value)?;
                 if !known.is_empty() && take_known(dict, known, slots) {
                     return Some(());
                 }
@@ -239,8 +239,45 @@ fn is_leaf(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(!is_dataclass(value)? && !is_mapping(value)?)
 }
 
+/// A dict or another mapping, as a dict; `None` for everything else.
+fn as_dict<'py>(value: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
+    if let Ok(dict) = value.cast::<PyDict>() {
+        return Some(dict.clone());
+    }
+    let mapping = value.cast::<PyMapping>().ok()?;
+    let dict = PyDict::new(value.py());
+    dict.update(mapping).ok()?;
+    Some(dict)
+}
+
+/// True for instances of dataclasses and of attrs' classes.
 fn is_dataclass(value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    value.get_type().hasattr(intern!(value.py(), "__dataclass_fields__"))
+    let (class, py) = (value.get_type(), value.py());
+    Ok(class.hasattr(intern!(py, "__dataclass_fields__"))? || class.hasattr(intern!(py, "__attrs_attrs__"))?)
+}
+
+/// A field of a class: its name, the name that `__init__` gives it, and whether `__init__` takes it.
+type Field = (Py<PyString>, Py<PyString>, bool);
+
+/// The fields of a dataclass or a class of attrs, in order.
+fn fields_of(class: &Bound<'_, PyAny>) -> PyResult<Vec<Field>> {
+    let py = class.py();
+    let is_attrs = class.hasattr(intern!(py, "__attrs_attrs__"))?;
+    let fields = match is_attrs {
+        true => class.getattr(intern!(py, "__attrs_attrs__"))?,
+        false => PyModule::import(py, "dataclasses")?.call_method1("fields", (class,))?,
+    };
+    let field = |field: PyResult<Bound<'_, PyAny>>| {
+        let field = field?;
+        let name = field.getattr(intern!(py, "name"))?.cast_into::<PyString>()?;
+        // attrs' `__init__` takes `_x` as `x`.
+        let given = match (is_attrs, field.getattr_opt(intern!(py, "alias"))?) {
+            (true, Some(alias)) => alias.cast_into::<PyString>()?,
+            _ => name.clone(),
+        };
+        Ok((name.unbind(), given.unbind(), field.getattr(intern!(py, "init"))?.extract()?))
+    };
+    fields.try_iter()?.map(field).collect()
 }
 
 fn is_mapping(value: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -276,8 +313,8 @@ fn learn(value: &Bound<'_, PyAny>, leaves: &mut usize, path: &mut Vec<String>) -
     };
     let class = value.get_type();
     if is_mapping(value)? {
-        let Ok(dict) = value.cast::<PyDict>() else {
-            return Err(refused(path, &format!("a {}", class.name()?), "a dict; dict(...) makes one of a mapping"));
+        let Some(dict) = as_dict(value) else {
+            return Err(refused(path, &format!("a {}", class.name()?), "a mapping that gives its keys and values"));
         };
         let mut entries = Vec::with_capacity(dict.len());
         let mut sorted = Vec::with_capacity(dict.len());
@@ -323,11 +360,11 @@ fn learn_dataclass(value: &Bound<'_, PyAny>, descend: &mut Descend<'_>) -> PyRes
     let py = value.py();
     let class = value.get_type();
     let (mut nodes, mut structures) = (Vec::new(), Vec::new());
-    for field in PyModule::import(py, "dataclasses")?.call_method1("fields", (value,))?.try_iter()? {
-        let name = field?.getattr(intern!(py, "name"))?.cast_into::<PyString>()?;
-        let (node, structure) = descend(name.to_string(), &value.getattr(&name)?)?;
-        structures.push((name.to_string(), structure));
-        nodes.push((name.unbind(), node));
+    for (name, ..) in fields_of(class.as_any())? {
+        let text = name.bind(py).to_string();
+        let (node, structure) = descend(text.clone(), &value.getattr(name.bind(py))?)?;
+        structures.push((text, structure));
+        nodes.push((name, node));
     }
     let structure = record(&class, true, structures)?;
     Ok((Node::Dataclass { class: class.unbind(), fields: nodes }, structure))
