@@ -89,7 +89,7 @@ struct Form {
     structure: Arc<Structure>,
     /// For every leaf its field, where a config looks at it.
     fields: SmallVec<[Option<usize>; 8]>,
-    /// A field that it lacks.
+    /// A field that it lacks, and a config refers to.
     lacks: Option<String>,
 }
 
@@ -126,7 +126,7 @@ impl Steps {
         if let (Some(path), false) = (&form.lacks, partial)
             && !self.step_is_open(py)?
         {
-            let want = "every field of the step structure in a whole step; give None where it has no value";
+            let want = "every field that configs refer to in a whole step; give None where it has no value";
             return Err(signature(py, path, "nothing", want));
         }
         let mut fields: SmallVec<[usize; 8]> = SmallVec::with_capacity(form.fields.len());
@@ -180,7 +180,11 @@ impl Steps {
             let wanted = locked(py, &self.writer, 0, |writer| Ok(writer.wants(field)))?;
             fields.push(wanted.then_some(field));
         }
-        let lacks = self.paths.iter().find(|path| !unnamed && !paths.contains(path)).cloned();
+        let missing = |field: &usize| !unnamed && !paths.contains(&self.paths[*field]);
+        let lacks = locked(py, &self.writer, 0, |writer| {
+            Ok((0..self.paths.len()).filter(missing).find(|field| writer.wants(*field)))
+        })?;
+        let lacks = lacks.map(|field| self.paths[field].clone());
         Ok(Form { structure: Arc::clone(&nest.structure), fields, lacks })
     }
 

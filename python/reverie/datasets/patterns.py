@@ -43,7 +43,7 @@ class PatternDataset(Dataset):
             return self
         from reverie.adapters import tensorflow
 
-        self.__init__(*arguments, **options)  # type: ignore[misc]
+        self.__init__(*arguments, **options)
         if not tensorflow.is_tracing():
             return self.as_tf()  # type: ignore[no-any-return]
         theirs = tensorflow.expanded(self._input, self._of, self.element_spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from reverie import _checks, _native
@@ -150,7 +150,7 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
 
     Args:
         configs: all configs of one table; patterns of one structure. Where they differ in length that axis is open.
-        step_spec: a nest of specs with the structure of the step.
+        step_spec: a nest of specs with the fields that the configs refer to, at their places in the step.
 
     Returns:
         A nest of `TensorSpec`, named by their paths.
@@ -168,14 +168,16 @@ def inferred(configs: Sequence[Config], step_spec: Any) -> Any:
     """The spec of what the configs make, whatever their tables."""
     paths, structure = _paths(configs), one_structure(configs)
     specs, step = _native.flatten(signature(step_spec))
+    known = dict(zip(step.paths, specs, strict=True))
     if paths == ("",):
-        specs = specs[:1]  # Configs of a step structure that is one leaf take the first of any step.
-    elif tuple(step.paths) != paths:
+        known[""] = specs[0]  # Configs of a step structure that is one leaf take the first of any step.
+    needed = {node.path for config in configs for node in config.flat}
+    if needed - known.keys():
         raise ValueError(
-            f"step_spec has the fields {', '.join(step.paths)}; the configs were made for {', '.join(paths)}"
+            f"step_spec has the fields {', '.join(step.paths)}; the configs refer to {', '.join(sorted(needed))}"
         )
     columns = zip(structure.paths, *(config.flat for config in configs), strict=True)
-    return structure.unflatten([_merged(path, nodes, specs) for path, *nodes in columns])
+    return structure.unflatten([_merged(path, nodes, known) for path, *nodes in columns])
 
 
 def one_structure(configs: Sequence[Config]) -> _native.Structure:
@@ -187,12 +189,12 @@ def one_structure(configs: Sequence[Config]) -> _native.Structure:
     return structures.pop()
 
 
-def _merged(path: str, nodes: list[PatternNode], specs: list[TensorSpec]) -> TensorSpec:
+def _merged(path: str, nodes: list[PatternNode], specs: Mapping[str, TensorSpec]) -> TensorSpec:
     """The spec of a column that several configs fill."""
-    first = specs[nodes[0].flat_source_index]
+    first = specs[nodes[0].path]
     shapes: list[tuple[int | None, ...]] = []
     for node in nodes:
-        spec = specs[node.flat_source_index]
+        spec = specs[node.path]
         if spec.dtype != first.dtype:
             raise ValueError(
                 f"column '{path}': the configs give {first.dtype} and {spec.dtype}; a column has one dtype"

@@ -251,9 +251,11 @@ def test_a_step_has_the_fields_that_the_configs_were_made_for(client):
     with pytest.raises(reverie.SignatureError, match="a, b, c") as raised:
         writer.append({"a": 1, "b": 2, "d": 3})
     assert raised.value.path == "d"
-    with pytest.raises(reverie.SignatureError, match=r"'c'.*None") as raised:
-        writer.append({"a": 1, "b": 2})
-    assert raised.value.path == "c"
+    with pytest.raises(reverie.SignatureError, match=r"'b'.*None") as raised:
+        writer.append({"a": 1, "c": 2})
+    assert raised.value.path == "b"
+    writer.append({"a": 1, "b": 2.0})  # Nobody refers to c.
+    assert [data for data, _ in drain(client, writer)] == [[1, 2.0]]
     writer.append({"a": 1}, partial_step=True)
     with pytest.raises(ValueError, match="'a' was given twice"):
         writer.append({"b": 2.0, "a": 1})
@@ -433,7 +435,7 @@ def test_the_signature_of_configs_counts_their_cells():
         ([config({"x": REF["a"][-1]}), config({"y": REF["a"][-1]})], SPEC, "different structures"),
         ([config({"x": REF["a"][-1]}), config({"x": REF["b"][-1]})], SPEC, "float32 and int32"),
         ([config({"x": REF["a"][-1]}), config({"x": REF["a"][-1:]})], SPEC, r"\[3\] and \[1, 3\]"),
-        ([config({"x": REF["a"][-1]})], {"a": SPEC["a"]}, "a, b, c"),
+        ([config({"x": REF["a"][-1]})], {"b": SPEC["b"]}, "refer to a"),
     ],
 )
 def test_configs_without_one_signature_are_refused(configs, spec, says):
@@ -457,3 +459,12 @@ def test_dm_reverbs_names_are_there():
     assert structured_writer.StructuredWriter is reverie.StructuredWriter
     names = set(structured_writer.__all__) - {"StructuredWriter"}
     assert all(getattr(structured_writer, name) is getattr(structured, name) for name in names)
+
+
+def test_a_signature_is_inferred_from_the_fields_that_configs_refer_to():
+    configs = [config({"x": REF["b"][-2:]}), config({"x": REF["b"][-3:]})]
+    spec = reverie.TensorSpec((4,), np.int8)
+    wanted = {"x": reverie.TensorSpec((None, 4), np.int8, "x")}
+    assert structured.infer_signature(configs, {"b": spec, "other": {"d": spec}}) == wanted
+    with pytest.raises(ValueError, match="refer to b"):
+        structured.infer_signature(configs, {"a": spec, "c": spec})
