@@ -154,7 +154,7 @@ class Client:
         """
 
     def insert(self, data: Any, priorities: dict[str, float | Literal["max"]], *, timeout: float | None = None) -> None:
-        """Inserts one step into one or more tables; its bytes are stored once.
+        """Inserts one step into one or more tables; its bytes are stored once. Blocks until it is in all of them.
 
         Args:
             data: a nest of arrays and numbers.
@@ -240,6 +240,10 @@ class Client:
                 `Batch.mask`, "values" puts all cells behind one another and gives `Batch.lengths`.
             without_replacement: no item twice in the batch. The probabilities, and so the weights, stay those of draws
                 from the whole table: approximate.
+
+        Returns:
+            `.data` has the structure that was stored, its leaves contiguous arrays `[B, ...]` (`[B, T, ...]` of
+            trajectories) of the stored dtypes, writable and the caller's own; `.info` an array `[B]` per field.
 
         Raises:
             DeadlineExceededError: `.partial` is a Batch of the draws already made, or None.

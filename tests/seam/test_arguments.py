@@ -1,10 +1,14 @@
 """Wrong arguments: refused where they are given, by the name that the caller knows, with nothing half-done."""
 
+import ast
+import inspect
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import reverie
-from reverie import Table, rate_limiters, selectors
+from reverie import Table, _native, rate_limiters, selectors
 
 
 def table(name="t", **options):
@@ -178,3 +182,30 @@ def test_a_server_without_room_for_one_table_takes_the_step_into_none():
     with pytest.raises(reverie.ResourceExhaustedError):
         client.insert({"x": np.random.default_rng(0).normal(size=100_000)}, {"a": 1.0, "b": 1.0})
     assert [figures.current_size for figures in client.info().tables.values()] == [0, 0]
+
+
+def stub_docs():
+    """Class, method and docstring of every method in the stub that has one; of overloads the first."""
+    stub = ast.parse((Path(reverie.__file__).parent / "_native.pyi").read_text())
+    found = {}
+    for kind in (node for node in stub.body if isinstance(node, ast.ClassDef)):
+        for method in (node for node in kind.body if isinstance(node, ast.FunctionDef)):
+            if (doc := ast.get_docstring(method)) and not method.name.startswith("_"):
+                found.setdefault((kind.name, method.name), doc)
+    return found
+
+
+PUBLIC = ("Client", "HistoryColumn", "StructuredWriter", "TrajectoryColumn", "TrajectoryWriter", "TransitionWriter")
+
+
+@pytest.mark.parametrize("kind", PUBLIC)
+def test_help_shows_what_an_editor_shows(kind):
+    of_kind = {name: doc for (of, name), doc in stub_docs().items() if of == kind}
+    native = getattr(_native, kind)
+    assert {name: inspect.getdoc(getattr(native, name)) for name in of_kind} == of_kind
+
+
+def test_every_public_call_of_a_client_says_more_than_its_name_in_help():
+    calls = [name for name in dir(reverie.Client) if not name.startswith("_") and name != "timeout"]
+    assert len(calls) > 25
+    assert [name for name in calls if len(inspect.getdoc(getattr(reverie.Client, name)) or "") < 60] == []

@@ -80,13 +80,13 @@ impl Client {
         Ok(Self { reach, timeout, batcher: Batcher::default(), wrapper: Wrapper::default(), kept })
     }
 
-    /// The default of `timeout=`, in seconds; None waits.
+    #[doc = stub!("Client.timeout")]
     #[getter]
     fn timeout(&self) -> Option<f64> {
         self.timeout
     }
 
-    /// Takes a checkpoint of all tables; where it is.
+    #[doc = stub!("Client.checkpoint")]
     #[pyo3(signature = (*, timeout=None))]
     fn checkpoint(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<String> {
         let deadline = self.deadline(timeout)?;
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// Inserts one step into one or more tables; its bytes are stored once.
+    #[doc = stub!("Client.insert")]
     #[pyo3(signature = (data, priorities, *, timeout=None))]
     fn insert(
         &self,
@@ -108,7 +108,7 @@ impl Client {
         inserts::step(self, py, data, priorities, timeout)
     }
 
-    /// Inserts rows, each an item of its own; returns their keys. `wait=False` leaves the outcome to itself.
+    #[doc = stub!("Client.insert_batch")]
     #[pyo3(signature = (table, data, priorities=None, *, timeout=None, wait=true))]
     fn insert_batch<'py>(
         &self,
@@ -122,13 +122,13 @@ impl Client {
         inserts::batch(self, py, table, (data, priorities), timeout, wait)
     }
 
-    /// Waits until all that was sent with `wait=False` is done.
+    #[doc = stub!("Client.flush")]
     #[pyo3(signature = (timeout=None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         inserts::flush(self, py, timeout)
     }
 
-    /// Draws items and gathers them into one array per column.
+    #[doc = stub!("Client.sample_batch")]
     #[pyo3(signature = (table, batch_size, *, timeout=None, columns=None, ragged=None, without_replacement=false))]
     #[allow(clippy::too_many_arguments)]
     fn sample_batch<'py>(
@@ -181,7 +181,7 @@ impl Client {
         drawing::some(self, py, table, at_most, timeout)
     }
 
-    /// Sets priorities; keys of items that are gone are counted as stale. `wait=False` leaves the outcome to itself.
+    #[doc = stub!("Client.update_priorities")]
     #[pyo3(signature = (table, keys, priorities, *, if_version=None, neighbours=None, timeout=None, wait=true))]
     #[allow(clippy::too_many_arguments)]
     fn update_priorities<'py>(
@@ -212,7 +212,7 @@ impl Client {
         updates::mutate(self, py, table, (keys, priorities), deletes, self.deadline(timeout)?)
     }
 
-    /// Looks for items by what the table knows of them.
+    #[doc = stub!("Client.query")]
     #[pyo3(signature = (table, r#where=None, *, limit=None, order=None, timeout=None))]
     fn query<'py>(
         &self,
@@ -238,7 +238,7 @@ impl Client {
         query::delete_where(self, py, table, keys, conditions, self.deadline(timeout)?)
     }
 
-    /// Reads items by their keys.
+    #[doc = stub!("Client.get")]
     #[pyo3(signature = (table, keys, *, columns=None, ragged=None, timeout=None))]
     fn get<'py>(
         &self,
@@ -252,7 +252,7 @@ impl Client {
         drawing::get(self, py, table, keys, &Reading::new(columns, ragged)?, self.deadline(timeout)?)
     }
 
-    /// Drops all items of a table and starts its counts anew.
+    #[doc = stub!("Client.reset")]
     #[pyo3(signature = (table, *, timeout=None))]
     fn reset(&self, py: Python<'_>, table: &str, timeout: Option<f64>) -> PyResult<()> {
         let deadline = self.deadline(timeout)?;
@@ -262,7 +262,7 @@ impl Client {
         }
     }
 
-    /// Changes limits of a running table.
+    #[doc = stub!("Client.configure")]
     #[pyo3(signature = (table, *, max_size=None, rate_limiter=None, max_times_sampled=None, timeout=None))]
     fn configure(
         &self,
@@ -281,7 +281,7 @@ impl Client {
         }
     }
 
-    /// True where the limiter would let so many samples go on now.
+    #[doc = stub!("Client.can_sample")]
     #[pyo3(signature = (table, num_samples=Count::of(1), *, timeout=None),
         text_signature = "($self, table, num_samples=1, *, timeout=None)")]
     fn can_sample(&self, py: Python<'_>, table: &str, num_samples: Count, timeout: Option<f64>) -> PyResult<bool> {
@@ -293,7 +293,7 @@ impl Client {
         }
     }
 
-    /// True where the limiter would let so many inserts go on now.
+    #[doc = stub!("Client.can_insert")]
     #[pyo3(signature = (table, num_inserts=Count::of(1), *, timeout=None),
         text_signature = "($self, table, num_inserts=1, *, timeout=None)")]
     fn can_insert(&self, py: Python<'_>, table: &str, num_inserts: Count, timeout: Option<f64>) -> PyResult<bool> {

@@ -205,19 +205,19 @@ impl TrajectoryColumn {
         Ok(Self { writer: self.writer.clone_ref(key.py()), path: self.path.clone(), item })
     }
 
-    /// True for one cell without a time axis.
+    #[doc = stub!("TrajectoryColumn.is_squeezed")]
     #[getter]
     fn is_squeezed(&self) -> bool {
         self.item.squeeze
     }
 
-    /// The column's path.
+    #[doc = stub!("TrajectoryColumn.path")]
     #[getter]
     fn path(&self) -> &str {
         &self.path
     }
 
-    /// The shape, with a time axis unless squeezed.
+    #[doc = stub!("TrajectoryColumn.shape")]
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let mut shape =
@@ -228,14 +228,14 @@ impl TrajectoryColumn {
         PyTuple::new(py, shape)
     }
 
-    /// The dtype; for bytes and str without a width.
+    #[doc = stub!("TrajectoryColumn.dtype")]
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let dtype = locked(py, &self.writer.get().steps, 0, |steps| Ok(steps.spec(self.item.column).dtype))?;
         descr(py, dtype, 0)
     }
 
-    /// The cells as an array. RuntimeError where they have expired.
+    #[doc = stub!("TrajectoryColumn.numpy")]
     fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let leaf = Arc::new(Structure::Leaf);
         let steps = &self.writer.get().steps;

@@ -238,7 +238,7 @@ impl StructuredWriter {
         Ok(Self { sending, steps, tables, closed: AtomicBool::new(false) })
     }
 
-    /// Appends a step, or a part of one, and sends the items that are complete with it.
+    #[doc = stub!("StructuredWriter.append")]
     #[pyo3(signature = (data, *, partial_step=false))]
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial_step: bool) -> PyResult<()> {
         self.open(py)?;
@@ -266,13 +266,13 @@ impl StructuredWriter {
         }
     }
 
-    /// True between a partial append and the end of its step.
+    #[doc = stub!("StructuredWriter.step_is_open")]
     #[getter]
     fn step_is_open(&self, py: Python<'_>) -> PyResult<bool> {
         self.steps.step_is_open(py)
     }
 
-    /// Items that are not in their tables yet.
+    #[doc = stub!("StructuredWriter.num_in_flight")]
     #[getter]
     fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
         self.sending.num_in_flight(py)

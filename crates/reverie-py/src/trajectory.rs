@@ -83,7 +83,7 @@ impl TrajectoryWriter {
         Ok(Self { sending, options, steps, forms: Mutex::default() })
     }
 
-    /// Appends a step, or a part of one.
+    #[doc = stub!("TrajectoryWriter.append")]
     #[pyo3(signature = (data, *, partial_step=false))]
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial_step: bool) -> PyResult<()> {
         self.sending.sink(py)?;
@@ -140,7 +140,7 @@ impl TrajectoryWriter {
         self.sending.make_room(py)
     }
 
-    /// The history, in the merged structure of all steps.
+    #[doc = stub!("TrajectoryWriter.history")]
     #[getter]
     fn history(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let (py, this) = (slf.py(), slf.get());
@@ -158,7 +158,7 @@ impl TrajectoryWriter {
         Ok(forms.history.as_ref().map_or_else(|| py.None(), |history| history.clone_ref(py)))
     }
 
-    /// Sends an item over steps that were appended.
+    #[doc = stub!("TrajectoryWriter.create_item")]
     #[pyo3(signature = (table, priority, trajectory))]
     fn create_item(
         &self,
@@ -235,13 +235,13 @@ impl TrajectoryWriter {
         })
     }
 
-    /// Whole steps of this episode.
+    #[doc = stub!("TrajectoryWriter.episode_steps")]
     #[getter]
     fn episode_steps(&self, py: Python<'_>) -> PyResult<u64> {
         locked(py, &self.steps, 0, |steps| Ok(steps.episode_steps()))
     }
 
-    /// True between a partial append and the end of its step.
+    #[doc = stub!("TrajectoryWriter.step_is_open")]
     #[getter]
     fn step_is_open(&self, py: Python<'_>) -> PyResult<bool> {
         locked(py, &self.steps, 0, |steps| Ok(steps.step_is_open()))
@@ -261,7 +261,7 @@ impl TrajectoryWriter {
         }
     }
 
-    /// Items that are not in their tables yet.
+    #[doc = stub!("TrajectoryWriter.num_in_flight")]
     #[getter]
     fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
         self.sending.num_in_flight(py)

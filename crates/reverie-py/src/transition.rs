@@ -101,7 +101,7 @@ impl TransitionWriter {
         })
     }
 
-    /// Appends one step of every environment; returns how many items were complete with it and sent.
+    #[doc = stub!("TransitionWriter.append")]
     #[pyo3(signature = (obs, action, reward, terminated, truncated, *, final_obs=None, q_taken=None,
         bootstrap_value=None, final_value=None, extras=None))]
     #[allow(clippy::too_many_arguments)]
@@ -176,7 +176,7 @@ impl TransitionWriter {
         Ok(sent)
     }
 
-    /// Ends all episodes as they are.
+    #[doc = stub!("TransitionWriter.end_episodes")]
     #[pyo3(signature = (*, bootstrap_value=None))]
     fn end_episodes(&self, py: Python<'_>, bootstrap_value: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
         self.sending.sink(py)?;
@@ -200,7 +200,7 @@ impl TransitionWriter {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until at most so many items are not in the table yet.
+    #[doc = stub!("TransitionWriter.flush")]
     #[pyo3(signature = (block_until_num_items=Count::of(0), *, timeout=None),
         text_signature = "($self, block_until_num_items=0, *, timeout=None)")]
     fn flush(&self, py: Python<'_>, block_until_num_items: Count, timeout: Option<f64>) -> PyResult<()> {
@@ -208,13 +208,13 @@ impl TransitionWriter {
         self.sending.flush(py, block_until_num_items, timeout)
     }
 
-    /// Items that are not in the table yet.
+    #[doc = stub!("TransitionWriter.num_in_flight")]
     #[getter]
     fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
         self.sending.num_in_flight(py)
     }
 
-    /// Steps that could not become items because their right end never came.
+    #[doc = stub!("TransitionWriter.num_dropped")]
     #[getter]
     fn num_dropped(&self, py: Python<'_>) -> PyResult<u64> {
         self.sending.sink(py)?;

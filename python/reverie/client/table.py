@@ -116,7 +116,7 @@ class Keeping(_native.Client):
         return self._mutate(table, nothing, np.empty(0), keys, timeout)[1]
 
     def server_info(self, timeout: float | None = None) -> dict[str, TableInfo]:
-        """The figures of every table, by name; as of `info`."""
+        """The figures of every table, by name: `info(timeout).tables`, under the name that ported code uses."""
         return self.info(timeout).tables
 
     def info(self, timeout: float | None = None) -> Info:
