@@ -468,3 +468,5 @@ def test_a_signature_is_inferred_from_the_fields_that_configs_refer_to():
     assert structured.infer_signature(configs, {"b": spec, "other": {"d": spec}}) == wanted
     with pytest.raises(ValueError, match="refer to b"):
         structured.infer_signature(configs, {"a": spec, "c": spec})
+    first = config(structured.pattern_from_transform(None, lambda step: step[-1]))
+    assert structured.infer_signature([first], {"b": wanted["x"], "a": spec}) == reverie.TensorSpec((4,), np.int8, "")
