@@ -56,6 +56,12 @@ def left_by(supervisor):
 
 
 @pytest.fixture(autouse=True)
+def roles_may_take_their_time_to_end(monkeypatch):
+    """And tell their last figures, which a role that is killed does not."""
+    monkeypatch.setattr(supervisor, "END_SECONDS", 100.0)
+
+
+@pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     yield
     assert [one for one in multiprocessing.active_children() if one.name.startswith("reverie")] == []
@@ -96,7 +102,6 @@ def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_pro
     killed = []
     kill_role = process.Processes.kill
     monkeypatch.setattr(process.Processes, "kill", lambda stage, name: (killed.append(name), kill_role(stage, name)))
-    monkeypatch.setattr(supervisor, "END_SECONDS", 100.0)
     result, events = train("apex-dqn", config=small(), checkpoint_folder=tmp_path, seed=5)
     assert isinstance(events[0], Started)
     assert events[-1] == Finished(result)
@@ -141,7 +146,12 @@ def test_agents_of_a_queue_learn_from_every_unroll_once(name):
     result, events = train(name, run=dataclasses.replace(SHORT, max_env_steps=3_000))
     batch = result.topology.needs.batch_size
     assert result.replay["samples"] == result.learner["updates"] * batch > 0
-    assert result.replay["inserts"] - result.replay["samples"] <= 2 * batch
+    # What is left is what the queue holds.
+    assert (
+        0
+        <= result.replay["inserts"] - result.replay["samples"]
+        <= getattr(result.topology.config, "queue_capacity", batch)
+    )
     if name == "ppo":
         # One batch is in the queue and one in the actor's hands when the weights that made it are published.
         assert max(event.learner.get("age_in_updates", 0) for event in of_kind(events, Progress)) <= 2
