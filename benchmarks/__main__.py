@@ -24,6 +24,8 @@ SUITES: dict[str, tuple[list[Row], dict[str, Peer]]] = {
 }
 #: Writer processes that write at once; of peers, whose processes are large, fewer.
 WRITERS = {"reverie": (1, 2, 8, 16, 64), "dm-reverb": (1, 2, 8)}
+#: For how long they write: many turns of each of 64 processes on two cores.
+WRITER_SECONDS = 10.0
 
 
 def main() -> int:
@@ -147,7 +149,7 @@ def writer_rows(workers: dict[str, Worker], *, smoke: bool) -> tuple[list[dict[s
                     "payload": 400,
                     "capacity": network_rows.MOST_ITEMS,
                     "transport": transport,
-                    "seconds": 0.3 if smoke else 3.0,
+                    "seconds": 0.3 if smoke else WRITER_SECONDS,
                 }
                 try:
                     measured = workers[name].ask("measure", what="many_writers", arguments=arguments)

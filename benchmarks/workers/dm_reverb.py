@@ -104,18 +104,24 @@ def updates(row: dict[str, Any]) -> Loop:
 
 
 def _write(address: str, payload: int, seconds: float, ready: Any, start: Any, written: Any) -> None:
-    data = wire.steps(64, payload)
+    data = wire.steps(wire.STEPS, payload)
     writer = reverb.Client(address).trajectory_writer(num_keep_alive_refs=1)
+
+    def write() -> None:
+        for step in data:
+            writer.append({"x": step})
+            writer.create_item(wire.TABLE, 1.0, {"x": writer.history["x"][-1:]})
+        writer.flush()
+
+    for _ in range(wire.warm_rounds(payload)):
+        write()
     count = 0
     ready.release()
     start.wait()
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        for step in data:
-            writer.append({"x": step})
-            writer.create_item(wire.TABLE, 1.0, {"x": writer.history["x"][-1:]})
+        write()
         count += len(data)
-        writer.flush()
     with written.get_lock():
         written.value += count
     ready.release()

@@ -187,16 +187,23 @@ def one_update(row: dict[str, Any]) -> Loop:
 
 def _write(address: str, transport: str, payload: int, seconds: float, ready: Any, start: Any, written: Any) -> None:
     client = connect(address, transport)
-    data = wire.steps(64, payload)
+    data = wire.steps(wire.STEPS, payload)
     writer = client.trajectory_writer(num_keep_alive_refs=1)
+
+    def write() -> None:
+        for step in data:
+            writer.append({"x": step})
+            writer.create_item(wire.TABLE, 1.0, {"x": writer.history["x"][-1:]})
+
+    for _ in range(wire.warm_rounds(payload)):
+        write()
+    writer.flush()
     count = 0
     ready.release()
     start.wait()
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        for step in data:
-            writer.append({"x": step})
-            writer.create_item(wire.TABLE, 1.0, {"x": writer.history["x"][-1:]})
+        write()
         count += len(data)
     writer.flush()
     with written.get_lock():

@@ -17,11 +17,21 @@ BATCH = 64
 UPDATES = 256
 #: Threads of one client that call at once.
 THREADS = 4
+#: Steps that a writer process appends one by one, again and again.
+STEPS = 64
+#: What each writes before the common start, in bytes of steps: twice what any of its own reserves holds, so that its
+#: connection, its memory and the table are as they will be for hours.
+WARM_BYTES = 8 << 20
 
 
 def in_flight(payload: int) -> int:
     """Batches asked for ahead: about a megabyte of them, at least 4 and at most 16."""
     return min(16, max(4, (1 << 20) // (BATCH * payload)))
+
+
+def warm_rounds(payload: int) -> int:
+    """How often a writer process writes its `STEPS` before the common start."""
+    return max(1, WARM_BYTES // (STEPS * payload))
 
 
 def steps(count: int, payload: int, seed: int = 7) -> np.ndarray:
@@ -63,8 +73,8 @@ class ServerProcess:
 
 def together(processes: int, write: Callable[..., None], arguments: tuple[Any, ...]) -> float:
     """Items per second of `write(*arguments, ready, start, written)` in so many processes at once, from their common
-    start to the last one's flush. Each releases `ready` when it can begin, waits for the start, adds what it wrote, and
-    releases `ready` again: what an interpreter takes to end is no writing."""
+    start to the last one's flush. Each writes `warm_rounds` and flushes, releases `ready`, waits for the start, adds what
+    it wrote since then, and releases `ready` again: what an interpreter takes to begin and to end is no writing."""
     context = multiprocessing.get_context("spawn")
     ready, start, written = context.Semaphore(0), context.Event(), context.Value("q", 0)
     workers = [context.Process(target=write, args=(*arguments, ready, start, written)) for _ in range(processes)]

@@ -449,6 +449,25 @@ async fn no_more_inserts_are_sent_than_the_server_has_credit_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_server_lags_where_neither_a_table_nor_a_lost_connection_is_what_inserts_wait_for() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    assert!(!client.server_lags(), "there is no connection");
+    let talk = connected(&fake, &client).await;
+    assert!(client.server_lags());
+    for held in [true, false, true] {
+        talk.say(Body::Held(proto::Held { held })).await;
+        until(|| (client.server_lags() != held).then_some(())).await;
+    }
+    // The next connection begins without.
+    drop(talk);
+    let described = client.info();
+    let _talk = fake.session().await;
+    until(|| client.server_lags().then_some(())).await;
+    drop(described);
+}
+
+#[tokio::test(start_paused = true)]
 async fn inserts_that_were_not_confirmed_are_sent_again_and_those_that_were_are_not() {
     let fake = Fake::start();
     let client = fake.client(SECOND);

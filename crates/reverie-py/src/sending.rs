@@ -16,18 +16,19 @@ use std::time::{Duration, Instant};
 pub struct Sending {
     sink: Live<Arc<dyn Sink>>,
     reasons: Live<Reasons>,
-    server: Option<Watch>,
+    server: Option<Server>,
     max_in_flight_bytes: u64,
     timeout: Option<f64>,
     in_flight: Mutex<InFlight>,
-    /// Where somebody else's process takes the items. Locked for a look.
-    pace: Option<Mutex<Pace>>,
 }
 
-/// Sees that a server behind a network is another one than before.
-struct Watch {
+/// The server behind a network.
+struct Server {
     remote: Live<Arc<Remote>>,
+    /// As it was last told of.
     restarts: AtomicU64,
+    /// Locked for a look.
+    pace: Mutex<Pace>,
 }
 
 impl Sending {
@@ -40,14 +41,14 @@ impl Sending {
         let reasons = Live::new(way.reasons(), "writer");
         let server = match way {
             Way::Here(_) => None,
-            Way::There(far) => Some(Watch {
+            Way::There(far) => Some(Server {
+                pace: Mutex::default(),
                 restarts: far.remote.link().server_restarts.into(),
                 remote: Live::new(far.remote, "writer"),
             }),
         };
         let timeout = client.or_own(timeout);
-        let pace = server.as_ref().map(|_| Mutex::default());
-        Ok(Self { sink, reasons, server, max_in_flight_bytes, timeout, in_flight: Mutex::default(), pace })
+        Ok(Self { sink, reasons, server, max_in_flight_bytes, timeout, in_flight: Mutex::default() })
     }
 
     /// Where the items go, or ForkedError. Tells once, as a warning, that the server is another one.
@@ -79,19 +80,31 @@ impl Sending {
         if bytes > self.max_in_flight_bytes {
             return self.settle(py, "append", Room::Bytes(self.max_in_flight_bytes), self.timeout);
         }
-        let Some(pace) = &self.pace else { return Ok(()) };
-        let aim = locked(py, pace, 0, |pace| Ok(pace.is_due(bytes).then(|| pace.aim())))?;
-        aim.map_or(Ok(()), |aim| self.pause(py, pace, bytes, aim))
+        let Some(server) = &self.server else { return Ok(()) };
+        let aim = locked(py, &server.pace, 0, |pace| Ok(pace.is_due(bytes).then(|| pace.aim())))?;
+        aim.map_or(Ok(()), |aim| self.pause(py, server, bytes, aim))
     }
 
     #[cold]
-    fn pause(&self, py: Python<'_>, pace: &Mutex<Pace>, before: u64, aim: u64) -> PyResult<()> {
+    fn pause(&self, py: Python<'_>, server: &Server, before: u64, aim: u64) -> PyResult<()> {
+        let remote = server.remote.get(py)?;
+        if !remote.server_lags() {
+            return locked(py, &server.pace, 0, |pace| {
+                pace.passed(before);
+                Ok(())
+            });
+        }
         let (most, start) = (Pace::PAUSE.as_secs_f64(), Instant::now());
         let deadline = Deadline::from_timeout(Some(self.timeout.map_or(most, |timeout| timeout.min(most))))?;
-        wait(py, deadline, |slice| self.poll(Room::Bytes(aim), slice), String::new)?;
-        let after = self.lock().bytes();
-        locked(py, pace, 0, |pace| {
-            pace.paused(before, after, start.elapsed());
+        let poll = |slice| self.poll(Room::Bytes(aim), slice).or_else(|| (!remote.server_lags()).then_some(Ok(())));
+        wait(py, deadline, poll, String::new)?;
+        let (after, helps) = (self.lock().bytes(), remote.server_lags());
+        locked(py, &server.pace, 0, |pace| {
+            if helps {
+                pace.paused(before, after, start.elapsed());
+            } else {
+                pace.passed(after);
+            }
             Ok(())
         })
     }
@@ -138,7 +151,8 @@ impl Sending {
     }
 }
 
-impl Watch {
+impl Server {
+    /// Sees that it is another one than before.
     #[inline]
     fn look(&self, py: Python<'_>) -> PyResult<()> {
         let now = self.remote.get(py)?.server_restarts();

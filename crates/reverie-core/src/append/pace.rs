@@ -9,8 +9,9 @@ use std::time::Duration;
 /// server from taking any of it. A pause that is short says that the server keeps up, and that the bound was in the way:
 /// it doubles. A long one says that being further ahead gains nothing: it halves.
 ///
-/// It asks for pauses, never for more: a sender goes on after one whatever came of it. Items that a limiter holds are
-/// confirmed by nobody: the way to the next pause doubles with each that brought nothing.
+/// It asks for pauses, never for more: a sender goes on after one whatever came of it, and the way to the next doubles
+/// with each that brought nothing. Items that a limiter holds, or for which there is no connection, are confirmed by
+/// nobody, and no pause would help: the sender passes them by.
 #[derive(Clone, Debug)]
 pub struct Pace {
     bound: u64,
@@ -35,8 +36,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// No pause is longer.
-    pub const PAUSE: Duration = Duration::from_millis(50);
+    /// No pause is longer: many times what a server needs to come round to each of many senders.
+    pub const PAUSE: Duration = Duration::from_secs(1);
 
     /// True where the sender should pause, with so many bytes unconfirmed.
     pub fn is_due(&mut self, bytes: u64) -> bool {
@@ -49,6 +50,11 @@ impl Pace {
     /// A pause is over when no more bytes than these are unconfirmed.
     pub fn aim(&self) -> u64 {
         self.bound / 2
+    }
+
+    /// A pause was due, and would be in vain: the next is due after as much again.
+    pub fn passed(&mut self, bytes: u64) {
+        self.next = bytes.saturating_add(self.bound);
     }
 
     /// Learns from a pause: what was unconfirmed before it and after it, and how long it took.
@@ -100,6 +106,17 @@ mod tests {
         assert!((6..=8).contains(&pauses), "{pauses} pauses over 64 MiB");
         // It was not for lack of a server: once items are confirmed, the bound is what it was.
         assert!(!pace.is_due(0) && pace.is_due(LEAST));
+    }
+
+    #[test]
+    fn a_pause_that_would_be_in_vain_is_passed_by_and_the_next_is_due_after_as_much_again() {
+        let mut pace = Pace::default();
+        for bytes in [LEAST, 2 * LEAST, 3 * LEAST] {
+            assert!(!pace.is_due(bytes - 1) && pace.is_due(bytes));
+            pace.passed(bytes);
+        }
+        // It was no pause: nothing was learnt, and nothing doubled.
+        assert!(pace.aim() == LEAST / 2 && !pace.is_due(0) && pace.is_due(LEAST));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::table::Tally;
 use crate::error::{Error, Result};
 use crate::item::Key;
 use crate::sample::Draws;
-use crate::sync::{Arc, Condvar, Mutex, lock};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
@@ -25,20 +25,27 @@ pub(super) struct Cell<T> {
 struct CellState<T> {
     outcome: Option<Result<T>>,
     waker: Option<Waker>,
+    /// Threads that are parked: to wake nobody is a call to the system, too.
+    parked: usize,
 }
 
 impl<T> Cell<T> {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(CellState { outcome: None, waker: None }), arrived: Condvar::new() })
+        Arc::new(Self {
+            state: Mutex::new(CellState { outcome: None, waker: None, parked: 0 }),
+            arrived: Condvar::new(),
+        })
     }
 
     pub(super) fn fill(&self, outcome: Result<T>) {
-        let waker = {
+        let (waker, parked) = {
             let mut state = lock(&self.state);
             state.outcome = Some(outcome);
-            state.waker.take()
+            (state.waker.take(), state.parked > 0)
         };
-        self.arrived.notify_all();
+        if parked {
+            self.arrived.notify_all();
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -46,6 +53,23 @@ impl<T> Cell<T> {
 
     fn take(&self) -> Option<Result<T>> {
         lock(&self.state).outcome.take()
+    }
+
+    /// Parks this thread, at most for `timeout`; may return early.
+    fn parked<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, CellState<T>>,
+        timeout: Option<Duration>,
+    ) -> MutexGuard<'a, CellState<T>> {
+        state.parked += 1;
+        let mut state = match timeout {
+            Some(timeout) => {
+                self.arrived.wait_timeout(state, timeout).unwrap_or_else(|poisoned| poisoned.into_inner()).0
+            }
+            None => self.arrived.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
+        };
+        state.parked -= 1;
+        state
     }
 }
 
@@ -184,7 +208,7 @@ impl<T> Ticket<T> {
         if let State::Waiting(waiting) = &self.state {
             let state = lock(&waiting.cell.state);
             if state.outcome.is_none() && !timeout.is_zero() {
-                drop(waiting.cell.arrived.wait_timeout(state, timeout));
+                drop(waiting.cell.parked(state, Some(timeout)));
             }
         }
     }
@@ -221,7 +245,7 @@ impl<T> Ticket<T> {
             // Its outcome has been put into the cell or is about to be.
             let mut state = lock(&waiting.cell.state);
             while state.outcome.is_none() {
-                state = waiting.cell.arrived.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+                state = waiting.cell.parked(state, None);
             }
         }
         self.poll().unwrap_or_else(|| Ok(T::default()))

@@ -183,6 +183,7 @@ impl Engine {
     /// The connection is gone.
     pub(super) fn lost(&mut self, error: &Error) {
         self.outage = Some(Instant::now());
+        self.outbox.set_held(false);
         self.trouble = error.to_string();
         self.cancels.clear();
         self.answered.clear();
@@ -284,6 +285,10 @@ impl Engine {
             Some(Body::Part(part)) => self.part(&part),
             Some(Body::Credit(credit)) => {
                 self.credit = self.credit.max(credit.insert_credit_bytes);
+                Ok(())
+            }
+            Some(Body::Held(held)) => {
+                self.outbox.set_held(held.held);
                 Ok(())
             }
             Some(Body::Goodbye(goodbye)) => Err(farewell(self.outbox.address(), goodbye)),

@@ -246,6 +246,12 @@ impl Remote {
         self.outbox.outage()
     }
 
+    /// True where inserts that are not confirmed wait for the server itself, not for a connection, or for a limiter or
+    /// bytes of their tables.
+    pub fn server_lags(&self) -> bool {
+        self.outbox.server_lags()
+    }
+
     /// [`Link::server_restarts`], for those who look at every step.
     pub fn server_restarts(&self) -> u64 {
         self.outbox.server_restarts()

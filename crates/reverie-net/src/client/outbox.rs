@@ -100,6 +100,8 @@ struct State {
     described: Option<Arc<Described>>,
     link: Link,
     outage: Option<String>,
+    /// The server said that inserts wait for their tables.
+    held: bool,
 }
 
 /// Shared by the callers and the task.
@@ -132,6 +134,7 @@ impl Outbox {
             described: None,
             link,
             outage: None,
+            held: false,
         };
         Arc::new(Self {
             address: address.to_owned(),
@@ -238,6 +241,12 @@ impl Outbox {
         self.lock().outage.clone()
     }
 
+    /// True where what is not confirmed waits for the server itself: for neither a connection nor a table.
+    pub(super) fn server_lags(&self) -> bool {
+        let state = self.lock();
+        state.link.connected && !state.held
+    }
+
     // What follows is the task's.
 
     /// Moves what was left into `left` (empty before). Where it was nothing, the task will be in that mood.
@@ -260,6 +269,10 @@ impl Outbox {
 
     pub(super) fn set_outage(&self, outage: Option<String>) {
         self.lock().outage = outage;
+    }
+
+    pub(super) fn set_held(&self, held: bool) {
+        self.lock().held = held;
     }
 
     /// Notes what the server is; gives for each of its tables the index in the client's own list.

@@ -57,6 +57,11 @@ async fn wait_for_work(engine: &mut Engine) -> bool {
 fn lose(engine: &mut Engine, error: &Error) {
     engine.outbox.show(|link| link.connected = false);
     engine.lost(error);
+    engine.absorb_all(Mood::Busy);
+    if engine.should_end() {
+        // The client was closed meanwhile: nobody misses it.
+        return;
+    }
     if let Error::Unavailable(reason) = error {
         tracing::warn!("the connection to {} is lost: {reason}", engine.outbox.address());
     } else {
@@ -205,5 +210,45 @@ impl Engine {
     fn end(&mut self) {
         self.fail_all(&Error::ClientClosed { address: self.outbox.address().to_owned() });
         self.outbox.show(|link| link.connected = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::outbox::{Ending, Outbox};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tracing::span;
+
+    /// Counts what is logged.
+    struct Lines(Arc<AtomicUsize>);
+
+    impl tracing::Subscriber for Lines {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[tokio::test]
+    async fn a_lost_connection_is_told_of_unless_the_client_was_closed_meanwhile() {
+        for (ending, told) in [(Ending::No, 1), (Ending::Now, 0)] {
+            let lines = Arc::new(AtomicUsize::new(0));
+            let outbox = Outbox::new("replay.test:8000");
+            let mut engine = Engine::new(Arc::clone(&outbox), Duration::ZERO, Duration::ZERO);
+            outbox.end(ending);
+            let lose = || lose(&mut engine, &Error::Unavailable("the server closed the connection".to_owned()));
+            tracing::subscriber::with_default(Lines(Arc::clone(&lines)), lose);
+            assert_eq!(lines.load(Ordering::Relaxed), told, "{ending:?}");
+        }
     }
 }

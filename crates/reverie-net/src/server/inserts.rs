@@ -21,6 +21,8 @@ pub(super) struct Inserts {
     /// was not confirmed, and its credit begins anew.
     before: u64,
     waiting: usize,
+    /// Whether the client was told that some wait.
+    held: bool,
     /// The tables that were inserted into, or had been before a checkpoint.
     pub(super) tables: Vec<Arc<SharedTable>>,
 }
@@ -39,6 +41,13 @@ impl Inserts {
     /// A connection takes the place of another.
     pub(super) fn reconnected(&mut self) {
         self.before = self.in_flight;
+        self.held = false;
+    }
+
+    /// Whether some wait, where the client has to be told.
+    fn held(&mut self) -> Option<bool> {
+        let held = self.waiting > 0;
+        (std::mem::replace(&mut self.held, held) != held).then_some(held)
     }
 
     /// How many wait.
@@ -76,7 +85,15 @@ impl Session {
         if let Some(insert_credit_bytes) = self.credit.raise(self.inserts.in_flight) {
             self.send(Body::Credit(proto::Credit { insert_credit_bytes }));
         }
+        self.tell_held();
         Ok(())
+    }
+
+    /// Tells the client where its inserts begin to wait for their tables, or cease to.
+    pub(super) fn tell_held(&mut self) {
+        if let Some(held) = self.inserts.held().filter(|_| self.id.is_some()) {
+            self.send(Body::Held(proto::Held { held }));
+        }
     }
 
     fn insert_one(&mut self, arrived: Arrived, run: &mut Run) -> Result<()> {
@@ -168,6 +185,7 @@ impl Session {
                 self.reply(proto::Reply { id, body: Some(proto::reply::Body::Error(error)) }, true);
             }
         }
+        self.tell_held();
     }
 
     fn refuse_insert(&mut self, id: u64, error: &Error) {

@@ -239,6 +239,7 @@ impl Session {
         self.shared.counter(way.transport()).fetch_add(1, Ordering::Relaxed);
         let meter = Arc::clone(self.shared.tables.bytes().0);
         self.link = Some(Link::new(way, Decoder::new(meter, items::Limits::default(), Arc::clone(&self.episodes))));
+        self.tell_held();
     }
 
     /// The connection is gone: what waits goes on, what is to be sent waits to be asked for again.

@@ -79,3 +79,30 @@ async fn an_insert_that_its_table_refuses_leaves_the_others_alone() {
     }
     assert_eq!((confirmed, refused), (vec![first, first + 2], vec![first + 1]));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_client_is_told_when_its_inserts_begin_to_wait_for_their_tables_and_when_the_last_is_in() {
+    let host = Host::new(vec![queue("a", 1), table("b")]);
+    let mut session = host.session(1).await;
+    let first = session.insert(0, &[1.0]);
+    session.inserted(first, 1).await;
+    session.insert(0, &[2.0, 3.0]);
+    let other = session.insert(1, &[4.0]);
+    session.inserted(other, 1).await;
+    assert_eq!(session.held, [true], "once, and not before");
+    for told in [&[true][..], &[true, false]] {
+        let id = session.ask(sample("a", 1), None);
+        let (mut confirmed, mut drawn) = (false, false);
+        while !(confirmed && drawn) {
+            match session.next().await.unwrap() {
+                proto::server_message::Body::Inserted(_) => confirmed = true,
+                proto::server_message::Body::Part(part) => drawn = part.id == id,
+                _ => {}
+            }
+        }
+        // What was said before this answer is known.
+        let id = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+        session.reply(id).await;
+        assert_eq!(session.held, told);
+    }
+}

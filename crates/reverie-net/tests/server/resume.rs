@@ -65,6 +65,7 @@ async fn an_insert_that_waits_goes_on_without_its_connection() {
         }
     }
     assert_eq!(host.tables.get("a").unwrap().info().counters.inserts, 2, "and not a third time");
+    assert_eq!(session.held.first(), Some(&true), "a new connection is told that it waits");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

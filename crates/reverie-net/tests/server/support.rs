@@ -129,6 +129,8 @@ pub struct Session {
     heads: Vec<(u32, proto::BatchHead)>,
     next: u64,
     chunks: u64,
+    /// Whether inserts wait for their tables, each time that the server said so.
+    pub held: Vec<bool>,
 }
 
 /// A batch whose parts are there.
@@ -177,13 +179,18 @@ impl Session {
     pub async fn start(mut client: ReplayClient<Channel>) -> Self {
         let (send, messages) = mpsc::unbounded_channel();
         let receive = client.session(UnboundedReceiverStream::new(messages)).await.unwrap().into_inner();
-        Self { send, receive, heads: Vec::new(), next: 1, chunks: 0 }
+        Self { send, receive, heads: Vec::new(), next: 1, chunks: 0, held: Vec::new() }
     }
 
-    /// What the server says next; `None` where it ended the stream.
+    /// What the server says next, but for what it says of `held`; `None` where it ended the stream.
     pub async fn next(&mut self) -> Option<Body> {
-        let next = tokio::time::timeout(Duration::from_secs(200), self.receive.message());
-        next.await.expect("the server is silent").ok().flatten().map(|message| message.body.unwrap())
+        loop {
+            let next = tokio::time::timeout(Duration::from_secs(200), self.receive.message());
+            match next.await.expect("the server is silent").ok().flatten().map(|message| message.body.unwrap()) {
+                Some(Body::Held(held)) => self.held.push(held.held),
+                body => return body,
+            }
+        }
     }
 
     pub fn ask(&mut self, body: request::Body, timeout: Option<f64>) -> u64 {
