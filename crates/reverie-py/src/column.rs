@@ -178,7 +178,7 @@ impl TrajectoryColumn {
         Ok(Self { writer: first.writer.clone_ref(data_references[0].py()), path: first.path.clone(), item })
     }
 
-    /// True where the writer keeps one of the cells no more.
+    #[doc = stub!("TrajectoryColumn.expired")]
     #[getter]
     fn expired(&self, py: Python<'_>) -> PyResult<bool> {
         let ItemColumn { column, start, cells, .. } = &self.item;
