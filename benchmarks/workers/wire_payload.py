@@ -73,8 +73,8 @@ class ServerProcess:
 
 def together(processes: int, write: Callable[..., None], arguments: tuple[Any, ...]) -> float:
     """Items per second of `write(*arguments, ready, start, written)` in so many processes at once, from their common
-    start to the last one's flush. Each writes `warm_rounds` and flushes, releases `ready`, waits for the start, adds what
-    it wrote since then, and releases `ready` again: what an interpreter takes to begin and to end is no writing."""
+    start to the last one's flush. Each writes `warm_rounds` and flushes, releases `ready`, waits for the start, adds
+    what it wrote since then, and releases `ready` again: what interpreters take to begin and to end is no writing."""
     context = multiprocessing.get_context("spawn")
     ready, start, written = context.Semaphore(0), context.Event(), context.Value("q", 0)
     workers = [context.Process(target=write, args=(*arguments, ready, start, written)) for _ in range(processes)]
