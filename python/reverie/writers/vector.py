@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar, final
 import numpy as np
 import numpy.typing as npt
 
-from reverie import _checks, _native
+from reverie import _native
 from reverie.errors import DeadlineExceededError, ReplayError, SignatureError
 from reverie.writers.episode import EpisodeWriter
 from reverie.writers.sequence import SequenceWriter
@@ -32,7 +32,7 @@ class VectorWriter(Generic[Each]):
     """
 
     def __init__(self, make: Callable[[], Each], num_envs: int, timeout: float | None) -> None:
-        self._writers: tuple[Each, ...] = tuple(make() for _ in range(_checks.count("num_envs", num_envs, 1)))
+        self._writers: tuple[Each, ...] = tuple(make() for _ in range(num_envs))
         self._timeout = timeout
 
     @property
@@ -139,7 +139,7 @@ class VectorWriter(Generic[Each]):
 
     def _column(self, path: str, leaf: Any) -> Any:
         shape = np.shape(leaf)
-        if leaf is None or not shape or shape[0] != self.num_envs:
+        if not shape or shape[0] != self.num_envs:
             got, want = ("None" if leaf is None else str(list(shape))), f"[{self.num_envs}, ...]"
             raise SignatureError(
                 f"column '{path}': got {got}, want {want}, a row for each environment", path=path, got=got, want=want

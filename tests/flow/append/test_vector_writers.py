@@ -1,5 +1,6 @@
 """Writers of sequences and episodes for environments that step together."""
 
+import contextlib
 import pickle
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 import reverie
 from reverie import Table, rate_limiters, selectors
+from reverie.writers import VectorWriter, vector
 
 
 @pytest.fixture
@@ -105,6 +107,98 @@ def test_a_full_table_holds_back_the_flush_for_no_longer_than_the_timeout_of_all
         writer.flush(timeout=0.05)
     client.sample_batch("q", 3, timeout=5.0)
     writer.flush(timeout=30)
+    writer.append({"x": np.zeros(3)})
+    with pytest.raises(reverie.DeadlineExceededError):
+        writer.end_episodes(timeout=0.05)
+    assert writer.num_in_flight == 2
+    client.sample_batch("q", 3, timeout=5.0)
+    writer.flush(timeout=30)
+    assert writer.num_in_flight == 0
     writer.close()
     with pytest.raises(reverie.ClosedError):
         writer.append({"x": np.zeros(3)})
+
+
+class OfOne:
+    """The writer of one environment: notes what it is told, and takes two seconds for it."""
+
+    now = 0.0
+
+    def __init__(self, error=None):
+        self.error, self.told, self._num_sent = error, [], 0
+
+    def _check_room(self):
+        pass
+
+    def append(self, data):
+        self.told.append(data["x"].item())
+        if self.error is not None:
+            raise self.error
+
+    def _end(self):
+        self.told.append("end")
+        self._num_sent += 1
+
+    def flush(self, *, timeout):
+        self.told.append(timeout)
+        OfOne.now += 2.0
+
+    def close(self):
+        self.told.append("closed")
+
+
+def of_many(errors, timeout=None):
+    given = iter(errors)
+    writer = VectorWriter(lambda: OfOne(next(given)), len(errors), timeout)
+    return writer, [each.told for each in writer.writers]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time that passes only in `OfOne.flush`."""
+    monkeypatch.setattr(vector.time, "monotonic", lambda: OfOne.now)
+
+
+@pytest.mark.usefixtures("clock")
+def test_all_environments_have_one_deadline_together():
+    writer, told = of_many([None] * 4, timeout=7.0)
+    writer.flush(timeout=5.0)
+    writer.flush()
+    assert told == [[5.0, 7.0], [3.0, 5.0], [1.0, 3.0], [0.0, 1.0]]
+    writer, told = of_many([None] * 2)
+    writer.flush()
+    assert told == [[None], [None]]
+
+
+def test_a_step_that_is_late_in_one_environment_is_written_in_all_before_that_is_said():
+    late = [reverie.DeadlineExceededError(str(env)) for env in range(3)]
+    writer, told = of_many([None, late[1], late[2]])
+    with pytest.raises(reverie.DeadlineExceededError, match=r"^1"):
+        writer.append({"x": np.arange(3)}, ended=np.array([False, True, True]))
+    assert told == [[0], [1, "end"], [2, "end"]]
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (None, [9.0, "closed"]),
+        (RuntimeError("the environment broke"), [9.0, "closed"]),
+        (reverie.ClosedError("the table"), ["closed"]),
+    ],
+)
+def test_leaving_the_block_waits_for_the_items_unless_the_replay_itself_failed(error, told):
+    writer, [heard] = of_many([None], timeout=9.0)
+    raised = contextlib.nullcontext() if error is None else pytest.raises(type(error))
+    with raised, writer:
+        if error is not None:
+            raise error
+    assert heard == told
+
+
+def test_a_block_whose_last_wait_fails_is_closed_all_the_same():
+    writer, [heard] = of_many([None])
+    writer.writers[0].flush = lambda *, timeout: 1 / 0
+    with pytest.raises(ZeroDivisionError), writer:
+        pass
+    assert heard == ["closed"]
