@@ -243,6 +243,7 @@ class TableInfo:
     """The nest of specs that the table was made with, or None."""
     current_size: int
     num_episodes: int
+    """Episodes that the present items have cells of; a step of `insert` is one of its own."""
     num_deleted_episodes: int
     num_unique_samples: int
     table_worker_time: TableWorkerTime

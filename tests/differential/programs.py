@@ -152,8 +152,6 @@ class Steps:
 
     def __init__(self, rng: random.Random, whole: bool) -> None:
         self.rng, self.whole, self.count, self.number, self.given = rng, whole, 0, 0, set[str]()
-        #: Whether the history has steps of earlier episodes.
-        self.kept = False
 
     def append(self) -> list[Any]:
         """A step, or a part of one; sometimes with a field that the open step has already."""
@@ -199,8 +197,7 @@ def of_trajectories(rng: random.Random) -> Program:
         if draw < 0.45:
             operations.append(steps.append())
         elif draw < 0.7:
-            # An item over two episodes counts for the earlier one here, for that of its first column in dm-reverb.
-            chosen = rng.sample(Steps.FIELDS, 1 if steps.kept else rng.randint(1, 2))
+            chosen = rng.sample(Steps.FIELDS, rng.randint(1, 2))
             columns = {f"c{at}": [[name], index_of(rng, steps.count)] for at, name in enumerate(chosen)}
             operations.append(["create_trajectory", "w", rng.choice(tables)["name"], priority_of(rng), columns])
         elif draw < 0.78:
@@ -211,7 +208,7 @@ def of_trajectories(rng: random.Random) -> Program:
             # Not within a step: there dm-reverb's writer still takes it for open in the next episode.
             clear = rng.random() < 0.7
             operations.append(["end_episode", "w", {"clear_buffers": clear}])
-            steps.count, steps.kept = 0 if clear else steps.count, not clear
+            steps.count = 0 if clear else steps.count
         else:
             operations.append(on_tables(rng, tables))
     return {"tables": tables, "operations": operations + ending(tables)}

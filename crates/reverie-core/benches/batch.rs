@@ -5,7 +5,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use reverie_core::batch::{Options, Plan, Planner};
 use reverie_core::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter};
-use reverie_core::item::{Body, Cells, Form, Item, Part, Pattern, PatternColumn};
+use reverie_core::item::{Body, Cells, Form, Item, Part, Pattern, PatternColumn, Span};
 use reverie_core::spec::{ColumnSpec, DType, Key, Structure};
 use std::hint::black_box;
 use std::mem::MaybeUninit;
@@ -86,7 +86,7 @@ fn transitions(criterion: &mut Criterion) {
             match index % 32 {
                 0 => {
                     let part = Part { chunks: [chunk.clone()].into(), starts: [0, 64].into() };
-                    item.body = Body::Span(Arc::new(vec![part]));
+                    item.body = Body::Span(Arc::new(vec![part].into()));
                 }
                 16 => item.pattern = other.clone(),
                 _ => {}
@@ -96,7 +96,7 @@ fn transitions(criterion: &mut Criterion) {
     }
 }
 
-fn spans(compression: Compression, frames: usize) -> (Arc<Vec<Part>>, Arc<Meter>) {
+fn spans(compression: Compression, frames: usize) -> (Arc<Span>, Arc<Meter>) {
     let (meter, layout) = (Arc::new(Meter::new()), Arc::new(Layout::columnar(&[(FRAME, 1), (4, 4)], 32)));
     let (mut chooser, mut chunks, mut starts) = (Chooser::new(compression), Vec::new(), vec![0_i64]);
     let mut frame: Vec<u8> = (0..FRAME).map(|at| (at / 84 / 12 * 20) as u8).collect();
@@ -110,7 +110,7 @@ fn spans(compression: Compression, frames: usize) -> (Arc<Vec<Part>>, Arc<Meter>
         chunks.push(writer.seal(&mut chooser));
         starts.push(starts.last().unwrap() + 32);
     }
-    (Arc::new(vec![Part { chunks: chunks.into(), starts: starts.into() }]), meter)
+    (Arc::new(vec![Part { chunks: chunks.into(), starts: starts.into() }].into()), meter)
 }
 
 fn frames(criterion: &mut Criterion) {

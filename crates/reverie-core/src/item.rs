@@ -252,13 +252,39 @@ pub struct Part {
     pub starts: Box<[i64]>,
 }
 
+/// The chunks of items that one is not enough for.
+#[derive(Debug)]
+pub struct Span {
+    /// One for each column group.
+    pub parts: Vec<Part>,
+    /// The episodes that the items have cells of beside the one that they begin in, each once. None as a rule: only a
+    /// writer that keeps its history over the end of an episode makes items over several.
+    pub episodes: Box<[u32]>,
+}
+
+impl From<Vec<Part>> for Span {
+    /// Of items that are each in one episode.
+    fn from(parts: Vec<Part>) -> Self {
+        Self { parts, episodes: Box::default() }
+    }
+}
+
+impl std::ops::Deref for Span {
+    type Target = [Part];
+
+    #[inline]
+    fn deref(&self) -> &[Part] {
+        &self.parts
+    }
+}
+
 /// What keeps an item's chunks alive.
 #[derive(Clone, Debug)]
 pub enum Body {
-    /// All cells are in one chunk: positions are cells of it, and every column is of part 0.
+    /// All cells are in one chunk and of one episode: positions are cells of the chunk, and every column is of part 0.
     Chunk(Arc<Chunk>),
-    /// The cells are in several chunks or column groups.
-    Span(Arc<Vec<Part>>),
+    /// The cells are in several chunks or column groups, or of several episodes.
+    Span(Arc<Span>),
 }
 
 /// References to the cells of one item.
@@ -293,6 +319,15 @@ impl Item {
                 let index = after.checked_sub(1)?;
                 Some((chunks.get(index)?, (position - starts[index]) as usize))
             }
+        }
+    }
+
+    /// The episodes that the item has cells of, beside the one that it begins in.
+    #[inline]
+    pub fn further_episodes(&self) -> &[u32] {
+        match &self.body {
+            Body::Chunk(_) => &[],
+            Body::Span(span) => &span.episodes,
         }
     }
 

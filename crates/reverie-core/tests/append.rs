@@ -179,6 +179,34 @@ fn items_cross_an_episodes_border_where_the_buffers_were_kept() {
 }
 
 #[test]
+fn an_item_knows_every_episode_that_it_has_cells_of_and_none_of_those_between() {
+    let mut writer = writer(9, 4);
+    let mut episodes = Vec::new();
+    for step in 0..9_u64 {
+        append(&mut writer, &[("a", step as f64), ("b", 0.0)], false).unwrap();
+        let columns = [column(&writer, "a", step..step + 1)];
+        episodes.push(make(&mut writer, &columns).unwrap().episode);
+        if step % 3 == 2 {
+            writer.end_episode(false);
+        }
+    }
+    let mut item = |a: std::ops::Range<u64>, b: std::ops::Range<u64>| {
+        let columns = [column(&writer, "a", a), column(&writer, "b", b)];
+        let item = make(&mut writer, &columns).unwrap();
+        (item.episode, item.further_episodes().to_vec())
+    };
+    // Steps 0 to 3 are one chunk, of which 3 begins the second episode.
+    let (first, second, third) = (episodes[0], episodes[3], episodes[6]);
+    assert_eq!(item(0..3, 1..2), (first, vec![]));
+    assert_eq!(item(2..4, 2..3), (first, vec![second]), "in one chunk");
+    assert_eq!(item(0..3, 1..2), (first, vec![]), "the chunk that was the other's, too");
+    assert_eq!(item(8..9, 0..1), (first, vec![third]), "nothing of the second");
+    assert_eq!(item(0..9, 0..1), (first, vec![second, third]), "the same chunks");
+    assert_eq!(item(4..9, 4..5), (second, vec![third]));
+    assert_eq!(item(6..9, 6..7), (third, vec![]));
+}
+
+#[test]
 fn an_item_is_of_the_episode_that_its_first_step_is_of_whichever_column_that_is_in() {
     let mut writer = writer(3, 4);
     let mut episodes = Vec::new();

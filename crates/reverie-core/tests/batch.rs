@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use reverie_core::batch::{Options, Output, Plan, Planner, Ragged, Role, Split, plan};
 use reverie_core::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::error::Error;
-use reverie_core::item::{Body, Cells, Form, Item, Part, Pattern, PatternColumn};
+use reverie_core::item::{Body, Cells, Form, Item, Part, Pattern, PatternColumn, Span};
 use reverie_core::sample::Draws;
 use reverie_core::spec::{ColumnSpec, DType, Key, Structure};
 use std::mem::MaybeUninit;
@@ -109,7 +109,7 @@ fn large_columns_are_where_they_lie_and_the_rest_is_gathered() {
     assert!(Split::new(&Arc::new(plan.clone()), 7).is_none());
     // Two chunks hold the cells of one item: each piece is half as long.
     let part = Part { chunks: [chunk.clone(), chunk.clone()].into(), starts: [0, 3, 8].into() };
-    let body = Body::Span(Arc::new(vec![part]));
+    let body = Body::Span(Arc::new(vec![part].into()));
     let items = [0, 1].map(|anchor| Item { body: body.clone(), anchor, ..items[0].clone() });
     assert_eq!(gather_split(&plan, &items, 1), Some(gather(&plan, &items).unwrap()));
     assert_eq!(gather_split(&plan, &items, 4), None);
@@ -370,7 +370,7 @@ type Stored = (usize, Vec<u8>);
 
 impl Store {
     /// The parts, and for each column its cells as (itemsize, bytes) in order.
-    fn build(&self) -> (Arc<Vec<Part>>, Vec<Vec<Stored>>) {
+    fn build(&self) -> (Arc<Span>, Vec<Vec<Stored>>) {
         let meter = Arc::new(Meter::new());
         let mut cells = vec![Vec::new(); self.specs.len()];
         let parts = self.cuts.iter().enumerate().map(|(part, lengths)| {
@@ -404,7 +404,7 @@ impl Store {
             }
             Part { chunks: chunks.into(), starts: starts.into() }
         });
-        (Arc::new(parts.collect()), cells)
+        (Arc::new(parts.collect::<Vec<_>>().into()), cells)
     }
 }
 
@@ -625,7 +625,7 @@ proptest! {
         let items = picks.iter().map(|(chunk, anchor, form, span)| {
             let single = item(&chunks[*chunk], &forms[*form], *anchor);
             let part = Part { chunks: [chunks[*chunk].clone()].into(), starts: [0, 8].into() };
-            if *span { Item { body: Body::Span(Arc::new(vec![part])), ..single } } else { single }
+            if *span { Item { body: Body::Span(Arc::new(vec![part].into())), ..single } } else { single }
         }).collect::<Vec<_>>();
         let arrays = gather(&plan(&items, &Options { ragged, columns: None }).unwrap(), &items).unwrap();
         for (column, width) in widths.iter().enumerate() {

@@ -155,7 +155,7 @@ fn an_item_is_checked_for_cells_that_exist_have_values_and_are_as_wide_as_it_say
     let single = || Body::Chunk(Arc::clone(first.chunk()));
     let span = || {
         let chunks = [first.chunk(), second.chunk()].map(Arc::clone);
-        Body::Span(Arc::new(vec![Part { chunks: chunks.into(), starts: [0, 3, 9].into() }]))
+        Body::Span(Arc::new(vec![Part { chunks: chunks.into(), starts: [0, 3, 9].into() }].into()))
     };
     let stepped = Cells::Range { start: 1, step: 2, len: 2 };
     for (body, cells, sound) in [

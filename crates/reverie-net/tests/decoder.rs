@@ -241,7 +241,8 @@ fn requests_that_do_not_add_up_are_refused() {
 }
 
 fn body(chunks: &[u64], starts: &[i64]) -> proto::BodyDef {
-    proto::BodyDef { body: 6, parts: vec![proto::BodyPart { chunks: chunks.to_vec(), starts: starts.to_vec() }] }
+    let part = proto::BodyPart { chunks: chunks.to_vec(), starts: starts.to_vec() };
+    proto::BodyDef { body: 6, parts: vec![part], episodes: Vec::new() }
 }
 
 #[test]
@@ -265,6 +266,21 @@ fn bodies_are_taken_whose_positions_are_in_order_and_others_are_refused() {
         },
         "chunk 6 is not defined",
     );
+}
+
+#[test]
+fn items_on_a_body_are_of_its_episodes_too_by_this_servers_numbers() {
+    let on_body: Edit = |m| {
+        m.bodies = vec![proto::BodyDef { episodes: vec![4, u32::MAX], ..body(&[5], &[0, 6]) }];
+        items(m).body[0] = 6;
+    };
+    let item = &outcome(on_body).unwrap()[0].items[0].0;
+    let [same, other] = item.further_episodes() else { panic!("two were named") };
+    assert_eq!(*same, item.episode, "the number that the item has for it");
+    assert!(*other != item.episode && *other != u32::MAX);
+    assert!(outcome(|_| ()).unwrap()[0].items[0].0.further_episodes().is_empty());
+    let nobody: Edit = |m| m.bodies = vec![proto::BodyDef { episodes: vec![0], ..body(&[5], &[0, 6]) }];
+    broken(nobody, "an episode without a number");
 }
 
 #[test]

@@ -136,6 +136,39 @@ def test_an_episode_ends_with_its_history_unless_it_is_kept(client):
     assert writer.history["x"][0].numpy() == 3
 
 
+def episodes(client, table="t"):
+    info = client.server_info()[table]
+    return info.num_episodes, info.num_deleted_episodes
+
+
+def test_an_item_counts_for_every_episode_that_it_has_cells_of(client):
+    # What dm-reverb counts of the same calls.
+    with client.trajectory_writer(4) as writer:
+        writer.append({"x": 1.0, "y": 1.0})
+        history = writer.history
+        writer.append({"x": 2.0, "y": 2.0})
+        writer.end_episode(clear_buffers=False)
+        writer.append({"x": 3.0, "y": 3.0})
+        for item in (
+            {"a": history["x"][-2:]},
+            {"a": history["x"][-1:]},
+            {"a": history["x"][-1:], "b": history["y"][0:1]},
+            {"b": history["y"][[-1, 0]]},
+            {"b": history["y"][:2]},
+        ):
+            writer.create_item("t", 1.0, item)
+        writer.end_episode(clear_buffers=False)
+        writer.append({"x": 4.0, "y": 4.0})
+        # The episode between has no cell of it, and its chunk is between all the same.
+        writer.create_item("t", 1.0, {"b": history["y"][[0, -1]]})
+        writer.flush(timeout=30)
+    counted = [episodes(client)]
+    for _ in range(6):
+        client.sample_batch("t", 1, timeout=0)
+        counted.append(episodes(client))
+    assert counted == [(3, 0), (3, 0), (3, 0), (3, 0), (2, 1), (2, 1), (0, 3)]
+
+
 def test_columns_may_be_kept_for_different_lengths(client):
     writer = client.trajectory_writer(1)
     writer.configure(("a", "long"), num_keep_alive_refs=5, max_chunk_length=2)

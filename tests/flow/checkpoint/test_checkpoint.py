@@ -99,6 +99,25 @@ def test_trajectories_come_back_with_their_shared_chunks_and_the_open_chunk_as_f
         assert client.server_info()["per"].num_episodes == 1
 
 
+def test_items_over_several_episodes_count_for_each_of_them_as_before(begin):
+    with begin() as server, server.client() as client, client.trajectory_writer(6) as writer:
+        for step in range(6):
+            writer.append({"x": float(step)})
+            if step % 2:
+                writer.end_episode(clear_buffers=False)
+        writer.create_item("per", 1.0, {"x": writer.history["x"][-5:-1]})
+        writer.create_item("per", 1.0, {"x": writer.history["x"][-6:-4]})
+        writer.flush()
+        client.checkpoint()
+    with begin() as server, server.client() as client:
+        counted = []
+        for key in [None, *client.query("per").key]:
+            client.delete("per", [] if key is None else [key])
+            info = client.server_info()["per"]
+            counted.append((info.num_episodes, info.num_deleted_episodes))
+        assert counted == [(3, 0), (1, 2), (0, 3)]
+
+
 def test_the_constructors_options_hold_and_the_log_tells_each_difference_in_one_line(begin, caplog):
     with begin() as server:
         keys = fill(server.client())

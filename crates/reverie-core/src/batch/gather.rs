@@ -6,7 +6,7 @@ use super::plan::{Column, Kind, Plan, missing};
 use crate::chunk::slab::{Rows, Slab, fill};
 use crate::chunk::{Cells as View, Chunk, Decoder, Layout};
 use crate::error::{Error, Result};
-use crate::item::{Body, Cells, Form, Item, Part, PatternColumn};
+use crate::item::{Body, Cells, Form, Item, PatternColumn, Span};
 use crate::prefetch::prefetch;
 use std::borrow::Borrow;
 use std::mem::MaybeUninit;
@@ -70,7 +70,7 @@ impl Plan {
         for item in items {
             match &item.borrow().body {
                 Body::Chunk(chunk) => prefetch::<Chunk>(chunk),
-                Body::Span(parts) => prefetch::<Vec<Part>>(parts),
+                Body::Span(span) => prefetch::<Span>(span),
             }
         }
         let mut left = self.gather_alike(items, 0..items.len(), columns);

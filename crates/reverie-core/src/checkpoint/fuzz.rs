@@ -120,6 +120,11 @@ fn spans() {
 }
 
 #[test]
+fn episodes_of_spans() {
+    fuzz(&(7, [1, u32::MAX].into()), rows::episodes, rows::put_episodes);
+}
+
+#[test]
 fn senders() {
     let keys = |keys: [i64; 2]| keys.into_iter().map(crate::item::Key::from).collect();
     fuzz(&([7; 16], vec![(1, keys([2, 3])), (9, keys([4, i64::MAX]))]), sent::sender, sent::put_sender);

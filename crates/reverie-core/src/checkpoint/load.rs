@@ -7,7 +7,7 @@ use super::segment::{Place, SegmentReader};
 use crate::append::{next_episode, next_stream};
 use crate::chunk::{Chunk, Meter, Restorer};
 use crate::error::Result;
-use crate::item::{Body, Form, Item, Key, Part};
+use crate::item::{Body, Form, Item, Key, Part, Span};
 use crate::table::{Restoring, Row, Sender};
 use std::collections::HashMap;
 use std::path::Path;
@@ -48,18 +48,22 @@ pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoi
         Ok(())
     })?;
     let chunk = |number: u32| Arc::clone(chunks[number as usize].as_ref().expect("every chunk was read"));
-    let spans: Vec<Arc<Vec<Part>>> = std::mem::take(&mut manifest.spans)
+    let (mut episodes, mut streams) = (HashMap::new(), HashMap::new());
+    let mut further = std::mem::take(&mut manifest.episodes).into_iter().peekable();
+    let spans: Vec<Arc<Span>> = std::mem::take(&mut manifest.spans)
         .into_iter()
-        .map(|span| {
+        .enumerate()
+        .map(|(number, span)| {
             let part = |part: super::rows::SavedPart| Part {
                 chunks: part.chunks.into_iter().map(chunk).collect(),
                 starts: part.starts.into(),
             };
-            Arc::new(span.into_iter().map(part).collect())
+            let theirs = further.next_if(|(of, _)| *of as usize == number).map_or(Box::default(), |(_, theirs)| theirs);
+            let episodes = theirs.iter().map(|episode| ours(&mut episodes, *episode)).collect();
+            Arc::new(Span { parts: span.into_iter().map(part).collect(), episodes })
         })
         .collect();
     let forms: Vec<Form> = std::mem::take(&mut manifest.patterns).into_iter().map(Form::new).collect();
-    let (mut episodes, mut streams) = (HashMap::new(), HashMap::new());
     let mut tables = Vec::with_capacity(manifest.items.len());
     for (number, saved) in std::mem::take(&mut manifest.items).into_iter().enumerate() {
         let theirs = std::mem::take(&mut manifest.streams[number]);
@@ -120,12 +124,17 @@ fn read_chunks(
     Ok(())
 }
 
+/// The number that a checkpoint's episode has in this process.
+fn ours(episodes: &mut HashMap<u32, u32>, theirs: u32) -> u32 {
+    *episodes.entry(theirs).or_insert_with(next_episode)
+}
+
 /// The item with what the table knows of it, in an episode that no writer of this process will begin.
 fn row(saved: &SavedItem, mut item: Item, episodes: &mut HashMap<u32, u32>, manifest: &Manifest) -> Result<Row> {
     item.check().map_err(|error| manifest.damaged(format!("an item refers to cells that are not there: {error}")))?;
     item.episode = match saved.episode {
         0 => 0,
-        episode => *episodes.entry(episode).or_insert_with(next_episode),
+        episode => ours(episodes, episode),
     };
     if !saved.priority.is_finite() {
         return Err(manifest.damaged(format!("an item with the priority {}", saved.priority)));

@@ -1,7 +1,7 @@
 //! **Manifests**: one checkpoint each.
 //!
-//! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span`, `item`, `strm`,
-//! `copy`, `sent` and `forg`, and `end.`. What users ask for most is in the first three.
+//! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span`, `epis`, `item`,
+//! `strm`, `copy`, `sent` and `forg`, and `end.`. What users ask for most is in the first three.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use super::disk::{Disk, names as names_in};
@@ -69,6 +69,8 @@ pub(super) struct Manifest {
     pub(super) patterns: Vec<Pattern>,
     pub(super) chunks: Vec<Place>,
     pub(super) spans: Vec<Vec<SavedPart>>,
+    /// The further episodes of the items of spans, by the spans' numbers, ascending.
+    pub(super) episodes: Vec<(u32, Box<[u32]>)>,
     /// For each table.
     pub(super) items: Vec<Vec<SavedItem>>,
     /// For each table the streams of its items; empty where nobody wrote them down.
@@ -129,6 +131,11 @@ pub(super) fn write(
         out.section(Tag::Spans, |out| {
             out.all(spans, |out, span| rows::put_span(out, span, |chunk| plan.chunk(chunk)));
         })?;
+    }
+    let of_several = plan.spans.iter().enumerate().filter(|(_, span)| !span.episodes.is_empty());
+    let episodes: Vec<_> = of_several.map(|(number, span)| (number as u32, span.episodes.clone())).collect();
+    for episodes in episodes.chunks(AT_ONCE) {
+        out.section(Tag::Episodes, |out| out.all(episodes, rows::put_episodes))?;
     }
     for (number, table) in cuts.tables.iter().enumerate() {
         put_items(&mut out, number as u32, table, plan)?;
@@ -263,6 +270,7 @@ enum Part {
     Patterns(Vec<Pattern>),
     Chunks(Vec<Place>),
     Spans(Vec<Vec<SavedPart>>),
+    Episodes(Vec<(u32, Box<[u32]>)>),
     Items(usize, Vec<SavedItem>),
     Streams(usize, Vec<u32>),
     Copies(usize, Vec<(u32, i64)>),
@@ -289,6 +297,7 @@ fn part(tag: Tag, from: &mut Reader<'_>, summary: &Summary) -> Decoded<Part> {
             Ok(Place { segment, offset: from.u64()?, length: from.u64()?, crc: from.u32()? })
         })?),
         Tag::Spans => Part::Spans(from.all(rows::span)?),
+        Tag::Episodes => Part::Episodes(from.all(rows::episodes)?),
         Tag::Items => Part::Items(number(from, summary)?, from.all(rows::item)?),
         Tag::Streams => Part::Streams(number(from, summary)?, from.all(Reader::u32)?),
         Tag::Copies => Part::Copies(number(from, summary)?, from.all(|from| Ok((from.u32()?, from.u64()? as i64)))?),
@@ -307,13 +316,14 @@ impl Manifest {
         let (items, streams) = summary.tables.iter().map(|_| (Vec::new(), Vec::new())).unzip();
         let copies = vec![Vec::new(); summary.tables.len()];
         let sent = vec![Vec::new(); summary.tables.len()];
-        let (patterns, chunks, spans, forgotten) = Default::default();
-        let mut all = Self { summary, patterns, chunks, spans, items, streams, copies, sent, forgotten };
+        let (patterns, chunks, spans, episodes, forgotten) = Default::default();
+        let mut all = Self { summary, patterns, chunks, spans, episodes, items, streams, copies, sent, forgotten };
         loop {
             match from.section(|tag, from| part(tag, from, &all.summary))? {
                 Part::Patterns(patterns) => all.patterns.extend(patterns),
                 Part::Chunks(chunks) => all.chunks.extend(chunks),
                 Part::Spans(spans) => all.spans.extend(spans),
+                Part::Episodes(episodes) => all.episodes.extend(episodes),
                 Part::Items(table, items) => all.items[table].extend(items),
                 Part::Streams(table, streams) => all.streams[table].extend(streams),
                 Part::Copies(table, copies) => all.copies[table].extend(copies),
@@ -336,6 +346,10 @@ impl Manifest {
         let parts = || self.spans.iter().flatten();
         if parts().flat_map(|part| &part.chunks).any(|chunk| *chunk as usize >= chunks) {
             return Err("a run with a chunk that there is not".to_owned());
+        }
+        let beyond = self.episodes.last().is_some_and(|(span, _)| *span as usize >= spans);
+        if beyond || !self.episodes.is_sorted_by(|(one, _), (next, _)| one < next) {
+            return Err("episodes of a run that there is not, or out of turn".to_owned());
         }
         for ((items, streams), table) in self.items.iter().zip(&self.streams).zip(&self.summary.tables) {
             let name = &table.options.name;

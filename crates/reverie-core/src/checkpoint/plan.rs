@@ -1,7 +1,7 @@
 //! What a cut refers to: every chunk, run of chunks and pattern once, with a number.
 
 use crate::chunk::Chunk;
-use crate::item::{Body, Form, Item, Part, Pattern};
+use crate::item::{Body, Form, Item, Pattern, Span};
 use crate::table::TableCut;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -35,7 +35,7 @@ type Numbers = HashMap<usize, u32, BuildHasherDefault<AddressHasher>>;
 #[derive(Default)]
 pub(super) struct Plan<'a> {
     pub(super) chunks: Vec<&'a Arc<Chunk>>,
-    pub(super) spans: Vec<&'a Arc<Vec<Part>>>,
+    pub(super) spans: Vec<&'a Arc<Span>>,
     pub(super) patterns: Vec<&'a Pattern>,
     chunk_numbers: Numbers,
     span_numbers: Numbers,

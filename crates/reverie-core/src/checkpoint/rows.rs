@@ -105,6 +105,20 @@ pub(super) fn put_span(out: &mut Bytes, parts: &[Part], number: impl Fn(&std::sy
     });
 }
 
+/// Writes the number of a span, and the further episodes of its items.
+pub(super) fn put_episodes(out: &mut Bytes, (span, episodes): &(u32, Box<[u32]>)) {
+    out.u32(*span);
+    out.all(episodes, |out, episode| out.u32(*episode));
+}
+
+pub(super) fn episodes(from: &mut Reader<'_>) -> Decoded<(u32, Box<[u32]>)> {
+    let (span, episodes) = (from.u32()?, from.all(Reader::u32)?);
+    match episodes.contains(&0) {
+        true => Err(format!("the run {span} of an episode that there is not")),
+        false => Ok((span, episodes.into())),
+    }
+}
+
 pub(super) fn span(from: &mut Reader<'_>) -> Decoded<Vec<SavedPart>> {
     from.all(|from| {
         let chunks = from.all(Reader::u32)?;

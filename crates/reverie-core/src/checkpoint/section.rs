@@ -21,6 +21,7 @@ pub(super) enum Tag {
     Patterns,
     Chunks,
     Spans,
+    Episodes,
     Items,
     Streams,
     Copies,
@@ -30,13 +31,14 @@ pub(super) enum Tag {
 }
 
 impl Tag {
-    const ALL: [(Tag, &'static [u8; 4]); 12] = [
+    const ALL: [(Tag, &'static [u8; 4]); 13] = [
         (Tag::Head, b"head"),
         (Tag::Segments, b"segm"),
         (Tag::Table, b"tabl"),
         (Tag::Patterns, b"patt"),
         (Tag::Chunks, b"chun"),
         (Tag::Spans, b"span"),
+        (Tag::Episodes, b"epis"),
         (Tag::Items, b"item"),
         (Tag::Streams, b"strm"),
         (Tag::Copies, b"copy"),

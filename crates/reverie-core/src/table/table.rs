@@ -149,7 +149,7 @@ impl Table {
         &self.stats
     }
 
-    /// Episodes that the present items begin in.
+    /// Episodes that the present items have cells of.
     pub fn num_episodes(&self) -> u64 {
         self.episodes.len() as u64 + self.stats.single_steps
     }
@@ -256,9 +256,12 @@ impl Table {
         for chunk in item.chunks() {
             chunk.table_ref(&self.account);
         }
-        match item.episode {
-            0 => self.stats.single_steps += 1,
-            episode => *self.episodes.entry(episode).or_insert(0) += 1,
+        if item.episode == 0 {
+            self.stats.single_steps += 1;
+            return;
+        }
+        for episode in std::iter::once(&item.episode).chain(item.further_episodes()) {
+            *self.episodes.entry(*episode).or_insert(0) += 1;
         }
     }
 
@@ -269,10 +272,13 @@ impl Table {
         if item.episode == 0 {
             self.stats.single_steps -= 1;
             self.stats.deleted_episodes += 1;
-        } else if let Some(count) = self.episodes.get_mut(&item.episode) {
+            return;
+        }
+        for episode in std::iter::once(&item.episode).chain(item.further_episodes()) {
+            let Some(count) = self.episodes.get_mut(episode) else { continue };
             *count -= 1;
             if *count == 0 {
-                self.episodes.remove(&item.episode);
+                self.episodes.remove(episode);
                 self.stats.deleted_episodes += 1;
             }
         }

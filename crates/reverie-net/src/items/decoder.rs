@@ -88,7 +88,7 @@ impl Decoder {
             cells::take(&mut self.names, &mut self.layouts, &self.limits, &self.meter, chunk, bulk)?;
         }
         for definition in message.bodies {
-            self.names.define_body(definition)?;
+            self.names.define_body(definition, &self.episodes)?;
         }
         self.owed += bulk.len();
         let arrived = self.requests(message.first_id, &message.runs, message.items.unwrap_or_default())?;
@@ -184,14 +184,14 @@ impl Reader<'_> {
         self.at += 1;
         let (number, name) = (self.items.pattern[at], self.items.body[at]);
         let (pattern, looks) = self.pattern(number)?;
-        self.looks += looks;
-        if self.looks > MAX_LOOKS {
-            return Err(broken("a message whose items have more cells than a message may ask for"));
-        }
         let body = self.body(name)?;
         let episode = self.episode(self.items.episode[at]);
         let stream = self.stream(at);
         let item = Item { body, pattern, anchor: self.items.anchor[at], episode, stream };
+        self.looks += looks + item.further_episodes().len() as u64;
+        if self.looks > MAX_LOOKS {
+            return Err(broken("a message whose items have more cells than a message may ask for"));
+        }
         item.check().map_err(|error| broken(format!("an item that no table takes: {error}")))?;
         let priority = match self.items.priority[at] {
             max if max.is_nan() => Priority::Max,
@@ -216,7 +216,7 @@ impl Reader<'_> {
         }
         let body = match self.decoder.names.get(name) {
             Some(Known::Chunk { chunk, .. }) => Body::Chunk(Arc::clone(chunk)),
-            Some(Known::Body { parts, .. }) => Body::Span(Arc::clone(parts)),
+            Some(Known::Body { span, .. }) => Body::Span(Arc::clone(span)),
             None => return Err(broken(format!("the body {name} is not defined"))),
         };
         self.body = Some((name, body.clone()));

@@ -92,7 +92,7 @@ impl Encoder {
             let pattern = self.forms.number(&item.pattern).expect("defined above");
             let body = match &item.body {
                 Body::Chunk(chunk) => self.chunks.number(chunk),
-                Body::Span(parts) => self.bodies.number(parts),
+                Body::Span(span) => self.bodies.number(span),
             };
             self.items.pattern.push(pattern);
             self.items.body.push(body.expect("named above"));
@@ -122,8 +122,9 @@ impl Encoder {
                 return Ok(true);
             }
             looks += self.forms.define(&item.pattern, &mut self.message.patterns, &mut self.defined_bytes)?;
-            if let Body::Span(parts) = &item.body {
-                let define = self.bodies.define(parts, &self.chunks, &mut self.named);
+            looks += item.further_episodes().len() as u64;
+            if let Body::Span(span) = &item.body {
+                let define = self.bodies.define(span, &self.chunks, &mut self.named);
                 if let Some(body) = define {
                     self.defined_bytes += prost::Message::encoded_len(&body);
                     self.message.bodies.push(body);

@@ -3,7 +3,7 @@
 use super::{Column, StepWriter};
 use crate::append::forms::FormColumn;
 use crate::error::{Error, Result};
-use crate::item::{self, Body, Item, Part};
+use crate::item::{self, Body, Item, Span};
 use crate::spec::Structure;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -53,10 +53,13 @@ const KEPT_SPANS: usize = 4;
 /// For each column group the first step, and the last.
 type SpanKey = SmallVec<[(usize, u64, u64); 2]>;
 
+/// Episodes that an item has cells of, beside the one that it begins in.
+type Further = SmallVec<[u32; 2]>;
+
 /// A body over several chunks: which, and the step that its positions count from.
 pub(super) struct Spanned {
     key: SpanKey,
-    parts: Arc<Vec<Part>>,
+    span: Arc<Span>,
     origin: u64,
 }
 
@@ -166,13 +169,28 @@ impl StepWriter {
         let at = |relative: i64| (anchor as i64 + relative) as u64;
         let begins = spans.iter().map(|(_, first, _)| at(*first)).min().unwrap_or(anchor);
         let episode = self.episode_at(begins);
-        let (body, origin) =
-            self.body(spans.iter().map(|(group, first, last)| (*group, at(*first), at(*last))).collect());
+        let ends = spans.iter().map(|(.., last)| at(*last)).max().unwrap_or(anchor);
+        let further =
+            if self.episode_at(ends) == episode { Further::new() } else { self.further(pattern, anchor, episode) };
+        let spans = spans.iter().map(|(group, first, last)| (*group, at(*first), at(*last))).collect();
+        let (body, origin) = self.body(spans, &further);
         Item { body, pattern: pattern.clone(), anchor: (anchor - origin) as u32, episode, stream: self.stream }
     }
 
-    /// The chunks under the spans of steps, and the step that their positions count from.
-    fn body(&mut self, spans: SpanKey) -> (Body, u64) {
+    /// The episodes of an item's cells but the one that it begins in, each once.
+    #[cold]
+    fn further(&self, pattern: &item::Form, anchor: u64, begins: u32) -> Further {
+        let cells = pattern.columns.iter().flat_map(|column| column.cells.iter());
+        let episodes = cells.map(|relative| self.episode_at((anchor as i64 + relative) as u64));
+        let mut further: Further = episodes.filter(|episode| *episode != begins).collect();
+        further.sort_unstable();
+        further.dedup();
+        further
+    }
+
+    /// The chunks under the spans of steps, and the step that their positions count from; for items that have cells of
+    /// these further episodes.
+    fn body(&mut self, spans: SpanKey, further: &Further) -> (Body, u64) {
         let groups = &self.groups;
         // From steps to chunks: all items on the same chunks share one body.
         let key: SpanKey = spans
@@ -185,13 +203,15 @@ impl StepWriter {
             .collect();
         if let [(group, first, last)] = key[..]
             && first == last
+            && further.is_empty()
         {
             let run = &groups[group].run;
             let link = run.get(run.link(first).expect("the step's chunk is kept"));
             return (Body::Chunk(Arc::clone(&link.chunk)), link.start);
         }
-        if let Some(Spanned { parts, origin, .. }) = self.spans.iter().find(|known| known.key == key) {
-            return (Body::Span(Arc::clone(parts)), *origin);
+        let same = |known: &&Spanned| known.key == key && known.span.episodes[..] == further[..];
+        if let Some(Spanned { span, origin, .. }) = self.spans.iter().find(same) {
+            return (Body::Span(Arc::clone(span)), *origin);
         }
         let origin = key.iter().map(|(_, first, _)| *first).min().expect("an item has a part");
         let parts = key.iter().map(|(group, first, last)| {
@@ -199,10 +219,10 @@ impl StepWriter {
             let link = |start| run.link(start).expect("the step's chunk is kept");
             run.part(link(*first), link(*last), origin)
         });
-        let parts = Arc::new(parts.collect::<Vec<_>>());
+        let span = Arc::new(Span { parts: parts.collect(), episodes: further[..].into() });
         self.spans.truncate(KEPT_SPANS - 1);
-        self.spans.insert(0, Spanned { key, parts: Arc::clone(&parts), origin });
-        (Body::Span(parts), origin)
+        self.spans.insert(0, Spanned { key, span: Arc::clone(&span), origin });
+        (Body::Span(span), origin)
     }
 }
 

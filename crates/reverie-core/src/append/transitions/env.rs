@@ -21,7 +21,7 @@ struct Start {
 struct Span {
     first: u64,
     last: u64,
-    parts: Arc<Vec<item::Part>>,
+    parts: Arc<item::Span>,
 }
 
 pub(super) struct Env {
@@ -196,7 +196,7 @@ impl Env {
         if let Some(span) = self.span.as_ref().filter(|span| (span.first, span.last) == (origin, end)) {
             return (Body::Span(Arc::clone(&span.parts)), origin);
         }
-        let parts = Arc::new(vec![self.run.part(first, last, origin)]);
+        let parts = Arc::new(vec![self.run.part(first, last, origin)].into());
         self.span = Some(Span { first: origin, last: end, parts: Arc::clone(&parts) });
         (Body::Span(parts), origin)
     }

@@ -1,9 +1,9 @@
 //! What a connection has named, and the bytes that it holds by it.
 
-use super::{Limits, broken, too_many};
+use super::{Episodes, Limits, broken, too_many};
 use crate::proto;
 use reverie_core::chunk::{Chunk, ChunkWriter};
-use reverie_core::item::Part;
+use reverie_core::item::{Part, Span};
 use reverie_core::{Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) enum Known {
         writer: Option<ChunkWriter>,
     },
     Body {
-        parts: Arc<Vec<Part>>,
+        span: Arc<Span>,
         size_bytes: u64,
     },
 }
@@ -82,7 +82,7 @@ impl Names {
         self.known.insert(name, Known::Chunk { chunk, writer });
     }
 
-    pub(super) fn define_body(&mut self, definition: proto::BodyDef) -> Result<()> {
+    pub(super) fn define_body(&mut self, definition: proto::BodyDef, episodes: &Episodes) -> Result<()> {
         let name = definition.body;
         if self.known.contains_key(&name) {
             return Err(broken(format!("the body {name} is defined twice")));
@@ -90,11 +90,15 @@ impl Names {
         if self.known.len() >= self.limits.max_named {
             return Err(too_many("bodies", self.limits.max_named));
         }
+        if definition.episodes.contains(&0) {
+            return Err(broken(format!("the body {name} has cells of an episode without a number")));
+        }
         let size = |part: &proto::BodyPart| (size_of::<Part>() + 16 * part.starts.len()) as u64;
-        let size_bytes = definition.parts.iter().map(size).sum();
+        let size_bytes = definition.parts.iter().map(size).sum::<u64>() + 4 * definition.episodes.len() as u64;
         self.hold(size_bytes)?;
         let parts = definition.parts.into_iter().map(|part| self.part(part)).collect::<Result<Vec<_>>>()?;
-        self.known.insert(name, Known::Body { parts: Arc::new(parts), size_bytes });
+        let episodes = definition.episodes.into_iter().map(|episode| episodes.episode(episode)).collect();
+        self.known.insert(name, Known::Body { span: Arc::new(Span { parts, episodes }), size_bytes });
         Ok(())
     }
 

@@ -4,17 +4,15 @@ use super::chunks::Chunks;
 use super::{ByAddress, LOOKED_AT};
 use crate::proto;
 use reverie_core::chunk::Chunk;
-use reverie_core::item::Part;
+use reverie_core::item::{Part, Span};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-
-type Parts = Vec<Part>;
 
 /// The bodies by their address.
 #[derive(Default)]
 pub(super) struct Bodies {
     /// The weak reference keeps the address from being given to another.
-    known: ByAddress<(u64, Weak<Parts>)>,
+    known: ByAddress<(u64, Weak<Span>)>,
     /// All addresses: those looked at longest ago first.
     turns: VecDeque<usize>,
     /// Named since the last look around.
@@ -28,13 +26,13 @@ impl Bodies {
     }
 
     /// The definition of a body that the server does not know. Its chunks have their numbers.
-    pub(super) fn define(&mut self, parts: &Arc<Parts>, chunks: &Chunks, named: &mut u64) -> Option<proto::BodyDef> {
-        let address = Arc::as_ptr(parts).addr();
+    pub(super) fn define(&mut self, span: &Arc<Span>, chunks: &Chunks, named: &mut u64) -> Option<proto::BodyDef> {
+        let address = Arc::as_ptr(span).addr();
         if self.known.contains_key(&address) {
             return None;
         }
         *named += 1;
-        self.known.insert(address, (*named, Arc::downgrade(parts)));
+        self.known.insert(address, (*named, Arc::downgrade(span)));
         self.turns.push_back(address);
         self.fresh += 1;
         let number = |chunk: &Arc<Chunk>| chunks.number(chunk).expect("chunks are named before their bodies");
@@ -42,12 +40,13 @@ impl Bodies {
             chunks: part.chunks.iter().map(number).collect(),
             starts: part.starts.to_vec(),
         };
-        Some(proto::BodyDef { body: *named, parts: parts.iter().map(part).collect() })
+        let (parts, episodes) = (span.parts.iter().map(part).collect(), span.episodes.to_vec());
+        Some(proto::BodyDef { body: *named, parts, episodes })
     }
 
     /// The number of a body that was defined.
-    pub(super) fn number(&self, parts: &Arc<Parts>) -> Option<u64> {
-        self.known.get(&Arc::as_ptr(parts).addr()).map(|(number, _)| *number)
+    pub(super) fn number(&self, span: &Arc<Span>) -> Option<u64> {
+        self.known.get(&Arc::as_ptr(span).addr()).map(|(number, _)| *number)
     }
 
     /// Releases, of the bodies whose turn it is, those that are gone.
@@ -56,7 +55,7 @@ impl Bodies {
         for _ in 0..looks {
             let Some(address) = self.turns.pop_front() else { return };
             match self.known.get(&address) {
-                Some((_, parts)) if parts.strong_count() > 0 => self.turns.push_back(address),
+                Some((_, span)) if span.strong_count() > 0 => self.turns.push_back(address),
                 _ => released.extend(self.known.remove(&address).map(|(number, _)| number)),
             }
         }
