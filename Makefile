@@ -89,6 +89,7 @@ bench-smoke: setup ## the same without peers, small and short: only shows that i
 	$(PY) -m benchmarks --suite network --smoke $(ARGS)
 	$(PY) -m benchmarks.learn --smoke
 	$(PY) -m benchmarks.train --work pong --smoke
+	$(PY) benchmarks/gpu.py speed --device cpu --batch 16 --items 500 --seconds 0.3 --out .bench-smoke && rm -r .bench-smoke
 
 train-bench: setup ## Ape-X DQN against SB3's DQN on CartPole-v1; ARGS="--work pong --minutes 60": on Pong, RLlib too
 	$(PY) -m benchmarks.train $(ARGS)

@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--rows", default=",".join(DEFAULT), help="comma-separated (%(default)s)")
     parser.add_argument("--seeds", default="0,1,2,3,4", help="comma-separated (%(default)s)")
     parser.add_argument("--minutes", type=float, help="stop after so long; the same command goes on from there")
+    parser.add_argument("--device", help="where rows are learnt, such as cuda; else each preset's own")
     parser.add_argument("--report", action="store_true", help="write docs/results.md and READMEs from what is there")
     parser.add_argument("--smoke", action="store_true", help="one seed of two rows, 1,500 steps, kept nowhere")
     options = parser.parse_args()
@@ -44,10 +45,10 @@ def main() -> int:
         return 0
     seeds = [int(seed) for seed in options.seeds.split(",")]
     deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    return work(names, seeds, deadline)
+    return work(names, seeds, deadline, () if options.device is None else (f"device={options.device}",))
 
 
-def work(names: list[str], seeds: list[int], deadline: float | None) -> int:
+def work(names: list[str], seeds: list[int], deadline: float | None, settings: tuple[str, ...] = ()) -> int:
     """Seeds outside, rows inside: an early end leaves every row with as many seeds as the others."""
     failed = 0
     for seed in seeds:
@@ -59,7 +60,8 @@ def work(names: list[str], seeds: list[int], deadline: float | None) -> int:
             if left is not None and left <= 0:
                 return 1
             try:
-                result = run(ROWS[name], seed, RUNS / name / f"seed-{seed}", left)
+                row = dataclasses.replace(ROWS[name], settings=(*ROWS[name].settings, *settings))
+                result = run(row, seed, RUNS / name / f"seed-{seed}", left)
             except RunError as error:
                 failed += 1
                 print(f"==> {error}", file=sys.stderr, flush=True)

@@ -438,6 +438,7 @@ class TransitionWriter:
         stack_axis: int,
         autoreset: Literal["next_step", "same_step", "disabled"],
         priority_eps: float,
+        priority_clip: float | None,
         priority: float | Literal["max"],
         max_in_flight_bytes: int,
         timeout: float | None,

@@ -126,10 +126,12 @@ class FakeWriter:
         num_envs: int,
         autoreset: str,
         priority_eps: float,
+        priority_clip: float | None,
         priority: float,
     ) -> None:
         assert autoreset == "next_step"
         assert priority == 1.0
+        assert priority_clip is None
         self.replay, self.n, self.gamma, self.eps = replay, n_step, discount, priority_eps
         self.open: list[list[tuple]] = [[] for _ in range(num_envs)]
         self.ended: list[tuple[bool, bool] | None] = [None] * num_envs

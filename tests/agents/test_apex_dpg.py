@@ -46,6 +46,8 @@ def test_a_hand_worked_batch_gives_the_critics_loss_and_priorities():
     # errors: 1 + 0.9 * 2 - 0.5 = 2.3 and -1 - 1 = -2; half the mean of 1 * 5.29 and 0.5 * 4
     batch = tensors([0.5, 1.0], [1.0, -1.0], [0.9, 0.0], [2.0, 7.0], [1.0, 0.5])
     out = critic_loss(*batch, priority_eps=0.01)
+    clipped = critic_loss(*batch, priority_eps=0.01, priority_clip=2.1)
+    assert (clipped.loss, clipped.priorities.tolist()) == (out.loss, pytest.approx([2.11, 2.01]))
     assert out.loss.item() == pytest.approx((5.29 + 2) / 4)
     assert out.priorities.tolist() == pytest.approx([2.31, 2.01])
 

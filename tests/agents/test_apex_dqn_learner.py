@@ -181,3 +181,15 @@ def test_the_values_of_two_known_decisions_are_learnt(setting):
     with torch.no_grad():
         q = learner._online.module(torch.from_numpy(np.stack([s0, s1]))).numpy()
     assert q == pytest.approx(np.array([[1.8, 1.0], [2.0, 0.0]]), abs=0.02)
+
+
+def test_a_td_error_counts_for_no_more_than_the_clip_in_a_priority_and_for_all_of_it_in_the_loss(setting):
+    priorities, networks = [], []
+    for clip in (0.0, 0.3):
+        learner, replay, config = setting(priority_clip=clip)
+        learner.learn()
+        priorities.append(replay.updates[-1][1])
+        networks.append(learner.latest(-1).flat)
+    assert priorities[0].min() < 0.3 < priorities[0].max()
+    assert priorities[1] == pytest.approx(np.minimum(priorities[0] - config.priority_eps, 0.3) + config.priority_eps)
+    assert (networks[0] == networks[1]).all()

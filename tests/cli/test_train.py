@@ -335,3 +335,81 @@ def test_a_dry_run_on_ray_tells_the_shards_and_needs_no_ray(reverie, monkeypatch
     missing = reverie(*arguments)
     assert missing.exit_code == 2
     assert 'pip install "reverie[ray]"' in missing.stderr
+
+
+def test_short_flags_are_the_settings_that_they_stand_for(reverie):
+    flags = ["--max-steps", 1234, "--batch-size", 16, "--learning-rate", 0.25, "--precision", "bfloat16"]
+    flags += ["--envs-per-actor", 3, "--threads", 2, "--device", "cpu", "--num-actors", 5]
+    planned = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--json", *flags)
+    assert planned.exit_code == 0, planned.stderr
+    plan = json.loads(planned.stdout)
+    settings = {**plan["settings"]["agent"], **plan["settings"]["run"]}
+    expected = {
+        "max_env_steps": 1234,
+        "batch_size": 16,
+        "learning_rate": 0.25,
+        "precision": "bfloat16",
+        "envs_per_actor": 3,
+        "threads": 2,
+        "device": "cpu",
+        "num_actors": 5,
+    }
+    assert {name: settings[name] for name in expected} == expected
+    other = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--total-timesteps", 77)
+    assert "at most 77 environment steps" in other.stdout
+
+
+def test_short_flags_of_settings_that_an_agent_does_not_have_are_refused(reverie):
+    for arguments, words in (
+        (["sac", "--env", "Pendulum-v1", "--learning-rate", 0.1], "it has policy_learning_rate, critic_learning_rate"),
+        (["ppo", "--env", "CartPole-v1", "--precision", "bfloat16"], "ppo has no setting precision: leave it out"),
+        (["dqn", "--env", "CartPole-v1", "--precision", "int8"], "precision is 'int8'"),
+        (["dqn", "--env", "CartPole-v1", "--max-steps", 0], "--max-steps"),
+        (["dqn", "--env", "CartPole-v1", "--device", "gpu"], "device is 'gpu', and must be"),
+        (["dqn", "--env", "CartPole-v1", "--device", "auto", "--runner", "ray"], "say cpu or cuda"),
+        (["ppo", "--env", "CartPole-v1", "--device", "cuda"], "is not one that ppo computes on: it knows cpu"),
+    ):
+        result = reverie("train", *arguments, "--dry-run")
+        assert result.exit_code == 2, arguments
+        assert words in result.stderr
+
+
+def test_the_device_auto_is_cuda_where_there_is_one_and_the_agent_computes_on_it(reverie, monkeypatch):
+    import torch
+
+    def device(agent):
+        planned = reverie("train", agent, "--env", "CartPole-v1", "--device", "auto", "--dry-run", "--json")
+        return json.loads(planned.stdout)["settings"]["run"]["device"]
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device("dqn") == "cpu"
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--device", "cuda", "--dry-run")
+    assert result.exit_code == 2
+    assert "device 'cuda' is not there" in result.stderr
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert (device("dqn"), device("ppo")) == ("cuda", "cpu")
+
+
+def test_quiet_says_the_result_in_one_line_and_nothing_else(reverie):
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--quiet", *SHORT)
+    assert result.exit_code == 1, result.stderr
+    (line,) = result.stdout.splitlines()
+    assert line.startswith("not reached: ")
+    assert result.stderr == ""
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew_and_says_so(reverie, tmp_path):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT]
+    assert reverie(*command, "--set", "n_step=2").exit_code == 1
+    for checkpoint in (tmp_path / "here/checkpoints").glob("0*"):
+        (checkpoint / "state.json").unlink()
+    assert "here holds a run" in reverie(*command).stderr
+    again = reverie(*command, "--resume")
+    assert again.exit_code == 1, again.stderr
+    assert "here has no checkpoint yet, so that the run begins anew" in again.stderr
+    assert "going on" not in again.stdout
+    read = logs.read(Path("here"))
+    assert [round(step, -2) for step in read.env_steps] == [500, 1_000, 1_300]
+    assert "n_step = 2" in Path("here/preset.toml").read_text(), "the settings of the run that begins anew are its own"
+    assert reverie(*command, "--resume", "--max-steps", 1500).exit_code == 1, "and now there is a checkpoint"

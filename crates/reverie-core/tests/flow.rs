@@ -72,6 +72,7 @@ fn write_transitions(tables: &Arc<Tables>, compression: Compression) -> Transiti
         stack_axis: 0,
         right_ends: RightEnds::NextAppend,
         priority_eps: 0.01,
+        priority_clip: f64::INFINITY,
         priority: Priority::Max,
         compression,
     };

@@ -32,6 +32,7 @@ fn writer_to(
         stack_axis: 0,
         right_ends,
         priority_eps: 0.5,
+        priority_clip: f64::INFINITY,
         priority: Priority::Value(1.0),
         compression: Compression::None,
     };

@@ -49,7 +49,7 @@ struct First {
 impl TransitionWriter {
     #[new]
     #[pyo3(signature = (client, table, *, n_step, discount, num_envs, frame_stack, stack_axis, autoreset, priority_eps,
-        priority, max_in_flight_bytes, timeout))]
+        priority_clip, priority, max_in_flight_bytes, timeout))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -62,6 +62,7 @@ impl TransitionWriter {
         stack_axis: Count,
         autoreset: &str,
         priority_eps: f64,
+        priority_clip: Option<f64>,
         priority: &Bound<'_, PyAny>,
         max_in_flight_bytes: Count,
         timeout: Option<f64>,
@@ -86,6 +87,7 @@ impl TransitionWriter {
             stack_axis: stack_axis.within("stack_axis", 0, usize::from(u8::MAX))? as u8,
             right_ends,
             priority_eps,
+            priority_clip: priority_clip.unwrap_or(f64::INFINITY),
             priority: read_priority(priority)?,
             compression: quick(py, || sink.compression(table))?,
         };

@@ -180,6 +180,7 @@ class ReplayActor(EnvActor):
         seed: int,
         watch: Stopwatch,
         priority_eps: float = 0.0,
+        priority_clip: float = 0.0,
         priority: float | Literal["max"] = 1.0,
     ) -> None:
         frames = spec.frame_stack is not None
@@ -197,6 +198,7 @@ class ReplayActor(EnvActor):
             autoreset="same_step" if frames else "next_step",
             **({"frame_stack": spec.frame_stack} if frames else {}),
             priority_eps=priority_eps,
+            priority_clip=priority_clip or None,
             priority=priority,
         )
 

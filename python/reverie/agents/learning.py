@@ -111,6 +111,12 @@ class ReplayLearner(NetworkLearner):
         self.version += 1
 
 
+def priorities_of(errors: Tensor, *, eps: float, clip: float) -> Tensor:
+    """`min(|error|, clip) + eps` of TD errors `[B]`, detached; `clip` 0 is no bound. NaN stays NaN."""
+    absolute = errors.detach().abs()
+    return (absolute.clamp(max=clip) if clip else absolute) + eps
+
+
 class PrioritizedLearner(NetworkLearner):
     """Draws by priority, and writes the priorities of the drawn items back. The heir makes one update of a batch."""
 

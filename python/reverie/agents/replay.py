@@ -71,11 +71,15 @@ class PrioritizedSettings(ReplaySettings):
     importance_normalise: str
     """Importance weights are divided by the largest of the "batch" or of the "table"."""
     priority_eps: float = 1e-6
+    """Added to every absolute TD error."""
+    priority_clip: float = 0.0
+    """Above 0: an absolute TD error counts for no more in a priority, so that one reward out of all proportion does not
+    take the draws of all others."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.within_unit(self, "priority_exponent", "importance_exponent")
-        checks.not_negative(self, "priority_eps")
+        checks.not_negative(self, "priority_eps", "priority_clip")
         checks.one_of(self, "importance_normalise", ("batch", "table"))
 
 

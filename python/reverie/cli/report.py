@@ -17,6 +17,7 @@ from reverie.runners import (
     Finished,
     NotSaved,
     Result,
+    RoleAwaited,
     RoleRestarted,
     Saved,
     Started,
@@ -29,22 +30,23 @@ BARS = "▁▂▃▄▅▆▇█"
 class Progress:
     """Callback for a run: a live view on a terminal, one line for each evaluation elsewhere. A context manager."""
 
-    def __init__(self, *, to_stderr: bool) -> None:
+    def __init__(self, *, to_stderr: bool, quiet: bool = False) -> None:
         self._console = Console(stderr=to_stderr, highlight=False)
+        self._quiet, self._shows = quiet, self._console.is_terminal and not quiet
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._event: ProgressEvent | None = None
         self._curve: list[CurvePoint] = []
         self._started: Started | None = None
 
     def __enter__(self) -> Progress:
-        if self._console.is_terminal:
+        if self._shows:
             self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._console.is_terminal:
+        if self._shows:
             self._live.stop()
 
     def warn(self, text: str) -> None:
@@ -56,6 +58,8 @@ class Progress:
         match event:
             case Started():
                 self._started, self._curve = event, list(event.curve)
+                if self._quiet:
+                    return
                 if event.env_steps:
                     self._console.print(f"going on after {event.env_steps:,} environment steps", soft_wrap=True)
                 self._console.print(event.topology.describe(), soft_wrap=True)
@@ -63,7 +67,7 @@ class Progress:
                 self._event = event
             case Evaluated():
                 self._curve.append(event.point)
-                if event.confirmation is not None or not self._console.is_terminal:
+                if not self._quiet and (event.confirmation is not None or not self._shows):
                     self._console.print(_evaluated(event), soft_wrap=True)
             case NotSaved():
                 self.warn(
@@ -72,13 +76,17 @@ class Progress:
             case RoleRestarted():
                 text = f"{event.role} ended ({event.reason}) and was started again from {event.went_on_from}"
                 self._console.print(f"{text} ({event.env_steps:,} steps)", style="yellow", soft_wrap=True)
+            case RoleAwaited():
+                lacks = f": it {event.reason}" if event.reason else ", which takes long to begin"
+                text = f"waiting for {event.role} for {event.seconds:.0f} s{lacks} ({event.env_steps:,} steps)"
+                self._console.print(text, style="yellow", soft_wrap=True)
             case EnvironmentRestarted(env_steps, crash):
                 where = f"at step {crash.step} from seed {crash.seed}"
                 text = f"{crash.env_id} raised {where}, and was made anew ({env_steps:,} steps): {crash.error}"
                 self._console.print(text, style="red", soft_wrap=True)
             case Saved() | Finished():
                 return
-        if self._console.is_terminal and self._event is not None and self._started is not None:
+        if self._shows and self._event is not None and self._started is not None:
             self._live.update(self._view(self._event, self._started))
 
     def _view(self, event: ProgressEvent, started: Started) -> Table:
@@ -106,6 +114,8 @@ class Progress:
         if "gradients_dropped" in event.learner:
             dropped, stale = event.learner["gradients_dropped"], event.learner.get("staleness", 0.0)
             grid.add_row("gradients", f"{stale:,.1f} updates late, {dropped:,.0f} dropped as too late")
+        if event.waits_for:
+            grid.add_row("waits for", Text(event.waits_for, style="yellow"))
         grid.add_row("samples per insert", f"{event.samples_per_insert:.2f}")
         training = "none ended yet" if event.training_return is None else f"{event.training_return:.1f}, exploring"
         grid.add_row("training episodes", training)
@@ -125,11 +135,13 @@ def sparkline(values: list[float]) -> str:
     return "".join(BARS[round((value - low) * scale)] for value in values)
 
 
-def show(result: Result, plot: str, *, to_stderr: bool) -> None:
-    """The account of a run: the evaluation, the replay's figures, where the time went, where the curve is drawn."""
+def show(result: Result, plot: str, *, to_stderr: bool, quiet: bool = False) -> None:
+    """The account of a run: the evaluation, and, unless `quiet`, the replay's figures, where the time went, where the
+    curve is drawn."""
     console = Console(stderr=to_stderr, highlight=False)
     evaluation, target = result.evaluation, result.topology.run.target_return
-    console.print()
+    if not quiet:
+        console.print()
     console.print(
         f"{'confirmed' if result.confirmed else 'not reached'}: {evaluation.mean_return:.1f} over"
         f" {evaluation.num_episodes} greedy episodes (lowest {min(evaluation.returns):g}, target {target:g}) after"
@@ -137,6 +149,8 @@ def show(result: Result, plot: str, *, to_stderr: bool) -> None:
         style="bold green" if result.confirmed else "bold red",
         soft_wrap=True,
     )
+    if quiet:
+        return
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
     grid.add_column(justify="right")

@@ -16,6 +16,7 @@ from typing import Any
 
 import typer
 
+from reverie.cli import shorts
 from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, refuse
 
 COMMAND = (sys.executable, "-c", "from reverie.cli import main; main()")
@@ -57,7 +58,7 @@ def run(context: typer.Context, wanted: Sequence[int], jobs: int, out: Path | No
         started = {}
         for seed in wished:
             if had.get(seed) is None:
-                begun = resumes and (folder / f"seed-{seed}" / "checkpoints").is_dir()
+                begun = resumes and logs.has_begun(folder / f"seed-{seed}")
                 arguments = arguments_of(context, seed, folder, resume=begun)
                 started[seed] = pool.submit(runs.train, arguments, seed)
         try:
@@ -167,8 +168,9 @@ def _had(context: typer.Context, folder: Path) -> dict[str, Any] | None:
 
     try:
         log = logs.read(folder)
-        preset = agents.find(context.params["agent"]).load_preset(context.params["env"], context.params["config"])
-        run = presets.override(preset, context.params["settings"] or []).run
+        agent = agents.find(context.params["agent"])
+        preset = agent.load_preset(context.params["env"], context.params["config"])
+        run = presets.override(preset, shorts.changes(context.params, agent, preset)).run
     except ValueError:  # no log yet; and what is wrong with the settings, the run itself says
         return None
     end = log.finished

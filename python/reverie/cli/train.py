@@ -6,9 +6,8 @@ import enum
 import functools
 import importlib.util
 import json
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reverie import agents
-from reverie.cli import sweep
-from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, complain, refuse, require_agents
+from reverie.cli import ending, shorts, sweep
+from reverie.cli.common import EXIT_NOT_REACHED, EXIT_REACHED, refuse, require_agents
+from reverie.cli.dry_run import show_plan
 
 if TYPE_CHECKING:
     from reverie.agents.core import Agent, Preset
@@ -95,12 +95,62 @@ def train(
             show_default="the preset's",
         ),
     ] = None,
+    envs_per_actor: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Environments of each actor; short for --set envs_per_actor=N.", show_default="the preset's"
+        ),
+    ] = None,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(
+            "--max-steps",
+            "--total-timesteps",
+            min=1,
+            help="Environment steps at most; short for --set max_env_steps=N.",
+            show_default="the preset's",
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Short for --set batch_size=N.", show_default="the preset's"),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(help="Short for --set learning_rate=X.", show_default="the preset's"),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Where learner and policies compute: cpu, cuda, cuda:N, or auto, which is cuda where there is one and"
+            " the agent computes on it; short for --set device=D.",
+            metavar="DEVICE",
+            show_default="the preset's",
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="float32, or bfloat16 for all layers but the last; short for --set precision=P.",
+            metavar="PRECISION",
+            show_default="the preset's",
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="PyTorch's threads of the learner; short for --set threads=N.", show_default="the preset's"
+        ),
+    ] = None,
     tensorboard: Annotated[
         bool | None,
         typer.Option(help="Write TensorBoard's files too (by default where tensorboard is installed)."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run and what memory it needs, and end.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong, and the result in one line.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object as the last line of stdout; all else goes to stderr.")
@@ -114,27 +164,23 @@ def train(
     and begins the others.
     """
     require_agents()
-    numbers = {
-        "num_actors": num_actors,
-        "num_learners": num_learners,
-        "num_parameter_shards": num_parameter_shards,
-    }
-    changes = [*(settings or []), *(f"{name}={number}" for name, number in numbers.items() if number is not None)]
     if address is not None and runner is not Runner.ray:
         refuse(f"--address is of a Ray cluster, and --runner is {runner.value}: leave one of them out")
     layout = {"runner": runner.value, "num_shards": num_shards}
     _refuse_what_one_learner_has_not(agent, num_learners, num_parameter_shards)
     if seeds is not None:
         if not resume:  # what a resumed run needs is in its checkpoint
-            _check_sweep(agent, env, sweep.seeds_of(seeds), jobs, config, changes, layout)
+            _check_sweep(agent, env, sweep.seeds_of(seeds), jobs, config, context.params, layout)
         if not dry_run:
             raise typer.Exit(sweep.run(context, sweep.seeds_of(seeds), jobs, out, as_json=as_json))
-    request = _request(agent, env, seed, config, changes, out, resume, layout)
+    request = _request(agent, env, seed, config, context.params, out, resume, layout)
     if dry_run:
-        _show_plan(request.topology, as_json=as_json)
+        show_plan(request.topology, as_json=as_json)
         return
     board = importlib.util.find_spec("tensorboard") is not None if tensorboard is None else tensorboard
-    result = _run(request, stop_when_confirmed=not to_the_end, board=board, to_stderr=as_json, address=address)
+    result = _run(
+        request, stop_when_confirmed=not to_the_end, board=board, to_stderr=as_json, quiet=quiet, address=address
+    )
     if as_json:
         print(json.dumps(as_object(result, request.folder)), flush=True)
     raise typer.Exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
@@ -174,13 +220,13 @@ def _check_sweep(
     seeds: Sequence[int],
     jobs: int,
     config: Path | None,
-    settings: list[str],
+    parameters: Mapping[str, Any],
     layout: dict[str, Any],
 ) -> None:
     """What would refuse every run of a sweep refuses it once, and so does memory for all that run at a time."""
     from reverie.runners.topology import available_memory
 
-    topology = _plan(agent, env, seeds[0], config, settings, layout)[0]
+    topology = _plan(agent, env, seeds[0], config, parameters, layout)[0]
     together = min(jobs, len(seeds))
     needed, available = topology.memory_bytes * together, available_memory()
     if needed > available:
@@ -191,7 +237,7 @@ def _check_sweep(
 
 
 def _plan(
-    name: str, env: str, seed: int, config: Path | None, settings: list[str], layout: dict[str, Any]
+    name: str, env: str, seed: int, config: Path | None, parameters: Mapping[str, Any], layout: dict[str, Any]
 ) -> tuple[Topology, Preset, Agent]:
     """A run laid out, with its settings and its agent; what cannot be ends the command."""
     from reverie.agents import presets
@@ -201,7 +247,8 @@ def _plan(
     try:
         agent = agents.find(name)
         agent.check(describe(env))
-        preset = presets.override(agent.load_preset(env, config), settings)
+        preset = agent.load_preset(env, config)
+        preset = presets.override(preset, shorts.changes(parameters, agent, preset))
         topology = plan(agent, env, seed=seed, preset=preset.path, config=preset.config, run=preset.run, **layout)
     except (ValueError, OSError, MemoryError) as error:
         refuse(error)
@@ -213,7 +260,7 @@ def _request(
     env: str,
     seed: int,
     config: Path | None,
-    settings: list[str],
+    parameters: Mapping[str, Any],
     out: Path | None,
     resume: bool,
     layout: dict[str, Any],
@@ -224,22 +271,32 @@ def _request(
     try:
         agent = agents.find(name)
         folder = out or Path("runs") / f"{agent.NAME}-{env.replace('/', '_')}-seed-{seed}"
-        checkpoint = checkpoints.find(folder) if resume else None
+        anew = resume and logs.has_begun(folder) and not checkpoints.any_in(folder)
+        checkpoint = checkpoints.find(folder) if resume and not anew else None
     except ValueError as error:
         refuse(error)
-    saved = None if checkpoint is None else checkpoint / checkpoints.PRESET
-    topology, preset, agent = _plan(name, env, seed, config or saved, settings, layout)
+    before = folder if anew else checkpoint
+    saved = None if before is None or not (before / checkpoints.PRESET).is_file() else before / checkpoints.PRESET
+    topology, preset, agent = _plan(name, env, seed, config or saved, parameters, layout)
+    if anew:
+        print(f"reverie: {folder} has no checkpoint yet, so that the run begins anew", file=sys.stderr)
     if not resume and logs.has_begun(folder):
         refuse(f"{folder} holds a run: go on with --resume, or name another folder with --out")
     return _Request(agent, topology, preset, folder, checkpoint)
 
 
-def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr: bool, address: str | None) -> Result:
+def _run(
+    request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr: bool, quiet: bool, address: str | None
+) -> Result:
     from reverie.cli import curve, report
 
     folder, preset = request.folder, request.preset
     run = _runner(request.topology, address)
-    with _recording(request, board=board, to_stderr=to_stderr) as on_event, _ends_told(), _asked_to_stop() as asked:
+    with (
+        _recording(request, board=board, to_stderr=to_stderr, quiet=quiet) as on_event,
+        ending.ends_told(),
+        ending.asked_to_stop() as asked,
+    ):
         result = run(
             request.agent,
             request.topology.env.env_id,
@@ -253,12 +310,12 @@ def _run(request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr
             resume=request.checkpoint,
             should_stop=asked,
         )
-    report.show(result, curve.save(result, folder / "curve.png"), to_stderr=to_stderr)
+    report.show(result, curve.save(result, folder / "curve.png"), to_stderr=to_stderr, quiet=quiet)
     return result
 
 
 @contextmanager
-def _recording(request: _Request, *, board: bool, to_stderr: bool) -> Iterator[Callable[[Event], None]]:
+def _recording(request: _Request, *, board: bool, to_stderr: bool, quiet: bool) -> Iterator[Callable[[Event], None]]:
     """What takes a run's events: a view for the person, the logs, and with the first event preset.toml."""
     from reverie.agents import presets
     from reverie.cli import report
@@ -278,7 +335,7 @@ def _recording(request: _Request, *, board: bool, to_stderr: bool) -> Iterator[C
             refuse(error)
         for writer in writers:
             stack.callback(writer.close)
-        progress = stack.enter_context(report.Progress(to_stderr=to_stderr))
+        progress = stack.enter_context(report.Progress(to_stderr=to_stderr, quiet=quiet))
         told: set[int] = set()
 
         def on_event(event: Event) -> None:
@@ -292,39 +349,6 @@ def _recording(request: _Request, *, board: bool, to_stderr: bool) -> Iterator[C
             progress(event)
 
         yield on_event
-
-
-@contextmanager
-def _ends_told() -> Iterator[None]:
-    """How a run can end other than well: each in a line, with its exit code."""
-    from reverie.agents.core import EnvironmentCrashedError
-    from reverie.agents.learning import DivergedError
-    from reverie.errors import DamagedError
-    from reverie.runners import CheckpointError, DeviceError, RoleError, StalledError, StoppedError
-
-    try:
-        yield
-    except StoppedError as error:
-        print(f"reverie: {error}; the same command with --resume goes on from there", file=sys.stderr)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    except KeyboardInterrupt:
-        print("reverie: interrupted; checkpoints written before are whole", file=sys.stderr)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    except (StalledError, DivergedError, EnvironmentCrashedError, TimeoutError) as error:
-        complain(error)
-        raise typer.Exit(EXIT_NOT_REACHED) from None
-    except RoleError as error:
-        if error.error == DamagedError.__name__:  # of a checkpoint that a shard was to begin from
-            refuse(error)
-        print(f"{error.traceback}reverie: {error}", file=sys.stderr)
-        raise typer.Exit(EXIT_NOT_REACHED) from None
-    except (
-        CheckpointError,
-        DamagedError,
-        DeviceError,
-        OSError,
-    ) as error:  # of the network, or of a disk that is full from the start
-        refuse(error)
 
 
 def _runner(topology: Topology, address: str | None) -> Callable[..., Result]:
@@ -352,24 +376,6 @@ def _steps_of(checkpoint: Path | None) -> int | None:
     return None if checkpoint is None else int(checkpoint.name)
 
 
-@contextmanager
-def _asked_to_stop() -> Iterator[Any]:
-    """Ctrl-C asks the run to save and end at the next turn; a second one interrupts at once."""
-    asked = False
-
-    def ask(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def as_object(result: Result, folder: Path) -> dict[str, object]:
     """What `--json` prints."""
     return {
@@ -385,37 +391,3 @@ def as_object(result: Result, folder: Path) -> dict[str, object]:
         "num_episodes": result.evaluation.num_episodes,
         "folder": str(folder),
     }
-
-
-def _show_plan(topology: Topology, *, as_json: bool) -> None:
-    settings = {"agent": vars(topology.config), "run": vars(topology.run)}
-    if as_json:
-        plan = {
-            "agent": topology.agent,
-            "env_id": topology.env.env_id,
-            "seed": topology.seed,
-            "runner": topology.runner,
-            "num_actors": topology.num_actors,
-            "envs_per_actor": topology.envs_per_actor,
-            "roles": [vars(place) for place in topology.places],
-            "processes": topology.num_processes,
-            "memory_bytes": dict(topology.memory),
-            "settings": settings,
-        }
-        print(json.dumps(plan), flush=True)
-        return
-    print(topology.describe())
-    if topology.runner == "local":
-        print("one process, one thread; it would need:")
-    else:
-        print(f"{topology.num_processes} processes:")
-        for place in topology.places:
-            gpus = f", {place.num_gpus:g} GPU" if place.num_gpus else ""
-            print(f"  {place.count} x {place.role}, {place.num_cpus:g} CPU{gpus}: {place.where}")
-        print("it would need:")
-    for part, size in topology.memory.items():
-        print(f"  {size / 2**20:>10,.1f} MiB  {part}")
-    for table, values in settings.items():
-        print(f"[{table}]")
-        for name, value in values.items():
-            print(f"  {name} = {value}")

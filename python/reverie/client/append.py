@@ -208,6 +208,7 @@ class Appending(Keeping):
         stack_axis: int = 0,
         autoreset: Autoreset | enum.Enum = "next_step",
         priority_eps: float = 1e-6,
+        priority_clip: float | None = None,
         priority: float | Literal["max"] = 1.0,
         max_in_flight_bytes: int = 64 << 20,
         timeout: float | None = None,
@@ -224,6 +225,7 @@ class Appending(Keeping):
             # Gymnasium's own AutoresetMode.NEXT_STEP is as good as its name.
             autoreset=cast("Autoreset", autoreset.name.lower()) if isinstance(autoreset, enum.Enum) else autoreset,
             priority_eps=priority_eps,
+            priority_clip=priority_clip,
             priority=priority,
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,

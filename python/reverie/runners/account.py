@@ -76,7 +76,11 @@ class Account:
         return Evaluated(point, confirmation)
 
     def progress(
-        self, learner: Mapping[str, float], figures: Mapping[str, float], policy_lag: float | None = None
+        self,
+        learner: Mapping[str, float],
+        figures: Mapping[str, float],
+        policy_lag: float | None = None,
+        waits_for: str = "",
     ) -> Progress:
         """How far the run is."""
         returns = self.training_returns
@@ -88,6 +92,7 @@ class Account:
             learner=learner,
             samples_per_insert=figures["samples"] / max(1.0, figures["inserts"]),
             policy_lag=policy_lag,
+            waits_for=waits_for,
         )
 
     def result(

@@ -12,6 +12,7 @@ began or went on. A checkpoint names those that belong to it.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -87,8 +88,10 @@ def save_run(folder: Path, topology: Topology, state: dict[str, Any], tables: li
 def load_run(resume: Path, topology: Topology, identity: dict[str, Any]) -> dict[str, Any]:
     """The state of a checkpoint that this run may go on from. Raises `CheckpointError`."""
     state = load(resume)
+    # A checkpoint of a version that had not some setting yet was made as its default makes it.
+    later = {field.name: field.default for field in dataclasses.fields(topology.config)}
     for name, value in identity.items():
-        if state["identity"].get(name) != value:
+        if state["identity"].get(name, later.get(name)) != value:
             there = state["identity"].get(name)
             raise CheckpointError(resume, f"has {name} {there!r}, and this run {value!r}: resume its own")
     if len(state[REPLAY]) != topology.num_servers:
@@ -169,6 +172,11 @@ def find(path: Path) -> Path:
         if found:
             return found[-1]
     raise CheckpointError(path, "is not there: name a run's folder, or one of the folders in its checkpoints/")
+
+
+def any_in(folder: Path) -> bool:
+    """Whether the run of this folder has written a whole checkpoint."""
+    return bool(_all(folder / "checkpoints"))
 
 
 def _all(folder: Path) -> list[Path]:

@@ -75,6 +75,9 @@ class Stage(Protocol):
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
         """What roles told, in order; waits at most `timeout` seconds for the first. The last of each is `Died`."""
 
+    def lacks(self, name: RoleName) -> str:
+        """Why a role that was started cannot begin, as what comes behind "it"; empty where nothing is known."""
+
     def kill(self, name: RoleName) -> None:
         """End a role at once; nothing more is heard of it."""
 
@@ -186,6 +189,12 @@ class Crew:
     def all_ready(self) -> bool:
         """Whether every role that was started is there."""
         return all(member.ready is not None for member in self.members.values())
+
+    def awaited(self) -> dict[RoleName, tuple[float, str]]:
+        """Roles that were started and are not there: since how many seconds, and what they lack."""
+        now = time.monotonic()
+        started = [name for name, one in self.members.items() if not (one.ready or one.ended or one.waiting)]
+        return {name: (now - self.members[name].born, self.stage.lacks(name)) for name in started}
 
     def all_ended(self, names: Sequence[RoleName]) -> bool:
         """Whether roles that were told to stop are gone."""

@@ -47,6 +47,8 @@ class Progress:
     """Of the table so far: draws by inserts."""
     policy_lag: float | None = None
     """Updates between the learner's weights and those that act, mean over the actors; None in one process."""
+    waits_for: str = ""
+    """Roles that are not there, for how long, and what they lack; empty in one process."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,18 @@ class RoleRestarted:
 
 
 @dataclass(frozen=True)
+class RoleAwaited:
+    """A part of a distributed run is not there, and the run waits for it; told again while that lasts."""
+
+    env_steps: int
+    role: str
+    seconds: float
+    """Since it was asked for."""
+    reason: str
+    """What it lacks, where that is known; empty where it only takes long."""
+
+
+@dataclass(frozen=True)
 class EnvironmentRestarted:
     """An environment raised; the actor's environments were made anew, and the step that failed was not written."""
 
@@ -123,7 +137,9 @@ class Finished:
     result: Result
 
 
-Event = Started | Progress | Evaluated | Saved | NotSaved | RoleRestarted | EnvironmentRestarted | Finished
+Event = (
+    Started | Progress | Evaluated | Saved | NotSaved | RoleRestarted | RoleAwaited | EnvironmentRestarted | Finished
+)
 
 
 class StalledError(RuntimeError):
@@ -141,6 +157,18 @@ class StoppedError(RuntimeError):
         self.env_steps, self.checkpoint = env_steps, checkpoint
         saved = "nothing was saved" if checkpoint is None else f"saved as {checkpoint}"
         super().__init__(f"stopped after {env_steps:,} environment steps; {saved}")
+
+
+class RoleMissingError(TimeoutError):
+    """A part of a distributed run could not be placed for too long. `.role`, `.reason` (what it lacks)"""
+
+    def __init__(self, role: str, seconds: float, reason: str, checkpoint: Path | None) -> None:
+        self.role, self.reason, self.checkpoint = role, reason, checkpoint
+        go_on = "begin again" if checkpoint is None else f"go on from {checkpoint} (--resume)"
+        super().__init__(
+            f"{role} was waited for for {seconds:.0f} s: it {reason}; give the cluster what it lacks and {go_on}, or"
+            " ask for less (--device cpu, fewer actors)"
+        )
 
 
 class RoleError(RuntimeError):

@@ -18,6 +18,7 @@ from reverie.runners.events import (
     Finished,
     NotSaved,
     Progress,
+    RoleAwaited,
     RoleRestarted,
     Saved,
     Started,
@@ -196,6 +197,8 @@ def as_line(event: Event) -> dict[str, Any]:
             return {"event": "not saved", **vars(event), "path": str(event.path)}
         case RoleRestarted():
             return {"event": "role restarted", **vars(event)}
+        case RoleAwaited():
+            return {"event": "role awaited", **vars(event)}
         case EnvironmentRestarted():
             return {"event": "environment restarted", "env_steps": event.env_steps, **vars(event.crash)}
         case Finished():
@@ -213,9 +216,9 @@ def as_line(event: Event) -> dict[str, Any]:
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether a run's folder has a log with anything in it."""
+    """Whether a run's folder has a log with anything in it, or a checkpoint, whole or not."""
     log = folder / LOG
-    return log.exists() and log.stat().st_size > 0
+    return (log.exists() and log.stat().st_size > 0) or (folder / "checkpoints").is_dir()
 
 
 class LogError(ValueError):

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,3 +124,20 @@ class _FilePublisher:
         with self._draft.open("wb", buffering=0) as file:
             file.write(header.tobytes() + np.ascontiguousarray(weights.flat, np.float32).tobytes())
         os.replace(self._draft, self._path)
+
+
+class NewestWeights:
+    """Knows where the newest weights are: one object of the store for each edition, of which it keeps the last."""
+
+    def __init__(self) -> None:
+        self._edition = Edition(-1, -1)
+        self._where: list[Any] = []
+
+    def publish(self, edition: Edition, where: list[Any]) -> None:
+        """Make these the newest; those of a learner that was replaced are not."""
+        if edition > self._edition:
+            self._edition, self._where = Edition(*edition), where
+
+    def newest(self, known: Edition | None) -> tuple[Edition, list[Any]] | None:
+        """Where the newest are, or None where they are known."""
+        return None if self._where == [] or self._edition == known else (self._edition, self._where)

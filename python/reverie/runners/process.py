@@ -167,6 +167,10 @@ class Processes:
                 told.append((name, Died(_reason(living.process.exitcode))))
         return told
 
+    def lacks(self, name: RoleName) -> str:
+        """Nothing: this machine makes as many processes as it is asked for."""
+        return ""
+
     def kill(self, name: RoleName) -> None:
         """End a process at once."""
         living = self._living.get(name)

@@ -31,11 +31,11 @@ from reverie.runners.account import identity
 from reverie.runners.events import Event, Result
 from reverie.runners.lines import ANSWER_SECONDS, Reply, answers_of, give_up, reply_to
 from reverie.runners.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
-from reverie.runners.parameters import Edition, Publisher, Subscription
+from reverie.runners.parameters import Edition, NewestWeights, Publisher, Subscription
 from reverie.runners.play import play
 from reverie.runners.process import agent_name
 from reverie.runners.supervisor import Supervisor
-from reverie.runners.topology import Topology, plan, require_gpus
+from reverie.runners.topology import Topology, lacking, plan, require_gpus
 from reverie.runners.trust import Trust
 
 ASK_SECONDS = 0.02
@@ -97,23 +97,6 @@ def train(
         stage.close()
         if ours:
             ray.shutdown()
-
-
-class NewestWeights:
-    """Knows where the newest weights are: one object of the store for each edition, of which it keeps the last."""
-
-    def __init__(self) -> None:
-        self._edition = Edition(-1, -1)
-        self._where: list[Any] = []
-
-    def publish(self, edition: Edition, where: list[Any]) -> None:
-        """Make these the newest; those of a learner that was replaced are not."""
-        if edition > self._edition:
-            self._edition, self._where = Edition(*edition), where
-
-    def newest(self, known: Edition | None) -> tuple[Edition, list[Any]] | None:
-        """Where the newest are, or None where they are known."""
-        return None if self._where == [] or self._edition == known else (self._edition, self._where)
 
 
 @dataclass(frozen=True)
@@ -275,6 +258,9 @@ class _Remote:
     life: Any
     """What `run` will give; held, so that Ray does not forget an error."""
     drain: Any
+    placed: Any
+    """Is there once Ray has found a place for the actor."""
+    asks: dict[str, float]
 
 
 class Cluster:
@@ -315,15 +301,29 @@ class Cluster:
     def start(self, setup: Setup) -> None:
         """Ask Ray for an actor."""
         kind, setup = setup.name.kind, self.placed(setup)
+        num_cpus = self._cpus(self._wishes[kind])
         options = {
             "num_gpus": self._gpus[kind],
-            "num_cpus": self._cpus(self._wishes[kind]),
+            "num_cpus": num_cpus,
             "max_concurrency": 4,
             "max_restarts": 0,
             "scheduling_strategy": "SPREAD" if kind in ("shard", "actor") else "DEFAULT",
         }
         host = ray.remote(Host).options(**options).remote()
-        self._living[setup.name] = _Remote(host, host.run.remote(setup), host.drain.remote(DRAIN_SECONDS))
+        self._living[setup.name] = _Remote(
+            host,
+            host.run.remote(setup),
+            host.drain.remote(DRAIN_SECONDS),
+            host.__ray_ready__.remote(),
+            {"GPU": self._gpus[kind], "CPU": num_cpus},
+        )
+
+    def lacks(self, name: RoleName) -> str:
+        """What the cluster does not have, or has not free, for an actor without a place."""
+        living = self._living.get(name)
+        if living is None or ray.wait([living.placed], timeout=0)[0]:
+            return ""
+        return lacking(living.asks, ray.cluster_resources(), ray.available_resources())
 
     def placed(self, setup: Setup) -> Setup:
         """As it is to be where it runs: a role that asks for no GPU, to which Ray shows none, computes on the CPU."""

@@ -14,6 +14,7 @@ from typing import Any, cast
 from reverie.agents.core import ParameterAgent, Weights
 from reverie.runners import checkpoints
 from reverie.runners.account import FIGURES, Account
+from reverie.runners.awaiting import Awaiting
 from reverie.runners.crew import EVALUATOR, Crew, Stage
 from reverie.runners.events import (
     EnvironmentRestarted,
@@ -108,6 +109,9 @@ class Supervisor:
         self._next_progress = 0.0
         self._moved = (0.0, -1, -1)
         """When the counts of steps and updates last changed, and what they were."""
+        self._awaiting = Awaiting(STALL_SECONDS)
+        self._saved: Path | None = resume
+        """The newest checkpoint."""
 
     def run(self, stop_when_confirmed: bool) -> Result:
         """The whole of it. See `process.train` for what it raises."""
@@ -145,6 +149,7 @@ class Supervisor:
         began = time.monotonic()
         while not done():
             self._crew.listen(LISTEN_SECONDS)
+            self._tell_awaited()
             self._tell_progress()
             if self._should_stop():
                 raise _StopAsked
@@ -220,6 +225,11 @@ class Supervisor:
         parts = [f"{name}: {text}" for name, text in {**tables, **waits}.items() if text]
         return "; ".join([*parts, *([f"not there: {', '.join(gone)}"] if gone else [])]) or "no role told of a wait"
 
+    def _tell_awaited(self) -> None:
+        if self._awaiting.is_due(time.monotonic()):
+            for event in self._awaiting.look(self._crew.awaited(), self._account.env_steps, self._saved):
+                self._emit(event)
+
     def _tell_progress(self) -> None:
         if self._account.seconds() >= self._next_progress:
             self._next_progress = self._account.seconds() + PROGRESS_SECONDS
@@ -228,7 +238,7 @@ class Supervisor:
     def _progress(self) -> Any:
         acting = [one.version for one in self._acted.values() if one.version >= 0]
         lag = max(0.0, self._account.updates - sum(acting) / len(acting)) if acting else None
-        return self._account.progress(self._metrics(), self._figures(), lag)
+        return self._account.progress(self._metrics(), self._figures(), lag, self._awaiting.text)
 
     def _metrics(self) -> dict[str, float]:
         learners = [one.metrics for one in self._learnt.values()]
@@ -331,6 +341,7 @@ class Supervisor:
         finally:
             account.watch.add("checkpoint", time.perf_counter() - began)
         self._emit(Saved(state["env_steps"], path))
+        self._saved = path
         return path
 
     def _joined(self, learners: list[Any], shards: list[Any]) -> Any:

@@ -139,7 +139,7 @@ class Topology:
             f"{self.agent} on {self.env.env_id}, seed {self.seed}: {actors}, {learners}, one greedy evaluator,"
             f" {tables}\n"
             f"until {self.run.target_return:g} is reached and confirmed, at most {self.run.max_env_steps:,} environment"
-            f" steps; about {_gib(self.memory_bytes)} of memory; preset {self.preset}"
+            f" steps; about {_gib(self.memory_bytes)} of memory; on {self.run.device}; preset {self.preset}"
         )
 
 
@@ -238,6 +238,15 @@ def require_gpus(topology: Topology, there: float, free: float) -> None:
             f"takes {wished:g} GPUs ({roles}), and the Ray cluster has {there:g}, {free:g} of them free: add nodes with"
             " GPUs, lower gpus_per_actor, or set device=cpu",
         )
+
+
+def lacking(asks: Mapping[str, float], there: Mapping[str, float], free: Mapping[str, float]) -> str:
+    """What a cluster lacks for somebody who asks for so much of each resource; empty where it lacks nothing."""
+    for resource, wish in asks.items():
+        if wish > free.get(resource, 0.0):
+            has = f"{there.get(resource, 0.0):g}, {free.get(resource, 0.0):g} of them free"
+            return f"asks for {wish:g} {resource}, and the Ray cluster has {has}"
+    return ""
 
 
 def making_networks_on(device: str) -> AbstractContextManager[Any]:

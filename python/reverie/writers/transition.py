@@ -34,6 +34,7 @@ class TransitionWriter(_native.TransitionWriter):
         autoreset: where the last observation of an episode comes from. "next_step" (Gymnasium's default): the append
             after the one that ended it has it as `obs`, and is no transition. "same_step" and "disabled": `final_obs`.
         priority_eps: added to |TD error| where priorities are computed from `q_taken`.
+        priority_clip: what |TD error| counts for at most, before `priority_eps`; None: whatever it is.
         priority: of items whose TD error is not known; "max" takes the largest that the table holds.
         max_in_flight_bytes: `append` waits while more bytes of items are not in the table yet.
         timeout: seconds that `append` may wait; None takes the client's.

@@ -173,6 +173,15 @@ def test_priorities_are_the_td_error_from_values_that_the_actor_has(connect):
     # Two from 0 and 1 with both steps, then the tails 2 and 3 that terminate.
     want = [abs(1.5 + 0.25 * 30 - 1), abs(1.5 + 0.25 * 40 - 2), abs(1.5 - 3), abs(1.0 - 4)]
     np.testing.assert_allclose(batch.info.priority, np.array(want) + 0.25)
+    # The same with errors that count for 5 at most: before what is added.
+    clipped = connect(fifo())
+    again = clipped.transition_writer("t", n_step=2, discount=0.5, num_envs=1, priority_eps=0.25, priority_clip=5.0)
+    for step in range(5):
+        values = {"q_taken": q[step : step + 1], "bootstrap_value": v[step : step + 1]}
+        again.append(np.array([step]), np.array([0]), [1.0], [step == 3], [False], **values)
+    priorities = everything(clipped, again).info.priority
+    np.testing.assert_allclose(priorities, np.minimum(want, 5.0) + 0.25)
+    assert max(want) > 5.0 > min(want)
     with pytest.raises(ValueError, match="q_taken"):
         writer.append(np.array([9]), np.array([0]), [1.0], [False], [False], q_taken=[np.nan], bootstrap_value=[0.0])
 
@@ -219,6 +228,8 @@ def test_rows_and_forms_that_do_not_fit_are_refused_by_name(connect):
         ({"autoreset": "sometimes"}, "autoreset"),
         ({"timeout": -1.0}, "timeout"),
         ({"priority_eps": -1.0}, "priority_eps"),
+        ({"priority_clip": 0.0}, "priority_clip must be above 0, or None, got 0"),
+        ({"priority_clip": float("nan")}, "priority_clip must be above 0"),
     ],
 )
 def test_options_that_can_never_work_are_refused_where_they_are_given(connect, options, word):

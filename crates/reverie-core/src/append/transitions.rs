@@ -46,6 +46,8 @@ pub struct TransitionOptions {
     pub right_ends: RightEnds,
     /// Added to |TD error| where priorities are computed.
     pub priority_eps: f64,
+    /// An absolute TD error counts for no more in a priority; infinite: whatever it is.
+    pub priority_clip: f64,
     /// The priority of items whose TD error is not known.
     pub priority: Priority,
     /// How the chunks are stored.
@@ -71,6 +73,9 @@ impl TransitionOptions {
         }
         if !(self.priority_eps >= 0.0 && self.priority_eps.is_finite()) {
             return refuse(format!("priority_eps must be finite and at least 0, got {}", self.priority_eps));
+        }
+        if self.priority_clip.is_nan() || self.priority_clip <= 0.0 {
+            return refuse(format!("priority_clip must be above 0, or None, got {}", self.priority_clip));
         }
         Ok(())
     }

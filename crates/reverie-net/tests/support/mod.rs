@@ -124,6 +124,7 @@ impl Writers {
             stack_axis: 0,
             right_ends: RightEnds::NextAppend,
             priority_eps: 0.0,
+            priority_clip: f64::INFINITY,
             priority: Priority::Max,
             compression,
         };

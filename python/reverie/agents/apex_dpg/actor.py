@@ -40,6 +40,7 @@ class Actor(ReplayActor):
             seed=seed,
             watch=watch,
             priority_eps=config.priority_eps,
+            priority_clip=config.priority_clip,
         )
         self._scale = ActionScale(spec)
         theta = config.noise_theta if config.noise == "ornstein-uhlenbeck" else 1.0

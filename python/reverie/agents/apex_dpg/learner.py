@@ -52,6 +52,7 @@ class Learner(PrioritizedLearner):
             q_t,
             weights,
             priority_eps=config.priority_eps,
+            priority_clip=config.priority_clip,
         )
         descend(self._critic, self._optimizers["critic"], error.loss)
         actions = self._policy.module(s_tm1)

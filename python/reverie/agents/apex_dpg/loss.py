@@ -11,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from reverie.agents.learning import priorities_of
+
 
 class CriticLoss(NamedTuple):
     """What one batch gives the critic."""
@@ -22,7 +24,14 @@ class CriticLoss(NamedTuple):
 
 
 def critic_loss(
-    q_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor, importance_weights: Tensor, *, priority_eps: float
+    q_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    q_t: Tensor,
+    importance_weights: Tensor,
+    *,
+    priority_eps: float,
+    priority_clip: float = 0.0,
 ) -> CriticLoss:
     """Half the mean of the weighted squared n-step errors (Horgan et al. 2018, appendix D).
 
@@ -31,7 +40,9 @@ def critic_loss(
     it.
     """
     errors = (r_t + discount_t * q_t).detach() - q_tm1
-    return CriticLoss(0.5 * torch.mean(importance_weights * errors**2), errors.detach().abs() + priority_eps)
+    return CriticLoss(
+        0.5 * torch.mean(importance_weights * errors**2), priorities_of(errors, eps=priority_eps, clip=priority_clip)
+    )
 
 
 def policy_loss(a_tm1: Tensor, dq_da: Tensor, clip: float) -> Tensor:

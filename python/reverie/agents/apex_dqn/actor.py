@@ -44,6 +44,7 @@ class Actor(ReplayActor):
             seed=seed,
             watch=watch,
             priority_eps=config.priority_eps,
+            priority_clip=config.priority_clip,
             priority="max" if config.first_priority == "max" else 1.0,
         )
         n = config.envs_per_actor

@@ -52,6 +52,7 @@ class Learner(PrioritizedLearner):
             weights.to(device),
             huber_delta=config.huber_delta,
             priority_eps=config.priority_eps,
+            priority_clip=config.priority_clip,
         )
         descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
         if (self.version + 1) % config.target_period == 0:

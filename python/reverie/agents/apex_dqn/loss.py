@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from reverie.agents.discrete import huber, td_errors
+from reverie.agents.learning import priorities_of
 
 
 class ApexLoss(NamedTuple):
@@ -20,7 +21,7 @@ class ApexLoss(NamedTuple):
     loss: Tensor
     """Scalar, to be minimised."""
     priorities: Tensor
-    """`|td_error| + eps`, `[B]`, detached; alpha is the selector's business."""
+    """`min(|td_error|, clip) + eps`, `[B]`, detached; alpha is the selector's business."""
 
 
 def double_q_target(r_t: Tensor, discount_t: Tensor, q_t_value: Tensor, q_t_selector: Tensor) -> Tensor:
@@ -44,6 +45,7 @@ def apex_dqn_loss(
     *,
     huber_delta: float,
     priority_eps: float,
+    priority_clip: float = 0.0,
 ) -> ApexLoss:
     """Mean of the weighted Huber losses of the n-step double-Q errors, and the priorities that follow from them.
 
@@ -52,4 +54,4 @@ def apex_dqn_loss(
     target = double_q_target(r_t, discount_t, q_t_value, q_t_selector)
     errors = td_errors(q_tm1, a_tm1, target)
     loss = torch.mean(importance_weights * huber(errors, huber_delta))
-    return ApexLoss(loss, errors.detach().abs() + priority_eps)
+    return ApexLoss(loss, priorities_of(errors, eps=priority_eps, clip=priority_clip))

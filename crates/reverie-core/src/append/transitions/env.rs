@@ -179,7 +179,12 @@ impl Env {
         // Behind a terminal step nothing is bootstrapped: its value is not needed.
         let value = if discount == 0.0 { Some(0.0) } else { value };
         let priority = match (q_taken, value) {
-            (Some(q), Some(value)) => Priority::Value((reward + discount * value - q).abs() + options.priority_eps),
+            (Some(q), Some(value)) => {
+                let error = (reward + discount * value - q).abs();
+                // What is not finite stays so, and is refused.
+                let bounded = if error.is_finite() { error.min(options.priority_clip) } else { error };
+                Priority::Value(bounded + options.priority_eps)
+            }
             _ => options.priority,
         };
         items.push((item, priority));

@@ -1,0 +1,260 @@
+"""On a machine with a GPU: `python benchmarks/gpu.py speed`, then `python benchmarks/gpu.py curve --minutes 8`.
+
+Needs Reverie's wheel, PyTorch and Gymnasium, and this file alone; the curve of a game needs ale-py too. Each call ends
+within ten minutes. `speed` measures the learner of Ape-X DQN on frames (512 of 84 x 84 x 4, the Nature network with
+3.3 million parameters): a bare loop on one batch that stays on the device; batches made ahead and sent there by way of
+pinned memory; batches made when asked for; the learner as it is; and the policy's own inference. `curve` trains
+on Pong for so many minutes and goes on from there when it is called again. Both write JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import reverie
+from reverie.adapters.torch import to_torch
+from reverie.agents import apex_dqn, presets
+from reverie.agents.core import Stopwatch, Weights
+from reverie.agents.environments import EnvSpec
+from reverie.runners import StoppedError, checkpoints, logs, train
+from reverie.runners.topology import making_networks_on
+
+FRAMES = EnvSpec(
+    env_id="frames of chance",
+    obs_shape=(4, 84, 84),
+    obs_dtype="uint8",
+    num_actions=6,
+    action_space="Discrete(6)",
+    reward_threshold=None,
+    frame_stack=4,
+    reward_bound=1.0,
+)
+"""As a game of Atari's, with no game: what is measured does not depend on what the frames show."""
+ENVS, WARM_UP, ROUNDS = 8, 5, 3
+
+
+def main() -> int:
+    """Returns the process's exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("work", choices=["speed", "curve"])
+    parser.add_argument("--device", default="cuda", help="%(default)s, or cpu to see that this runs")
+    parser.add_argument(
+        "--out", type=Path, default=Path("gpu"), help="folder for the JSON files and runs (%(default)s)"
+    )
+    parser.add_argument("--batch", type=int, default=512, help="items of a batch (%(default)s)")
+    parser.add_argument("--items", type=int, default=50_000, help="in the table while speed is measured (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of every row of speed (%(default)s)")
+    parser.add_argument("--threads", type=int, default=4, help="of PyTorch (%(default)s)")
+    parser.add_argument("--env", default="ALE/Pong-v5", help="of the curve (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=8.0, help="of the curve, then it saves and ends (%(default)s)")
+    parser.add_argument(
+        "--set", dest="settings", action="append", default=[], help="NAME=VALUE, as `reverie train --set`"
+    )
+    options = parser.parse_args()
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error(f"PyTorch {torch.__version__} finds no CUDA here; --device cpu shows that the script runs")
+    options.out.mkdir(parents=True, exist_ok=True)
+    return speed(options) if options.work == "speed" else curve(options)
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What it ran on."""
+    cuda = device.startswith("cuda")
+    return {
+        "device": torch.cuda.get_device_name(device) if cuda else "cpu",
+        "cuda": torch.version.cuda if cuda else None,
+        "torch": torch.__version__,
+        "reverie": version("reverie"),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+
+
+def write(path: Path, found: dict[str, Any]) -> None:
+    """JSON, in a file and for whoever reads the output."""
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found), flush=True)
+
+
+# Speed.
+
+
+def speed(options: argparse.Namespace) -> int:
+    """All rows, in turns."""
+    torch.set_num_threads(options.threads)
+    found: dict[str, Any] = {"machine": machine(options.device), "batch": options.batch, "items": options.items}
+    for precision in ("float32", "bfloat16"):
+        found[precision] = precision_rows(options, precision)
+    found["inference, observations a second"] = inference_rows(options)
+    write(options.out / "speed.json", found)
+    return 0
+
+
+def precision_rows(options: argparse.Namespace, precision: str) -> dict[str, Any]:
+    """Batches a second of every way to feed the same learner, in turns; and each as a share of the bare loop."""
+    config = settings(options, precision)
+    with reverie.Server(apex_dqn.make_tables(FRAMES, config, seed=0), listen=False) as server:
+        client = server.client()
+        fill(client, options.items)
+        # What is measured is the learner alone: nobody has to insert for it.
+        client.configure(apex_dqn.TABLE, rate_limiter=reverie.rate_limiters.MinSize(1))
+        with making_networks_on(options.device):
+            learner: Any = apex_dqn.make_learner(FRAMES, config, client, seed=0, watch=Stopwatch())
+        ones = torch.ones(options.batch)
+        fixed = to_torch(client.sample_batch(apex_dqn.TABLE, options.batch), options.device).data
+
+        def update(data: Any, key: Any = None) -> None:
+            priorities = learner._update(data, ones)[0].double().cpu().numpy()
+            learner.version += 1
+            if key is not None:
+                client.update_priorities(apex_dqn.TABLE, key, priorities)
+
+        def fed(batches: Any) -> Callable[[], None]:
+            def one() -> None:
+                batch = next(batches)
+                update(batch.data, batch.info.key)
+
+            return one
+
+        options_of = {"as_": "torch", "device": options.device}
+        with (
+            client.batches(apex_dqn.TABLE, options.batch, prefetch=2, **options_of) as ahead,
+            client.batches(apex_dqn.TABLE, options.batch, prefetch=0, **options_of) as asked,
+        ):
+            ways = {
+                "bare loop": lambda: update(fixed),
+                "batches made ahead": fed(ahead),
+                "batches when asked for": fed(asked),
+                "the learner as it is": learner.learn,
+            }
+            rates = in_turns(ways, options)
+    bare = rates["bare loop"]
+    return {
+        "batches a second": rates,
+        "of the bare loop": {way: rate / bare for way, rate in rates.items()},
+    }
+
+
+def settings(options: argparse.Namespace, precision: str) -> Any:
+    """The numbers of the paper, whose optimiser and network they are; with the batch that was asked for."""
+    preset = apex_dqn.load_preset("ALE/Pong-v5").config
+    return dataclasses.replace(
+        preset, batch_size=options.batch, capacity=options.items, learning_starts=1, precision=precision
+    )
+
+
+def fill(client: Any, items: int) -> None:
+    """Transitions of 3 steps over stacks of 4 frames of chance, as an actor writes them."""
+    rng = np.random.default_rng(0)
+    writer = client.transition_writer(
+        apex_dqn.TABLE, n_step=3, discount=0.99, num_envs=ENVS, frame_stack=4, autoreset="disabled"
+    )
+    none, sent = np.zeros(ENVS, bool), 0
+    client.configure(apex_dqn.TABLE, rate_limiter=reverie.rate_limiters.MinSize(1))
+    while sent < items:
+        frame = rng.integers(0, 256, (ENVS, 84, 84), dtype=np.uint8)
+        actions, q = rng.integers(0, 6, ENVS), rng.normal(size=ENVS).astype(np.float32)
+        extras = {"weights_version": np.zeros(ENVS, np.int64)}
+        sent += writer.append(
+            frame, actions, rng.normal(size=ENVS), none, none, q_taken=q, bootstrap_value=q, extras=extras
+        )
+    writer.flush(timeout=60.0)
+
+
+def in_turns(ways: dict[str, Callable[[], Any]], options: argparse.Namespace) -> dict[str, float]:
+    """Calls a second of each: the median of rounds in turns."""
+    for way in ways.values():
+        for _ in range(WARM_UP):
+            way()
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, way in ways.items():
+            settle(options.device)
+            began, calls = time.perf_counter(), 0
+            while time.perf_counter() - began < options.seconds / ROUNDS:
+                way()
+                calls += 1
+            settle(options.device)
+            rates[name].append(calls / (time.perf_counter() - began))
+    return {name: statistics.median(found) for name, found in rates.items()}
+
+
+def settle(device: str) -> None:
+    """Wait until the device has done what it was told."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+
+
+def inference_rows(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Observations a second of the policy that acts, which come from the processor's memory and go back as actions."""
+    config, found = settings(options, "float32"), {}
+    for device in dict.fromkeys(("cpu", options.device)):
+        with making_networks_on(device):
+            policy: Any = apex_dqn.make_policy(FRAMES, config)
+            size = apex_dqn.make_learner(FRAMES, config, None, seed=0, watch=Stopwatch()).latest(-1).flat
+        policy.load(Weights(0, size))
+        rng, found[device] = np.random.default_rng(0), {}
+        for count in (ENVS, 64, 512):
+            observations = rng.integers(0, 256, (count, 4, 84, 84), dtype=np.uint8)
+            ways = {"policy": lambda observations=observations, policy=policy: policy(observations)}
+            found[device][str(count)] = count * in_turns(ways, options)["policy"]
+    return found
+
+
+# The curve.
+
+
+def curve(options: argparse.Namespace) -> int:
+    """Trains for some minutes, or on from where the call before ended."""
+    folder = options.out / f"apex-dqn-{options.env.replace('/', '_')}"
+    until = time.monotonic() + 60 * options.minutes
+    wished = [f"device={options.device}", f"threads={options.threads}", *options.settings]
+    preset = presets.override(apex_dqn.load_preset(options.env), wished)
+    log, goes_on = logs.JsonLines(folder / logs.LOG), False
+    try:
+        train(
+            apex_dqn,
+            options.env,
+            preset=preset.path,
+            config=preset.config,
+            run=preset.run,
+            on_event=log,
+            checkpoint_folder=folder / "checkpoints",
+            resume=checkpoints.find(folder) if checkpoints.any_in(folder) else None,
+            should_stop=lambda: time.monotonic() > until,
+        )
+    except StoppedError as stopped:
+        goes_on = True
+        print(stopped, flush=True)
+    finally:
+        log.close()
+    read = logs.read(folder)
+    found = {
+        "machine": machine(options.device),
+        "env": options.env,
+        "settings": wished,
+        "target": read.target_return,
+        "curve": [list(point) for point in zip(read.env_steps, read.returns, strict=True)],
+        "finished": read.finished,
+        "goes on with the same command": goes_on,
+    }
+    write(options.out / "curve.json", found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Flags of `reverie train` that are short for a setting of the preset: those that people change most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from reverie.cli.common import refuse
+
+SHORTS = {
+    "num_actors": "num_actors",
+    "envs_per_actor": "envs_per_actor",
+    "num_learners": "num_learners",
+    "num_parameter_shards": "num_parameter_shards",
+    "max_steps": "max_env_steps",
+    "batch_size": "batch_size",
+    "learning_rate": "learning_rate",
+    "precision": "precision",
+    "device": "device",
+    "threads": "threads",
+}
+"""The setting that each stands for, by the name of its parameter."""
+
+
+def changes(parameters: Mapping[str, Any], agent: Any, preset: Any) -> list[str]:
+    """What the command changes, as `presets.override` takes it: `--set`, then the short flags that were given.
+
+    `preset` is what is changed. What the agent has no setting for ends the command, and so does a device that is not
+    there.
+    """
+    known = {**get_type_hints(type(preset.config)), **get_type_hints(type(preset.run))}
+    found = list(parameters.get("settings") or [])
+    for parameter, setting in SHORTS.items():
+        value = parameters.get(parameter)
+        if value is None:
+            continue
+        flag = "--" + parameter.replace("_", "-")
+        if setting not in known:
+            refuse(_lacking(flag, value, agent, setting, known))
+        if parameter == "device" and value == "auto":
+            value = _best_device(agent, parameters.get("runner"))
+        found.append(f"{setting}={value}")
+    return found
+
+
+def _lacking(flag: str, value: object, agent: Any, setting: str, known: Mapping[str, Any]) -> str:
+    own = [name for name in known if name.endswith(f"_{setting}")]
+    hint = f"it has {', '.join(own)}, for --set" if own else "leave it out; --dry-run lists those that it has"
+    return f"{flag} is {value}, and {agent.NAME} has no setting {setting}: {hint}"
+
+
+def _best_device(agent: Any, runner: Any) -> str:
+    """What `--device auto` is here: a CUDA device where there is one and the agent computes on it."""
+    import torch
+
+    if getattr(runner, "value", runner) == "ray":
+        refuse("--device is auto, which looks at this machine, and Ray places roles on its cluster: say cpu or cuda")
+    able = "cuda" in getattr(agent, "DEVICES", ("cpu",)) and torch.cuda.is_available()
+    return "cuda" if able else "cpu"

@@ -1,0 +1,55 @@
+"""Roles that are not there: told at once, and given up in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from reverie.runners.events import RoleAwaited, RoleMissingError
+from reverie.runners.messages import RoleName
+
+LACK_SECONDS, SLOW_SECONDS = 2.0, 30.0
+"""After so long it is told that a role is not there: one that lacks something, one that only takes long."""
+AGAIN_SECONDS = 30.0
+LOOK_SECONDS = 1.0
+
+
+class Awaiting:
+    """What a run waits for, and what was told of it. `most` seconds are waited for a role that lacks something."""
+
+    def __init__(self, most: float) -> None:
+        self._most = most
+        self._next = 0.0
+        self._told: dict[RoleName, float] = {}
+        """After how many seconds of its absence a role was told of last."""
+        self.text = ""
+        """Who is awaited, for how long and why, for one line; empty where nobody is."""
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to look again."""
+        if now < self._next:
+            return False
+        self._next = now + LOOK_SECONDS
+        return True
+
+    def look(
+        self, awaited: Mapping[RoleName, tuple[float, str]], env_steps: int, checkpoint: Path | None
+    ) -> list[RoleAwaited]:
+        """What is to be told: `awaited` are the roles that are not there, for how long, and what each lacks.
+
+        Raises `RoleMissingError` where one has lacked something for too long; `checkpoint` is the newest there is.
+        """
+        self._told = {name: seconds for name, seconds in self._told.items() if name in awaited}
+        events, parts = [], []
+        for name, (seconds, reason) in awaited.items():
+            if seconds < (LACK_SECONDS if reason else SLOW_SECONDS):
+                continue
+            parts.append(f"{name} for {seconds:.0f} s" + (f": it {reason}" if reason else ""))
+            last = self._told.get(name)
+            if last is None or not last <= seconds < last + AGAIN_SECONDS:  # below: it was started once more
+                self._told[name] = seconds
+                events.append(RoleAwaited(env_steps, str(name), seconds, reason))
+            if reason and seconds > self._most:
+                raise RoleMissingError(str(name), seconds, reason, checkpoint)
+        self.text = "; ".join(parts)
+        return events
