@@ -146,3 +146,34 @@ def test_prefetched_batches_go_on_without_a_killed_shard(network, mortal, stack,
             kill(mortal)
             seen = [set(next(batches).data["x"]) for _ in range(8)]
         assert seen[-1] == {0}
+
+
+def test_a_draw_that_is_to_wait_for_nothing_gives_the_shards_time_to_answer(sharded, prioritized, monkeypatch):
+    client = sharded([prioritized() for _ in range(2)])
+    client.insert_batch("t", {"x": np.arange(4)}, shard=0)
+    sampler, given = client._sampler("t"), []
+
+    class Noting:
+        """The shards, and the time that each request to them was given."""
+
+        def __init__(self, shards):
+            self._shards = shards
+
+        def __getattr__(self, name):
+            return getattr(self._shards, name)
+
+        def ask(self, shards, timeout):
+            given.append(timeout)
+            return self._shards.ask(shards, timeout)
+
+        def draw(self, count, *, timeout, **options):
+            given.append(timeout)
+            return self._shards.draw(count, timeout=timeout, **options)
+
+    monkeypatch.setattr(sampler, "_shards", Noting(sampler._shards))
+    assert len(client.sample_batch("t", 2, timeout=0)) == 2
+    assert len(given) == 2
+    assert min(given) >= 1.0
+    given.clear()
+    client.sample_batch("t", 2, timeout=20.0)
+    assert 1.0 < min(given) <= max(given) <= 20.0

@@ -52,6 +52,12 @@ class Until:
         """Seconds that are left."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
+    @property
+    def answered(self) -> float | None:
+        """Seconds that a shard has to answer what it can answer at once: one that is slow is not lost for it."""
+        left = self.left
+        return None if left is None else max(left, _TURN)
+
 
 class Sampler:
     """Draws from one table of all shards, and hands out rations where it has the limiter of all."""
@@ -134,9 +140,11 @@ class Sampler:
 
         def some(allowed: int) -> int:
             if how.without_replacement:
-                made = self._shards.draw_distinct(allowed, timeout=until.left, **options) if allowed == count else None
+                made = (
+                    self._shards.draw_distinct(allowed, timeout=until.answered, **options) if allowed == count else None
+                )
             else:
-                made = self._shards.draw(allowed, timeout=until.left, windows=how.windows, **options)
+                made = self._shards.draw(allowed, timeout=until.answered, windows=how.windows, **options)
             return 0 if made is None else take(made, allowed)
 
         def take(made: tuple[list[_native.ShardDraws], list[tuple[int, Exception]]], asked: int) -> int:
@@ -148,7 +156,7 @@ class Sampler:
             return sum(map(len, more))
 
         def guess(wanted: int) -> int:
-            made = self._shards.guess(wanted, timeout=until.left, columns=how.columns)
+            made = self._shards.guess(wanted, timeout=until.answered, columns=how.columns)
             return 0 if made is None else take(made, wanted)
 
         plain = how.ragged is None and not how.without_replacement and how.windows is None
@@ -185,7 +193,7 @@ class Sampler:
                 if not count:
                     continue
                 try:
-                    runs = self._members.clients[shard]._sample_some(self.table, count, timeout=until.left)
+                    runs = self._members.clients[shard]._sample_some(self.table, count, timeout=until.answered)
                 except LOST as error:
                     self._failed([(shard, error)])
                     continue
@@ -272,10 +280,10 @@ class Sampler:
 
     def _exchange(self, until: Until, wants: list[int] | None = None) -> None:
         if not self.hands_out:
-            failures = self._shards.ask(self._members.present, until.left)
+            failures = self._shards.ask(self._members.present, until.answered)
         else:
             wants = [0] * len(self._members.clients) if wants is None else wants
-            failures = self._shards.exchange(wants, until.left)
+            failures = self._shards.exchange(wants, until.answered)
         self._failed(failures)
 
     def _hand_out(self) -> None:
@@ -301,7 +309,7 @@ class Sampler:
         with self._taking_turn(until):
             self._shards.reset()
             self.forget()
-            self._failed(self._shards.ask(self._members.present, until.left))
+            self._failed(self._shards.ask(self._members.present, until.answered))
             self._exchange(until)
 
     @contextmanager
