@@ -199,7 +199,7 @@ def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, plac
         if isinstance(event, RoleRestarted):
             places.pop(event.role, None)  # until it is ready again
         again = all(role in restarted(since) for role, since in killed.items())
-        if not isinstance(event, Progress) or len(places) < 5 or not again:
+        if not isinstance(event, Progress) or len(places) < 6 or not again:
             return
         # The next thing happens once the run has acted and learnt since the last.
         if marks and (event.env_steps < marks[-1].env_steps + 50 or event.updates <= marks[-1].updates):
@@ -228,8 +228,7 @@ def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, plac
         on_ray.train(
             apex_dqn,
             "CartPole-v1",
-            # As few actors as there can be: every role imports PyTorch.
-            config=dataclasses.replace(CONFIG, num_actors=1),
+            config=CONFIG,
             run=RUN,
             num_shards=2,
             on_event=on_event,
@@ -241,7 +240,7 @@ def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, plac
     assert all(role in restarted(since) for role, since in killed.items())
     assert moved
     assert cluster.other.node_id not in {ready.host for ready in places.values()}
-    assert len(places) == 5
+    assert len(places) == 6
     went_on = {event.role: event.went_on_from for event in reversed(events) if isinstance(event, RoleRestarted)}
     assert "with a new seed" in went_on["actor 0"]
     assert went_on["learner"].startswith("update ")
