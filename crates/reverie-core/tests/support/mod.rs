@@ -3,6 +3,7 @@
 
 pub mod disk;
 pub mod saving;
+pub mod shards;
 
 use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::chunk::Compression;

@@ -157,29 +157,13 @@ fn open(bytes: &[u8], len: usize) -> Option<(Open, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::given::{Given, data, framed, sent};
     use super::*;
     use crate::proto::{Inserted, MAX_MESSAGE_BYTES};
     use hyper::body::Frame;
-    use prost::Message;
-    use std::collections::VecDeque;
-
-    /// Frames of a body; at their end, trailers or an error.
-    struct Given(VecDeque<Result<Frame<Bytes>, String>>);
-
-    impl Body for Given {
-        type Data = Bytes;
-        type Error = String;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _context: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
-            Poll::Ready(self.0.pop_front())
-        }
-    }
 
     fn download(frames: impl IntoIterator<Item = Result<Frame<Bytes>, String>>) -> Download<Given> {
-        Download::new(Given(frames.into_iter().collect()))
+        Download::new(Given::new(frames))
     }
 
     fn next(download: &mut Download<Given>) -> Option<Result<ServerMessage, Failure>> {
@@ -192,18 +176,6 @@ mod tests {
     fn part(id: u64, offset: u64, len: usize) -> ServerMessage {
         let data = (0..len).map(|byte| (byte as u64 + offset) as u8).collect();
         ServerMessage { body: Some(Said::Part(Part { id, offset, data })) }
-    }
-
-    fn sent(message: &ServerMessage) -> Vec<u8> {
-        framed(&message.encode_to_vec())
-    }
-
-    fn framed(encoded: &[u8]) -> Vec<u8> {
-        [&[0][..], &(encoded.len() as u32).to_be_bytes(), encoded].concat()
-    }
-
-    fn data(bytes: &[u8]) -> Result<Frame<Bytes>, String> {
-        Ok(Frame::data(Bytes::copy_from_slice(bytes)))
     }
 
     /// The messages up to the end, pieces of parts put together again.

@@ -95,30 +95,14 @@ pub(super) fn message<M: Incoming>(arrived: &mut Pieces, len: usize) -> Result<M
 
 #[cfg(test)]
 mod tests {
+    use super::super::given::{Given, data, sent};
     use super::*;
     use crate::proto::server_message::Body as Said;
     use crate::proto::{Inserted, Part, ServerMessage};
     use hyper::body::Frame;
-    use prost::Message;
-    use std::collections::VecDeque;
-
-    /// Frames of a body; at their end, trailers or an error.
-    struct Given(VecDeque<Result<Frame<Bytes>, String>>);
-
-    impl Body for Given {
-        type Data = Bytes;
-        type Error = String;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _context: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
-            Poll::Ready(self.0.pop_front())
-        }
-    }
 
     fn messages(frames: impl IntoIterator<Item = Result<Frame<Bytes>, String>>) -> Messages<Given, ServerMessage> {
-        Messages::new(Given(frames.into_iter().collect()))
+        Messages::new(Given::new(frames))
     }
 
     fn next(messages: &mut Messages<Given, ServerMessage>) -> Option<Result<ServerMessage, Failure>> {
@@ -131,15 +115,6 @@ mod tests {
     fn part(id: u64, len: usize) -> ServerMessage {
         let data = (0..len).map(|byte| byte as u8).collect();
         ServerMessage { body: Some(Said::Part(Part { id, offset: 7, data })) }
-    }
-
-    fn sent(message: &ServerMessage) -> Vec<u8> {
-        let encoded = message.encode_to_vec();
-        [&[0][..], &(encoded.len() as u32).to_be_bytes(), &encoded].concat()
-    }
-
-    fn data(bytes: &[u8]) -> Result<Frame<Bytes>, String> {
-        Ok(Frame::data(Bytes::copy_from_slice(bytes)))
     }
 
     #[test]

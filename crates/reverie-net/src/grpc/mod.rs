@@ -3,6 +3,8 @@
 // Both ends.
 pub(crate) mod codec;
 mod frames;
+#[cfg(test)]
+mod given;
 mod large;
 
 // The client's end.
