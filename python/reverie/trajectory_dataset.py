@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Self, final
 
@@ -39,7 +40,7 @@ class _TableDataset(Dataset):
         if all(isinstance(value, str | Client) for value in named):
             theirs = self.as_tf()
         else:
-            theirs = tensorflow.symbolic(self._at, self.element_spec, named)
+            theirs = tensorflow.waiting(self._samples_at, self.element_spec, named)
         return theirs  # type: ignore[no-any-return]
 
     def __init__(
@@ -112,26 +113,44 @@ class _TableDataset(Dataset):
             max_samples,
         )
 
-    def _at(self, server_address: str, table: str) -> Iterator[ReplaySample]:
+    def as_tf(self) -> Any:
+        """See `Dataset.as_tf`. An iterator of TensorFlow's that is let go of while it waits for items ends."""
+        from reverie.adapters import tensorflow
+
+        return tensorflow.waiting(self._samples, self.element_spec)
+
+    def _samples_at(self, look: float, server_address: str, table: str) -> Iterator[ReplaySample | None]:
         """The samples of another table, with the same arguments for the rest."""
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         other._client_or_address, other._table = server_address, table
-        return other._samples()
+        return other._samples(look)
 
-    def _samples(self) -> Iterator[ReplaySample]:
+    def _samples(self, look: float | None = None) -> Iterator[ReplaySample | None]:
+        """Samples, until the limiter's timeout or the last that was asked for.
+
+        With `look` also None, each time that none came within so many seconds.
+        """
         raise NotImplementedError
 
-    def _drawn(self, *, timesteps: bool) -> Iterator[Any]:
-        """Samples with flat data, until the limiter's timeout or the last that was asked for."""
+    def _drawn(self, look: float | None, *, timesteps: bool) -> Iterator[Any]:
+        """What `_samples` makes of, with flat data."""
         client = _client(self._client_or_address)
-        wanted = self._max_samples or _WITHOUT_END
-        try:
-            yield from client._sample(
-                self._table, wanted, timesteps, False, self._timeout, self._at_once, form=self._structure
-            )
-        except DeadlineExceededError:
-            return
+        timeout = client.timeout if self._timeout is None else self._timeout
+        left, waited = self._max_samples or _WITHOUT_END, 0.0
+        while left > 0:
+            within = timeout if look is None else min(look, math.inf if timeout is None else timeout - waited)
+            try:
+                for sample in client._sample(
+                    self._table, left, timesteps, False, within, self._at_once, form=self._structure
+                ):
+                    left, waited = left - 1, 0.0
+                    yield sample
+            except DeadlineExceededError:
+                waited += within or 0.0
+                if look is None or (timeout is not None and waited >= timeout):
+                    return
+                yield None
 
     def _packed(self, sample: ReplaySample) -> ReplaySample:
         info = sample.info
@@ -189,9 +208,9 @@ class TrajectoryDataset(_TableDataset):
         ValueError: for counts below 1 that are not -1, or `dtypes` and `shapes` of different structure.
     """
 
-    def _samples(self) -> Iterator[ReplaySample]:
-        for sample in self._drawn(timesteps=False):
-            yield self._packed(sample)
+    def _samples(self, look: float | None = None) -> Iterator[ReplaySample | None]:
+        for sample in self._drawn(look, timesteps=False):
+            yield None if sample is None else self._packed(sample)
 
     def batch(self, batch_size: int, drop_remainder: bool = False, **_tuning: Any) -> Dataset:
         """Batches of `batch_size` items, drawn and gathered by the engine."""
@@ -246,10 +265,10 @@ class TimestepDataset(_TableDataset):
     Arguments, chain and errors as `TrajectoryDataset`; shapes are those of one step.
     """
 
-    def _samples(self) -> Iterator[ReplaySample]:
-        for steps in self._drawn(timesteps=True):
-            for sample in steps:
-                yield self._packed(sample)
+    def _samples(self, look: float | None = None) -> Iterator[ReplaySample | None]:
+        for steps in self._drawn(look, timesteps=True):
+            for sample in steps or [None]:
+                yield None if sample is None else self._packed(sample)
 
 
 class _Shape:

@@ -1,5 +1,8 @@
 """Datasets where this package stands in for dm-reverb beside TensorFlow: they are TensorFlow's, as programs expect."""
 
+import gc
+import threading
+
 import numpy as np
 import pytest
 import reverb  # This package: see ported_reverb.py.
@@ -14,7 +17,7 @@ STEPS = {"a": [1, 2, 3, 4], "last": [False, False, True, False]}
 
 
 @pytest.fixture
-def address():
+def server():
     fifo = reverb.selectors.Fifo()
     table = reverb.Table("t", fifo, fifo, 100, reverb.rate_limiters.MinSize(1), signature=SIGNATURE)
     server = reverb.Server([table, reverb.Table.queue("q", 100, signature=SIGNATURE)])
@@ -24,8 +27,13 @@ def address():
             if step >= 2:
                 for name in ("t", "q"):
                     writer.create_item(name, 1.0, {key: writer.history[key][-3:] for key in ("o", "r")})
-    yield f"localhost:{server.port}"
+    yield server
     server.stop()
+
+
+@pytest.fixture
+def address(server):
+    return f"localhost:{server.port}"
 
 
 def read(address, table="t", **options):
@@ -123,3 +131,35 @@ def test_acmes_dataset_of_many_readers_is_one_of_tensorflow(address):
         batch = next(dataset.as_numpy_iterator())
         assert batch.data["o"].shape == (3, 3, 2)
         np.testing.assert_array_equal(batch.data["r"][0], rows)
+
+
+@pytest.mark.parametrize("kind", ["prefetch", "interleave"])
+def test_an_iterator_that_is_let_go_of_while_it_waits_ends_and_takes_nothing_more(address, kind):
+    dataset = read(address, "q")
+    if kind == "prefetch":
+        dataset = dataset.prefetch(20)
+    else:
+        two = tf.data.Dataset.range(2)
+        dataset = two.interleave(lambda _: read(address, "q"), 2, num_parallel_calls=2, deterministic=False).prefetch(
+            20
+        )
+    iterator = iter(dataset)
+    assert sorted(int(next(iterator).data["r"][0]) for _ in range(10)) == list(range(10))
+    client = reverb.Client(address)
+    del iterator, dataset
+    gc.collect()
+    client.insert({"o": np.zeros((3, 2), np.float32), "r": np.arange(3)}, {"q": 1.0})
+    assert client.server_info()["q"].current_size == 1
+
+
+def test_an_iterator_that_waits_beyond_the_limiters_timeout_ends(address):
+    assert [int(sample.data["r"][0]) for sample in read(address, "q", rate_limiter_timeout_ms=300)] == list(range(10))
+
+
+def test_a_server_that_is_gone_ends_a_waiting_iterator_with_an_error(server, address):
+    iterator = iter(read(address, "q"))
+    for _ in range(10):
+        next(iterator)
+    threading.Timer(0.3, server.stop).start()
+    with pytest.raises(tf.errors.OpError):
+        next(iterator)

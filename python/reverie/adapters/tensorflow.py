@@ -12,7 +12,11 @@ from reverie import _native
 from reverie._tensorflow import tensorflow
 from reverie.specs import TensorSpec
 
-__all__ = ["accept", "dataset", "expanded", "is_tracing", "spec_of", "symbolic"]
+__all__ = ["accept", "dataset", "expanded", "is_tracing", "spec_of", "waiting"]
+
+
+#: Seconds for which a wait of ours holds up TensorFlow, which cannot cancel Python: it does between two of them.
+LOOK_SECONDS = 0.1
 
 
 def dataset(elements: Iterable[Any], element_spec: Any) -> Any:
@@ -26,14 +30,24 @@ def dataset(elements: Iterable[Any], element_spec: Any) -> Any:
     return tf.data.Dataset.from_generator(lambda: iter(elements), output_signature=_specs(tf, element_spec))
 
 
-def symbolic(make: Callable[..., Iterable[Any]], element_spec: Any, texts: Iterable[Any]) -> Any:
-    """As `dataset`, of the elements that `make` gives for texts that may be tensors, those of a graph too."""
-    tf = tensorflow("this dataset", "str for its arguments")
+def waiting(looks: Callable[..., Iterator[Any]], element_spec: Any, texts: Iterable[Any] = ()) -> Any:
+    """As `dataset`, of elements that are waited for: an iterator that is let go of meanwhile ends within a look.
+
+    Args:
+        looks: gives the elements, and None each time that none came within as many seconds as it is given.
+        texts: what it is given besides, as str. May be tensors, those of a graph too.
+    """
+    tf = tensorflow("Dataset.as_tf", "the dataset itself, whose elements are NumPy arrays, or its .torch()")
+    leaves, structure = _native.flatten(element_spec)
+    nothing = structure.unflatten([np.zeros([size or 0 for size in leaf.shape], leaf.dtype) for leaf in leaves])
 
     def elements(*values: bytes) -> Iterator[Any]:
-        return iter(make(*(value.decode() for value in values)))
+        for element in looks(LOOK_SECONDS, *(value.decode() for value in values)):
+            yield (False, nothing) if element is None else (True, element)
 
-    return tf.data.Dataset.from_generator(elements, args=tuple(texts), output_signature=_specs(tf, element_spec))
+    signature = (tf.TensorSpec((), tf.bool), _specs(tf, element_spec))
+    looked = tf.data.Dataset.from_generator(elements, args=tuple(texts), output_signature=signature)
+    return looked.filter(lambda there, _: there).map(lambda _, element: element)
 
 
 def expanded(steps: Any, make: Callable[[Iterator[Any]], Iterator[Any]], element_spec: Any) -> Any:
