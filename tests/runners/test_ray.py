@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -185,6 +186,19 @@ def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are
         DeviceError, match=r"takes 1\.75 GPUs \(1 for .*, 0\.25 for each actor of 2, 0\.25 for each evalu"
     ):
         on_ray.train(apex_dqn, "CartPole-v1", config=CONFIG, run=shared)
+
+
+def test_roles_that_begin_together_ask_for_no_more_than_there_is_though_ray_tells_of_them_late(monkeypatch):
+    for figures in ("cluster_resources", "available_resources"):
+        monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
+    stage = object.__new__(on_ray.Cluster)
+    stage._share, stage._wishes, stage._living = 1.0, {"actor": 1.0}, {}
+    for index in range(6):
+        name = RoleName("actor", index)
+        stage._living[name] = SimpleNamespace(asks={"CPU": stage._cpus(name)})
+    assert [living.asks["CPU"] for living in stage._living.values()] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
+    # One that begins anew has what it had.
+    assert stage._cpus(RoleName("actor", 0)) == 1.0
 
 
 def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, places, tmp_path):

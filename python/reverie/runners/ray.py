@@ -301,7 +301,7 @@ class Cluster:
     def start(self, setup: Setup) -> None:
         """Ask Ray for an actor."""
         kind, setup = setup.name.kind, self.placed(setup)
-        num_cpus = self._cpus(self._wishes[kind])
+        num_cpus = self._cpus(setup.name)
         options = {
             "num_gpus": self._gpus[kind],
             "num_cpus": num_cpus,
@@ -331,10 +331,16 @@ class Cluster:
             return setup
         return replace(setup, run=replace(setup.run, device="cpu", gpus_per_actor=0.0))
 
-    def _cpus(self, wish: float) -> float:
-        """A whole number above 1, else hundredths; never more than is free: a smaller cluster must still hold all."""
-        free = ray.available_resources().get("CPU", 0.0)
-        cpus = min(wish * self._share, free)
+    def _cpus(self, name: RoleName) -> float:
+        """A whole number above 1, else hundredths; never more than is free: a smaller cluster must still hold all.
+
+        Ray tells late of what it gave a moment ago, as when a node is gone and its roles begin anew together: the
+        others are counted by what they asked for.
+        """
+        asked = sum(living.asks["CPU"] for other, living in self._living.items() if other != name)
+        left = ray.cluster_resources().get("CPU", 0.0) - asked
+        free = max(0.0, min(ray.available_resources().get("CPU", 0.0), left))
+        cpus = min(self._wishes[name.kind] * self._share, free)
         return float(int(cpus)) if cpus >= 1 else int(cpus * 100) / 100
 
     def tell(self, name: RoleName, command: Command) -> None:
