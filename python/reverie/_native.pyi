@@ -162,7 +162,8 @@ class Client:
             timeout: seconds to wait for the tables' limiters.
 
         Raises:
-            DeadlineExceededError: a table did not take the item in time; those before it did.
+            DeadlineExceededError: a table did not take the item in time. `.partial` names those that did; no other
+                takes it any more.
             SignatureError: for data that a column or a table cannot hold.
             UnknownTableError, ClosedError, ResourceExhaustedError.
             ValueError: for no table, or a priority that the table's selectors refuse.

@@ -97,9 +97,13 @@ class SampleToInsertRatio(RateLimiter):
         if isinstance(error_buffer, tuple | list):
             if len(error_buffer) != 2:
                 raise ValueError(f"error_buffer must be a number or a pair of limits, got {error_buffer!r}")
-            low, high = error_buffer
+            low, high = (_checks.number("error_buffer", limit) for limit in error_buffer)
+            if not low <= high:
+                raise ValueError(f"error_buffer must be a pair of limits, the lower first, got {error_buffer!r}")
         else:
             error = _checks.number("error_buffer", error_buffer)
+            if not error >= 0:
+                raise ValueError(f"error_buffer must be at least 0, got {error_buffer!r}")
             low, high = middle - error, middle + error
         super().__init__(samples_per_insert, min_size_to_sample, low, high)
         room = 2 * max(1.0, samples_per_insert)

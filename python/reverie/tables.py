@@ -96,6 +96,8 @@ class Table:
             raise TypeError(f"name must be a str, got {name!r}")
         if not name:
             raise ValueError("name must not be empty")
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise ValueError(f"name must be text that UTF-8 can hold, got {name!r}")
         for role, selector in (("sampler", sampler), ("remover", remover)):
             if not isinstance(selector, selectors.Selector):
                 raise TypeError(f"{role} must be one of reverie.selectors, got a {type(selector).__name__}")

@@ -1,5 +1,6 @@
 """What becomes of the one end when the other ends, in whatever way."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -66,6 +67,21 @@ def test_every_call_takes_a_timeout_of_its_own_that_holds_where_nobody_answers(s
     client = connect(silent, transport="grpc", patience=1000.0, grace=0.01)
     with pytest.raises((reverie.DeadlineExceededError, reverie.UnavailableError), match=silent):
         CALLS[name](client, timeout=0.05)
+
+
+def test_a_deadline_that_passes_while_the_first_connection_is_being_made_is_no_lost_server(connect):
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):  # fill its queue: who comes now is kept waiting
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        client = connect(address, transport="grpc", patience=1000.0, grace=0.01)
+        with pytest.raises(reverie.DeadlineExceededError, match=address):
+            client.sample_batch("t", 1, timeout=0)
 
 
 @pytest.mark.parametrize("name", sorted(set(CALLS) - {"sample", "batches", "windows"}))

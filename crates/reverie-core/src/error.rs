@@ -132,9 +132,16 @@ fn column(path: &str) -> String {
     if path.is_empty() { "the data".to_owned() } else { format!("column '{path}'") }
 }
 
+/// How many names a text has; the error itself has them all.
+const NAMED: usize = 20;
+
 fn list(names: &[String]) -> String {
     if names.is_empty() {
         return "none".to_owned();
     }
-    names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
+    let text = names.iter().take(NAMED).map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
 }

@@ -151,6 +151,11 @@ pub struct Late<T> {
 }
 
 impl<T> Late<T> {
+    /// The outcome after all, where the deadline ended the wait and by the time of its withdrawal all was done.
+    pub fn unless_whole(self, whole: impl FnOnce(&T) -> bool) -> std::result::Result<T, Self> {
+        if self.interrupt.is_none() && whole(&self.done) { Ok(self.done) } else { Err(self) }
+    }
+
     /// The exception: DeadlineExceededError with what `more` says of the part that was done, or what ended the wait
     /// early, with the same as attributes. Draws of a consuming table are nowhere else.
     pub fn raise(self, py: Python<'_>, what: &str, more: impl FnOnce(T, &Bound<'_, PyDict>) -> PyResult<()>) -> PyErr {

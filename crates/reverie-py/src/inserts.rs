@@ -8,7 +8,7 @@ use crate::rows::{Priorities, priority};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use reverie_core::table::{Inserts, Keys, Priority};
+use reverie_core::table::{Inserts, Keys, Priority, Ticket};
 use reverie_net::items::MAX_ITEMS;
 use smallvec::SmallVec;
 use std::time::Instant;
@@ -46,6 +46,7 @@ pub fn step(
             quick(py, || sink.check(table, &[(item.clone(), *priority)]))?;
         }
     }
+    let mut taken: SmallVec<[_; 2]> = SmallVec::new();
     let mut waiting: SmallVec<[_; 2]> = SmallVec::new();
     let mut item = Some(item);
     for (index, (table, priority)) in targets.iter().enumerate() {
@@ -56,16 +57,43 @@ pub fn step(
             let mut ticket = sink.insert(table, inserts)?;
             ticket.poll().map_or(Ok(Some(ticket)), |done| done.map(|_| None))
         })?;
-        waiting.extend(left.map(|ticket| (*table, ticket)));
-    }
-    if waiting.is_empty() {
-        return Ok(());
-    }
-    let start = Instant::now();
-    for (table, ticket) in waiting {
-        if let Err(left) = finish(py, ticket, deadline.after(start.elapsed()), || way.reasons().why(table))? {
-            return Err(left.raise(py, "insert", |_, _| Ok(())));
+        match left {
+            Some(ticket) => waiting.push((*table, ticket)),
+            None => taken.push(*table),
         }
+    }
+    if waiting.is_empty() { Ok(()) } else { every(py, &way, waiting, taken, deadline) }
+}
+
+/// Waits until every table has taken the item. Where one does not, what waits elsewhere is withdrawn, too: none takes
+/// it when nobody waits any more, and the error names those that did.
+fn every<'a>(
+    py: Python<'_>,
+    way: &Way<'_>,
+    waiting: SmallVec<[(&'a str, Ticket<Keys>); 2]>,
+    mut taken: SmallVec<[&'a str; 2]>,
+    deadline: Deadline,
+) -> PyResult<()> {
+    let start = Instant::now();
+    let mut waiting = waiting.into_iter();
+    while let Some((table, ticket)) = waiting.next() {
+        let ended = finish(py, ticket, deadline.after(start.elapsed()), || way.reasons().why(table));
+        let late = match ended.map(|ended| ended.or_else(|left| left.unless_whole(|keys| !keys.is_empty()))) {
+            Ok(Ok(_)) => {
+                taken.push(table);
+                continue;
+            }
+            Ok(Err(left)) => Ok(left),
+            Err(error) => Err(error),
+        };
+        for (table, ticket) in waiting {
+            if detached(py, || ticket.cancel()).is_ok_and(|keys| !keys.is_empty()) {
+                taken.push(table);
+            }
+        }
+        let late = late?;
+        let what = if taken.is_empty() { "insert".to_owned() } else { format!("insert (done in {taken:?})") };
+        return Err(late.raise(py, &what, |_, with| with.set_item("partial", taken.to_vec())));
     }
     Ok(())
 }
@@ -106,7 +134,8 @@ pub fn batch<'py>(
         client.alone(py)?.inserts.leave(ticket, table, size_bytes as u64);
         return Ok(None);
     }
-    match finish(py, ticket, deadline, || way.reasons().why(table))? {
+    let ended = finish(py, ticket, deadline, || way.reasons().why(table))?;
+    match ended.or_else(|left| left.unless_whole(|keys| keys.len() == count)) {
         Ok(keys) => column(py, &keys, |key| key.get()).map(Some),
         Err(left) => {
             Err(left
@@ -128,12 +157,14 @@ fn in_parts<'py>(
     let (sink, mut rows) = (way.sink(), rows.into_iter());
     for _ in 0..parts {
         let part: Inserts = rows.by_ref().take(MAX_ITEMS).collect();
+        let count = part.len();
         let ticket = detached(py, || sink.insert(table, part))?;
         if !waits {
             client.alone(py)?.inserts.leave(ticket, table, (size_bytes / parts) as u64);
             continue;
         }
-        match finish(py, ticket, deadline.after(start.elapsed()), || way.reasons().why(table))? {
+        let ended = finish(py, ticket, deadline.after(start.elapsed()), || way.reasons().why(table))?;
+        match ended.or_else(|left| left.unless_whole(|keys| keys.len() == count)) {
             Ok(more) => keys.extend(more),
             Err(mut left) => {
                 keys.extend(std::mem::take(&mut left.done));

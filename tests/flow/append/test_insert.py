@@ -45,6 +45,23 @@ def test_one_step_goes_into_several_tables_and_is_stored_once(connect, uniform):
     assert client.sample_batch("b", 1).info.priority.tolist() == [2.0]
 
 
+def test_a_step_that_a_table_does_not_take_in_time_is_taken_by_none_later(connect, uniform):
+    client = connect(reverie.Table.queue("full", 1), reverie.Table.queue("too", 1), uniform("t"), uniform("u"))
+    for name in ("full", "too"):
+        client.insert({"n": 0}, {name: 1.0})
+    for seconds in (0.1, 1.0, 10.0, 100.0):  # on a busy machine an answer over a network takes time
+        with pytest.raises(reverie.DeadlineExceededError, match="table 'full': 1 of 1 items") as raised:
+            client.insert({"n": 1}, {"t": 1.0, "full": 1.0, "too": 1.0, "u": 1.0}, timeout=seconds)
+        if len(raised.value.partial) == 2:
+            break
+    assert sorted(raised.value.partial) == ["t", "u"]
+    assert str(raised.value).startswith('insert (done in ["t", "u"]): the timeout passed; ')
+    for name in ("full", "too"):
+        assert client.why(name).inserts == ()
+        assert client.sample_batch(name, 1, timeout=100).data["n"].tolist() == [0]
+        assert client.info().tables[name].num_inserts == 1
+
+
 def test_no_table_and_unknown_tables_are_refused_by_name(connect):
     client = connect()
     with pytest.raises(ValueError, match="at least one table"):
@@ -336,6 +353,24 @@ def test_no_rows_are_no_items_and_nothing_is_asked_of_the_limiter(connect):
     assert client.insert_batch("q", {"x": np.zeros((0, 2))}, [], timeout=0).dtype == np.int64
     assert client.insert_batch("q", {"x": np.zeros(0)}, wait=False) is None
     assert client.info().tables["q"].num_inserts == 1
+
+
+def test_a_deadline_is_told_of_where_something_is_missing_and_not_where_all_went_in_meanwhile(connect):
+    client = connect()
+    client.info()
+    told, complete = 0, []
+    for number in range(20):
+        try:
+            told += len(client.insert_batch("t", {"x": np.full(3, number)}, timeout=0))
+        except reverie.DeadlineExceededError as late:
+            told, complete = told + len(late.partial), [*complete, len(late.partial) == 3]
+        try:
+            client.insert({"x": number}, {"t": 1.0}, timeout=0)
+            told += 1
+        except reverie.DeadlineExceededError as late:
+            complete.append(late.partial != [])
+    assert not any(complete)
+    assert client.info().tables["t"].num_inserts == told
 
 
 def test_rows_beyond_what_one_request_holds_go_in_as_one_call_in_order_as_far_as_the_limiter_lets(connect, uniform):

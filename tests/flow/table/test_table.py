@@ -213,6 +213,15 @@ def test_servers_refuse_what_can_never_work():
         reverie.Server([Table.queue("q", 1), Table.queue("q", 2)], listen=False)
     with pytest.raises(ValueError, match="listen=False"):
         reverie.Server([Table.queue("q", 1)], port=0, listen=False)
+    with pytest.raises(ValueError, match=r"name must be text that UTF-8 can hold, got 'q\\ud800'"):
+        Table.queue("q\ud800", 1)
+
+
+def test_an_error_names_some_of_very_many_tables_and_its_attribute_all(connect):
+    client = connect(*(Table.queue(f"q{number}", 1) for number in range(50)))
+    with pytest.raises(reverie.UnknownTableError, match=r"'q0', .*'q19' and 30 more$") as raised:
+        client.insert({"n": 1}, {"q50": 1.0})
+    assert raised.value.known == [f"q{number}" for number in range(50)]
 
 
 def test_a_table_is_on_one_server_and_a_replacement_is_new():
@@ -240,6 +249,11 @@ def test_limiters_refuse_impossible_limits_with_their_numbers():
         rate_limiters.MinSize(0)
     with pytest.raises(ValueError, match="error_buffer"):
         rate_limiters.SampleToInsertRatio(4.0, 10, 3.9)
+    for nonsense in (-1.0, float("nan"), (5.0, 1.0), (float("nan"), 60.0)):
+        with pytest.raises(ValueError, match="error_buffer must be"):
+            rate_limiters.SampleToInsertRatio(4.0, 10, nonsense)
+    with pytest.raises(TypeError, match="error_buffer must be a number, got 'all'"):
+        rate_limiters.SampleToInsertRatio(4.0, 10, ("all", 60.0))
     with pytest.raises(ValueError, match="41"):
         rate_limiters.SampleToInsertRatio(4.0, 10, (41.0, 100.0))
     with pytest.warns(UserWarning, match="39"):

@@ -161,14 +161,23 @@ impl Engine {
             return;
         }
         let (address, trouble, outage) = (self.outbox.address(), &self.trouble, self.outage);
-        let told = self.requests.expire(now, outage, self.patience, |waited, what| {
-            let waited = waited.as_secs_f64();
-            Error::Unavailable(match outage {
-                None => format!("{address} did not answer for {waited:.1} s while {what}; does the server still run?"),
-                Some(_) => format!(
-                    "{address} could not be reached for {waited:.1} s while {what}: {trouble}; does a server run there?"
-                ),
-            })
+        let patience = self.patience;
+        let told = self.requests.expire(now, outage, patience, |waited, what| {
+            let seconds = waited.as_secs_f64();
+            let Some(begun) = outage else {
+                return Error::Unavailable(format!(
+                    "{address} did not answer for {seconds:.1} s while {what}; does the server still run?"
+                ));
+            };
+            if trouble.is_empty() && now < begun + patience {
+                return Error::Deadline(format!(
+                    "the connection to {address} is still being made after {seconds:.1} s, which a first call waits for"
+                ));
+            }
+            let trouble = if trouble.is_empty() { "no answer yet" } else { trouble };
+            Error::Unavailable(format!(
+                "{address} could not be reached for {seconds:.1} s while {what}: {trouble}; does a server run there?"
+            ))
         });
         if outage.is_none() {
             self.cancels.extend(told);
