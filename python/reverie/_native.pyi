@@ -96,6 +96,9 @@ class Checkpoints:
     def save(self) -> dict[str, Any]:
         """Takes a checkpoint; its path and what it came to, `pause` in seconds."""
 
+    def save_last(self) -> dict[str, Any]:
+        """Takes the last checkpoint, of a server that is closed: as `save`."""
+
     def start(self, period: float) -> None:
         """Takes a checkpoint every `period` seconds, in a thread of its own, until `stop`."""
 

@@ -82,16 +82,7 @@ class Server:
             raise TypeError(f"checkpointer must be one of reverie.checkpointers, got {checkpointer!r}")
         if restore_config not in ("constructor", "checkpoint"):
             raise ValueError(f'restore_config must be "constructor" or "checkpoint", got {restore_config!r}')
-        tables = () if tables is None else tables  # As ported code may say it: refused below.
-        if not hasattr(tables, "__iter__"):
-            raise TypeError(f"tables must be a list of reverie.Table, got a {type(tables).__name__}; put it into [...]")
-        tables = list(tables)
-        for table in tables:
-            if not isinstance(table, Table):
-                raise TypeError(f"tables must be reverie.Table, got a {type(table).__name__}")
-            if table._host is not None:
-                raise ValueError(f"table '{table.name}' is on a server already; .replace() gives a new one like it")
-        given = tables
+        given = tables = _free(() if tables is None else tables)  # As ported code may say it: the engine refuses it.
         checkpoint = checkpointers.newest(checkpointer)
         if checkpoint is not None and restore_config == "checkpoint":
             tables = checkpointers.as_saved(tables, checkpoint)
@@ -165,18 +156,33 @@ class Server:
         """The tables in the order in which they were given."""
         return self._tables
 
-    def stop(self) -> None:
+    def stop(self, *, checkpoint: bool = False) -> str | None:
         """Tells its clients, ends every wait with ClosedError and refuses what comes after. Idempotent.
 
-        Blocks for as long as what is being done takes, at most for the grace time, and while a periodic checkpoint is
-        being taken.
+        Blocks for as long as what is being done takes, at most for the grace time, and while a checkpoint is being
+        taken.
+
+        Args:
+            checkpoint: take a last checkpoint when nothing goes in any more: every insert that a client was told of is
+                in it, where one of `client.checkpoint()` lacks what goes in between it and the stop.
+
+        Returns:
+            the path of the last checkpoint; None without one, and where the server was stopped already.
+
+        Raises:
+            StorageError: the file system refused the checkpoint; the server is stopped all the same.
         """
+        if self._stopped.is_set():
+            return None
         for port in [port for port, server in _LISTENING.items() if server is self]:
             del _LISTENING[port]
         self._checkpoints.stop()
         self._native.close()
-        self._checkpoints.release()
-        self._stopped.set()
+        try:
+            return str(self._checkpoints.save_last()["path"]) if checkpoint else None
+        finally:
+            self._checkpoints.release()
+            self._stopped.set()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Blocks until `stop` is called, or until Ctrl-C raises KeyboardInterrupt.
@@ -212,3 +218,16 @@ class Server:
         names = ", ".join(repr(table.name) for table in self._tables)
         at = "listen=False" if self._native.address is None else f"address={self.address!r}"
         return f"Server(tables=[{names}], {at}{', stopped' if self._stopped.is_set() else ''})"
+
+
+def _free(tables: Iterable[Table]) -> list[Table]:
+    """The tables; TypeError for what is none, ValueError for one that is on a server."""
+    if not hasattr(tables, "__iter__"):
+        raise TypeError(f"tables must be a list of reverie.Table, got a {type(tables).__name__}; put it into [...]")
+    tables = list(tables)
+    for table in tables:
+        if not isinstance(table, Table):
+            raise TypeError(f"tables must be reverie.Table, got a {type(table).__name__}")
+        if table._host is not None:
+            raise ValueError(f"table '{table.name}' is on a server already; .replace() gives a new one like it")
+    return tables

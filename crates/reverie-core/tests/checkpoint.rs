@@ -202,6 +202,19 @@ fn tables_that_are_closed_are_not_saved_any_more() {
 }
 
 #[test]
+fn a_last_checkpoint_has_what_closed_tables_hold_and_no_open_table_has_one() {
+    let (tables, _) = busy();
+    let disk = FakeDisk::default();
+    let store = store(&disk, KEEP);
+    assert!(matches!(store.save_last(&tables, NOW), Err(Error::InvalidArgument(_))));
+    let before = save(&store, &tables);
+    tables.close();
+    let last = store.save_last(&tables, NOW).unwrap();
+    assert_eq!((last.items, last.new_chunks), (before.items, 0));
+    verify(&disk, &last.path).unwrap();
+}
+
+#[test]
 fn a_table_of_many_sections_comes_back() {
     // More items, chunks and patterns than a section takes.
     let (tables, _) = tables(vec![options("t", 100_000)]);

@@ -3,7 +3,7 @@
 mod support;
 
 use reverie_core::append::next_episode;
-use reverie_core::checkpoint::{Difference, Saver, load, verify};
+use reverie_core::checkpoint::{Difference, Saver, Store, load, verify};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::ManualClock;
 use reverie_core::item::{self, Item};
@@ -274,6 +274,18 @@ fn episodes_that_come_back_are_not_those_that_begin_afterwards() {
 
 #[test]
 fn what_is_in_of_inserts_that_may_be_sent_again_is_as_old_as_the_items() {
+    what_is_in_of_inserts_that_may_be_sent_again(|store, tables| drop(save(store, tables)));
+}
+
+#[test]
+fn what_is_in_of_inserts_that_waited_when_a_server_stopped_is_in_its_last_checkpoint() {
+    what_is_in_of_inserts_that_may_be_sent_again(|store, tables| {
+        tables.close();
+        store.save_last(tables, NOW).unwrap();
+    });
+}
+
+fn what_is_in_of_inserts_that_may_be_sent_again(save: impl Fn(&Store, &Tables)) {
     let sent = |sender: u8, number| Sent { sender: [sender; 16], number };
     let disk = FakeDisk::default();
     let (tables, _) = tables(vec![queue("q", 3)]);

@@ -67,6 +67,12 @@ impl Checkpoints {
         saved_dict(py, &detached(py, || saver.save())?)
     }
 
+    /// Takes the last checkpoint, of a server that is closed.
+    fn save_last<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (saver, _) = self.parts.get(py)?;
+        saved_dict(py, &detached(py, || saver.save_last())?)
+    }
+
     /// Takes a checkpoint every `period` seconds, in a thread of its own, until `stop`. Failures are logged.
     fn start(&self, py: Python<'_>, period: f64) -> PyResult<()> {
         let (saver, _) = self.parts.get(py)?;

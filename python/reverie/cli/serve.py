@@ -146,7 +146,7 @@ def serve(
         print("reverie: stopping", file=sys.stderr, flush=True)
         if checkpointer is not None:
             try:
-                print(f"reverie: saved as {server.client().checkpoint()}", file=sys.stderr, flush=True)
+                print(f"reverie: saved as {server.stop(checkpoint=True)}", file=sys.stderr, flush=True)
             except reverie.ReplayError as error:
                 complain(error)
                 raise typer.Exit(EXIT_NOT_SAVED) from None

@@ -55,7 +55,8 @@ class Client(Appending, Sampling, Batching):
         token: what the server asks for.
         tls: certificates; None sends plain text.
         timeout: the default of every `timeout=` of this client and of its writers, in seconds.
-        patience: seconds that a connection may take to be made, or to be made again, before calls fail.
+        patience: seconds that a connection may take to be made, or to be made again, before calls fail. Inserts do not:
+            they are kept, and sent when the server is back; who waits for them waits for as long as `timeout=` says.
         grace: seconds beyond a call's timeout in which the server's answer may come in: at the deadline the server says
             what was done and why not more. Longer than a round trip, and than a batch takes to arrive.
 

@@ -1,5 +1,6 @@
 """Checkpoints from Python: what a server saves, what the next one starts with, and what it says about it."""
 
+import contextlib
 import logging
 import os
 import pickle
@@ -278,6 +279,26 @@ def test_one_server_at_a_time_saves_in_a_folder(begin):
     with pytest.raises(reverie.ClosedError):
         first.client().checkpoint()
     second.client().checkpoint()
+
+
+def test_a_stop_may_take_a_last_checkpoint_which_has_all_that_was_said_to_be_in(begin, until, tmp_path):
+    server, told, ended = begin([per(max_size=10**7)]), [], threading.Event()
+    client = server.client()
+
+    def insert():
+        with contextlib.suppress(reverie.ClosedError):
+            while True:
+                told.extend(client.insert_batch("per", {"x": np.zeros(3)}).tolist())
+        ended.set()
+
+    threading.Thread(target=insert, daemon=True).start()
+    until(lambda: len(told) > 30)
+    path = server.stop(checkpoint=True)
+    until(ended.is_set)
+    assert [path] == [str(found) for found in (tmp_path / "saved").glob("*.checkpoint")]
+    assert server.stop(checkpoint=True) is None
+    again = begin([per(max_size=10**7)])
+    assert again.client().query("per").key.tolist() == told
 
 
 def test_a_server_that_takes_no_checkpoint_makes_no_folder():

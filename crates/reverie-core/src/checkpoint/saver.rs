@@ -36,6 +36,11 @@ impl Saver {
         self.store.save(&self.tables, (self.now)())
     }
 
+    /// See [`Store::save_last`].
+    pub fn save_last(&self) -> Result<Saved> {
+        self.store.save_last(&self.tables, (self.now)())
+    }
+
     /// Where checkpoints go.
     pub fn store(&self) -> &Store {
         &self.store

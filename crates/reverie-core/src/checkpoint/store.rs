@@ -130,9 +130,21 @@ impl Store {
     /// With an error the checkpoints that were there are as they were. `Closed` for tables that are closed,
     /// `Storage` where another server saves in the folder.
     pub fn save(&self, tables: &Tables, now: Duration) -> Result<Saved> {
+        self.take(tables, now, false)
+    }
+
+    /// As [`save`](Self::save), of tables that are closed, before the folder is let go of: all that was ever said to be
+    /// in them is in this checkpoint.
+    pub fn save_last(&self, tables: &Tables, now: Duration) -> Result<Saved> {
+        self.take(tables, now, true)
+    }
+
+    fn take(&self, tables: &Tables, now: Duration, last: bool) -> Result<Saved> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before the folder is asked for: a server that is closed has let go of it.
-        tables.check_open()?;
+        if !last {
+            // Before the folder is asked for: a server that is closed has let go of it.
+            tables.check_open()?;
+        }
         self.disk.make_folder(&self.root).map_err(storage("make the folder", &self.root))?;
         self.lock(&mut written)?;
         let before = scan(&*self.disk, &self.root)?;
@@ -141,7 +153,7 @@ impl Store {
         }
         // Files may have been deleted by someone else.
         written.segment.take_if(|segment| !before.segments.contains(&segment.number));
-        let cuts = tables.cut()?;
+        let cuts = if last { tables.last_cut() } else { tables.cut() }?;
         let saved = self.write(&mut written, &before, &cuts, now);
         if saved.is_err() {
             // What is behind its last sync is not known: the next checkpoint begins another.

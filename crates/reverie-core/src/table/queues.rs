@@ -134,6 +134,10 @@ impl State {
         if self.closed { Err(Error::Closed { name: name.to_owned() }) } else { Ok(()) }
     }
 
+    pub(super) fn shut(&self, name: &str) -> Result<()> {
+        if self.closed { Ok(()) } else { Err(Error::InvalidArgument(format!("the table '{name}' is open"))) }
+    }
+
     /// What the first waiting insert wants of the server's bytes, where these hold it back and the limiter does not.
     pub(super) fn starves(&self, budget: &Budget) -> Option<Starved> {
         let item = self.inserts.front()?.next()?;

@@ -308,6 +308,9 @@ impl SharedTable {
             let mut state = lock(&self.state);
             let _deciding = Deciding::new();
             state.closed = true;
+            // What is in of inserts that wait, for a last checkpoint.
+            let arrivals = state.arrivals();
+            state.senders.restore(arrivals);
             let waiting = (
                 std::mem::take(&mut state.inserts),
                 std::mem::take(&mut state.samples),

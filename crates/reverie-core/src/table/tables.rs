@@ -210,13 +210,23 @@ impl Tables {
     /// A consistent cut of all tables: they stand still together while references to their pages are taken, and go on.
     /// The one place that holds several tables' locks, always taken in the tables' order. Refused once they are closed.
     pub fn cut(&self) -> Result<Cuts> {
+        self.cut_where(State::open)
+    }
+
+    /// What tables that are closed held when they were: nothing goes in any more, nor is told that it did. Refused while
+    /// one is open.
+    pub fn last_cut(&self) -> Result<Cuts> {
+        self.cut_where(State::shut)
+    }
+
+    fn cut_where(&self, fits: impl Fn(&State, &str) -> Result<()>) -> Result<Cuts> {
         let mut states = Vec::with_capacity(self.tables.len());
         let mut started = None;
         for table in &self.tables {
             states.push(lock(&table.state));
             started.get_or_insert_with(|| self.clock.now());
         }
-        self.tables.iter().zip(&states).try_for_each(|(table, state)| state.open(table.name()))?;
+        self.tables.iter().zip(&states).try_for_each(|(table, state)| fits(state, table.name()))?;
         let cut = |state: &mut State| TableCut { sent: state.arrivals(), ..state.table.snapshot() };
         let tables = states.iter_mut().map(|state| cut(state)).collect();
         let now = self.clock.now();

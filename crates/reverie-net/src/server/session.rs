@@ -147,7 +147,8 @@ impl Session {
                 }
                 Event::Idle => return false,
                 Event::Forget => {
-                    if let Some(id) = self.id.filter(|_| !self.is_empty()) {
+                    // At a stop what is in the tables of his inserts stays known, for a last checkpoint.
+                    if let Some(id) = self.id.filter(|_| !self.stopping && !self.is_empty()) {
                         self.shared.forget_outcomes(id);
                     }
                     return false;
