@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 from reverie.agents import dqn  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.errors import DamagedError, UnavailableError  # noqa: E402
-from reverie.runners import play, roles  # noqa: E402
-from reverie.runners.messages import Failed, RoleName, Setup  # noqa: E402
+from reverie.runners import memory, play, roles  # noqa: E402
+from reverie.runners.messages import Failed, RoleName, Setup, Stop  # noqa: E402
 
 
 class Idle(roles.Role):
@@ -74,3 +74,23 @@ def test_only_what_may_fare_better_another_time_is_started_again(monkeypatch, to
     (failed,) = line.told
     assert isinstance(failed, Failed)
     assert (failed.error, failed.text, failed.transient) == (type(error).__name__, str(error), transient)
+
+
+@pytest.mark.parametrize("kind", play.ROLES)
+def test_every_role_gives_freed_memory_back_as_it_goes_on(monkeypatch, torch_threads, kind):
+    class TwoTurns(Line):
+        def commands(self):
+            return iter([Stop()] if self.turns == 2 else [])
+
+    class Turning(Idle):
+        def turn(self, link):
+            link.turns += 1
+
+    given = []
+    monkeypatch.setitem(play.ROLES, kind, Turning)
+    monkeypatch.setattr(memory, "SECONDS", 0.0)
+    monkeypatch.setattr(memory, "give_back", lambda: given.append(1))
+    line = TwoTurns()
+    line.turns = 0
+    play.play(setup_of(kind), line)
+    assert len(given) == 2

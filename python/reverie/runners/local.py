@@ -28,6 +28,7 @@ from reverie.runners.events import (
     Started,
     StoppedError,
 )
+from reverie.runners.memory import FreeMemory
 from reverie.runners.topology import Topology, making_networks_on, plan
 from reverie.server import Server
 
@@ -118,7 +119,7 @@ class _Loop:
         run, account = self.topology.run, self.account
         self.emit(Started(self.topology, account.env_steps, tuple(account.curve)))
         account.begin()
-        next_progress = account.seconds()
+        next_progress, memory = account.seconds(), FreeMemory()
         while account.env_steps < run.max_env_steps:
             if should_stop():
                 raise StoppedError(account.env_steps, self._save())
@@ -132,6 +133,7 @@ class _Loop:
             if account.seconds() >= next_progress:
                 next_progress = account.seconds() + PROGRESS_SECONDS
                 self.emit(self._progress())
+            memory.give_back_if_due()
         if not account.curve or account.curve[-1].env_steps < account.env_steps:
             self._evaluate()
         return self._finish()

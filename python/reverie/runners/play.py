@@ -7,6 +7,7 @@ import traceback
 
 from reverie.errors import DamagedError, ReplayError
 from reverie.runners.learners import Bundle, Learner, ParameterShard
+from reverie.runners.memory import FreeMemory
 from reverie.runners.messages import Failed, Setup, Stop
 from reverie.runners.roles import REPORT_SECONDS, Actor, GreedyEvaluator, Link, Role, Shard
 
@@ -39,7 +40,7 @@ def play(setup: Setup, link: Link) -> None:
 
 
 def _loop(role: Role, link: Link) -> None:
-    next_report = 0.0
+    next_report, memory = 0.0, FreeMemory()
     while True:
         for command in link.commands():
             if isinstance(command, Stop):
@@ -52,6 +53,7 @@ def _loop(role: Role, link: Link) -> None:
         if time.monotonic() >= next_report:
             _tell(role, link)
             next_report = time.monotonic() + REPORT_SECONDS
+        memory.give_back_if_due()
 
 
 def _tell(role: Role, link: Link) -> None:
