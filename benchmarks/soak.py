@@ -1,7 +1,9 @@
-"""`python -m benchmarks.soak --minutes 10`: does the memory of a run in many processes stay flat?
+"""`python -m benchmarks.soak --minutes 10`: does the memory of a run stay flat?
 
-Trains Ape-X DQN on CartPole-v1 with every role in a process of its own, a small table that is full soon, and no end but
-the time. Every second the private memory of all processes is added up (`Pss` of Linux: shared memory is counted once).
+Trains Ape-X DQN with a small table that is full soon, and no end but the time: on CartPole-v1 with every role in a
+process of its own, or on `--env ALE/Pong-v5`, whose batches of frames try the allocator, or in one process with
+`--runner local`. Every second the private memory of all processes is added up (`Pss` of Linux: shared memory is counted
+once).
 Written as JSON: the megabytes of each tenth of the time, and what an hour would add to them, by the second half alone
 (the first fills tables, caches and the allocators' pools).
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import statistics
@@ -19,7 +22,7 @@ import time
 from pathlib import Path
 
 from reverie.agents import apex_dqn
-from reverie.runners import Event, Progress, RoleRestarted, StoppedError, process
+from reverie.runners import Event, Progress, RoleRestarted, StoppedError, process, train
 
 from .report import machine
 
@@ -58,12 +61,19 @@ def main() -> int:
     """Returns the process's exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="(%(default)s)")
+    parser.add_argument("--env", default="CartPole-v1", help="one that has a preset (%(default)s)")
+    parser.add_argument("--runner", choices=("process", "local"), default="process", help="(%(default)s)")
     parser.add_argument("--num-actors", type=int, default=2, help="(%(default)s)")
     parser.add_argument("--num-shards", type=int, default=2, help="(%(default)s)")
     parser.add_argument("--out", type=Path, help="a file for the JSON, beside what is printed")
     options = parser.parse_args()
-    preset = apex_dqn.load_preset("CartPole-v1")
-    config = dataclasses.replace(preset.config, num_actors=options.num_actors, capacity=CAPACITY)
+    preset = apex_dqn.load_preset(options.env)
+    config = dataclasses.replace(
+        preset.config,
+        num_actors=options.num_actors,
+        capacity=CAPACITY,
+        learning_starts=min(preset.config.learning_starts, CAPACITY // 5),
+    )
     run = dataclasses.replace(
         preset.run, target_return=10_000.0, max_env_steps=10**9, evaluate_every=20_000, checkpoint_every=20_000
     )
@@ -83,14 +93,14 @@ def main() -> int:
         if began and (not seen or time.monotonic() - began[0] - seen[-1][0] >= 1.0):
             seen.append((time.monotonic() - began[0], megabytes(descendants(os.getpid()))))
 
+    runner = train if options.runner == "local" else functools.partial(process.train, num_shards=options.num_shards)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            process.train(
+            runner(
                 apex_dqn,
-                "CartPole-v1",
+                options.env,
                 config=config,
                 run=run,
-                num_shards=options.num_shards,
                 on_event=on_event,
                 checkpoint_folder=Path(folder),
                 should_stop=lambda: bool(began) and time.monotonic() - began[0] > 60 * options.minutes,
@@ -99,6 +109,8 @@ def main() -> int:
             print(stopped, file=sys.stderr)
     found = {
         "machine": machine(),
+        "env_id": options.env,
+        "runner": options.runner,
         "minutes": options.minutes,
         "env_steps": last[0].env_steps,
         "updates": last[0].updates,
