@@ -242,6 +242,23 @@ def test_a_table_is_on_one_server_and_a_replacement_is_new():
         other.max_size = 9
 
 
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: selectors.Uniform(seed=-1), r"seed must be between 0 and 2\*\*64 - 1, got -1"),
+        (lambda: selectors.Fifo(seed=2**64), "seed must be between 0 .*, got 18446744073709551616"),
+        (lambda: selectors.Prioritized(float("nan")), "priority_exponent must be a finite number, got nan"),
+        (lambda: selectors.Prioritized(float("inf")), "priority_exponent must be a finite number, got inf"),
+        (lambda: rate_limiters.RateLimiter(1.0, 1, 2.0, 1.0), "min_diff must not be above max_diff, got 2.0 and 1.0"),
+        (lambda: rate_limiters.RateLimiter(1.0, 1, float("nan"), 1.0), "min_diff must not be above max_diff, got nan"),
+        (lambda: rate_limiters.RateLimiter(float("inf"), 1, 0.0, 1.0), "samples_per_insert must be a finite number"),
+    ],
+)
+def test_numbers_that_mean_nothing_to_a_selector_or_a_limiter_are_refused_by_name(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()
+
+
 def test_limiters_refuse_impossible_limits_with_their_numbers():
     with pytest.raises(ValueError, match="samples_per_insert"):
         rate_limiters.SampleToInsertRatio(0.0, 1, 5.0)
