@@ -159,5 +159,16 @@ def test_learners_parameter_shards_and_bundles_are_places_of_their_own(runner):
     spread = plan(gorila, "CartPole-v1", runner=runner, config=config, num_shards=2)
     assert {place.role: place.count for place in spread.places}["shard"] == 2
     bundled = dataclasses.replace(config, bundled=True, num_learners=2, num_actors=2)
-    with pytest.raises(ValueError, match="num_shards is 2, and gorila has several tables"):
+    with pytest.raises(ValueError, match="num_shards is 2, and bundled each actor of gorila"):
         plan(gorila, "CartPole-v1", runner=runner, config=bundled, num_shards=2)
+
+
+@pytest.mark.parametrize("bundles", [1, 3])
+def test_shards_of_bundles_are_refused_with_what_else_there_is(bundles):
+    config = dataclasses.replace(
+        gorila.load_preset("CartPole-v1").config, bundled=True, num_actors=bundles, num_learners=bundles
+    )
+    servers = f"{bundles} server{'s' if bundles > 1 else ''} already"
+    with pytest.raises(ValueError, match=rf"num_shards is 2, .*{servers}: set bundled=false for one .* over 2 shards"):
+        plan(gorila, "CartPole-v1", runner="process", config=config, num_shards=2)
+    assert plan(gorila, "CartPole-v1", runner="process", config=config).num_servers == bundles

@@ -257,6 +257,12 @@ def making_networks_on(device: str) -> AbstractContextManager[Any]:
 def _refuse_unfit_for_shards(agent: Agent, topology: Topology) -> None:
     if topology.runner == "local":
         raise ValueError(f"num_shards is {topology.num_shards}, and one process has one: ask for another runner")
+    if topology.needs.bundled:
+        raise ValueError(
+            f"num_shards is {topology.num_shards}, and bundled each actor of {agent.NAME} keeps a replay of its own,"
+            f" {_many(topology.num_servers, 'server')} already: set bundled=false for one replay over"
+            f" {topology.num_shards} shards, or ask for more bundles (num_actors and num_learners)"
+        )
     tables = agent.make_tables(topology.env, topology.config, seed=topology.seed)
     if len(tables) > 1:
         names = ", ".join(repr(table.name) for table in tables)
