@@ -1,16 +1,20 @@
 """What every role of a distributed run has in common, wherever it lives."""
 
 import dataclasses
+import os
+import signal
+import threading
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from reverie import Table, rate_limiters, selectors, testing  # noqa: E402
 from reverie.agents import dqn  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
-from reverie.errors import DamagedError, UnavailableError  # noqa: E402
-from reverie.runners import memory, play, roles  # noqa: E402
-from reverie.runners.messages import Failed, RoleName, Setup, Stop  # noqa: E402
+from reverie.errors import DamagedError, DeadlineExceededError, UnavailableError  # noqa: E402
+from reverie.runners import learners, memory, play, roles  # noqa: E402
+from reverie.runners.messages import Endpoint, Failed, Ready, RoleName, Setup, Stop  # noqa: E402
 
 
 class Idle(roles.Role):
@@ -53,6 +57,9 @@ class Line:
     def tell(self, report):
         self.told.append(report)
 
+    def commands(self):
+        return [Stop()]
+
 
 @pytest.mark.parametrize(
     ("kind", "error", "transient"),
@@ -68,6 +75,7 @@ def test_only_what_may_fare_better_another_time_is_started_again(monkeypatch, to
         def __init__(self, setup):
             raise error
 
+    monkeypatch.setattr(play, "BEGIN_SECONDS", 0.0)
     monkeypatch.setitem(play.ROLES, kind, Broken)
     line = Line()
     play.play(setup_of(kind), line)
@@ -94,3 +102,52 @@ def test_every_role_gives_freed_memory_back_as_it_goes_on(monkeypatch, torch_thr
     line.turns = 0
     play.play(setup_of(kind), line)
     assert len(given) == 2
+
+
+@pytest.mark.parametrize("error", [UnavailableError("out of reach"), DeadlineExceededError("no answer within 5 s")])
+def test_a_role_whose_shard_does_not_answer_as_it_begins_tries_again_and_does_not_end(
+    monkeypatch, torch_threads, error
+):
+    attempts = []
+
+    class Patient(Idle):
+        def __init__(self, setup):
+            super().__init__(setup)
+            attempts.append(setup)
+            if len(attempts) < 9:
+                raise error
+
+    monkeypatch.setattr(play, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(play, "BEGIN_SECONDS", 1000.0)
+    monkeypatch.setitem(play.ROLES, "actor", Patient)
+    line = Line()
+    play.play(setup_of("actor"), line)
+    assert len(attempts) == 9
+    assert [type(report) for report in line.told] == [Ready]
+
+
+def test_a_draw_from_a_shard_that_stands_still_for_a_moment_is_not_lost():
+    """A busy machine: what was drawn and not waited for would be paid to the limiter, and no learner's."""
+    table = Table(
+        "replay",
+        max_size=9,
+        sampler=selectors.Uniform(),
+        remover=selectors.Fifo(),
+        rate_limiter=rate_limiters.MinSize(1),
+    )
+    host, got = testing.Host(), []
+    try:
+        with host.serve([table]) as address:
+            setup = dataclasses.replace(setup_of("learner"), endpoints=(Endpoint(address),))
+            with learners.learning_client(setup) as client:
+                client.insert({"n": 7}, {"replay": 1.0}, timeout=100.0)
+                os.kill(host.process.pid, signal.SIGSTOP)
+                draw = threading.Thread(target=lambda: got.append(client.sample_batch("replay", 1, timeout=0)))
+                draw.start()
+                draw.join(0.5)  # longer than a client waits by default
+                os.kill(host.process.pid, signal.SIGCONT)
+                draw.join()
+                assert [batch.data["n"].tolist() for batch in got] == [[7]]
+                assert client.info(timeout=100.0).tables["replay"].num_samples == 1
+    finally:
+        host.close()

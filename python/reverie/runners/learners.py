@@ -24,7 +24,17 @@ from reverie.runners.messages import (
     Setup,
     State,
 )
-from reverie.runners.roles import PATIENCE, REPORT_SECONDS, TURN_SECONDS, Link, Role, acted, agent_of, with_new_dice
+from reverie.runners.roles import (
+    GRACE,
+    PATIENCE,
+    REPORT_SECONDS,
+    TURN_SECONDS,
+    Link,
+    Role,
+    acted,
+    agent_of,
+    with_new_dice,
+)
 from reverie.runners.topology import making_networks_on
 from reverie.server import Server
 from reverie.sharding import ShardedClient, shard_table
@@ -346,7 +356,7 @@ def written(client: Any, state: State) -> State:
 def learning_client(setup: Setup) -> Any:
     """The client that a learner draws through. With several shards it holds the limits of them all, with the other
     learners, of which the first hands out what may go in."""
-    clients = [endpoint.client(patience=PATIENCE) for endpoint in setup.endpoints]
+    clients = [endpoint.client(patience=PATIENCE, grace=GRACE) for endpoint in setup.endpoints]
     if len(clients) == 1:
         return clients[0]
     agent = agent_of(setup.agent)

@@ -38,9 +38,9 @@ class Endpoint:
     token: str | None = None
     tls: ClientTLS | None = None
 
-    def client(self, *, patience: float = 10.0) -> Client:
+    def client(self, *, patience: float = 10.0, grace: float = 0.05) -> Client:
         """A client that takes the shortest way there is."""
-        return Client(self.address, token=self.token, tls=self.tls, patience=patience)
+        return Client(self.address, token=self.token, tls=self.tls, patience=patience, grace=grace)
 
 
 @dataclass(frozen=True)

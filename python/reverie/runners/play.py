@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 
-from reverie.errors import DamagedError, ReplayError
+from reverie.errors import DamagedError, DeadlineExceededError, ReplayError, UnavailableError
 from reverie.runners.learners import Bundle, Learner, ParameterShard
 from reverie.runners.memory import FreeMemory
 from reverie.runners.messages import Failed, Setup, Stop
@@ -20,12 +20,17 @@ ROLES: dict[str, type[Role]] = {
     "actor": Actor,
 }
 
+BEGIN_SECONDS = 120.0
+"""So long a role tries to begin where those whom it asks as it begins, replay or parameter shards, do not answer: they
+were there a moment ago. Longer than a short life: nobody is given up for another's slowness."""
+AGAIN_SECONDS = 0.2
+
 
 def play(setup: Setup, link: Link) -> None:
     """Make a role and let it work until it is told to stop, or fails: whatever happens, the supervisor is told."""
     role: Role | None = None
     try:
-        role = ROLES[setup.name.kind](setup)
+        role = _made(setup)
         role.open(link)
         link.tell(role.ready())
         _loop(role, link)
@@ -37,6 +42,18 @@ def play(setup: Setup, link: Link) -> None:
     finally:
         if role is not None:
             role.close()
+
+
+def _made(setup: Setup) -> Role:
+    """The role. A supervisor that knows better, since a shard is elsewhere now, ends it and begins another."""
+    deadline = time.monotonic() + BEGIN_SECONDS
+    while True:
+        try:
+            return ROLES[setup.name.kind](setup)
+        except (DeadlineExceededError, UnavailableError):
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(AGAIN_SECONDS)
 
 
 def _loop(role: Role, link: Link) -> None:

@@ -43,6 +43,9 @@ TURN_SECONDS = 0.5
 """The longest that a role waits for a table before it looks for commands again."""
 PATIENCE = 2.0
 """Seconds that a role's client tries to reach a shard before the role looks for commands again."""
+GRACE = 30.0
+"""Seconds that a shard which stands still, as on a busy machine, has for an answer beyond a call's timeout: a draw that
+was made, and whose batch nobody waited for, would be paid to the limiter, and taken from a queue, for nothing."""
 
 
 class Link(Protocol):
@@ -157,7 +160,7 @@ class Actor(Role):
         super().__init__(setup)
         assert setup.weights is not None
         self._source = setup.weights.source()
-        self._client = setup.endpoints[setup.name.index % len(setup.endpoints)].client(patience=PATIENCE)
+        self._client = setup.endpoints[setup.name.index % len(setup.endpoints)].client(patience=PATIENCE, grace=GRACE)
         index = setup.name.index
         # A restart is told by the supervisor, once for all who write there.
         warnings.simplefilter("ignore", ServerRestartedWarning)
