@@ -46,9 +46,6 @@ SHORT_LIFE_SECONDS = 60.0
 SHORT_LIVES = 5
 """A role that ends so often, never having lived for `SHORT_LIFE_SECONDS`, is not started again: the run ends."""
 
-ANSWERS: dict[type[Report], type[Command]] = {State: Save, Judged: Judge}
-"""What an answer settles. `Hold` is in force until `GoOn`, also for a learner that is started again meanwhile."""
-
 
 class Stage(Protocol):
     """Where roles live."""
@@ -196,6 +193,11 @@ class Crew:
         started = [name for name, one in self.members.items() if not (one.ready or one.ended or one.waiting)]
         return {name: (now - self.members[name].born, self.stage.lacks(name)) for name in started}
 
+    def give_up(self, name: RoleName) -> None:
+        """End a role that was told to stop and has not; what it told until now is all."""
+        self.stage.kill(name)
+        self.members[name].ended = True
+
     def all_ended(self, names: Sequence[RoleName]) -> bool:
         """Whether roles that were told to stop are gone."""
         return all(self.members[name].ended for name in names)
@@ -218,10 +220,17 @@ class Crew:
                 case Died():
                     self._is_gone(name, member, report.reason)
                 case _:
-                    if type(report) in ANSWERS:
-                        member.orders.pop(ANSWERS[type(report)], None)
+                    self._settle(member, report)
                     self._remember(name, member, report)
                     self._on_report(name, report)
+
+    def _settle(self, member: Member, report: Report) -> None:
+        """What was answered is not asked again, an answer to another command apart. `Hold` is in force until `GoOn`."""
+        if isinstance(report, State | Judged):
+            kind = Save if isinstance(report, State) else Judge
+            order = member.orders.get(kind)
+            if isinstance(order, Save | Judge) and order.number == report.number:
+                del member.orders[kind]
 
     def _begin(self, name: RoleName) -> None:
         topology, state = self.topology, self._resumed_state(name)
@@ -301,8 +310,12 @@ class Crew:
             if before is not None and before.address != now.address:
                 self._follow(name)
         if name.kind == "parameter shard" and self._epoch > 0 and self._keepers_ready():
-            for learner in [one for one in self.learners if one in self.members and not self.members[one].waiting]:
-                self.ask(learner, Follow(self._lines(), self._epoch))
+            for learner in [one for one in self.learners if one in self.members]:
+                one = self.members[learner]
+                if one.ready is None and not (one.waiting or one.ended):
+                    self._begin_elsewhere(learner)
+                elif not one.waiting:
+                    self.ask(learner, Follow(self._lines(), self._epoch))
         if name in self.keepers and self._keepers_ready():
             for other in [one for one in self.members.values() if one.waiting]:
                 self._start(other)
@@ -316,11 +329,17 @@ class Crew:
                 continue
             if name.kind == "actor":
                 if name.index % len(self.shards) == shard.index:
-                    self.stage.kill(name)
-                    self._again(member)
-            elif member.ready is not None:
+                    self._begin_elsewhere(name)
+            elif member.ready is None:
+                self._begin_elsewhere(name)  # at work on what it was told when it was started
+            else:
                 member.moving = True
-                self.ask(name, Save(-1))
+                self.stage.tell(name, Save(-1))  # and nothing more: if it ends, the one after it is at the new address
+
+    def _begin_elsewhere(self, name: RoleName) -> None:
+        """Begin a role again at once, told where everyone is now."""
+        self.stage.kill(name)
+        self._again(self.members[name])
 
     def _remember(self, name: RoleName, member: Member, report: Report) -> None:
         match report:
@@ -335,8 +354,7 @@ class Crew:
             case State(_, state) if name.kind == "learner":
                 member.state, member.state_of = state, f"update {state['version']:,}"
                 if member.moving:
-                    self.stage.kill(name)
-                    self._again(member)
+                    self._begin_elsewhere(name)
             case State(_, state):
                 member.state = {**(member.state or {"actor": None}), "learner": state}
                 member.table_of = "the table of its checkpoint" if report.tables else member.table_of

@@ -54,7 +54,7 @@ ANSWER_SECONDS = 600.0
 """Within so many seconds a role must be there, and have answered what it can answer at once."""
 EVALUATION_SECONDS = 7200.0
 """Within so many seconds the episodes of an evaluation must have ended."""
-END_SECONDS = 10.0
+END_SECONDS = 30.0
 """So long a role may take to end before it is killed."""
 STALL_SECONDS = 300.0
 """Neither a step nor an update for so long: the run ends, and says what its roles wait for."""
@@ -356,12 +356,14 @@ class Supervisor:
                 self._crew.ask(name, last)
 
     def _end(self, names: list[RoleName]) -> None:
-        """Let roles end by themselves; what does not is killed when the stage closes."""
+        """Let roles end by themselves; what does not is killed. The account of them is closed then."""
         for name in names:
             self._crew.ask(name, Stop())
         deadline = time.monotonic() + END_SECONDS
         while not self._crew.all_ended(names) and time.monotonic() < deadline:
             self._crew.listen(LISTEN_SECONDS)
+        for name in [one for one in names if not self._crew.all_ended([one])]:
+            self._crew.give_up(name)
 
     def _finish(self) -> Result:
         account = self._account

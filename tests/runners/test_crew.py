@@ -1,0 +1,164 @@
+"""What is asked of roles that end, begin again and are elsewhere, in the orders in which reports can come."""
+
+import dataclasses
+import os
+
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie.agents import apex_dqn, gorila
+from reverie.runners import plan, supervisor
+from reverie.runners.crew import EVALUATOR, Crew
+from reverie.runners.messages import Died, Endpoint, Follow, Ready, RoleName, Save, Serving, State, Stop
+
+LEARNER = RoleName("learner", alone=True)
+SHARD = RoleName("shard")
+
+
+class Scripted:
+    """A stage on which nobody lives: what was started, told and killed."""
+
+    weights = None
+
+    def __init__(self):
+        self.started, self.told, self.killed, self.next = [], [], [], []
+
+    def serving(self, name, checkpointer, before):
+        return Serving()
+
+    def endpoint(self, name, ready):
+        return Endpoint(ready.address)
+
+    def lines(self, shards):
+        return [shard.generation for shard in shards]
+
+    def start(self, setup):
+        self.started.append(setup)
+
+    def tell(self, name, command):
+        self.told.append((name, command))
+
+    def listen(self, timeout):
+        told, self.next = self.next, []
+        return told
+
+    def kill(self, name):
+        self.killed.append(name)
+
+    def newest(self, name):
+        """The setup that a role was started with last."""
+        return next(setup for setup in reversed(self.started) if setup.name == name)
+
+
+def made(agent, **changes):
+    """A crew and its stage, whose roles say nothing yet; and a function that lets one speak."""
+    config = dataclasses.replace(agent.load_preset("CartPole-v1").config, **changes)
+    stage, restarted = Scripted(), []
+    crew = Crew(
+        stage,
+        f"reverie.agents.{agent.__name__.split('.')[-1]}",
+        plan(agent, "CartPole-v1", config=config, runner="process"),
+        [None],
+        state=None,
+        on_report=lambda name, report: None,
+        on_restart=lambda name, *what: restarted.append(name),
+    )
+    crew.start_keepers()
+
+    def hear(name, report):
+        stage.next.append((name, report))
+        crew.listen(0)
+
+    return crew, stage, hear, restarted
+
+
+def here(address=None):
+    return Ready(os.getpid(), "here", address)
+
+
+def test_a_learner_that_is_to_be_elsewhere_is_still_asked_for_what_it_was_asked():
+    crew, stage, hear, _ = made(apex_dqn)
+    hear(SHARD, here("a:1"))
+    crew.start_others()
+    for name in (LEARNER, EVALUATOR, *crew.actors):
+        hear(name, here())
+    hear(SHARD, Died("killed"))
+    hear(SHARD, here("b:2"))
+    assert (LEARNER, Save(-1)) in stage.told
+    # A checkpoint falls due before it has answered.
+    crew.ask(LEARNER, Save(7))
+    hear(LEARNER, State(-1, {"version": 3}))
+    again = stage.newest(LEARNER)
+    assert (again.generation, again.state, again.endpoints) == (1, {"version": 3}, (Endpoint("b:2"),))
+    stage.told.clear()
+    hear(LEARNER, here())
+    assert stage.told == [(LEARNER, Save(7))]
+
+
+def test_an_answer_to_an_older_command_settles_no_newer_one():
+    crew, stage, hear, restarted = made(apex_dqn)
+    hear(SHARD, here("a:1"))
+    crew.start_others()
+    hear(LEARNER, here())
+    crew.ask(LEARNER, Save(3))
+    crew.ask(LEARNER, Save(4))
+    hear(LEARNER, State(3, {"version": 1}))
+    hear(LEARNER, Died("killed"))
+    stage.told.clear()
+    hear(LEARNER, here())
+    assert stage.told == [(LEARNER, Save(4))]
+    hear(LEARNER, State(4, {"version": 1}))
+    hear(LEARNER, Died("killed"))
+    stage.told.clear()
+    hear(LEARNER, here())
+    assert stage.told == []
+    assert restarted == [LEARNER, LEARNER]
+
+
+def test_who_is_not_there_yet_when_a_shard_is_elsewhere_begins_again_at_its_new_address():
+    crew, stage, hear, restarted = made(apex_dqn)
+    hear(SHARD, here("a:1"))
+    crew.start_others()
+    hear(SHARD, Died("killed"))
+    hear(SHARD, here("b:2"))
+    for name in (LEARNER, *crew.actors):
+        assert stage.newest(name).endpoints == (Endpoint("b:2"),)
+        assert name in stage.killed
+    assert EVALUATOR not in stage.killed
+    assert restarted == [SHARD]
+
+
+def test_learners_follow_parameter_shards_that_began_again_and_one_that_is_not_there_yet_begins_with_them():
+    crew, stage, hear, _ = made(gorila)
+    first, second = crew.learners
+    zero, one = crew.parameters
+    for name in crew.keepers:
+        hear(name, here("a:1"))
+    crew.start_others()
+    hear(first, here())
+    hear(zero, Died("killed"))
+    for name in (zero, one):
+        hear(name, here())
+    assert (first, Follow([1, 1], 1)) in stage.told
+    assert first not in stage.killed
+    assert stage.killed == [one, second]
+    assert (stage.newest(second).parameters, stage.newest(second).epoch) == ([1, 1], 1)
+
+
+def test_a_role_that_does_not_end_in_time_is_killed_before_the_run_goes_on(monkeypatch):
+    monkeypatch.setattr(supervisor, "END_SECONDS", 0.0)
+    crew, stage, hear, restarted = made(apex_dqn)
+    hear(SHARD, here("a:1"))
+    crew.start_others()
+    first, second = crew.actors
+    for name in (first, second):
+        hear(name, here())
+    crew.ask(first, Stop())
+    hear(first, Died("it ended"))
+    course = object.__new__(supervisor.Supervisor)
+    course._crew = crew
+    course._end(crew.actors)
+    assert stage.killed == [second]
+    assert crew.all_ended(crew.actors)
+    assert restarted == []
