@@ -9,14 +9,16 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
 from reverie import agents
-from reverie.agents.core import RunSettings
+from reverie.agents.core import RunSettings, Weights
 from reverie.runners import (
     Evaluated,
     Finished,
@@ -27,12 +29,14 @@ from reverie.runners import (
     Started,
     StoppedError,
     checkpoints,
+    crew,
     logs,
     process,
     supervisor,
 )
 from reverie.runners import train as train_here
 from reverie.runners.messages import Served
+from reverie.runners.parameters import WeightsFile
 
 SHORT = RunSettings(
     target_return=10_000.0,  # more than there is: a slow machine must not solve it before the test is over
@@ -307,9 +311,10 @@ def broken_agent(tmp_path, monkeypatch):
     return make
 
 
-def test_a_role_that_ends_again_and_again_ends_the_run_with_what_ended_it(broken_agent):
+def test_a_role_that_ends_again_and_again_ends_the_run_with_what_ended_it(broken_agent, monkeypatch):
+    monkeypatch.setattr(crew, "SHORT_LIFE_SECONDS", 3000.0)  # of which a slow start is a part
     agent = broken_agent("agent_that_exits", "os._exit(3)")
-    with pytest.raises(RoleError, match=r"actor 0: it ended 5 times within 60 s .*: it ended with exit code 3"):
+    with pytest.raises(RoleError, match=r"actor 0: it ended 5 times within 3000 s .*: it ended with exit code 3"):
         process.train(agent, "CartPole-v1", run=SHORT)
 
 
@@ -360,6 +365,25 @@ def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
             living.discard(one)
             os.close(one)
     assert left_by(child.pid) == []
+
+
+def test_what_a_role_publishes_while_the_folder_of_an_ended_run_is_removed_does_not_keep_it(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    publisher = WeightsFile(folder / "weights").publisher(0)
+    weights = Weights(1, np.zeros(3, np.float32))
+    publisher.publish(weights)
+    rmdir = os.rmdir
+
+    def just_before(*args, **options):
+        with suppress(FileNotFoundError):
+            publisher.publish(weights)
+        rmdir(*args, **options)
+
+    monkeypatch.setattr(os, "rmdir", just_before)
+    for _ in range(2):  # by two roles, one after the other
+        process._sweep(folder)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

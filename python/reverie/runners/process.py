@@ -15,6 +15,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
@@ -33,7 +34,7 @@ from reverie.runners.play import play
 from reverie.runners.supervisor import Supervisor
 from reverie.runners.topology import plan
 
-KILL_SECONDS = 10.0
+KILL_SECONDS = 60.0
 
 
 def train(
@@ -242,13 +243,23 @@ def _door(folder: Path, shard: Setup) -> Path:
     return folder / f"parameters-{shard.name.index}-{shard.generation}"
 
 
+def _sweep(folder: Path) -> None:
+    """Remove the folder of a run without a supervisor; any of its roles may, all at once.
+
+    It is moved first: into a folder of that name a role that publishes would put a file meanwhile, and it would stay.
+    """
+    with suppress(OSError):
+        gone = folder.rename(folder.with_name(f"{folder.name}-{os.getpid()}"))
+        shutil.rmtree(gone, ignore_errors=True)
+
+
 def _live(setup: Setup, pipe: Connection[Any, Any], folder: Path) -> None:
     """A role's process, from its start to its end."""
     # Ctrl-C in a terminal reaches the whole group: it is the supervisor that decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def orphaned() -> None:
-        shutil.rmtree(folder, ignore_errors=True)
+        _sweep(folder)
         os._exit(1)
 
     play(setup, PipeLink(pipe, orphaned, _door(folder, setup)))
