@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 try:
     import ray
-    from ray.exceptions import GetTimeoutError, RayActorError, RayError
+    from ray.exceptions import GetTimeoutError, RayError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:  # pragma: no cover - without the extra
     raise ImportError('ray is not installed: pip install "reverie[ray]"') from error
 
@@ -276,7 +277,9 @@ class Cluster:
         self._share = min(1.0, ray.cluster_resources().get("CPU", 0.0) / wished)
         """Where the cluster has fewer CPUs than the roles ask for, each asks for less."""
         self._living: dict[RoleName, _Remote] = {}
-        server = ray.remote(NewestWeights).options(num_cpus=0, max_restarts=-1)
+        # Beside the supervisor: what it knows would go with another node, and actors wait for it, the learner for them.
+        beside = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        server = ray.remote(NewestWeights).options(num_cpus=0, max_restarts=-1, scheduling_strategy=beside)
         self._parameters = server.remote()
 
     @property
@@ -332,11 +335,8 @@ class Cluster:
         return replace(setup, run=replace(setup.run, device="cpu", gpus_per_actor=0.0))
 
     def _cpus(self, name: RoleName) -> float:
-        """A whole number above 1, else hundredths; never more than is free: a smaller cluster must still hold all.
-
-        Ray tells late of what it gave a moment ago, as when a node is gone and its roles begin anew together: the
-        others are counted by what they asked for.
-        """
+        """A whole number above 1, else hundredths; never more than is free: a smaller cluster must still hold all."""
+        # Ray tells late of what it gave, as when a node's roles begin anew together: others are counted as they asked.
         asked = sum(living.asks["CPU"] for other, living in self._living.items() if other != name)
         left = ray.cluster_resources().get("CPU", 0.0) - asked
         free = max(0.0, min(ray.available_resources().get("CPU", 0.0), left))
@@ -349,8 +349,8 @@ class Cluster:
         if living is not None:
             try:
                 ray.get(living.host.order.remote(command), timeout=TELL_SECONDS)
-            except (RayActorError, GetTimeoutError):
-                return  # it will be told as died
+            except RayError:
+                return  # it is slow and will come to it, or will be told as died
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
         """What roles told; the end of an actor comes after all that it had to tell."""
@@ -366,8 +366,8 @@ class Cluster:
             living = self._living[name]
             try:
                 reports, ended = ray.get(drain)
-            except RayActorError as error:
-                del self._living[name]
+            except RayError as error:  # gone, or its last words went with its node: it must not live on unheard
+                self.kill(name)
                 told.append((name, Died(_reason(error))))
                 continue
             told.extend((name, report) for report in reports)
@@ -395,6 +395,6 @@ def _host_name(name: RoleName) -> str:
     return f"shard-{name.index}.reverie"
 
 
-def _reason(error: RayActorError) -> str:
+def _reason(error: RayError) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "its Ray actor died: " + (lines[-1] if lines else "no reason given")
+    return "its Ray actor died: " + (lines[-1] if lines else type(error).__name__)
