@@ -6,6 +6,7 @@ pytest.importorskip("torch")
 
 from reverie.agents import apex_dqn, gorila, impala, ppo
 from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError
+from reverie.runners import topology as topology_module
 from reverie.runners.topology import DeviceError, DoesNotFitError, available_memory, plan, require_gpus
 
 
@@ -80,6 +81,28 @@ def test_a_run_that_just_fits_is_not_refused():
 
 def test_available_memory_lies_between_nothing_and_everything():
     assert 10 * 2**20 < available_memory() < 2**50
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_within_a_control_group_files_that_can_be_let_go_of_are_available(monkeypatch, version):
+    """As where a build has filled the cache of a container just before."""
+    gib = 2**30
+    stat = {"inactive_file": 5 * gib, "active_file": gib, "anon": gib, "shmem": 7}
+    if version == 1:  # of the group alone, and with those below it
+        names, stat = ("memory.limit_in_bytes", "memory.usage_in_bytes"), {f"total_{k}": v for k, v in stat.items()}
+        folder, stat = "/sys/fs/cgroup/memory", {**stat, "inactive_file": 3, "active_file": 4}
+    else:
+        names, folder = ("memory.max", "memory.current"), "/sys/fs/cgroup"
+    told = {
+        "/proc/meminfo": f"MemTotal: {64 * 2**20} kB\nMemAvailable: {32 * 2**20} kB",
+        f"{folder}/{names[0]}": str(8 * gib),
+        f"{folder}/{names[1]}": str(7 * gib),
+        f"{folder}/memory.stat": "\n".join(f"{name} {value}" for name, value in stat.items()),
+    }
+    monkeypatch.setattr(topology_module, "_read", lambda path: told.get(path, ""))
+    assert available_memory() == 7 * gib
+    told["/proc/meminfo"] = f"MemAvailable: {2**20} kB"
+    assert available_memory() == gib
 
 
 def test_shards_are_planned_where_the_runner_and_the_table_can_have_them():

@@ -282,12 +282,16 @@ def available_memory() -> int:
     for line in _read("/proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             available = [int(line.split()[1]) * 1024]
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    for folder, limit, used, total in (
+        ("/sys/fs/cgroup", "memory.max", "memory.current", ""),
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
     ):
-        if _read(limit).isdigit() and _read(used).isdigit():
-            available.append(max(0, int(_read(limit)) - int(_read(used))))
+        most, now = _read(f"{folder}/{limit}"), _read(f"{folder}/{used}")
+        if most.isdigit() and now.isdigit():
+            # Files that were read or written count as used, and are let go of where memory is wanted.
+            lines = (line.split() for line in _read(f"{folder}/memory.stat").splitlines())
+            files = (int(value) for name, value in lines if name in (f"{total}inactive_file", f"{total}active_file"))
+            available.append(max(0, int(most) - max(0, int(now) - sum(files))))
     return min(available)
 
 
