@@ -24,6 +24,11 @@ CONFIG = dataclasses.replace(
 )
 
 
+@pytest.fixture(autouse=True)
+def answers_may_take_their_time(monkeypatch):
+    monkeypatch.setattr(lines_module, "ANSWER_SECONDS", 200.0)
+
+
 @pytest.fixture
 def doors(tmp_path):
     """A function that puts something behind a door each; the lines to all of them."""
