@@ -17,9 +17,9 @@ PY := .venv/bin/python
 # pyo3's build script asks an interpreter; the bindings themselves are tested from Python.
 export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
 NEXTEST := $(shell PATH="$(PATH)" command -v cargo-nextest)
-# On CI what failed is run once more, and .ci/run tells of it: a machine that others use too may have stood still.
-# Elsewhere a test that fails has failed.
-AGAIN := { [ -n "$${CI:-}" ] && echo "==> flaky, or broken: once more what failed" >&2; }
+# On CI what failed is run once more, when the machine is quiet, and .ci/run tells of it: a machine that others use too
+# may have stood still. Elsewhere a test that fails has failed.
+AGAIN := { [ -n "$${CI:-}" ] && echo "==> flaky, or broken: once more what failed" >&2 && tools/quiet.sh; }
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ test: test-rust test-python ## every quick test, Rust and Python
 
 test-rust: setup ## quick tests of the Rust crates
 ifneq ($(NEXTEST),)
-	cargo nextest run --locked --workspace --exclude reverie-py $(if $(CI),--retries 1)
+	cargo nextest run --locked --workspace --exclude reverie-py $(if $(CI),--profile ci)
 else
 	cargo test --locked --workspace --exclude reverie-py --lib --bins --tests || \
 		{ $(AGAIN) && cargo test --locked --workspace --exclude reverie-py --lib --bins --tests; }

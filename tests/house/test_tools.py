@@ -56,3 +56,23 @@ def test_a_working_uv_is_used_and_not_installed_again(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{uv.parent}:/usr/bin:/bin"}
     done = subprocess.run([ROOT / "tools" / "uv.sh"], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(uv)
+
+
+def pressure(file: Path, percent: int) -> Path:
+    draft = file.with_suffix(".draft")
+    draft.write_text(f"some avg10={percent}.25 avg60=99.00 avg300=99.00 total=1\nfull avg10=0.00 total=0\n")
+    return draft.replace(file)
+
+
+def test_what_waits_for_a_quiet_machine_goes_on_once_it_is_and_says_so_meanwhile(tmp_path: Path) -> None:
+    quiet = ROOT / "tools" / "quiet.sh"
+    file = pressure(tmp_path / "cpu", 80)
+    waiting = subprocess.Popen([quiet, "1000", file], stderr=subprocess.PIPE, text=True)
+    assert waiting.stderr is not None
+    assert "for 80 % of the last seconds somebody waited for a CPU" in waiting.stderr.readline()
+    assert waiting.poll() is None
+    pressure(file, 3)
+    assert waiting.wait(timeout=200) == 0
+    assert waiting.stderr.read() == ""
+    # And not for ever, on a machine that is never quiet.
+    assert subprocess.run([quiet, "0", pressure(file, 99)], check=True, timeout=200).returncode == 0
