@@ -171,7 +171,7 @@ def test_an_actor_settles_at_once_where_there_is_room_and_says_why_where_there_i
     assert table in str(caught.value)
     held = client.info().tables[table].num_inserts
     client.sample_batch(table, 2 if name == "ppo" else 1_000, timeout=0)
-    actor.settle(timeout=5.0)
+    actor.settle(timeout=200)
     # What was not taken in time is there now, once.
     assert client.info().tables[table].num_inserts > held
     if name == "ppo":

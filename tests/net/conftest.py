@@ -34,7 +34,7 @@ def connect():
     with contextlib.ExitStack() as stack:
 
         def connect(address, **options):
-            return stack.enter_context(Client(address, **{"patience": 30.0, "grace": 30.0, **options}))
+            return stack.enter_context(Client(address, **{"patience": 100.0, "grace": 100.0, **options}))
 
         yield connect
 

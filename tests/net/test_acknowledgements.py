@@ -21,7 +21,7 @@ def test_inserts_whose_acknowledgement_was_lost_are_in_once(served, until):
     writer = client.trajectory_writer(1)
     writer.append({"n": -1})
     writer.create_item("t", 1.0, writer.history["n"][-1])
-    writer.flush(timeout=30)
+    writer.flush(timeout=200)
     way.answers = False
     for n in range(50):
         writer.append({"n": n})
@@ -30,17 +30,17 @@ def test_inserts_whose_acknowledgement_was_lost_are_in_once(served, until):
     assert writer.num_in_flight == 50
     way.cut()
     way.answers = True
-    writer.flush(timeout=60)
+    writer.flush(timeout=200)
     info = direct.info().tables["t"]
     assert (info.num_inserts, info.current_size) == (51, 51)
-    assert direct.sample_batch("t", 51, timeout=30).data.tolist() == list(range(-1, 50))
+    assert direct.sample_batch("t", 51, timeout=200).data.tolist() == list(range(-1, 50))
     assert way.accepted >= 2
 
 
 def test_draws_of_a_consuming_table_that_were_lost_on_the_way_come_again(served, until):
     client, direct, way = served
     rows = np.random.default_rng(0).random((40, 300))
-    client.insert_batch("t", rows, timeout=30)
+    client.insert_batch("t", rows, timeout=200)
     way.answers = False
     got = []
     thread = threading.Thread(target=lambda: got.append(client.sample_batch("t", 30, timeout=120)))
@@ -51,12 +51,12 @@ def test_draws_of_a_consuming_table_that_were_lost_on_the_way_come_again(served,
     thread.join(200)
     [batch] = got
     np.testing.assert_array_equal(batch.data, rows[:30])
-    np.testing.assert_array_equal(direct.sample_batch("t", 10, timeout=30).data, rows[30:])
+    np.testing.assert_array_equal(direct.sample_batch("t", 10, timeout=200).data, rows[30:])
 
 
 def test_updates_that_were_lost_on_the_way_are_applied(served, until):
     client, direct, way = served
-    keys = client.insert_batch("t", {"n": np.arange(5)}, timeout=30)
+    keys = client.insert_batch("t", {"n": np.arange(5)}, timeout=200)
     way.answers = False
     done = []
     thread = threading.Thread(target=lambda: done.append(client.update_priorities("t", keys, np.full(5, 3.0))))
@@ -64,7 +64,7 @@ def test_updates_that_were_lost_on_the_way_are_applied(served, until):
     until(lambda: direct.info().tables["t"].num_updates == 5)
     way.cut()
     way.answers = True
-    thread.join(120)
+    thread.join(200)
     assert done == [reverie.UpdateResult(applied=5, stale=0)]
     info = direct.get("t", keys).info
     assert info.priority.tolist() == [3.0] * 5
@@ -80,8 +80,8 @@ def test_a_way_that_is_cut_again_and_again_loses_nothing_and_doubles_nothing(ser
         writer.create_item("t", 1.0, {"n": writer.history["n"][-1], "x": writer.history["x"][-1]})
         if n % 10 == cut_after:
             way.cut()
-    writer.flush(timeout=60)
-    data = direct.sample_batch("t", 60, timeout=30).data
+    writer.flush(timeout=200)
+    data = direct.sample_batch("t", 60, timeout=200).data
     assert data["n"].tolist() == list(range(60))
     np.testing.assert_array_equal(data["x"][:, 0], np.arange(60))
     np.testing.assert_array_equal(data["x"].min(1), data["x"].max(1))

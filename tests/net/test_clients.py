@@ -53,10 +53,10 @@ def test_addresses_that_are_none_are_refused(address):
 
 
 def test_clients_pickle_by_value(network, address, connect):
-    client = connect(address, transport=network, timeout=30.0)
+    client = connect(address, transport=network, timeout=200)
     client.insert({"n": 5}, {"t": 1.0})
     with pickle.loads(pickle.dumps(client)) as again:
-        assert (again.server_address, again.timeout, again.info().transport) == (address, 30.0, network)
+        assert (again.server_address, again.timeout, again.info().transport) == (address, 200.0, network)
         assert again.sample_batch("t", 1).data["n"].tolist() == [5]
     for live in (client.trajectory_writer(1), client.batches("t", 1)):
         with pytest.raises(TypeError, match="pickled"):
@@ -70,7 +70,7 @@ def test_an_in_process_client_of_a_server_that_listens_pickles_as_its_address(un
 
 
 def _sample(client):
-    return client.sample_batch("t", 2, timeout=30).data["n"].tolist(), client.info().transport
+    return client.sample_batch("t", 2, timeout=200).data["n"].tolist(), client.info().transport
 
 
 def test_clients_go_to_spawned_processes(network, address, connect):
@@ -92,7 +92,7 @@ def test_a_forked_child_connects_anew_and_its_writers_refuse(network, address, c
         code = 1
         try:
             assert _sample(client) == ([5, 5], network)
-            client.insert({"n": 5}, {"t": 1.0}, timeout=30)
+            client.insert({"n": 5}, {"t": 1.0}, timeout=200)
             for forked in (lambda: writer.append({"n": 2}), lambda: next(batches)):
                 with pytest.raises(reverie.ForkedError, match="spawn"):
                     forked()
@@ -163,7 +163,7 @@ def test_many_clients_at_once(network, address):
 def test_deadlines_hold_under_load(network, own_host, connect, fifo, uniform):
     with own_host.serve([uniform(), fifo("empty")]) as address:
         client = connect(address, transport=network)
-        client.insert_batch("t", {"x": np.zeros((100, 5000))}, timeout=30)
+        client.insert_batch("t", {"x": np.zeros((100, 5000))}, timeout=200)
         stop = threading.Event()
 
         def load():
@@ -186,7 +186,7 @@ def test_deadlines_hold_under_load(network, own_host, connect, fifo, uniform):
         finally:
             stop.set()
             for thread in threads:
-                thread.join(60)
+                thread.join(200)
 
 
 def _resident_bytes():

@@ -19,7 +19,7 @@ def pem(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pem")
 
     def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=200)
 
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     openssl("req", "-x509", *curve, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
@@ -35,7 +35,7 @@ def pem(tmp_path_factory):
 def test_a_token_is_asked_of_every_client(uniform, network, connect):
     with Server([uniform()], token="open sesame") as server:
         client = connect(server.address, transport=network, token="open sesame")
-        client.insert({"n": 1}, {"t": 1.0}, timeout=30)
+        client.insert({"n": 1}, {"t": 1.0}, timeout=200)
         for wrong in (None, "open barley"):
             with pytest.raises(reverie.UnauthenticatedError, match="token") as raised:
                 connect(server.address, transport=network, token=wrong).can_sample("t")
@@ -48,7 +48,7 @@ def test_tls_shows_the_server_and_keeps_others_out(uniform, connect, tells, pem)
     tls = ServerTLS(cert=pem / "server.pem", key=pem / "server.key")
     with Server([uniform()], tls=tls) as server:
         client = connect(server.address, transport="grpc", tls=ClientTLS(ca=pem / "ca.pem"))
-        client.insert({"n": 1}, {"t": 1.0}, timeout=30)
+        client.insert({"n": 1}, {"t": 1.0}, timeout=200)
         named = ClientTLS(ca=(pem / "ca.pem").read_bytes(), server_name="server.test")
         assert connect(server.address, transport="grpc", tls=named).can_sample("t")
         with pytest.raises(
@@ -145,10 +145,10 @@ def test_random_bytes_at_the_port_disturb_nobody(uniform, own_host, connect):
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     with own_host.serve([uniform()]) as address:
         client = connect(address, transport="grpc")
-        client.insert({"n": 1}, {"t": 1.0}, timeout=30)
+        client.insert({"n": 1}, {"t": 1.0}, timeout=200)
         host, port = address.rsplit(":", 1)
         for number in range(60):
-            with socket.create_connection((host, int(port)), timeout=30) as stranger:
+            with socket.create_connection((host, int(port)), timeout=200) as stranger:
                 garbage = rng.bytes(int(rng.integers(1, 5000)))
                 try:
                     stranger.sendall(preface + garbage if number % 2 else garbage)
@@ -157,6 +157,6 @@ def test_random_bytes_at_the_port_disturb_nobody(uniform, own_host, connect):
                         pass
                 except OSError:
                     pass
-        assert client.sample_batch("t", 1, timeout=30).data["n"].tolist() == [1]
+        assert client.sample_batch("t", 1, timeout=200).data["n"].tolist() == [1]
         assert connect(address, transport="grpc").info().reconnects == 0
         assert own_host.alive

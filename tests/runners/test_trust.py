@@ -18,7 +18,7 @@ def test_only_who_has_the_runs_token_and_trusts_its_authority_reaches_a_shard():
     with testing.host().serve([uniform()], **options) as address:
         tls = ours.client("shard-0.reverie")
         client = reverie.Client(address, transport="grpc", token=ours.token, tls=tls, patience=100.0)
-        client.insert({"n": 1}, {"t": 1.0}, timeout=30)
+        client.insert({"n": 1}, {"t": 1.0}, timeout=200)
         assert client.info().tables["t"].current_size == 1
         client.close()
         for token in (None, others.token):

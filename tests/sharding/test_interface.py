@@ -187,7 +187,7 @@ def test_limits_change_over_all_shards_while_they_run(everywhere, prioritized):
     assert not client.can_insert("t", 100)
     client.configure("t", rate_limiter=rate_limiters.MinSize(2))
     assert client.can_insert("t", 100)
-    client.insert_batch("t", {"x": np.arange(100)}, shard=0, timeout=10.0)
+    client.insert_batch("t", {"x": np.arange(100)}, shard=0, timeout=200)
     client.configure("t", max_times_sampled=0)
     for wrong, words in (
         ({"max_size": 1}, "at least 2, an item for each shard"),
@@ -197,7 +197,7 @@ def test_limits_change_over_all_shards_while_they_run(everywhere, prioritized):
     ):
         with pytest.raises(ValueError, match=words):
             client.configure("t", **wrong)
-    with ShardedClient(client.clients, timeout=10.0) as other, pytest.raises(ValueError, match="does not limit"):
+    with ShardedClient(client.clients, timeout=200) as other, pytest.raises(ValueError, match="does not limit"):
         other.configure("t", rate_limiter=rate_limiters.MinSize(2))
 
 

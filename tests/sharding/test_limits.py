@@ -121,7 +121,7 @@ def test_a_learner_that_comes_later_goes_on_with_the_counts_of_the_shards(everyw
     first = everywhere(limited(2), rate_limiter=LIMITS)
     first.insert_batch("t", {"x": np.arange(20)}, shard=0)
     first.sample_batch("t", 70)
-    second = ShardedClient(first.clients, rate_limiter=LIMITS, timeout=30.0)
+    second = ShardedClient(first.clients, rate_limiter=LIMITS, timeout=200)
     # 20 * 4 - 70 - n >= -20
     assert second.can_sample("t", 30)
     assert not second.can_sample("t", 31)
@@ -142,7 +142,7 @@ def test_several_clients_that_sample_keep_the_limits_together_and_none_is_left_o
     def learner(index, count):
         clients = [server.client() for server in servers]
         among = {"rate_limiter": LIMITS, "among": (index, count)}
-        return stack.enter_context(ShardedClient(clients, seed=index, timeout=30.0, **among))
+        return stack.enter_context(ShardedClient(clients, seed=index, timeout=200, **among))
 
     learners, drawn, inserted = [learner(i, 3) for i in range(3)], [0, 0, 0], 0
     for turn in range(600):

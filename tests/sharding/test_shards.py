@@ -149,7 +149,7 @@ def test_a_client_that_nobody_answers_says_who(prioritized):
 def test_a_copy_reaches_the_same_shards_and_limits_nobody(stack, prioritized):
     table, limiter = shard_table(prioritized(rate_limiter=rate_limiters.MinSize(2)), 1)
     server = stack.enter_context(Server(table, shard=0))
-    client = stack.enter_context(ShardedClient([server.address], rate_limiter=limiter, timeout=30.0))
+    client = stack.enter_context(ShardedClient([server.address], rate_limiter=limiter, timeout=200))
     copy = stack.enter_context(pickle.loads(pickle.dumps(client)))
     assert "rate_limiter" in repr(client)
     assert "rate_limiter" not in repr(copy)

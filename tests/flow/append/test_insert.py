@@ -261,7 +261,7 @@ def test_rows_that_nobody_waits_for_may_wait_for_their_limiter_up_to_a_bound_and
     client = connect(reverie.Table.queue("t", 4))
     key = client.insert_batch("t", {"n": np.arange(1)})
     for number in range(1, 1024 + 4):
-        client.insert_batch("t", {"n": np.array([number])}, wait=False, timeout=30)
+        client.insert_batch("t", {"n": np.array([number])}, wait=False, timeout=200)
     # The limiter let three of them in, which leaves 1,024 that are not answered.
     with pytest.raises(reverie.DeadlineExceededError, match=r"nothing was inserted; .*table 't'") as raised:
         client.insert_batch("t", {"n": np.array([-1])}, wait=False, timeout=0)
@@ -270,8 +270,8 @@ def test_rows_that_nobody_waits_for_may_wait_for_their_limiter_up_to_a_bound_and
         client.flush(timeout=0)
     assert client.update_priorities("t", key, [2.0], wait=False) is None
     assert client.update_priorities("t", key, [3.0]).applied == 1
-    assert client.sample_batch("t", 1028, timeout=30).data["n"].tolist() == list(range(1028))
-    client.flush(timeout=30)
+    assert client.sample_batch("t", 1028, timeout=200).data["n"].tolist() == list(range(1028))
+    client.flush(timeout=200)
     assert client.server_info()["t"].current_size == 0
 
 
@@ -282,10 +282,10 @@ def test_who_is_ahead_of_a_limiter_pauses_and_goes_on_up_to_its_own_bound(connec
         writer.append({"x": np.full(64 << 10, number, np.uint8)})
         writer.create_item("t", 1.0, {"x": writer.history["x"][-1]})
         client.insert_batch("u", {"x": np.full((1, 64 << 10), number, np.uint8)}, wait=False)
-    writer.flush(22, timeout=30)
+    writer.flush(22, timeout=200)
     assert writer.num_in_flight == 22
     for table in ("t", "u"):
-        assert client.sample_batch(table, 24, timeout=30).data["x"][:, -1].tolist() == list(range(24))
+        assert client.sample_batch(table, 24, timeout=200).data["x"][:, -1].tolist() == list(range(24))
     writer.close()
 
 

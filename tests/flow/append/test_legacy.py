@@ -23,7 +23,7 @@ def step(number):
 
 
 def read(client, count=1, table="t"):
-    samples = client.sample(table, count, emit_timesteps=False, unpack_as_table_signature=True, timeout=30)
+    samples = client.sample(table, count, emit_timesteps=False, unpack_as_table_signature=True, timeout=200)
     return [sample.data["r"].tolist() for sample in samples]
 
 
@@ -42,7 +42,7 @@ def test_sampled_step_by_step_every_step_is_a_sample(client):
     with client.writer(3) as writer:
         writer.append_sequence({"o": np.ones((3, 2), np.float32), "r": np.arange(3)})
         writer.create_item("t", 2, 1.0)
-    [steps] = client.sample("t", timeout=30)
+    [steps] = client.sample("t", timeout=200)
     assert [[cell.tolist() for cell in sample.data] for sample in steps] == [[[1.0, 1.0], 1], [[1.0, 1.0], 2]]
     assert {sample.info.key for sample in steps} == {steps[0].info.key}
 
@@ -81,7 +81,7 @@ def test_a_signature_may_describe_the_step_or_the_item(connect, signature, fits)
         return
     writer.create_item("t", 3, 1.0)
     writer.close()
-    assert client.sample_batch("t", 1, timeout=30).data["o"][0, :, 0].tolist() == [0, 1, 2]
+    assert client.sample_batch("t", 1, timeout=200).data["o"][0, :, 0].tolist() == [0, 1, 2]
 
 
 def test_a_trajectory_is_described_as_a_whole_even_where_its_columns_are_steps(connect):
@@ -103,7 +103,7 @@ def test_a_step_unlike_the_first_is_refused_and_the_next_goes_on(client):
         client.writer(1).append({})
     writer.append(step(1))
     writer.create_item("t", 2, 1.0)
-    writer.flush(timeout=30)
+    writer.flush(timeout=200)
     assert read(client) == [[0, 1]]
 
 
@@ -201,9 +201,9 @@ def test_delta_encoding_stores_steps_that_change_little_in_less(connect):
             frame[number] += 1
             writer.append({"o": frame, "r": number})
         writer.create_item("t", 10, 1.0)
-        writer.flush(timeout=30)
+        writer.flush(timeout=200)
         size = client.info().size_bytes
-        [sample] = client.sample("t", 1, emit_timesteps=False, timeout=30)
+        [sample] = client.sample("t", 1, emit_timesteps=False, timeout=200)
         assert (sample.data[0][-1] == frame).all()
         writer.close()
         return size

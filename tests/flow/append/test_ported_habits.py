@@ -18,7 +18,7 @@ def client(connect):
 
 
 def read(client, writer):
-    writer.flush(timeout=30)
+    writer.flush(timeout=200)
     return client.sample_batch("t", 1, timeout=0).data
 
 
@@ -140,7 +140,7 @@ def test_configs_made_of_no_structure_take_the_first_field_of_a_step(client):
     writer = client.structured_writer([structured.create_config(pattern, "t")])
     for at in range(2):
         writer.append({"a": at, "b": {"c": 7.0}})
-    writer.flush(timeout=30)
+    writer.flush(timeout=200)
     [sample] = client.sample("t", emit_timesteps=False)
     assert [column.tolist() for column in sample.data] == [[0, 1]]
     steps = [{"obs": {"x": at, "y": -1}, "quit": False} for at in range(3)]

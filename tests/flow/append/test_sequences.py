@@ -29,7 +29,7 @@ def sequences(client, lengths, *arguments, **options):
             for _ in range(length):
                 writer.append({"x": step})
                 step += 1
-            writer.end_episode(timeout=30)
+            writer.end_episode(timeout=200)
         dropped = writer.num_dropped
     return stored(client), dropped
 
@@ -73,7 +73,7 @@ def test_short_tails_are_read_padded_and_masked(client):
         for step in range(4):
             done = writer.append({"obs": np.full(2, step, np.float32), "deep": [step]})
             assert done == (step == 2)
-        writer.end_episode(timeout=30)
+        writer.end_episode(timeout=200)
     batch = client.sample_batch("t", 2, ragged="pad")
     assert batch.data["obs"][:, :, 0].tolist() == [[0, 1, 2], [3, 0, 0]]
     assert batch.data["deep"][0].tolist() == [[0, 1, 2], [3, 0, 0]]
@@ -97,7 +97,7 @@ def test_priorities_of_sequences_and_episodes_are_given(client):
     with client.episode_writer("t", priority=3.5) as writer:
         for priority in (None, 4.5):
             writer.append({"x": 1})
-            writer.end_episode(timeout=30, priority=priority)
+            writer.end_episode(timeout=200, priority=priority)
     assert client.sample_batch("t", 3).info.priority.tolist() == [2.5, 3.5, 4.5]
 
 
@@ -107,7 +107,7 @@ def test_an_episode_is_one_item(client):
             for step in range(length):
                 writer.append({"x": step})
             assert writer.episode_steps == length
-            writer.end_episode(timeout=30)
+            writer.end_episode(timeout=200)
         writer.append({"x": -1})
     assert stored(client) == [[0, 1, 2], [0], list(range(200))]
 
@@ -118,7 +118,7 @@ def test_an_episode_beyond_its_bound_is_refused_and_can_be_ended(client):
         writer.append({"x": step})
     with pytest.raises(ValueError, match="max_length"):
         writer.append({"x": 2})
-    writer.end_episode(timeout=30)
+    writer.end_episode(timeout=200)
     assert stored(client) == [[0, 1]]
 
 
@@ -136,7 +136,7 @@ def test_an_item_that_is_refused_ends_its_episode_all_the_same(client):
         writer.end_episode()
     for step in range(2):
         writer.append({"x": step, "y": 0})
-    writer.end_episode(timeout=30)
+    writer.end_episode(timeout=200)
     assert stored(client) == [[0, 1]]
 
 
@@ -146,10 +146,10 @@ def test_a_step_whose_append_was_late_still_completes_its_sequence(client):
         writer.append({"x": step})
         if step == 0:
             # The queue is full with it; what follows waits there.
-            writer.flush(timeout=30)
+            writer.flush(timeout=200)
     with pytest.raises(reverie.DeadlineExceededError):
         writer.append({"x": 3})
-    assert client.sample_batch("q", 4, timeout=10).data["x"].tolist() == [[0], [1], [2], [3]]
+    assert client.sample_batch("q", 4, timeout=200).data["x"].tolist() == [[0], [1], [2], [3]]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def config(pattern, *conditions, table="t", priority=None):
 
 def drain(client, writer, table="t"):
     """Every item of the table: its data, flat, and its priority."""
-    writer.flush(timeout=30)
+    writer.flush(timeout=200)
     size = client.server_info()[table].current_size
     samples = client.sample(table, size, emit_timesteps=False) if size else ()
     return [([cell.tolist() for cell in sample.data], sample.info.priority) for sample in samples]
@@ -38,7 +38,7 @@ def items(client, configs, steps):
     writer = client.structured_writer(configs)
     for step in steps:
         if step in ("end", "keep"):
-            writer.end_episode(clear_buffers=step == "end", timeout=30)
+            writer.end_episode(clear_buffers=step == "end", timeout=200)
         else:
             is_part = any(value is ... for value in step.values())
             values = {field: value for field, value in step.items() if value is not ...}
@@ -176,7 +176,7 @@ def test_n_step_transitions_of_a_loop_that_opens_a_step_before_it_acts(client):
             writer.append({**STEP, "b": 10 + i, "c": i / 2})
             writer.append({**STEP, "a": i + 1}, partial_step=True)
         writer.append({**STEP, "b": 0, "c": 0.0})
-        writer.end_episode(timeout=30)
+        writer.end_episode(timeout=200)
     made = [data for data, _ in drain(client, writer)]
     assert made == [
         [[10], [0, 1], [0.0]],  # Columns in flattening order: action, obs, reward.
@@ -315,7 +315,7 @@ def test_flush_waits_and_a_closed_writer_refuses(client):
     for call in (lambda: writer.append(STEP), writer.end_episode):
         with pytest.raises(reverie.ClosedError):
             call()
-    assert client.sample_batch("q", 3, timeout=10).data.tolist() == [0, 1, 2]
+    assert client.sample_batch("q", 3, timeout=200).data.tolist() == [0, 1, 2]
     with pytest.raises(TypeError, match="pickled"):
         pickle.dumps(writer)
 
@@ -323,7 +323,7 @@ def test_flush_waits_and_a_closed_writer_refuses(client):
 def test_append_waits_where_too_much_is_in_flight(client):
     writer = client.structured_writer([config(REF["a"][-1], table="q")], max_in_flight_bytes=8, timeout=0.02)
     writer.append({**STEP, "a": 0})
-    writer.flush(timeout=30)  # The queue is full with it; what follows waits there.
+    writer.flush(timeout=200)  # The queue is full with it; what follows waits there.
     writer.append({**STEP, "a": 1})
     with pytest.raises(reverie.DeadlineExceededError, match="table 'q'"):
         writer.append({**STEP, "a": 2})

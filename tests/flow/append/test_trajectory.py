@@ -14,7 +14,7 @@ def client(connect):
 
 
 def read(client, writer):
-    writer.flush(timeout=30)
+    writer.flush(timeout=200)
     return client.sample_batch("t", 1, timeout=0).data
 
 
@@ -161,7 +161,7 @@ def test_an_item_counts_for_every_episode_that_it_has_cells_of(client):
         writer.append({"x": 4.0, "y": 4.0})
         # The episode between has no cell of it, and its chunk is between all the same.
         writer.create_item("t", 1.0, {"b": history["y"][[0, -1]]})
-        writer.flush(timeout=30)
+        writer.flush(timeout=200)
     counted = [episodes(client)]
     for _ in range(6):
         client.sample_batch("t", 1, timeout=0)
@@ -221,8 +221,8 @@ def test_flush_waits_for_the_table_and_says_for_what(client):
     writer.flush(block_until_num_items=2, timeout_ms=0)
     with pytest.raises(reverie.DeadlineExceededError, match="table 'q'"):
         writer.flush(timeout_ms=20)
-    assert client.sample_batch("q", 3, timeout=10).data.tolist() == [0, 1, 2]
-    writer.flush(timeout=10)
+    assert client.sample_batch("q", 3, timeout=200).data.tolist() == [0, 1, 2]
+    writer.flush(timeout=200)
 
 
 def test_a_closed_writer_refuses_and_what_was_sent_goes_on(client):
@@ -234,7 +234,7 @@ def test_a_closed_writer_refuses_and_what_was_sent_goes_on(client):
     writer.close()
     with pytest.raises(reverie.ClosedError):
         writer.append({"x": 1})
-    assert client.sample_batch("q", 2, timeout=10).data.tolist() == [1, 1]
+    assert client.sample_batch("q", 2, timeout=200).data.tolist() == [1, 1]
 
 
 def test_items_of_unequal_length_are_refused_padded_or_given_as_values(client):
@@ -276,7 +276,7 @@ def test_a_signature_describes_the_whole_item(connect):
     with pytest.raises(reverie.SignatureError) as raised:
         writer.create_item("t", 1.0, {"x": history["x"][-2:], "last": history["last"][-1:]})
     assert raised.value.path == "last"
-    writer.flush(timeout=30)
+    writer.flush(timeout=200)
     assert client.info().tables["t"].current_size == 1
 
 
@@ -300,7 +300,7 @@ def test_memory_of_overlapping_items_is_shared(connect):
         writer.append({"x": np.zeros(1000, np.uint8)})
         if len(writer.history["x"]) >= 8:
             writer.create_item("t", 1.0, {"x": writer.history["x"][-8:]})
-    writer.flush(timeout=30)
+    writer.flush(timeout=200)
     assert 0 < client.info().size_bytes < 200 * 1000 * 1.5
 
 
@@ -309,7 +309,7 @@ def test_a_forgotten_writer_gives_its_memory_back(connect, until):
     writer = client.trajectory_writer(8)
     writer.append({"x": np.zeros(1000, np.uint8)})
     writer.create_item("t", 1.0, writer.history["x"][-1])
-    writer.flush(timeout=30)
+    writer.flush(timeout=200)
     client.reset("t")
     assert client.info().size_bytes > 0
     del writer

@@ -14,7 +14,7 @@ def fifo(name="t", **options):
 
 
 def everything(client, writer):
-    writer.flush(timeout=30)
+    writer.flush(timeout=200)
     size = client.info().tables["t"].current_size
     return client.sample_batch("t", size, timeout=0)
 
@@ -134,7 +134,7 @@ def test_frames_are_stacked_when_they_are_read_and_stored_once(connect):
     no = np.zeros(1, bool)
     for frame in frames:
         writer.append(frame, np.zeros(1), np.zeros(1), no, no)
-    writer.flush(timeout=30)
+    writer.flush(timeout=200)
     stored = client.info().tables["t"].size_bytes
     assert stored < 64 * (84 * 84 + 200)
     data = everything(client, writer).data
@@ -245,15 +245,15 @@ def test_an_append_waits_only_while_too_much_is_in_flight(connect):
         # Over a network an item is confirmed a little later than at once.
         with contextlib.suppress(reverie.DeadlineExceededError):
             writer.append(obs, obs, [0.0], no, no)
-        writer.flush(1, timeout=30)
+        writer.flush(1, timeout=200)
     with pytest.raises(reverie.DeadlineExceededError, match="table 'q'") as raised:
         writer.append(obs, obs, [0.0], no, no)
     assert "max_diff" in raised.value.why or "sample" in raised.value.why
     assert writer.num_in_flight >= 1
     with pytest.raises(reverie.DeadlineExceededError, match="flush"):
         writer.flush(timeout=0)
-    client.sample_batch("q", 4, timeout=30)
-    writer.flush(timeout=30)
+    client.sample_batch("q", 4, timeout=200)
+    writer.flush(timeout=200)
     assert writer.num_in_flight == 0
 
 

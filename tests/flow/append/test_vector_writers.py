@@ -46,13 +46,13 @@ def test_each_environment_has_the_sequences_that_a_writer_of_its_own_makes(clien
                 complete = writer.append({"x": x[env]})
                 before = writer.num_dropped
                 if ended[env]:
-                    writer.end_episode(timeout=30)
+                    writer.end_episode(timeout=200)
                 assert sent[env] or not complete or before != writer.num_dropped
         assert together.episode_steps.tolist() == [writer.episode_steps for writer in alone]
         assert [writer.num_dropped for writer in together.writers] == [writer.num_dropped for writer in alone]
-        together.end_episodes(timeout=30)
+        together.end_episodes(timeout=200)
         for writer in alone:
-            writer.end_episode(timeout=30)
+            writer.end_episode(timeout=200)
     assert items(client, "t") == items(client, "alone")
     assert len(items(client, "t")) > 20
 
@@ -65,9 +65,9 @@ def test_each_environment_has_its_episodes_and_where_leaves_rows_out(client):
         assert ended.tolist() == [True, False]
         writer.append({"x": np.array([[0, -1], [1, 2]])}, where=np.array([False, True]))
         assert writer.episode_steps.tolist() == [0, 3]
-        writer.end_episodes(np.array([True, False]), timeout=30)
+        writer.end_episodes(np.array([True, False]), timeout=200)
         assert writer.episode_steps.tolist() == [0, 3]
-        writer.end_episodes(timeout=30)
+        writer.end_episodes(timeout=200)
         assert writer.num_in_flight == 0
     assert items(client, "t") == [(0, [0, 1]), (1, [0, 1, 2])]
 
@@ -105,14 +105,14 @@ def test_a_full_table_holds_back_the_flush_for_no_longer_than_the_timeout_of_all
     writer.append({"x": np.zeros(3)}, ended=np.ones(3, bool))
     with pytest.raises(reverie.DeadlineExceededError):
         writer.flush(timeout=0.05)
-    client.sample_batch("q", 3, timeout=5.0)
-    writer.flush(timeout=30)
+    client.sample_batch("q", 3, timeout=200)
+    writer.flush(timeout=200)
     writer.append({"x": np.zeros(3)})
     with pytest.raises(reverie.DeadlineExceededError):
         writer.end_episodes(timeout=0.05)
     assert writer.num_in_flight == 2
-    client.sample_batch("q", 3, timeout=5.0)
-    writer.flush(timeout=30)
+    client.sample_batch("q", 3, timeout=200)
+    writer.flush(timeout=200)
     assert writer.num_in_flight == 0
     writer.close()
     with pytest.raises(reverie.ClosedError):

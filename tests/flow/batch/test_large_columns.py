@@ -27,7 +27,7 @@ def test_columns_of_large_and_small_cells_arrive_as_they_were_stored(connect, co
     client.insert_batch("t", stored)
     wanted = stored if columns is None else {name: stored[name] for name in columns}
     for batch_size in (1, 7, 64):
-        batch = client.sample_batch("t", batch_size, columns=columns, timeout=30)
+        batch = client.sample_batch("t", batch_size, columns=columns, timeout=200)
         assert set(batch.data) == set(wanted)
         check(batch.data, wanted)
         assert len(batch.info.key) == batch_size

@@ -321,7 +321,7 @@ def test_periodic_checkpoints_end_with_the_server(begin, tmp_path):
         taken.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    assert taken.wait(60)
+    assert taken.wait(200)
     server.stop()
     numbers = sorted(os.listdir(folder))
     assert not any(name.endswith(".unfinished") for name in numbers)
@@ -348,7 +348,7 @@ def test_a_periodic_checkpoint_that_fails_says_so(caplog):
     logger.addHandler(watch)
     try:
         with Server(tables(), checkpointer=DefaultCheckpointer(NO_FOLDER, period=0.001), listen=False):
-            assert seen.wait(60)
+            assert seen.wait(200)
     finally:
         logger.removeHandler(watch)
     assert "the periodic checkpoint: cannot make the folder" in caplog.text

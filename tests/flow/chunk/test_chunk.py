@@ -59,7 +59,7 @@ def test_bytes_go_back_to_zero_when_the_tables_are_emptied(connect, until):
         if step < 1:
             writer.create_item("a", 1.0, writer.history["x"][:])
         client.insert({"x": step}, {"a": 1.0, "b": 1.0})
-    writer.flush(timeout=30)
+    writer.flush(timeout=200)
     assert client.info().size_bytes > 0
     writer.close()
     client.close()

@@ -16,7 +16,7 @@ def pair(timeout=5.0, target=None, **options):
 def test_what_is_sampled_first_goes_into_the_other_table_under_its_key(connect):
     client = connect(*pair())
     client.insert_batch("fresh", {"x": np.arange(5.0)}, priorities=np.arange(1.0, 6.0))
-    first = client.sample_batch("fresh", 3, timeout=5.0)
+    first = client.sample_batch("fresh", 3, timeout=200)
     kept = client.get("kept", first.info.key)
     np.testing.assert_array_equal(kept.data["x"], first.data["x"])
     np.testing.assert_array_equal(kept.info.priority, [1.0, 2.0, 3.0])
@@ -32,13 +32,13 @@ def test_what_is_sampled_first_goes_into_the_other_table_under_its_key(connect):
 def test_priorities_and_deletes_reach_the_copy_under_the_key_that_the_first_table_gave(connect):
     client = connect(*pair())
     client.insert_batch("fresh", {"x": np.arange(3.0)})
-    keys = client.sample_batch("fresh", 3, timeout=5.0).info.key
+    keys = client.sample_batch("fresh", 3, timeout=200).info.key
     updated, deleted = client.mutate_priorities("kept", {int(keys[0]): 7.0}, deletes=[int(keys[1])])
     assert (updated.applied, deleted.applied) == (1, 1)
     np.testing.assert_array_equal(client.query("kept").key, keys[[0, 2]])
     np.testing.assert_array_equal(client.get("kept", keys[[0, 2]]).info.priority, [7.0, 1.0])
     assert client.update_priorities("kept", keys, np.ones(3)).stale == 1
-    drawn = client.sample_batch("kept", 50, timeout=5.0).info
+    drawn = client.sample_batch("kept", 50, timeout=200).info
     assert set(drawn.key.tolist()) == set(keys[[0, 2]].tolist())
     assert drawn.times_sampled.min() == 2
 
@@ -46,7 +46,7 @@ def test_priorities_and_deletes_reach_the_copy_under_the_key_that_the_first_tabl
 def test_a_copy_that_is_held_back_does_not_hold_back_the_sample_and_is_dropped_when_its_time_is_over(connect):
     client = connect(*pair(timeout=0, target=Table.queue("kept", 1)))
     client.insert_batch("fresh", {"x": np.arange(3.0)})
-    client.sample_batch("fresh", 3, timeout=5.0)
+    client.sample_batch("fresh", 3, timeout=200)
     [copies] = client.info().tables["fresh"].copies
     assert (copies.inserted, copies.dropped, copies.waiting) == (1, 2, 0)
     client.reset("fresh")
@@ -56,9 +56,9 @@ def test_a_copy_that_is_held_back_does_not_hold_back_the_sample_and_is_dropped_w
 def test_a_copy_that_waits_goes_in_when_there_is_room(connect):
     client = connect(*pair(timeout=None, target=Table.queue("kept", 1)))
     client.insert_batch("fresh", {"x": np.arange(3.0)})
-    client.sample_batch("fresh", 3, timeout=5.0)
+    client.sample_batch("fresh", 3, timeout=200)
     assert client.info().tables["fresh"].copies[0].waiting == 2
-    assert client.sample_batch("kept", 3, timeout=5.0).data["x"].tolist() == [0.0, 1.0, 2.0]
+    assert client.sample_batch("kept", 3, timeout=200).data["x"].tolist() == [0.0, 1.0, 2.0]
 
 
 def test_trajectories_share_their_steps_with_their_copies(connect):
@@ -80,7 +80,7 @@ def test_a_restored_table_has_the_extensions_of_its_constructor_and_copies_keep_
     with Server(list(pair()), checkpointer=checkpointer, listen=False) as server:
         client = server.client()
         client.insert_batch("fresh", {"x": np.arange(4.0)})
-        keys = client.sample_batch("fresh", 2, timeout=5.0).info.key
+        keys = client.sample_batch("fresh", 2, timeout=200).info.key
         client.insert_batch("kept", {"x": np.array([9.0])})
         client.checkpoint()
     for config in ("constructor", "checkpoint"):
@@ -88,7 +88,7 @@ def test_a_restored_table_has_the_extensions_of_its_constructor_and_copies_keep_
             client = server.client()
             assert server.tables[0].extensions == pair()[0].extensions
             assert client.get("kept", keys).data["x"].tolist() == [0.0, 1.0]
-            client.sample_batch("fresh", 1, timeout=5.0)
+            client.sample_batch("fresh", 1, timeout=200)
             assert client.get("kept", client.query("kept").key).data["x"].tolist() == [0.0, 1.0, 9.0, 2.0]
             assert client.update_priorities("kept", keys, np.array([3.0, 4.0])).applied == 2
 
