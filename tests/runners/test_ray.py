@@ -39,6 +39,7 @@ RUN = RunSettings(
 
 PATIENT = {
     "RAY_memory_monitor_refresh_ms": "0",  # else it kills roles where others have taken the machine's memory
+    "RAY_worker_niceness": "0",  # else whatever else runs goes first, for minutes on a busy machine
     "RAY_worker_register_timeout_seconds": "800",
     "RAY_gcs_server_port_wait_time_s": "800",
 }
