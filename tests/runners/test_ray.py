@@ -1,9 +1,14 @@
 """A run on a Ray cluster of two nodes, both on this machine."""
 
 import dataclasses
+import inspect
 import os
 import signal
+import socket
+import threading
 from collections import deque
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -15,6 +20,7 @@ pytest.importorskip("ray")
 pytest.importorskip("cryptography")
 
 import ray
+from ray._private import services
 from ray.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError
 
 import reverie
@@ -41,8 +47,43 @@ PATIENT = {
     "RAY_memory_monitor_refresh_ms": "0",  # else it kills roles where others have taken the machine's memory
     "RAY_worker_niceness": "0",  # else whatever else runs goes first, for minutes on a busy machine
     "RAY_worker_register_timeout_seconds": "800",
+    "RAY_agent_register_timeout_ms": "800000",
     "RAY_gcs_server_port_wait_time_s": "800",
 }
+
+
+def ports():
+    """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends if that takes longer."""
+    names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
+    with ExitStack() as stack:
+        free = [stack.enter_context(socket.create_server(("", 0))) for _ in names]
+        return {f"{name}_port": one.getsockname()[1] for name, one in zip(names, free, strict=True)}
+
+
+def forestalling(start):
+    """What starts a raylet, which is told all of its agents' ports: of one it hears by a file only."""
+    signature = inspect.signature(start)
+
+    def starting(*args, **options):
+        given = signature.bind(*args, **options).arguments
+        file = Path(given["session_dir"], f"dashboard_agent_listen_port_{given['node_id']}")
+        file.write_text(str(given["dashboard_agent_listen_port"]))
+        return start(*args, **options)
+
+    return starting
+
+
+def patient(find):
+    """What finds a node, and waits for one that is not there yet."""
+
+    def found(*args, **options):
+        for _ in range(800):
+            with suppress(RuntimeError):
+                return find(*args, **options)
+            threading.Event().wait(1.0)
+        return find(*args, **options)
+
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +93,10 @@ def head():
     with pytest.MonkeyPatch.context() as monkeypatch:
         for name, value in PATIENT.items():
             monkeypatch.setenv(name, value)
-        # Whoever waits for a node waits in `cluster`, for longer than Ray's half minute.
-        options = {"num_cpus": 4, "include_dashboard": False, "wait": False}
+        # Ray gives a node half a minute to begin; whoever waits for one waits here, or in `cluster`.
+        monkeypatch.setattr(services, "get_node", patient(services.get_node))
+        monkeypatch.setattr(services, "start_raylet", forestalling(services.start_raylet))
+        options = {"num_cpus": 4, "include_dashboard": False, "wait": False, **ports()}
         cluster = Cluster(initialize_head=True, head_node_args=options)
         ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
         yield cluster
@@ -65,7 +108,7 @@ def head():
 def cluster(head, until):
     """Both nodes, also after a test that removed the other one; nothing of a test before holds a CPU or GPU."""
     if len(head.list_all_nodes()) < 2:
-        head.other = head.add_node(num_cpus=4, num_gpus=1, wait=False)  # so it says
+        head.other = head.add_node(num_cpus=4, num_gpus=1, wait=False, **ports())  # so it says
     until(lambda: ray.cluster_resources().get("CPU") == 8 and free("CPU") == 8 and free("GPU") == 1)
     return head
 
