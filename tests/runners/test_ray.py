@@ -53,7 +53,7 @@ PATIENT = {
 
 
 def ports():
-    """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends if that takes longer."""
+    """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends when they are over."""
     names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
     with ExitStack() as stack:
         free = [stack.enter_context(socket.create_server(("", 0))) for _ in names]
