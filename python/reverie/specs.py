@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from reverie import _native
+from reverie import _checks, _native
 
 __all__ = ["TensorSpec", "from_data", "from_space", "in_order_of", "signature"]
 
@@ -30,7 +30,7 @@ class TensorSpec:
     name: str | None
 
     def __init__(self, shape: Iterable[int | None], dtype: npt.DTypeLike, name: str | None = None) -> None:
-        sizes = tuple(None if size is None else int(size) for size in shape)
+        sizes = tuple(None if size is None else _checks.integer("a size of a shape", size) for size in shape)
         if any(size is not None and size < 0 for size in sizes):
             raise ValueError(f"the sizes of a shape must be None or at least 0, got {sizes}")
         object.__setattr__(self, "shape", sizes)

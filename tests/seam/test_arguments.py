@@ -149,6 +149,19 @@ def test_a_table_says_which_of_its_arguments_is_of_the_wrong_type():
         connect(table(max_times_sampled=2**33))
 
 
+def test_what_is_no_spec_and_no_space_is_refused_by_its_class_and_path():
+    spaces = pytest.importorskip("gymnasium").spaces
+    with pytest.raises(ValueError, match=r"the sizes of a shape must be None or at least 0, got \(None, -1\)"):
+        reverie.TensorSpec((None, -1), np.float32)
+    with pytest.raises(TypeError, match=r"a size of a shape must be an int, got 2\.5"):
+        reverie.TensorSpec((2.5,), np.float32)
+    assert reverie.TensorSpec((np.int8(2), None), np.float32).shape == (2, None)
+    with pytest.raises(TypeError, match=r"signature 'a/b': a spec needs \.shape and \.dtype, got a str"):
+        table(signature={"a": {"b": "float32"}})
+    with pytest.raises(TypeError, match="a Text has no samples of one shape and dtype"):
+        reverie.specs.from_space(spaces.Dict(name=spaces.Text(3)))
+
+
 def test_the_autoreset_mode_of_gymnasium_is_as_good_as_its_name(client):
     modes = pytest.importorskip("gymnasium.vector").AutoresetMode
     no = np.zeros(1, bool)
