@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from typing import Any
 
-__all__ = ["count", "integer", "number", "priority"]
+__all__ = ["MANY", "count", "integer", "number", "priority"]
+
+#: The largest count that the engine is given.
+MANY = sys.maxsize
 
 
 def integer(name: str, value: Any) -> int:
@@ -17,11 +21,16 @@ def integer(name: str, value: Any) -> int:
         raise TypeError(f"{name} must be an int, got {value!r}") from None
 
 
-def count(name: str, value: Any, least: int) -> int:
-    """The value as an int of at least `least`: TypeError for what is no int, ValueError for less."""
+def count(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """The value as an int of at least `least` and at most `most`: TypeError for what is no int, ValueError for others.
+
+    Where the engine has a bound of its own it is left to that; `most` is for what would not reach it: `MANY`.
+    """
     number = integer(name, value)
     if number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most}, got {number}")
     return number
 
 

@@ -45,7 +45,7 @@ class RateLimiter:
     def __post_init__(self) -> None:
         for name in ("samples_per_insert", "min_diff", "max_diff"):
             object.__setattr__(self, name, _checks.number(name, getattr(self, name)))
-        least = _checks.count("min_size_to_sample", self.min_size_to_sample, 1)
+        least = _checks.count("min_size_to_sample", self.min_size_to_sample, 1, _checks.MANY)
         object.__setattr__(self, "min_size_to_sample", least)
         if not (self.samples_per_insert > 0 and math.isfinite(self.samples_per_insert)):
             raise ValueError(f"samples_per_insert must be a finite number above 0, got {self.samples_per_insert}")

@@ -75,6 +75,7 @@ class Server:
             raise ValueError(f"a server with listen=False has no port, got port={port}")
         port = 0 if port is None else _checks.count("port", port, 0)
         grace = _checks.number("grace", grace)
+        max_bytes = None if max_bytes is None else _checks.count("max_bytes", max_bytes, 1, _checks.MANY)
         if _checks.count("shard", shard, 0) > 63:
             raise ValueError(f"shard must be between 0 and 63, got {shard}")
         checkpointer = checkpointers.default_checkpointer() if checkpointer is None else checkpointer

@@ -118,7 +118,7 @@ class Table:
             "max_times_sampled": max(0, _checks.count("max_times_sampled", max_times_sampled, -sys.maxsize)),
             "extensions": tuple(extensions or ()),
             "signature": None if signature is None else specs.signature(signature),
-            "max_bytes": None if max_bytes is None else _checks.count("max_bytes", max_bytes, 1),
+            "max_bytes": None if max_bytes is None else _checks.count("max_bytes", max_bytes, 1, _checks.MANY),
             "compression": compression,
             "_host": None,
         }

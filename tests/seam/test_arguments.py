@@ -149,6 +149,20 @@ def test_a_table_says_which_of_its_arguments_is_of_the_wrong_type():
         connect(table(max_times_sampled=2**33))
 
 
+def test_counts_beyond_64_bits_and_below_their_least_are_refused_by_name_where_they_are_given():
+    for make in (
+        lambda count: table(max_bytes=count),
+        lambda count: table(rate_limiter=rate_limiters.MinSize(count)),
+        lambda count: reverie.Server([table()], listen=False, max_bytes=count),
+    ):
+        with pytest.raises(ValueError, match=r"(size|bytes|sample) must be at most \d+, got 1180591620"):
+            make(2**70)
+        with pytest.raises(ValueError, match="must be at least 1, got -1"):
+            make(-1)
+    with pytest.raises(TypeError, match=r"max_bytes must be an int, got 1\.5"):
+        reverie.Server([table()], listen=False, max_bytes=1.5)
+
+
 def test_what_is_no_spec_and_no_space_is_refused_by_its_class_and_path():
     spaces = pytest.importorskip("gymnasium").spaces
     with pytest.raises(ValueError, match=r"the sizes of a shape must be None or at least 0, got \(None, -1\)"):
