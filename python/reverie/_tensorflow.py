@@ -5,7 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["stands_in", "tensorflow"]
+import numpy as np
+
+from reverie import _native
+
+__all__ = ["specs", "stands_in", "tensorflow", "told"]
 
 
 def stands_in() -> bool:
@@ -15,6 +19,25 @@ def stands_in() -> bool:
     as those of dm-reverb are everywhere.
     """
     return "tensorflow" in sys.modules and sys.modules.get("reverb") is sys.modules[__package__]
+
+
+def told(signature: Any) -> Any:
+    """A nest of specs that was made for a program: of `tf.TensorSpec`s where this package stands in for dm-reverb.
+
+    Those say of everything else, ours too, that it is not equal. What a server tells remains ours: it is equal to any
+    spec of TensorFlow with its shape, dtype and name, to one with bounds as well, which a server does not keep.
+    """
+    return specs(sys.modules["tensorflow"], signature) if stands_in() else signature
+
+
+def specs(tf: Any, nest: Any) -> Any:
+    """The nest of `TensorSpec`s as TensorFlow's; text of any width is `tf.string`."""
+    leaves, structure = _native.flatten(nest)
+    return structure.unflatten([tf.TensorSpec(leaf.shape, _dtype(tf, leaf.dtype), leaf.name) for leaf in leaves])
+
+
+def _dtype(tf: Any, dtype: np.dtype[Any]) -> Any:
+    return tf.string if dtype.kind in "SU" else tf.as_dtype(dtype)
 
 
 def tensorflow(what: str, instead: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -42,11 +43,11 @@ class TFClient:
         """The server's address."""
         return self._client.server_address
 
-    def sample(self, table: str, data_dtypes: Any, name: str | None = None) -> ReplaySample:
+    def sample(self, table: Any, data_dtypes: Any, name: str | None = None) -> ReplaySample:
         """Draws an item and gives its first step: all of it, where steps were inserted alone. Blocks for the limiter.
 
         Args:
-            table: the table.
+            table: the table, a str or a scalar tensor.
             data_dtypes: a nest of TensorFlow's dtypes, which the data comes back in.
             name: of the operation.
 
@@ -55,14 +56,15 @@ class TFClient:
 
         Raises:
             ImportError: without TensorFlow.
-            what `client.sample` raises, and SignatureError for other dtypes; inside a graph tf.errors.OpError.
+            what `client.sample` raises, and SignatureError for other dtypes. Outside of a graph these are of
+                `tf.errors`, too; a graph makes `tf.errors.OpError`s of them.
         """
         tf = tensorflow("TFClient.sample", "client.sample or client.sample_batch")
         dtypes, structure = _native.flatten(data_dtypes)
         names = [tf.as_dtype(dtype).as_numpy_dtype for dtype in dtypes]
 
-        def draw() -> list[Any]:
-            [sampled] = self._client.sample(table, 1)
+        def draw(named: Any) -> list[Any]:
+            [sampled] = self._client.sample(table := _text(named), 1)
             info, data = sampled[0] if isinstance(sampled, list) else sampled
             got = [str(cell.dtype) for cell in data]
             want = [str(np.dtype(dtype)) for dtype in names]
@@ -74,7 +76,8 @@ class TFClient:
                 )
             return [*(np.asarray(value, kind) for value, kind in zip(info, _INFO, strict=True)), *data]
 
-        flat = tf.numpy_function(draw, [], [*_INFO, *names], name=self._named(name, "sample"))
+        with self._raising(tf):
+            flat = tf.numpy_function(draw, [table], [*_INFO, *names], name=self._named(name, "sample"))
         return ReplaySample(SampleInfo(*flat[: len(_INFO)]), structure.unflatten(flat[len(_INFO) :]))
 
     def insert(self, data: Sequence[Any], tables: Any, priorities: Any, name: str | None = None) -> Any:
@@ -93,7 +96,8 @@ class TFClient:
         Raises:
             ImportError: without TensorFlow.
             ValueError: for tables or priorities of another dtype or rank, or of different length.
-            what `client.insert` raises; inside a graph tf.errors.OpError.
+            what `client.insert` raises. Outside of a graph these are of
+                `tf.errors`, too; a graph makes `tf.errors.OpError`s of them.
         """
         tf = tensorflow("TFClient.insert", "client.insert")
         if tables.dtype != tf.string or tables.shape.rank != 1:
@@ -110,11 +114,11 @@ class TFClient:
 
         return self._run(insert, [tables, priorities, *data], self._named(name, "insert"))
 
-    def update_priorities(self, table: str, keys: Any, priorities: Any, name: str | None = None) -> Any:
+    def update_priorities(self, table: Any, keys: Any, priorities: Any, name: str | None = None) -> Any:
         """Sets priorities. Keys of items that are gone are ignored. Waits for no limiter.
 
         Args:
-            table: the table.
+            table: the table, a str or a scalar tensor.
             keys: uint64 `[N]`, of samples.
             priorities: float64 `[N]`.
             name: of the operation.
@@ -124,13 +128,14 @@ class TFClient:
 
         Raises:
             ImportError: without TensorFlow.
-            what `client.update_priorities` raises; inside a graph tf.errors.OpError.
+            what `client.update_priorities` raises. Outside of a graph these are of
+                `tf.errors`, too; a graph makes `tf.errors.OpError`s of them.
         """
 
-        def update(keys: Any, priorities: Any) -> None:
-            self._client.update_priorities(table, keys.astype(np.int64), priorities)
+        def update(table: Any, keys: Any, priorities: Any) -> None:
+            self._client.update_priorities(_text(table), keys.astype(np.int64), priorities)
 
-        return self._run(update, [keys, priorities], self._named(name, "update_priorities"))
+        return self._run(update, [table, keys, priorities], self._named(name, "update_priorities"))
 
     def _by_structure(self, tables: list[str], priorities: Any) -> list[tuple[Any, dict[str, Any]]]:
         """The tables with their priorities, those together whose signatures have one structure (None: no signature)."""
@@ -151,8 +156,15 @@ class TFClient:
 
     def _run(self, function: Any, inputs: list[Any], name: str) -> Any:
         tf = tensorflow(f"TFClient.{function.__name__}", "the client's own call")
-        done = tf.numpy_function(function, inputs, [], name=name)
+        with self._raising(tf):
+            done = tf.numpy_function(function, inputs, [], name=name)
         return None if tf.executing_eagerly() else done
+
+    @staticmethod
+    def _raising(tf: Any) -> contextlib.AbstractContextManager[None]:
+        from reverie.adapters.tensorflow import errors_as_theirs
+
+        return errors_as_theirs() if tf.executing_eagerly() else contextlib.nullcontext()
 
     def _named(self, name: str | None, call: str) -> str:
         return name or f"{self._name}_{call}"
@@ -162,6 +174,12 @@ class TFClient:
 
     def __repr__(self) -> str:
         return f"TFClient({self._client!r})"
+
+
+def _text(name: Any) -> str:
+    """What a scalar of text says; TensorFlow's are bytes."""
+    name = np.asarray(name).item()
+    return name.decode() if isinstance(name, bytes) else str(name)
 
 
 #: Of `SampleInfo`.

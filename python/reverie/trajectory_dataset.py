@@ -61,7 +61,7 @@ class _TableDataset(Dataset):
         per_stream = _count_or_auto("max_samples_per_stream", max_samples_per_stream)
         self._max_samples = _count_or_auto("max_samples", max_samples)
         if rate_limiter_timeout_ms < -1:
-            raise ValueError(f"rate_limiter_timeout_ms must be at least -1, got {rate_limiter_timeout_ms}")
+            raise ValueError(f"rate_limiter_timeout_ms must be an integer >= -1, got {rate_limiter_timeout_ms}")
         self._timeout = None if rate_limiter_timeout_ms == -1 else rate_limiter_timeout_ms / 1e3
         #: Draws asked for ahead of the reader, and of one request.
         self._in_flight = count * (workers or 1)

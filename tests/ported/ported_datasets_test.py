@@ -95,6 +95,30 @@ def test_timesteps_and_refusals_are_theirs(address):
         reverb.TrajectoryDataset(address, "t", DTYPES, SHAPES, 0)
 
 
+def test_sessions_of_tensorflow_1_have_iterators_of_them(address):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        rows = lambda dataset: dataset.map(lambda sample: sample.data["r"])  # noqa: E731
+        once = rows(read(address, "q", max_samples=2)).make_one_shot_iterator().get_next()
+        assert [session.run(once).tolist() for _ in range(2)] == [[0, 1, 2], [1, 2, 3]]
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(once)
+        where, table = tf.constant(address), tf.constant("q")
+        dataset = reverb.TrajectoryDataset(where, table, DTYPES, SHAPES, 10, rate_limiter_timeout_ms=0).batch(4)
+        again = dataset.make_initializable_iterator()
+        session.run(again.initializer)
+        sample = session.run(again.get_next())
+        assert isinstance(sample, reverb.ReplaySample)
+        assert (sample.data["r"][:, 0].tolist(), sample.info.key.dtype) == ([2, 3, 4, 5], np.uint64)
+
+
+def test_signatures_of_configs_are_of_tensorflows_specs():
+    step = sw.create_reference_step(SIGNATURE)
+    config = sw.create_config({"last": step["r"][-1], "two": {"o": step["o"][-2:]}}, "t")
+    assert sw.infer_signature([config], SIGNATURE) == {
+        "last": tf.TensorSpec([3], tf.int64, "last"), "two": {"o": tf.TensorSpec([2, 3, 2], tf.float32, "two/o")}
+    }  # fmt: skip
+
+
 def test_patterns_of_a_dataset_are_a_dataset():
     steps = tf.data.Dataset.from_tensor_slices(STEPS)
     step = sw.create_reference_step(steps.element_spec)
@@ -102,6 +126,8 @@ def test_patterns_of_a_dataset_are_a_dataset():
     dataset = reverb.PatternDataset(steps, pairs, True, lambda step: step["last"])
     assert [window["pair"].numpy().tolist() for window in dataset] == [[1, 2], [2, 3]]
     firsts = [sw.create_config(sw.pattern_from_transform(None, lambda step: step[-1]), "none")]
+    single = tf.data.Dataset.from_tensor_slices({"a": STEPS["a"]})
+    assert [int(a) for a in reverb.PatternDataset(single, firsts, False, lambda step: False)] == STEPS["a"]
     samples = pattern_dataset.pattern_dataset_with_info(steps, firsts, False, lambda step: False)
     zipped = list(tf.data.Dataset.zip((samples, steps)))
     assert [(int(sample.data), int(step["a"])) for sample, step in zipped] == [(a, a) for a in STEPS["a"]]

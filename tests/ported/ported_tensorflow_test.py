@@ -1,5 +1,6 @@
 """What gives TensorFlow's tensors, where TensorFlow is."""
 
+import pickle
 import sys
 
 import numpy as np
@@ -114,10 +115,39 @@ def test_the_tf_client_samples_inserts_and_updates(server, graph):
 def test_the_tf_client_gives_the_first_step_of_a_trajectory_and_refuses_other_dtypes(server):
     client = reverb.TFClient(address(server))
     assert client.sample("t", {"o": tf.float32, "r": tf.int64}).data["o"].shape == (2,)
-    with pytest.raises(reverb.SignatureError, match="data_dtypes"):
-        client.sample("t", {"o": tf.float32, "r": tf.int32})
+    for error in (reverb.SignatureError, tf.errors.InvalidArgumentError):
+        with pytest.raises(error, match="data_dtypes") as raised:
+            client.sample("t", {"o": tf.float32, "r": tf.int32})
+    assert raised.value.want == "['float32', 'int32']"
+    assert type(pickle.loads(pickle.dumps(raised.value))) is reverb.SignatureError
     with pytest.raises(tf.errors.OpError, match="data_dtypes"):
         tf.function(lambda: client.sample("t", {"o": tf.float32, "r": tf.int32}))()
+
+
+def test_errors_of_calls_that_run_at_once_are_tensorflows_and_ours(server):
+    client = reverb.TFClient(address(server))
+    for error in (tf.errors.NotFoundError, reverb.errors.UnknownTableError):
+        with pytest.raises(error, match="there is no table 'x'"):
+            client.sample("x", [tf.float32])
+    priority = tf.constant([1.0], tf.float64)
+    for error in (tf.errors.InvalidArgumentError, reverb.SignatureError):
+        with pytest.raises(error, match="columns"):
+            client.insert([tf.ones([2])], tf.constant(["t"]), priority)
+    for error in (tf.errors.InvalidArgumentError, ValueError):
+        with pytest.raises(error, match=r"nan|NaN"):
+            client.update_priorities("t", tf.constant([1], tf.uint64), priority * np.nan)
+
+
+def test_the_tf_client_takes_a_table_that_is_a_tensor_also_of_a_session(server):
+    reverb.Client(address(server)).insert([np.int32(7)], {"u": 1.0})
+    client = reverb.TFClient(address(server))
+    sample = client.sample(tf.constant("u"), [tf.int32])
+    assert int(sample.data[0]) == 7
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        keys = tf.constant([int(sample.info.key)], tf.uint64)
+        update = client.update_priorities(tf.constant("u"), keys, tf.constant([3.0], tf.float64))
+        assert session.run(update) is None
+        assert session.run(client.sample(tf.constant("u"), [tf.int32])).info.priority == 3.0
 
 
 @pytest.mark.parametrize(

@@ -252,7 +252,6 @@ fn columns_configured_apart_are_cut_apart() {
     let mut writer = writer(10, 4);
     writer.configure("b", writer_options(1, 1)).unwrap();
     (0..4).for_each(|value| append(&mut writer, &[("a", f64::from(value)), ("b", 1.0)], false).unwrap());
-    assert!(writer.configure("a", writer_options(1, 1)).is_err(), "after its first append");
     let columns = [column(&writer, "b", 2..3)];
     assert!(make(&mut writer, &columns).is_err(), "b keeps one cell");
     let columns = [column(&writer, "a", 0..4), column(&writer, "b", 3..4)];
@@ -260,6 +259,29 @@ fn columns_configured_apart_are_cut_apart() {
     assert_eq!((values(&item, 0), values(&item, 1)), (vec![0.0, 1.0, 2.0, 3.0], vec![1.0]));
     let Body::Span(parts) = &item.body else { panic!("two groups are two parts") };
     assert_eq!(parts.len(), 2);
+}
+
+#[test]
+fn a_column_may_be_configured_after_its_first_append() {
+    let mut writer = writer(4, 4);
+    (0..6).for_each(|value| append(&mut writer, &[("a", f64::from(value)), ("b", 1.0)], false).unwrap());
+    writer.configure("a", writer_options(2, 1)).unwrap();
+    (6..10).for_each(|value| append(&mut writer, &[("a", f64::from(value)), ("b", 1.0)], false).unwrap());
+    let columns = [column(&writer, "a", 7..9)];
+    assert!(make(&mut writer, &columns).is_err(), "a keeps two cells");
+    let columns = [column(&writer, "a", 8..10), column(&writer, "b", 6..10)];
+    let item = make(&mut writer, &columns).unwrap();
+    assert_eq!((values(&item, 0), values(&item, 1)), (vec![8.0, 9.0], vec![1.0; 4]));
+    let Body::Span(parts) = &item.body else { panic!("a chunk a step, since a asks for that") };
+    assert_eq!(parts[0].chunks.len(), 4);
+
+    writer.configure("a", writer_options(4, 4)).unwrap();
+    let columns = [column(&writer, "a", 6..10)];
+    let item = make(&mut writer, &columns).unwrap();
+    assert_eq!(values(&item, 0), vec![6.0, 7.0, 8.0, 9.0], "b kept them");
+    append(&mut writer, &[("a", 10.0)], true).unwrap();
+    let refused = writer.configure("a", writer_options(1, 1)).unwrap_err();
+    assert!(refused.to_string().contains("end it with"), "{refused}");
 }
 
 #[test]

@@ -167,7 +167,7 @@ impl Steps {
         let paths = nest.structure.paths();
         let mut fields = SmallVec::with_capacity(paths.len());
         // Configs of a step structure that is one leaf name no field: they take the first of any step, as dm-reverb does.
-        let unnamed = self.paths.len() == 1 && self.paths[0].is_empty() && paths.len() > 1;
+        let unnamed = self.paths.len() == 1 && self.paths[0].is_empty() && paths.iter().any(|path| !path.is_empty());
         for (at, path) in paths.iter().enumerate() {
             if unnamed {
                 fields.push((at == 0).then_some(0));

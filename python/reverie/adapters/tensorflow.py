@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -9,10 +11,18 @@ from typing import Any
 import numpy as np
 
 from reverie import _native
-from reverie._tensorflow import tensorflow
-from reverie.specs import TensorSpec
+from reverie._tensorflow import specs, tensorflow
+from reverie.errors import (
+    ClosedError,
+    DeadlineExceededError,
+    ReplayError,
+    ResourceExhaustedError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnknownTableError,
+)
 
-__all__ = ["accept", "dataset", "expanded", "is_tracing", "spec_of", "waiting"]
+__all__ = ["accept", "dataset", "errors_as_theirs", "expanded", "is_tracing", "spec_of", "waiting"]
 
 
 #: Seconds for which a wait of ours holds up TensorFlow, which cannot cancel Python: it does between two of them.
@@ -27,7 +37,7 @@ def dataset(elements: Iterable[Any], element_spec: Any) -> Any:
         element_spec: the nest of `TensorSpec`s that each has.
     """
     tf = tensorflow("Dataset.as_tf", "the dataset itself, whose elements are NumPy arrays, or its .torch()")
-    return tf.data.Dataset.from_generator(lambda: iter(elements), output_signature=_specs(tf, element_spec))
+    return _made(tf, lambda: iter(elements), specs(tf, element_spec))
 
 
 def waiting(looks: Callable[..., Iterator[Any]], element_spec: Any, texts: Iterable[Any] = ()) -> Any:
@@ -45,8 +55,8 @@ def waiting(looks: Callable[..., Iterator[Any]], element_spec: Any, texts: Itera
         for element in looks(LOOK_SECONDS, *(value.decode() for value in values)):
             yield (False, nothing) if element is None else (True, element)
 
-    signature = (tf.TensorSpec((), tf.bool), _specs(tf, element_spec))
-    looked = tf.data.Dataset.from_generator(elements, args=tuple(texts), output_signature=signature)
+    signature = (tf.TensorSpec((), tf.bool), specs(tf, element_spec))
+    looked = _made(tf, elements, signature, tuple(texts))
     return looked.filter(lambda there, _: there).map(lambda _, element: element)
 
 
@@ -62,7 +72,7 @@ def expanded(steps: Any, make: Callable[[Iterator[Any]], Iterator[Any]], element
     def of(*parts: Any) -> Any:
         whole = parts if isinstance(spec, tuple) and not hasattr(spec, "_fields") else parts[0]
         columns = tuple(tf.nest.flatten(whole))
-        return tf.data.Dataset.from_generator(elements, args=columns, output_signature=_specs(tf, element_spec))
+        return tf.data.Dataset.from_generator(elements, args=columns, output_signature=specs(tf, element_spec))
 
     return steps.batch(tf.int64.max).flat_map(of)
 
@@ -82,6 +92,51 @@ def accept(kind: type[Any]) -> None:
 _ACCEPTED: set[type[Any]] = set()
 
 
+@contextlib.contextmanager
+def errors_as_theirs() -> Iterator[None]:
+    """What is raised inside becomes an error of the same class and text that is one of `tf.errors`, too.
+
+    For calls that run at once. Those of a graph raise inside of TensorFlow, which makes its own of them.
+    """
+    tf = tensorflow("errors as TensorFlow's", "reverie.errors")
+    try:
+        yield
+    except (ReplayError, ValueError) as error:
+        if isinstance(error, tf.errors.OpError):
+            raise
+        name = next((name for ours, name in _THEIRS.items() if isinstance(error, ours)), "UnknownError")
+        raise _theirs(tf, error, name).with_traceback(error.__traceback__) from None
+
+
+#: The first that fits. Names of `tf.errors`, as dm-reverb's operations raise them.
+_THEIRS: dict[type[Exception], str] = {
+    UnknownTableError: "NotFoundError",
+    ValueError: "InvalidArgumentError",
+    DeadlineExceededError: "DeadlineExceededError",
+    ResourceExhaustedError: "ResourceExhaustedError",
+    UnavailableError: "UnavailableError",
+    ClosedError: "CancelledError",
+    UnauthenticatedError: "UnauthenticatedError",
+}
+
+
+def _theirs(tf: Any, error: Exception, name: str) -> Exception:
+    ours: Any = type(error)
+    made = _both(ours, getattr(tf.errors, name))(None, None, str(error))
+    vars(made).update(vars(error), _ours=functools.partial(ours, *error.args, **vars(error)))
+    return made
+
+
+@functools.cache
+def _both(ours: Any, theirs: Any) -> Callable[..., Exception]:
+    """A class that is both. What is pickled or copied of it is ours: other processes may not have TensorFlow."""
+
+    def reduced(self: Any) -> tuple[Any, ...]:
+        return self._ours, ()
+
+    return type(ours.__name__, (ours, theirs), {"__init__": theirs.__init__, "__reduce__": reduced})
+
+
 def is_tracing() -> bool:
     """True inside a function that TensorFlow makes a graph of: what is called there must be its own operations."""
     tf = sys.modules.get("tensorflow")
@@ -91,13 +146,9 @@ def is_tracing() -> bool:
 def spec_of(element_spec: Any) -> Any:
     """The `tf.data.DatasetSpec` of a dataset whose elements have this nest of `TensorSpec`s."""
     tf = tensorflow("a dataset's spec", "its .element_spec")
-    return tf.data.DatasetSpec(_specs(tf, element_spec))
+    return tf.data.DatasetSpec(specs(tf, element_spec))
 
 
-def _specs(tf: Any, element_spec: Any) -> Any:
-    leaves, structure = _native.flatten(element_spec)
-    return structure.unflatten([tf.TensorSpec(leaf.shape, _dtype(tf, leaf), leaf.name) for leaf in leaves])
-
-
-def _dtype(tf: Any, spec: TensorSpec) -> Any:
-    return tf.string if spec.dtype.kind in "SU" else tf.as_dtype(np.dtype(spec.dtype))
+def _made(tf: Any, elements: Callable[..., Iterator[Any]], signature: Any, args: tuple[Any, ...] = ()) -> Any:
+    """A dataset that has the methods of TensorFlow 1, too, as those of dm-reverb have: iterators of sessions."""
+    return tf.compat.v1.data.Dataset.from_generator(elements, args=args, output_signature=signature)

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 from typing import Literal, cast, overload
 
-from reverie import _checks
+from reverie import _checks, _native
 from reverie.client.table import Keeping
 from reverie.structured import Config
 from reverie.tables import Compression
@@ -40,14 +40,15 @@ class Appending(Keeping):
     ) -> TrajectoryWriter:
         """A writer of trajectories; see `reverie.writers.TrajectoryWriter`.
 
-        `get_signature_timeout_ms` is of dm-reverb before 0.8, for ported code: milliseconds that the server may take to
-        tell its tables' options; None takes `timeout`.
+        With `validate_items=False` columns that the table's signature does not name are left out of items; what is left
+        is checked as always. `get_signature_timeout_ms` is of dm-reverb before 0.8, for ported code: milliseconds that
+        the server may take to tell its tables' options; None takes `timeout`.
         """
         told = timeout if get_signature_timeout_ms is None else get_signature_timeout_ms / 1e3
         return TrajectoryWriter(
             self,
             num_keep_alive_refs,
-            validate_items=validate_items,
+            fit_to=None if validate_items else functools.cache(functools.partial(self._signature, told)),
             chunk_length=chunk_length,
             compression=self._compression(told) if compression is None else compression,
             max_in_flight_bytes=max_in_flight_bytes,
@@ -73,6 +74,11 @@ class Appending(Keeping):
             compression=self._compression(timeout),
             timeout=timeout,
         )
+
+    def _signature(self, timeout: float | None, table: str) -> _native.Structure | None:
+        """The structure of the table's signature; None without one, and without such a table."""
+        [signature] = [of.signature for of in self._tables(timeout) if of.name == table] or [None]
+        return None if signature is None else _native.flatten(signature)[1]
 
     def _compression(self, timeout: float | None) -> Compression:
         """What the tables ask for, where they agree."""

@@ -55,6 +55,9 @@ class Keeping(_native.Client):
         """Where the server listens, `host:port`; None where it does not."""
         return None if self._like is None else str(self._like.args[0])
 
+    #: Under which ported code reads it where it should not.
+    _server_address = server_address
+
     def mutate_priorities(
         self,
         table: str,

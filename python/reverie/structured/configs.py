@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from reverie import _checks, _native
+from reverie import _checks, _native, _tensorflow
 from reverie.specs import TensorSpec, signature
 from reverie.structured.conditions import Condition
 from reverie.structured.patterns import Data, Field, Pattern, PatternNode, create_reference_step
@@ -153,7 +153,8 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
         step_spec: a nest of specs with the fields that the configs refer to, at their places in the step.
 
     Returns:
-        A nest of `TensorSpec`, named by their paths.
+        A nest of `TensorSpec`, named by their paths; beside TensorFlow, where this package stands in for dm-reverb,
+        of its specs.
 
     Raises:
         ValueError: for no configs, configs of different tables or structures, or columns that differ in dtype or shape.
@@ -161,7 +162,7 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
     tables = sorted({config.table for config in configs})
     if len(tables) > 1:
         raise ValueError(f"the configs are of different tables: {', '.join(map(repr, tables))}; infer one at a time")
-    return inferred(configs, step_spec)
+    return _tensorflow.told(inferred(configs, step_spec))
 
 
 def inferred(configs: Sequence[Config], step_spec: Any) -> Any:

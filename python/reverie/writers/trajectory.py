@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, final
+from typing import Any, Literal
 
 from reverie import _checks, _native
 from reverie._native import TrajectoryColumn
@@ -13,7 +13,6 @@ from reverie.errors import ReplayError
 __all__ = ["TrajectoryColumn", "TrajectoryWriter"]
 
 
-@final
 class TrajectoryWriter(_native.TrajectoryWriter):
     """Appends steps once, and makes items of slices of its history; `client.trajectory_writer(...)` makes it.
 
@@ -22,8 +21,8 @@ class TrajectoryWriter(_native.TrajectoryWriter):
 
     Args:
         num_keep_alive_refs: how many of the latest steps of a column items may refer to.
-        validate_items: for ported code. The table checks every item when it is created, whatever this says: in this
-            process there is nobody else to do it.
+        fit_to: the structure of the signature of the table of that name, or None. Where it is given, items leave out
+            the columns that the signature does not name.
         chunk_length: steps that are stored together; None chooses by their size.
         compression: how the steps are stored; None takes what the server's tables ask for where they agree, and "auto"
             where not.
@@ -34,23 +33,22 @@ class TrajectoryWriter(_native.TrajectoryWriter):
         ValueError: for `num_keep_alive_refs` or `chunk_length` below 1.
     """
 
-    __slots__ = ()
+    _fit_to: Callable[[str], _native.Structure | None]
 
     def __new__(
         cls,
         client: _native.Client,
         num_keep_alive_refs: int,
         *,
-        validate_items: bool = True,
+        fit_to: Callable[[str], _native.Structure | None] | None = None,
         chunk_length: int | None = None,
         compression: str = "auto",
         max_in_flight_bytes: int = 64 << 20,
         timeout: float | None = None,
     ) -> TrajectoryWriter:
         """Takes a live client; `client.trajectory_writer(...)` calls this."""
-        del validate_items
-        return super().__new__(
-            cls,
+        self = super().__new__(
+            cls if fit_to is None else _FittingWriter,
             client,
             num_keep_alive_refs,
             chunk_length=chunk_length,
@@ -58,6 +56,9 @@ class TrajectoryWriter(_native.TrajectoryWriter):
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
         )
+        if fit_to is not None:
+            self._fit_to = fit_to
+        return self
 
     def flush(
         self, block_until_num_items: int = 0, timeout_ms: int | None = None, *, timeout: float | None = None
@@ -93,7 +94,10 @@ class TrajectoryWriter(_native.TrajectoryWriter):
     def configure(
         self, path: str | Sequence[str | int], *, num_keep_alive_refs: int, max_chunk_length: int | None = None
     ) -> None:
-        """Sets how one column is kept, before its first append.
+        """Sets how one column is kept from here on.
+
+        Columns that appear together are stored together, so that chunks of all of them are as long as the shortest that
+        one of them asks for. Steps that the column kept no more do not come back.
 
         Args:
             path: the column: `"obs/pixels"` or `("obs", "pixels")`.
@@ -101,7 +105,7 @@ class TrajectoryWriter(_native.TrajectoryWriter):
             max_chunk_length: steps that are stored together, at most `num_keep_alive_refs`; None chooses by their size.
 
         Raises:
-            ValueError: for numbers below 1, a chunk longer than what is kept, or a column that was appended already.
+            ValueError: for numbers below 1, a chunk longer than what is kept, or a step that is open for more fields.
         """
         num_keep_alive_refs = _checks.count("num_keep_alive_refs", num_keep_alive_refs, 1)
         if max_chunk_length is not None:
@@ -132,3 +136,16 @@ class TrajectoryWriter(_native.TrajectoryWriter):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")
+
+
+class _FittingWriter(TrajectoryWriter):
+    """A writer whose items leave out the columns that the table's signature does not name."""
+
+    def create_item(self, table: str, priority: float | Literal["max"], trajectory: Any) -> None:
+        signature = self._fit_to(table)
+        if signature is not None:
+            columns, structure = _native.flatten(trajectory)
+            by_path = dict(zip(structure.paths, columns, strict=True))
+            if by_path.keys() > set(signature.paths):
+                trajectory = signature.unflatten([by_path[path] for path in signature.paths])
+        super().create_item(table, priority, trajectory)

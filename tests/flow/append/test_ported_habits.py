@@ -2,6 +2,7 @@
 
 import collections
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -143,9 +144,53 @@ def test_configs_made_of_no_structure_take_the_first_field_of_a_step(client):
     writer.flush(timeout=200)
     [sample] = client.sample("t", emit_timesteps=False)
     assert [column.tolist() for column in sample.data] == [[0, 1]]
+    writer.append({"only": 8})  # A step of one field has a first, too.
+    writer.append({"only": 9})
+    writer.flush(timeout=30)
+    assert [sample.data[0].tolist() for sample in client.sample("t", 2, emit_timesteps=False)] == [[1, 8], [8, 9]]
     steps = [{"obs": {"x": at, "y": -1}, "quit": False} for at in range(3)]
     dataset = reverie.PatternDataset(steps, [structured.create_config(pattern, "t")], True, lambda step: step["quit"])
     assert [window.tolist() for window in dataset] == [[0, 1], [1, 2]]
+
+
+def test_a_writer_that_does_not_validate_leaves_out_what_the_signature_does_not_name(connect):
+    signature = {"a": reverie.TensorSpec((None,), np.int64), "n": {"b": reverie.TensorSpec((None,), np.float32)}}
+    fifo = selectors.Fifo()
+    tables = [Table(name, fifo, fifo, 10, signature=of) for name, of in (("t", signature), ("bare", None))]
+    client = connect(*tables)
+    step = {"a": 1, "n": {"b": np.float32(2), "extra": 3}, "info": {"a": 4}}
+    for validates in (True, False):
+        writer = client.trajectory_writer(2, validate_items=validates)
+        writer.append(step)
+        whole = {"a": writer.history["a"][:], "n": {name: column[:] for name, column in writer.history["n"].items()}}
+        whole["info"] = {"a": writer.history["info"]["a"][:]}
+        if validates:
+            with pytest.raises(reverie.SignatureError, match="got 4 columns"):
+                writer.create_item("t", 1.0, whole)
+            continue
+        writer.create_item("t", 1.0, whole)
+        assert read(client, writer) == {"a": [[1]], "n": {"b": [[2.0]]}}
+        writer.create_item("bare", 1.0, whole)
+        writer.flush(timeout=30)
+        assert client.sample_batch("bare", 1, timeout=0).data["n"]["extra"] == [[3]]
+        for wrong in ({"a": whole["a"]}, {"a": whole["a"], "n": {"b": whole["n"]["extra"]}}):
+            with pytest.raises(reverie.SignatureError):
+                writer.create_item("t", 1.0, wrong)
+        with pytest.raises(reverie.UnknownTableError):
+            writer.create_item("nobody", 1.0, whole)
+
+
+def test_calls_of_a_writer_may_be_replaced_by_those_of_a_test(client):
+    with mock.patch.object(writer := client.trajectory_writer(1), "flush") as flush, writer:
+        pass
+    flush.assert_called_once()
+    with (
+        mock.patch.object(writer := client.trajectory_writer(1), "flush") as flush,
+        pytest.raises(reverie.ReverbError),
+        writer,
+    ):
+        raise reverie.DeadlineExceededError("a test's")
+    flush.assert_not_called()
 
 
 def test_keys_beyond_any_that_a_table_gives_are_ignored(client):

@@ -178,10 +178,28 @@ def test_columns_may_be_kept_for_different_lengths(client):
     assert read(client, writer)["l"].tolist() == [[0, 1, 2, 3, 4]]
     with pytest.raises(ValueError, match="'a/short'"):
         writer.history["a"]["short"][-2:]
-    with pytest.raises(ValueError, match="configure"):
-        writer.configure("a/long", num_keep_alive_refs=2)
     with pytest.raises(ValueError, match="max_chunk_length must be at most num_keep_alive_refs=2, got 3"):
         writer.configure("b", num_keep_alive_refs=2, max_chunk_length=3)
+
+
+def test_a_column_may_be_configured_after_steps_of_it_were_appended(client):
+    writer = client.trajectory_writer(4)
+    for step in range(4):
+        writer.append({"x": step, "y": step})
+    writer.configure("x", num_keep_alive_refs=2, max_chunk_length=1)
+    for step in range(4, 8):
+        writer.append({"x": step, "y": step})
+    with pytest.raises(ValueError, match=r"'x'.*keeps the last 2"):
+        writer.history["x"][-3:]
+    writer.create_item("t", 1.0, {name: writer.history[name][-2:] for name in "xy"})
+    assert read(client, writer)["x"].tolist() == [[6, 7]]
+    writer.configure(("x",), num_keep_alive_refs=4)
+    writer.append({"x": 8, "y": 8})
+    writer.create_item("t", 1.0, writer.history["x"][-4:])
+    assert read(client, writer).tolist() == [[5, 6, 7, 8]]
+    writer.append({"y": 9}, partial_step=True)
+    with pytest.raises(ValueError, match="'x' cannot be configured within a step"):
+        writer.configure("x", num_keep_alive_refs=1)
 
 
 def test_a_slice_of_the_history_that_begins_before_it_is_refused_not_shortened(client):

@@ -108,15 +108,26 @@ impl StepWriter {
         Ok(())
     }
 
-    /// Sets a column's options before its first append.
+    /// Sets a column's options. One that was appended before stays together with those that it is cut with, whose
+    /// chunks end here: the next are no longer than any of them asks for. What it kept no more does not come back.
     pub fn configure(&mut self, path: &str, options: WriterOptions) -> Result<()> {
         Self::check_options(&options)?;
-        if self.by_path.contains_key(path) {
+        let Some(column) = self.by_path.get(path).copied() else {
+            self.configured.insert(path.to_owned(), options);
+            return Ok(());
+        };
+        if self.step_open {
             return Err(Error::InvalidArgument(format!(
-                "column '{path}' has been appended already: configure it before its first append"
+                "column '{path}' cannot be configured within a step: end it with an append that is not partial"
             )));
         }
-        self.configured.insert(path.to_owned(), options);
+        self.columns[column].options = options;
+        let group = self.columns[column].group;
+        self.groups[group].run.seal();
+        self.spans.clear();
+        if !self.groups[group].variable {
+            self.lay_out(group);
+        }
         Ok(())
     }
 
@@ -188,7 +199,7 @@ impl StepWriter {
             })
             .collect();
         let step_bytes = cells.iter().map(|(width, _)| width).sum();
-        let length = self.columns[group.columns[0]].options.chunk_length;
+        let length = group.columns.iter().filter_map(|column| self.columns[*column].options.chunk_length).min();
         group.run.set_layout(layout(&cells, length.unwrap_or_else(|| chunk_length(step_bytes))));
     }
 
