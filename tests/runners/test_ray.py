@@ -292,6 +292,7 @@ def test_a_role_that_is_out_of_reach_or_whose_last_words_are_lost_is_ended_and_t
     assert (killed, stage._living) == (["host"], {})
 
 
+@pytest.mark.timeout(2700)  # some fifteen processes begin, one after the other, and each imports PyTorch
 def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, places, tmp_path):
     events, left, moved = [], ["actor 0", "learner", "shard 1", "evaluator"], []
     marks, killed = [], {}
