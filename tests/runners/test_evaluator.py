@@ -3,6 +3,9 @@ import pytest
 
 gymnasium = pytest.importorskip("gymnasium")
 
+from reverie.agents import dqn  # noqa: E402
+from reverie.agents.core import Crash, EnvironmentCrashedError, RunSettings  # noqa: E402
+from reverie.runners import EnvironmentRestarted, local  # noqa: E402
 from reverie.runners.evaluator import Evaluator, confirmation_seeds, screening_seeds  # noqa: E402
 
 
@@ -75,3 +78,58 @@ def test_confirmation_is_on_seeds_that_screening_never_uses():
     for episodes in (20, 100):
         assert len(set(confirmation_seeds(episodes))) == episodes
         assert not set(confirmation_seeds(episodes)) & set(screening_seeds(episodes))
+
+
+class Fragile(gymnasium.Env):
+    """Ends after three steps; raises in the steps of all environments that are named."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    steps, raises_in = 0, frozenset()
+
+    def reset(self, *, seed=None, options=None):
+        self.left = 3
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        Fragile.steps += 1
+        if Fragile.steps in Fragile.raises_in:
+            raise RuntimeError("the simulator broke")
+        self.left -= 1
+        return np.zeros(2, np.float32), 1.0, self.left == 0, False, {}
+
+
+gymnasium.register("ReverieFragile-v0", Fragile)
+
+
+def test_an_environment_that_raises_is_told_with_seed_and_step_and_the_next_evaluation_is_whole(monkeypatch):
+    monkeypatch.setattr(Fragile, "steps", 0)
+    monkeypatch.setattr(Fragile, "raises_in", {4})
+    evaluator = Evaluator("ReverieFragile-v0", 2)
+    play = lambda: evaluator.evaluate(lambda obs: np.zeros(len(obs), np.int64), (7, 8))  # noqa: E731
+    with pytest.raises(EnvironmentCrashedError, match="raised at step 2 from seed 8: RuntimeError: the simulator") as e:
+        play()
+    assert e.value.crash == Crash("ReverieFragile-v0", 8, 2, "RuntimeError: the simulator broke")
+    assert play().returns == (3.0, 3.0)
+
+
+@pytest.mark.parametrize("crashes", [1, local.CRASHED_EVALUATIONS])
+def test_a_run_in_one_process_plays_an_evaluation_anew_and_gives_up_after_some(monkeypatch, crashes):
+    failing, evaluate, events = [True] * crashes, Evaluator.evaluate, []
+    crash = Crash("CartPole-v1", 10_000, 5, "RuntimeError: the simulator broke")
+
+    def breaking(self, policy, seeds):
+        if failing:
+            failing.pop()
+            raise EnvironmentCrashedError(crash, 1)
+        return evaluate(self, policy, seeds)
+
+    monkeypatch.setattr(Evaluator, "evaluate", breaking)
+    run = RunSettings(10_000.0, 100, 100, screening_episodes=1, confirmation_episodes=1)
+    options = {"run": run, "on_event": events.append}
+    if crashes < local.CRASHED_EVALUATIONS:
+        assert local.train(dqn, "CartPole-v1", **options).evaluation.num_episodes == 1
+    else:
+        with pytest.raises(EnvironmentCrashedError):
+            local.train(dqn, "CartPole-v1", **options)
+    assert [event.crash for event in events if isinstance(event, EnvironmentRestarted)] == [crash] * crashes

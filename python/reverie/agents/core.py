@@ -64,21 +64,24 @@ class Crash:
 
     env_id: str
     seed: int
-    """Of the first reset of the actor's environments: environment i has seed + i."""
+    """Of the first reset of the actor's environments: environment i has seed + i. In an evaluation of the episode."""
     step: int
     """Steps of every environment since then."""
     error: str
 
 
 class EnvironmentCrashedError(RuntimeError):
-    """An environment raised again and again, and no episode ended in between. `.crash` (the last), `.crashes`"""
+    """An environment raised: of an actor again and again, and no episode ended in between; of an evaluation once.
+
+    `.crash` (the last), `.crashes`
+    """
 
     def __init__(self, crash: Crash, crashes: int) -> None:
         self.crash, self.crashes = crash, crashes
-        super().__init__(
-            f"{crash.env_id} raised {crashes} times without an episode's end in between, the last time at step"
-            f" {crash.step} from seed {crash.seed}: {crash.error}"
+        times = (
+            "raised" if crashes == 1 else f"raised {crashes} times without an episode's end in between, the last time"
         )
+        super().__init__(f"{crash.env_id} {times} at step {crash.step} from seed {crash.seed}: {crash.error}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.crash, self.crashes)

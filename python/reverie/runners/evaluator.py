@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reverie.agents.core import Crash, EnvironmentCrashedError
 from reverie.agents.environments import make_one
 
 
@@ -44,28 +46,42 @@ class Evaluator:
     """Holds the environments, so that an evaluation makes none. Not for several threads at once."""
 
     def __init__(self, env_id: str, num_envs: int) -> None:
+        self._env_id = env_id
         self._envs = [make_one(env_id) for _ in range(num_envs)]
 
     def evaluate(self, policy: Callable[[NDArray[Any]], NDArray[Any]], seeds: Sequence[int]) -> Evaluation:
         """One episode for each seed, in lockstep: the policy sees the observations of those still running, `[n, ...]`.
 
-        More seeds than environments is a ValueError.
+        More seeds than environments is a ValueError. An environment that raises ends the evaluation with an
+        `EnvironmentCrashedError`, which has the episode's seed and step; all environments are new then.
         """
         if not 0 < len(seeds) <= len(self._envs):
             raise ValueError(f"{len(seeds)} seeds for {len(self._envs)} environments; give 1 to {len(self._envs)}")
         observations = [env.reset(seed=seed)[0] for env, seed in zip(self._envs, seeds, strict=False)]
         returns = [0.0] * len(seeds)
-        running = list(range(len(seeds)))
+        running, steps = list(range(len(seeds))), 0
         while running:
             actions = policy(np.stack([observations[i] for i in running]))
             still = []
+            steps += 1
             for i, action in zip(running, actions, strict=True):
-                observations[i], reward, terminated, truncated, _ = self._envs[i].step(action)
+                try:
+                    observations[i], reward, terminated, truncated, _ = self._envs[i].step(action)
+                except Exception as error:
+                    self._begin_anew()
+                    crash = Crash(self._env_id, seeds[i], steps, f"{type(error).__name__}: {error}")
+                    raise EnvironmentCrashedError(crash, 1) from error
                 returns[i] += float(reward)
                 if not (terminated or truncated):
                     still.append(i)
             running = still
         return Evaluation(tuple(seeds), tuple(returns))
+
+    def _begin_anew(self) -> None:
+        for i, env in enumerate(self._envs):
+            with suppress(Exception):  # one that raised may do so again
+                env.close()
+            self._envs[i] = make_one(self._env_id)
 
     def close(self) -> None:
         """Close the environments."""

@@ -124,7 +124,10 @@ class RoleAwaited:
 
 @dataclass(frozen=True)
 class EnvironmentRestarted:
-    """An environment raised; the actor's environments were made anew, and the step that failed was not written."""
+    """An environment raised; the actor's environments were made anew, and the step that failed was not written.
+
+    In an evaluation its episodes are played anew.
+    """
 
     env_steps: int
     crash: Crash

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from reverie.agents.core import Actor, Agent, Learner, RunSettings, Weights, seed_of
+from reverie.agents.core import Actor, Agent, EnvironmentCrashedError, Learner, RunSettings, Weights, seed_of
 from reverie.runners import checkpoints
 from reverie.runners.account import Account, identity, replay_figures
 from reverie.runners.evaluator import Evaluation, Evaluator, confirmation_seeds, screening_seeds
@@ -33,6 +33,8 @@ from reverie.runners.topology import Topology, making_networks_on, plan
 from reverie.server import Server
 
 PROGRESS_SECONDS = 0.1
+CRASHED_EVALUATIONS = 5
+"""An evaluation in which an environment raises is played anew, so often in all; then the run ends with the error."""
 
 
 def train(
@@ -169,7 +171,14 @@ class _Loop:
 
     def _timed_evaluation(self, seeds: tuple[int, ...]) -> Evaluation:
         with self.watch("evaluate"):
-            return self.evaluator.evaluate(self.policy, seeds)
+            for crashes in range(1, CRASHED_EVALUATIONS + 1):
+                try:
+                    return self.evaluator.evaluate(self.policy, seeds)
+                except EnvironmentCrashedError as error:
+                    self.emit(EnvironmentRestarted(self.account.env_steps, error.crash))
+                    if crashes == CRASHED_EVALUATIONS:
+                        raise
+        raise AssertionError("an evaluation gives its result or raises")
 
     def _weights(self) -> Weights:
         weights = self.learner.latest(newer_than=-1)
