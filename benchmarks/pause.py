@@ -4,8 +4,8 @@ A prioritised table is filled with transitions. Then one thread inserts batches 
 draws 256 and writes 256 priorities back, while the main thread rests, takes a first checkpoint, rests, and takes a
 second. For each kind of call and each phase the file has the longest call and the 99.9th percentile, twice: as the
 clock on the wall saw it, and as processor time of the calling thread, which leaves out waiting for a processor or for
-the interpreter, both of which a busy machine adds to either phase. Beside them stands for how long the tables stood
-still, as measured under their locks.
+the interpreter, both of which a busy machine adds to either phase. Beside them stand the most page faults that a call
+had, and for how long the tables stood still, as measured under their locks.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import resource
 import sys
 import tempfile
 import threading
@@ -44,11 +45,17 @@ def transitions(count: int, rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
+def page_faults() -> int:
+    """Of the calling thread, so far; those that the disk has no part in."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+
 class Load:
-    """Threads that use the table, and what every call of theirs took: (kind, start, seconds, processor seconds)."""
+    """Threads that use the table, and what every call of theirs took: (kind, start, seconds, processor seconds, page
+    faults)."""
 
     def __init__(self, client: reverie.Client) -> None:
-        self.calls: list[tuple[str, float, float, float]] = []
+        self.calls: list[tuple[str, float, float, float, int]] = []
         self._end = threading.Event()
         rng = np.random.default_rng(1)
         rows, keys = transitions(64, rng), np.zeros(256, np.int64)
@@ -71,9 +78,10 @@ class Load:
         calls = []
         while not self._end.is_set():
             for kind, call in loop:
-                worked, start = time.thread_time_ns(), time.perf_counter()
+                faults, worked, start = page_faults(), time.thread_time_ns(), time.perf_counter()
                 call()
-                calls.append((kind, start, time.perf_counter() - start, (time.thread_time_ns() - worked) * 1e-9))
+                took, worked = time.perf_counter() - start, time.thread_time_ns() - worked
+                calls.append((kind, start, took, worked * 1e-9, page_faults() - faults))
         self.calls += calls
 
     def stop(self) -> None:
@@ -97,6 +105,7 @@ def figures(load: Load, phases: dict[str, tuple[float, float]]) -> dict[str, Any
                 "p999": np.quantile(wall, 0.999),
                 "longest_processor": worked.max(),
                 "p999_processor": np.quantile(worked, 0.999),
+                "most_faults": max(call[4] for call in during),
             }
     return found
 
@@ -127,14 +136,19 @@ def show(found: dict[str, Any]) -> None:
         print(
             f"checkpoint of {checkpoint['num_items']:,} items: {checkpoint['bytes_written'] / 1e6:,.0f} MB in"
             f" {checkpoint['seconds']:.2f} s, {checkpoint['num_new_chunks']:,} of {checkpoint['num_chunks']:,} chunks"
-            f" new; the table stood still for {duration(checkpoint['pause'])}"
+            f" new; the table stood still for {duration(checkpoint['pause'])}; of"
+            f" {checkpoint['spare_bytes'] / 1e6:,.0f} MB for what changed meanwhile"
+            f" {checkpoint['spare_bytes_used'] / 1e6:,.0f} MB were used"
         )
-    print(f"{'':20}{'':16}{'longest':>12}{'p99.9':>12}{'longest cpu':>14}{'p99.9 cpu':>12}{'calls':>10}")
+    print(f"{'':20}{'':16}{'longest':>12}{'p99.9':>12}{'longest cpu':>14}{'p99.9 cpu':>12}{'faults':>8}{'calls':>10}")
     for kind in KINDS:
         for phase, kinds in found["phases"].items():
             of = kinds[kind]
             times = [duration(of[name]) for name in ("longest", "p999", "longest_processor", "p999_processor")]
-            print(f"{kind:20}{phase:16}{times[0]:>12}{times[1]:>12}{times[2]:>14}{times[3]:>12}{of['calls']:>10,}")
+            print(
+                f"{kind:20}{phase:16}{times[0]:>12}{times[1]:>12}{times[2]:>14}{times[3]:>12}{of['most_faults']:>8,}"
+                f"{of['calls']:>10,}"
+            )
 
 
 def main() -> int:

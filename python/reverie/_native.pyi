@@ -94,7 +94,11 @@ class Checkpoints:
         """Puts a checkpoint's items into the server's tables, which must be unused."""
 
     def save(self) -> dict[str, Any]:
-        """Takes a checkpoint; its path and what it came to, `pause` in seconds."""
+        """Takes a checkpoint; its path and what it came to, `pause` in seconds.
+
+        `spare_bytes` is the memory that was set aside for what calls change meanwhile, `spare_bytes_used` what of it
+        was needed.
+        """
 
     def save_last(self) -> dict[str, Any]:
         """Takes the last checkpoint, of a server that is closed: as `save`."""

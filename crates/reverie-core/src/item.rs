@@ -339,6 +339,17 @@ impl Item {
         }
     }
 
+    /// Asks for the count of references that cloning the item adds to, and no more.
+    #[inline]
+    pub fn prefetch_count(&self) {
+        // The counts lie right before what they count.
+        let behind: *const u8 = match &self.body {
+            Body::Chunk(chunk) => Arc::as_ptr(chunk).cast(),
+            Body::Span(span) => Arc::as_ptr(span).cast(),
+        };
+        crate::prefetch::prefetch_address(behind.wrapping_sub(1));
+    }
+
     /// The chunks that the item keeps alive, each once.
     pub fn chunks(&self) -> impl Iterator<Item = &Arc<Chunk>> {
         let (one, many): (Option<&Arc<Chunk>>, &[Part]) = match &self.body {

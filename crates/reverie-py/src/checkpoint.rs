@@ -164,6 +164,8 @@ fn saved_dict<'py>(py: Python<'py>, saved: &Saved) -> PyResult<Bound<'py, PyDict
     dict.set_item("num_new_chunks", saved.new_chunks)?;
     dict.set_item("bytes_written", saved.written)?;
     dict.set_item("pause", saved.pause.as_secs_f64())?;
+    dict.set_item("spare_bytes", saved.spare)?;
+    dict.set_item("spare_bytes_used", saved.spare_used)?;
     Ok(dict)
 }
 

@@ -48,6 +48,10 @@ pub struct Saved {
     pub written: u64,
     /// For how long the tables stood still.
     pub pause: Duration,
+    /// Bytes of memory that were set aside for what was changed meanwhile, see [`Tables::spare`].
+    pub spare: u64,
+    /// And bytes of it that were used.
+    pub spare_used: u64,
     /// Why checkpoints or segments that are not needed any more are still there; `None` where they are gone.
     pub left_behind: Option<Error>,
 }
@@ -153,13 +157,18 @@ impl Store {
         }
         // Files may have been deleted by someone else.
         written.segment.take_if(|segment| !before.segments.contains(&segment.number));
+        // A closed table is changed by nobody.
+        let spared = (!last).then(|| tables.spare());
         let cuts = if last { tables.last_cut() } else { tables.cut() }?;
         let saved = self.write(&mut written, &before, &cuts, now);
+        drop(cuts);
+        let spare = spared.map_or((0, 0), |spared| (spared.size_bytes(), spared.take_back()));
         if saved.is_err() {
             // What is behind its last sync is not known: the next checkpoint begins another.
             written.segment = None;
         }
         let (mut saved, newest) = saved?;
+        (saved.spare, saved.spare_used) = spare;
         saved.left_behind = retain(&*self.disk, &self.root, &self.keep, &before, newest, now).err();
         Ok(saved)
     }
@@ -199,6 +208,8 @@ impl Store {
             new_chunks: 0,
             written: 0,
             pause: cuts.pause,
+            spare: 0,
+            spare_used: 0,
             left_behind: None,
         };
         let mut chunks = Vec::with_capacity(plan.chunks.len());

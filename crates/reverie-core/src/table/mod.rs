@@ -16,6 +16,7 @@ pub mod selector;
 mod sent;
 mod shared;
 mod slots;
+mod spares;
 pub mod sum_tree;
 #[allow(clippy::module_inception)]
 mod table;
@@ -30,6 +31,7 @@ pub use query::{Comparison, Condition, Field, MAX_CONDITIONS, Query};
 pub use sent::{Arrivals, Sender, Sent};
 pub use shared::{Inserts, Priority, SharedTable};
 pub use slots::{Age, Cut, Slot};
+pub use spares::Spared;
 pub use table::{Dropped, Emptied, Neighbours, Restoring, Row, Seen, Table, TableCut, Tally, Updated, Updates};
 pub use tables::{Cuts, Tables};
 pub use ticket::{Desk, Keys, Promise, Ticket};

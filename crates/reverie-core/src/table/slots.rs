@@ -1,15 +1,17 @@
 //! Where items lie: fixed pages behind reference counts, so that a consistent cut is a copy of the page
 //! list; a page that a cut still holds is copied at its first change.
 
+mod page;
+
+pub use page::{Cut, Spares};
+
 use super::pages::Pages;
 use super::table::Row;
 use crate::item::{Item, Key};
 use crate::prefetch::prefetch;
+use page::{NO_COPY, PAGE, PAGE_BITS, Page};
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
-const PAGE_BITS: u32 = 8;
-const PAGE: usize = 1 << PAGE_BITS;
 /// Free slots are reused in order of release, and only once this many wait, so that a short queue does not
 /// run through the generations of one slot.
 const FREE_BEFORE_REUSE: usize = 2048;
@@ -66,58 +68,6 @@ impl Age {
     /// Position in the table's order of insertions and updates.
     pub fn updated(&self) -> u64 {
         self.updated
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Page {
-    slots: [Slot; PAGE],
-    ages: [Age; PAGE],
-    /// Where there is a copy of another table's item: the keys that these have there, [`NO_COPY`] for the others.
-    copies: Option<Box<[i64; PAGE]>>,
-}
-
-/// No key of an item.
-const NO_COPY: i64 = -1;
-
-impl Page {
-    fn copy_of(&self, within: usize) -> Option<Key> {
-        let key = self.copies.as_ref().map_or(NO_COPY, |copies| copies[within]);
-        (key != NO_COPY).then(|| Key::from(key))
-    }
-}
-
-/// A consistent cut: slots as they were, whatever the table does afterwards.
-#[derive(Clone, Debug)]
-pub struct Cut {
-    pages: Vec<Arc<Page>>,
-}
-
-impl Cut {
-    /// The key of an occupied slot's item, in a table of that shard.
-    pub fn key(&self, slot: u32, shard: u8) -> Key {
-        let page = &self.pages[(slot >> PAGE_BITS) as usize];
-        let within = slot as usize & (PAGE - 1);
-        page.copy_of(within).unwrap_or_else(|| Key::new(shard, page.slots[within].generation, slot))
-    }
-
-    /// The slots of copies, in slot order, with the keys that their items have in the tables that they come from.
-    pub fn copies(&self) -> impl Iterator<Item = (u32, Key)> {
-        self.pages.iter().enumerate().filter(|(_, page)| page.copies.is_some()).flat_map(|(index, page)| {
-            (0..PAGE).filter_map(move |within| Some(((index * PAGE + within) as u32, page.copy_of(within)?)))
-        })
-    }
-
-    /// Every occupied slot, in slot order.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Slot, &Age)> {
-        self.pages.iter().enumerate().flat_map(|(page_index, page)| {
-            page.slots
-                .iter()
-                .zip(&page.ages)
-                .enumerate()
-                .filter(|(_, (slot, _))| slot.item.is_some())
-                .map(move |(index, (slot, age))| ((page_index * PAGE + index) as u32, slot, age))
-        })
     }
 }
 
@@ -340,9 +290,7 @@ impl Slots {
     #[cold]
     #[inline(never)]
     fn add_page(&mut self) {
-        let generation = self.first_generation;
-        let slots = std::array::from_fn(|_| Slot::empty(generation));
-        self.pages.push(Page { slots, ages: std::array::from_fn(|_| Age::default()), copies: None });
+        self.pages.push(Page::empty(self.first_generation));
     }
 
     /// Takes the item out; its key is stale from now on.
@@ -363,13 +311,24 @@ impl Slots {
 
     /// Takes everything out and starts at another generation; the pages are the caller's to drop.
     pub fn clear(&mut self, first_generation: u32) -> Cut {
-        let emptied = std::mem::replace(self, Self::new(self.shard, first_generation));
-        Cut { pages: emptied.pages.into_shared() }
+        let mut emptied = std::mem::replace(self, Self::new(self.shard, first_generation));
+        self.exchange_spares(emptied.exchange_spares(Spares::default()));
+        Cut::of(emptied.pages.into_shared())
     }
 
     /// A consistent cut, at the cost of one reference per page.
     pub fn cut(&mut self) -> Cut {
-        Cut { pages: self.pages.share() }
+        Cut::of(self.pages.share())
+    }
+
+    /// How many pages the slots take.
+    pub fn num_pages(&self) -> u64 {
+        self.pages.len() as u64
+    }
+
+    /// Puts these in the place of the spare pages, which are the caller's to drop.
+    pub fn exchange_spares(&mut self, spares: Spares) -> Spares {
+        Spares::of(self.pages.exchange_spares(spares.into_pages()))
     }
 
     /// Every occupied slot, in slot order.

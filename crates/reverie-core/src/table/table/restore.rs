@@ -7,7 +7,7 @@ use crate::table::limiter::Counters;
 use crate::table::options::{TableOptions, check_pattern};
 use crate::table::selector::{AnySelector, Selector};
 use crate::table::sent::{Arrivals, Sender};
-use crate::table::slots::Cut;
+use crate::table::slots::{Cut, Spares};
 
 /// A table as it was at one moment, whatever it does afterwards.
 #[derive(Clone, Debug)]
@@ -85,6 +85,16 @@ impl Table {
             items: self.slots.cut(),
             sent: Vec::new(),
         }
+    }
+
+    /// How many pages its items lie in.
+    pub fn num_pages(&self) -> u64 {
+        self.slots.num_pages()
+    }
+
+    /// See [`Slots::exchange_spares`](crate::table::slots::Slots::exchange_spares).
+    pub fn exchange_spares(&mut self, spares: Spares) -> Spares {
+        self.slots.exchange_spares(spares)
     }
 
     /// Refuses what [`Table::restore`] could not take in: a table that is in use, items that its signature or its
