@@ -132,9 +132,11 @@ def test_a_server_in_plain_text_off_loopback_says_so_loudly_and_how_it_is_reache
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
     )  # fmt: skip
     try:
-        assert "no TLS: the token and all data can be read" in process.stderr.readline()
+        warning = process.stderr.readline()
+        assert "no TLS: the token and all data can be read" in warning
         serving, call = process.stdout.readline(), process.stdout.readline()
         port = serving.split(";")[0].rpartition(":")[2]
+        assert f"0.0.0.0:{port}" in warning
         assert f':{port}", token=pathlib.Path(' in call
         assert "0.0.0.0" not in call
     finally:

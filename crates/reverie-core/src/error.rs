@@ -5,6 +5,16 @@ use crate::item::Key;
 /// The engine's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// So many of something, as one says it: "1 item", "2 items".
+pub(crate) struct Counted(pub(crate) u64, pub(crate) &'static str);
+
+impl std::fmt::Display for Counted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(count, what) = self;
+        write!(f, "{count} {what}{}", if *count == 1 { "" } else { "s" })
+    }
+}
+
 /// Why something was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]

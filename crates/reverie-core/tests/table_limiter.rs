@@ -143,7 +143,7 @@ fn limits_so_narrow_that_both_sides_come_to_wait_are_warned_about() {
     let warning = Limiter::new(1.0, 1, 0.0, 1.0).unwrap();
     assert_eq!(warning.warning(), None, "a queue of one works");
     let warning = Limiter::new(3.0, 1, 0.5, 3.4).unwrap().warning().expect("after three samples both wait");
-    assert!(warning.contains("after 1 inserts and 2 samples both wait"), "{warning}");
+    assert!(warning.contains("after 1 insert and 2 samples both wait"), "{warning}");
     assert_eq!(Limiter::min_size(5).unwrap().warning(), None);
 }
 
@@ -189,7 +189,7 @@ fn a_blocked_side_says_what_would_free_it() {
     assert_eq!(insert(counters(1_249, 0, 0)), None);
     assert_eq!(
         insert(counters(1_250, 1, 0)).unwrap(),
-        "7 more samples are needed: (1250 inserts + 1) * 8 (samples_per_insert) - 1 samples is 10007, above 10000 \
+        "7 more samples are needed: (1250 inserts + 1) * 8 (samples_per_insert) - 1 sample is 10007, above 10000 \
          (max_diff)"
     );
 }

@@ -135,7 +135,7 @@ def test_draws_of_a_consuming_table_are_not_lost_at_the_deadline(connect):
     with pytest.raises(reverie.DeadlineExceededError) as raised:
         client.sample_batch("q", 5, timeout=0.05)
     assert raised.value.partial.data["n"].tolist() == [0, 1, 2]
-    assert re.search(r"1 samples waiting, the first for \d+\.\d s with 3 of 5 done", raised.value.why)
+    assert re.search(r"1 sample waiting, the first for \d+\.\d s with 3 of 5 done", raised.value.why)
     assert client.info().tables["q"].current_size == 0
 
 

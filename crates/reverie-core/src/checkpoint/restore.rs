@@ -1,7 +1,7 @@
 //! Putting a checkpoint into the tables of a server that starts.
 
 use super::load::Checkpoint;
-use crate::error::Result;
+use crate::error::{Counted, Result};
 use crate::table::{Restoring, Row, SharedTable, TableOptions, Tables};
 use std::collections::HashMap;
 use std::fmt;
@@ -50,11 +50,13 @@ impl fmt::Display for Difference {
                 write!(f, "table '{table}': {option} is {now}, the checkpoint's was {was}")
             }
             Self::NoTable { table, items } => {
-                write!(f, "table '{table}': its {items} items were left out, as the server has no such table")
+                let (items, were) = (Counted(*items, "item"), if *items == 1 { "was" } else { "were" });
+                write!(f, "table '{table}': its {items} {were} left out, as the server has no such table")
             }
             Self::NotSaved { table } => write!(f, "table '{table}': empty, as the checkpoint has no such table"),
             Self::Evicted { table, items } => {
-                write!(f, "table '{table}': {items} items beyond its limits were removed by its remover")
+                let (items, were) = (Counted(*items, "item"), if *items == 1 { "was" } else { "were" });
+                write!(f, "table '{table}': {items} beyond its limits {were} removed by its remover")
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::copies::Copied;
 use super::limiter::{Counters, InsertBlock, SampleBlock};
 use super::options::TableOptions;
+use crate::error::Counted;
 use std::fmt;
 use std::time::Duration;
 
@@ -192,7 +193,8 @@ impl fmt::Display for SampleReason {
             SampleReason::TooFewItems { size } => {
                 write!(
                     f,
-                    "without replacement, all {size} items of the table are in the batch already; more inserts free it"
+                    "without replacement, all {} of the table are in the batch already; more inserts free it",
+                    Counted(*size, "item")
                 )
             }
             SampleReason::Turn => f.write_str("others are before it in the queue"),
@@ -205,36 +207,40 @@ impl fmt::Display for Why {
         let Counters { inserts, samples, deletes } = self.counters;
         write!(
             f,
-            "table '{}': {} of {} items, {inserts} inserts, {samples} samples, {deletes} deletes.",
-            self.table, self.size, self.max_size
+            "table '{}': {} of {}, {}, {}, {}.",
+            self.table,
+            self.size,
+            Counted(self.max_size, "item"),
+            Counted(inserts, "insert"),
+            Counted(samples, "sample"),
+            Counted(deletes, "delete")
         )?;
         if self.closed {
             return f.write_str(
                 " It is closed, as all tables of a stopped server are: every insert and sample is refused.",
             );
         }
-        let queue =
-            |f: &mut fmt::Formatter<'_>, name: &str, queue: &[Waiting], reason: Option<&dyn fmt::Display>| match (
-                queue.first(),
-                reason,
-            ) {
-                (Some(first), reason) => {
-                    write!(
-                        f,
-                        " {} {name} waiting, the first for {:.1} s with {} of {} done",
-                        queue.len(),
-                        first.since.as_secs_f64(),
-                        first.done,
-                        first.wanted
-                    )?;
-                    reason.map_or(Ok(()), |reason| write!(f, ": {reason}"))?;
-                    f.write_str(".")
-                }
-                (None, Some(reason)) => write!(f, " no {name} waiting; one would: {reason}."),
-                (None, None) => write!(f, " {name} can go on."),
-            };
-        queue(f, "inserts", &self.inserts, self.insert_reason.as_ref().map(|reason| reason as &dyn fmt::Display))?;
-        queue(f, "samples", &self.samples, self.sample_reason.as_ref().map(|reason| reason as &dyn fmt::Display))?;
+        let queue = |f: &mut fmt::Formatter<'_>,
+                     name: &'static str,
+                     queue: &[Waiting],
+                     reason: Option<&dyn fmt::Display>| match (queue.first(), reason) {
+            (Some(first), reason) => {
+                write!(
+                    f,
+                    " {} waiting, the first for {:.1} s with {} of {} done",
+                    Counted(queue.len() as u64, name),
+                    first.since.as_secs_f64(),
+                    first.done,
+                    first.wanted
+                )?;
+                reason.map_or(Ok(()), |reason| write!(f, ": {reason}"))?;
+                f.write_str(".")
+            }
+            (None, Some(reason)) => write!(f, " no {name}s waiting; one would: {reason}."),
+            (None, None) => write!(f, " {name}s can go on."),
+        };
+        queue(f, "insert", &self.inserts, self.insert_reason.as_ref().map(|reason| reason as &dyn fmt::Display))?;
+        queue(f, "sample", &self.samples, self.sample_reason.as_ref().map(|reason| reason as &dyn fmt::Display))?;
         if self.stuck {
             f.write_str(
                 " Both sides are held back for ever: only a delete, a reset or other limits (configure) change this.",

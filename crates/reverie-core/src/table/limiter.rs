@@ -9,7 +9,7 @@ mod block;
 
 pub use block::{InsertBlock, SampleBlock};
 
-use crate::error::{Error, Result};
+use crate::error::{Counted, Error, Result};
 
 /// What happened to a table since its start or reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,8 +116,9 @@ impl Limiter {
         if min_diff > start {
             return refuse(format!(
                 "error_buffer starts at {min_diff}, above samples_per_insert * min_size_to_sample = {start}: a table \
-                 with min_size_to_sample = {min_size_to_sample} items could not be sampled; lower the start of \
-                 error_buffer or raise min_size_to_sample"
+                 with min_size_to_sample = {} could not be sampled; lower the start of error_buffer or raise \
+                 min_size_to_sample",
+                Counted(min_size_to_sample, "item")
             ));
         }
         Ok(limiter)
@@ -288,16 +289,19 @@ impl Limiter {
         if self.max_diff < start {
             return Some(format!(
                 "max_diff = {} is below samples_per_insert * min_size_to_sample = {start}: once the table holds \
-                 {} items, inserts wait until samples have brought the difference down",
-                self.max_diff, self.min_size_to_sample
+                 {}, inserts wait until samples have brought the difference down",
+                self.max_diff,
+                Counted(self.min_size_to_sample, "item")
             ));
         }
         self.stuck().map(|Counters { inserts, samples, .. }| {
             format!(
-                "min_diff = {} and max_diff = {} are so close that after {inserts} inserts and {samples} samples both \
-                 wait for each other, unless an item leaves; set them at least 1 + samples_per_insert = {} apart",
+                "min_diff = {} and max_diff = {} are so close that after {} and {} both wait for each other, \
+                 unless an item leaves; set them at least 1 + samples_per_insert = {} apart",
                 self.min_diff,
                 self.max_diff,
+                Counted(inserts, "insert"),
+                Counted(samples, "sample"),
                 1.0 + self.samples_per_insert
             )
         })

@@ -174,6 +174,9 @@ impl Server {
             }
         });
         drop(entered);
+        if options.tls.is_none() && !address.ip().is_loopback() {
+            tracing::warn!(%address, "no TLS: the token and all data can be read, and changed, on the way");
+        }
         Ok(Self { running: Mutex::new(Some((runtime, serving))), shared, address, grace: options.grace })
     }
 
@@ -228,14 +231,10 @@ fn check_safe(options: &Options) -> Result<()> {
     if token.is_none() {
         return need("token=, which every client must show; or listen on 127.0.0.1");
     }
-    match (tls, insecure) {
-        (None, false) => need("tls= (a certificate and its key), or insecure=True, which sends all in the clear"),
-        (None, true) => {
-            tracing::warn!(%address, "no TLS: the token and all data can be read, and changed, on the way");
-            Ok(())
-        }
-        (Some(_), _) => Ok(()),
+    if tls.is_none() && !insecure {
+        return need("tls= (a certificate and its key), or insecure=True, which sends all in the clear");
     }
+    Ok(())
 }
 
 /// The connections of a listener, each with its peer's name.

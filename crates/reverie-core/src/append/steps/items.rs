@@ -2,7 +2,7 @@
 
 use super::{Column, StepWriter};
 use crate::append::forms::FormColumn;
-use crate::error::{Error, Result};
+use crate::error::{Counted, Error, Result};
 use crate::item::{self, Body, Item, Span};
 use crate::spec::Structure;
 use smallvec::SmallVec;
@@ -71,7 +71,8 @@ impl StepWriter {
         let refuse = |why: String| Err(Error::InvalidArgument(format!("column '{}': {why}", spec.path)));
         let shown = step - self.base as i64;
         if step < self.base as i64 || step > latest as i64 {
-            return refuse(format!("step {shown} does not exist; there are {} steps", self.num_steps()));
+            let steps = Counted(self.num_steps(), "step");
+            return refuse(format!("step {shown} does not exist; the writer has {steps}"));
         }
         if step as u64 + (options.keep_alive as u64) <= latest {
             return refuse(format!(

@@ -1,5 +1,6 @@
 //! Why somebody waits, as numbers, and in words.
 
+use crate::error::Counted;
 use std::fmt::{Display, Formatter, Result};
 
 /// Why a sample has to wait.
@@ -74,7 +75,7 @@ impl Display for SampleBlock {
         match *self {
             Self::BelowMinSize { size, min_size_to_sample, inserts_needed } => {
                 needed(f, inserts_needed, "insert", "sample")?;
-                write!(f, "{size} of {min_size_to_sample} items (min_size_to_sample)")?;
+                write!(f, "{size} of {} (min_size_to_sample)", Counted(min_size_to_sample, "item"))?;
                 if inserts_needed != Some(min_size_to_sample - size) {
                     f.write_str(", and the ratio of samples to inserts asks for more (min_diff)")?;
                 }
@@ -84,8 +85,9 @@ impl Display for SampleBlock {
                 needed(f, inserts_needed, "insert", "sample")?;
                 write!(
                     f,
-                    "{inserts} inserts * {samples_per_insert} (samples_per_insert) - {samples} samples - 1 is {diff}, \
-                     below {min_diff} (min_diff)"
+                    "{} * {samples_per_insert} (samples_per_insert) - {} - 1 is {diff}, below {min_diff} (min_diff)",
+                    Counted(inserts, "insert"),
+                    Counted(samples, "sample")
                 )
             }
         }
@@ -99,8 +101,9 @@ impl Display for InsertBlock {
                 needed(f, samples_needed, "sample", "insert")?;
                 write!(
                     f,
-                    "({inserts} inserts + 1) * {samples_per_insert} (samples_per_insert) - {samples} samples is {diff}, \
-                     above {max_diff} (max_diff)"
+                    "({} + 1) * {samples_per_insert} (samples_per_insert) - {} is {diff}, above {max_diff} (max_diff)",
+                    Counted(inserts, "insert"),
+                    Counted(samples, "sample")
                 )
             }
             Self::RationUsedUp { inserts, ration: 0 } => write!(
@@ -110,8 +113,9 @@ impl Display for InsertBlock {
             ),
             Self::RationUsedUp { inserts, ration } => write!(
                 f,
-                "this table is a shard (rate_limiters.Rationed) and its ration is used up, {inserts} inserts of {ration} \
-                 admitted: the ShardedClient with the rate_limiter hands out more as it samples"
+                "this table is a shard (rate_limiters.Rationed) and its ration is used up, {} of {ration} admitted: \
+                 the ShardedClient with the rate_limiter hands out more as it samples",
+                Counted(inserts, "insert")
             ),
         }
     }
