@@ -1,6 +1,6 @@
 //! The client's end of a gRPC stream.
 
-use super::connector::{Connect, Counted, Traffic};
+use super::connector::{Connect, Counted, Traffic, Verdict};
 use super::download::{Download, Failure};
 use super::service::SESSION;
 use super::trust::Private;
@@ -79,7 +79,9 @@ impl Dialer {
             Some(private) => private.wrap(stream, address).await?,
             None => stream,
         };
-        let stream = Turns::new(Counted::new(stream, Arc::clone(&self.traffic)));
+        let verdict = Verdict::default();
+        let counted = Counted::new(stream, Arc::clone(&self.traffic), address.clone(), Arc::clone(&verdict));
+        let stream = Turns::new(counted);
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(WINDOW_BYTES)
@@ -90,7 +92,7 @@ impl Dialer {
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| unreachable(&error))?;
+            .map_err(|error| verdict.get().cloned().unwrap_or_else(|| unreachable(&error)))?;
         // Ends with the connection: when all senders are gone, or the peer is.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -107,7 +109,7 @@ impl Dialer {
             }
             Some(_) => " (or does it not trust the certificate given as ClientTLS(cert=)?)",
         };
-        Ok(Line { client, channel, origin, address: self.address.clone(), token: self.token.clone(), doubt })
+        Ok(Line { client, channel, origin, address: self.address.clone(), token: self.token.clone(), verdict, doubt })
     }
 }
 
@@ -118,6 +120,7 @@ pub struct Line {
     origin: http::Uri,
     address: String,
     token: Option<MetadataValue<Ascii>>,
+    verdict: Verdict,
     /// What else may be wrong where the connection ends without a word.
     doubt: &'static str,
 }
@@ -133,9 +136,10 @@ impl Line {
     /// What it means that the first call on a connection failed: where the other end gave no reason, it may be that it
     /// wants TLS, or a certificate, which it cannot tell.
     fn first(&self, status: Status) -> Error {
-        match error(&self.address, status) {
-            Error::Unavailable(what) => Error::Unavailable(format!("{what}{}", self.doubt)),
-            other => other,
+        match (error(&self.address, status), self.verdict.get()) {
+            (Error::Unavailable(_), Some(verdict)) => verdict.clone(),
+            (Error::Unavailable(what), None) => Error::Unavailable(format!("{what}{}", self.doubt)),
+            (other, _) => other,
         }
     }
 

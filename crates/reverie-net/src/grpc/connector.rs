@@ -1,10 +1,13 @@
 //! Connections to a server, made by something that can be replaced: the tests have a network of their own.
 
+use super::begun::ALERT;
+use super::trust::refusal;
+use reverie_core::Error;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -46,15 +49,38 @@ pub struct Traffic {
     pub received: AtomicU64,
 }
 
-/// A stream whose bytes are counted.
+/// Why a server takes nobody in like this, where TLS has said so: no other connection to it will end otherwise.
+pub(super) type Verdict = Arc<OnceLock<Error>>;
+
+/// A stream whose bytes are counted, and that notes what TLS says instead of them.
 pub(super) struct Counted<S> {
     stream: S,
     traffic: Arc<Traffic>,
+    address: String,
+    verdict: Verdict,
+    /// Nothing was read so far.
+    untouched: bool,
 }
 
 impl<S> Counted<S> {
-    pub(super) fn new(stream: S, traffic: Arc<Traffic>) -> Self {
-        Self { stream, traffic }
+    /// To the server at that address. What TLS says is put into `verdict`.
+    pub(super) fn new(stream: S, traffic: Arc<Traffic>, address: String, verdict: Verdict) -> Self {
+        Self { stream, traffic, address, verdict, untouched: true }
+    }
+
+    fn note(&mut self, read: &Poll<io::Result<()>>, bytes: &[u8]) {
+        let verdict = match read {
+            Poll::Ready(Ok(())) if self.untouched && bytes.first() == Some(&ALERT) => {
+                Error::Unauthenticated(format!("{}: the server asks for TLS; pass tls=", self.address))
+            }
+            Poll::Ready(Err(error)) => match refusal(error, &self.address) {
+                refused @ Error::Unauthenticated(_) => refused,
+                _ => return,
+            },
+            _ => return self.untouched &= bytes.is_empty(),
+        };
+        // The first one counts.
+        let _ = self.verdict.set(verdict);
     }
 
     fn sent(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -74,6 +100,9 @@ impl<S: Stream> AsyncRead for Counted<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         self.traffic.received.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
+        if self.untouched || matches!(read, Poll::Ready(Err(_))) {
+            self.note(&read, &buffer.filled()[before..]);
+        }
         read
     }
 }

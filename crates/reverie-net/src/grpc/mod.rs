@@ -1,6 +1,7 @@
 //! gRPC over TCP: any host.
 
 // Both ends.
+mod begun;
 pub(crate) mod codec;
 mod frames;
 #[cfg(test)]

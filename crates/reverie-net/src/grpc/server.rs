@@ -1,6 +1,7 @@
 //! The server's end: connections in, calls to sessions.
 
 use super::accept::acceptor;
+use super::begun::Begun;
 use super::body::Answered;
 use super::service::{Answer, Asked, Peer, SESSION, Service};
 use super::status::status;
@@ -19,8 +20,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -41,6 +43,10 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After an error of accepting, which mostly means too many open files.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// What a client without TLS is told by a server that asks for it.
+const WANTS_TLS: &str =
+    "the server asks for TLS; pass tls=, as ClientTLS(ca=) with the authority that signed its certificate";
 
 /// The health service, open to all; everything else asks for the token.
 const HEALTH: &str = "/grpc.health.v1.Health/";
@@ -105,21 +111,40 @@ impl Front {
         let Some(_room) = self.shared.connection() else {
             return tracing::warn!(peer, "too many connections: one more is refused");
         };
-        let Some(tls) = &self.tls else { return self.http2(io, peer).await };
-        match tokio::time::timeout(PATIENCE, tls.accept(io)).await {
-            Ok(Ok(io)) => self.http2(io, peer).await,
-            Ok(Err(error)) => tracing::info!(peer, %error, "a TLS handshake failed"),
-            Err(_) => tracing::info!(peer, "a TLS handshake took too long"),
+        let Some(tls) = &self.tls else { return self.http2(io, peer, false).await };
+        let deadline = Instant::now() + PATIENCE;
+        let late = || tracing::info!(peer, "a TLS handshake took too long");
+        let io = match timeout_at(deadline, Begun::read(io)).await {
+            Ok(Ok(io)) => io,
+            Ok(Err(error)) => return tracing::debug!(peer, %error, "a connection ended before it said anything"),
+            Err(_) => return late(),
+        };
+        if io.is_http2() {
+            tracing::warn!("{peer} is refused, and told: {WANTS_TLS}");
+            return self.http2(io, peer, true).await;
+        }
+        match timeout_at(deadline, tls.accept(io).into_fallible()).await {
+            Ok(Ok(io)) => self.http2(io, peer, false).await,
+            Ok(Err((error, io))) => {
+                tracing::info!(peer, %error, "a TLS handshake failed");
+                let _ = timeout_at(deadline, last_words(io)).await;
+            }
+            Err(_) => late(),
         }
     }
 
-    async fn http2<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, io: IO, peer: String) {
+    /// `in_the_clear`: without the TLS that this server asks for, which is all that the peer is told.
+    async fn http2<IO>(self, io: IO, peer: String, in_the_clear: bool)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let asked = Arc::new(AtomicBool::new(false));
         let (front, noted, name) = (self.clone(), Arc::clone(&asked), Arc::<str>::from(peer.as_str()));
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
             noted.store(true, Ordering::Relaxed);
             request.extensions_mut().insert(Peer(Arc::clone(&name)));
-            front.clone().answer(request)
+            let front = front.clone();
+            async move { if in_the_clear { Ok(Self::wants_tls()) } else { front.answer(request).await } }
         });
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -145,7 +170,7 @@ impl Front {
                 }
                 () = &mut silent, if waits => {
                     waits = false;
-                    if !asked.load(Ordering::Relaxed) {
+                    if in_the_clear || !asked.load(Ordering::Relaxed) {
                         return tracing::info!(peer, "a connection asked for nothing, and is ended");
                     }
                 }
@@ -155,6 +180,12 @@ impl Front {
                 }
             }
         }
+    }
+
+    fn wants_tls() -> Response<Answered> {
+        let why =
+            "the server asks for TLS; pass tls=, as ClientTLS(ca=) with the authority that signed its certificate";
+        status(&Error::Unauthenticated(why.to_owned())).into_http().map(Answered::Routed)
     }
 
     async fn answer(mut self, request: Request<Incoming>) -> Result<Response<Answered>, Infallible> {
@@ -171,4 +202,12 @@ impl Front {
         let request = if request.uri().path() == SESSION { Asked::beside(request) } else { request.map(Body::new) };
         Ok(Answer::fill(self.routes.call(request).await?))
     }
+}
+
+/// Lets the peer read why it is refused: a connection that is closed while bytes of its are unread may lose what was sent.
+async fn last_words<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) -> io::Result<()> {
+    io.shutdown().await?;
+    let mut unread = [0; 4096];
+    while io.read(&mut unread).await? > 0 {}
+    Ok(())
 }

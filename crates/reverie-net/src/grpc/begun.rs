@@ -1,0 +1,72 @@
+//! A connection of which the first byte was read, to see what its peer speaks.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+/// What HTTP/2 begins with; a record of TLS begins with another byte.
+const PREFACE: u8 = b'P';
+/// A record of TLS by which a peer says that it goes no further.
+pub(super) const ALERT: u8 = 21;
+
+/// A stream that gives the byte that was read of it again.
+pub(super) struct Begun<IO> {
+    io: IO,
+    first: Option<u8>,
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> Begun<IO> {
+    /// Waits for the first byte. An error where the peer ends before.
+    pub(super) async fn read(mut io: IO) -> io::Result<Self> {
+        let first = Some(io.read_u8().await?);
+        Ok(Self { io, first })
+    }
+
+    /// True where the peer speaks HTTP/2 in the clear.
+    pub(super) fn is_http2(&self) -> bool {
+        self.first == Some(PREFACE)
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Begun<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.first.take_if(|_| buffer.remaining() > 0) {
+            Some(first) => {
+                buffer.put_slice(&[first]);
+                Poll::Ready(Ok(()))
+            }
+            None => Pin::new(&mut self.io).poll_read(context, buffer),
+        }
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Begun<IO> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+    }
+}
