@@ -1,18 +1,12 @@
-//! The remote client against a server that does what the test tells it. Time is the runtime's own and passes at once.
+//! What is asked and answered, and the connections for it.
 
-mod fake;
-
-use fake::{ADDRESS, Fake, Talk};
+use super::fake::{ADDRESS, Fake};
+use super::support::{SECOND, assert_batch, draws, send_batch, until};
 use reverie_core::Error;
-use reverie_core::append::{Cells, RowWriter, Sink};
-use reverie_core::batch::{Output, Ragged, Role};
-use reverie_core::chunk::Compression;
-use reverie_core::item::Key;
 use reverie_core::sample::Schedule;
-use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
-use reverie_core::table::{Inserts, Priority, Updated, Updates};
-use reverie_net::bulk::BatchLayout;
-use reverie_net::client::{Pipeline, Remote, SampleRequest, Sampled};
+use reverie_core::spec::Structure;
+use reverie_core::table::{Updated, Updates};
+use reverie_net::client::{Pipeline, Remote, SampleRequest};
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::server_message::Body;
@@ -22,55 +16,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Status;
-
-const SECOND: Duration = Duration::from_secs(1);
-
-fn draws(n: usize) -> SampleRequest {
-    SampleRequest {
-        parts: vec![("replay".to_owned(), n)],
-        columns: None,
-        ragged: Ragged::Refuse,
-        without_replacement: false,
-        windows: None,
-        at_once: false,
-        only_now: false,
-    }
-}
-
-/// Batches of `n` cells of 100 bytes each, in parts of `part` bytes: the byte at `i` is `i + shift`.
-async fn send_batch(talk: &Talk, id: u64, n: usize, part: usize, shift: u8, new_head: bool) {
-    let output =
-        Output { path: "x".to_owned(), dtype: DType::UInt8, itemsize: 1, shape: vec![n, 100], role: Role::Column };
-    let layout = BatchLayout::new(n, std::slice::from_ref(&output)).unwrap();
-    let head = convert::batch::encode_head(std::slice::from_ref(&output), &Structure::Leaf, 1, false);
-    talk.say(Body::Batch(proto::Batch {
-        id,
-        head: 5,
-        new_head: new_head.then_some(head),
-        num_draws: n as u32,
-        smallest_probability: Some(0.25),
-        bulk_bytes: layout.size_bytes as u64,
-        slot: None,
-        tally: None,
-        last: true,
-    }))
-    .await;
-    let bytes: Vec<u8> = (0..layout.size_bytes).map(|i| (i as u8).wrapping_add(shift)).collect();
-    for (index, piece) in bytes.chunks(part).enumerate() {
-        let data = piece.to_vec().into();
-        talk.say(Body::Part(proto::Part { id, offset: (index * part) as u64, data })).await;
-    }
-}
-
-/// What the test may see of a block: the seam reads it through its pointer, the test through a description of it.
-fn assert_batch(sampled: &Sampled, n: usize) {
-    assert_eq!(sampled.error, None);
-    let [batch] = &sampled.batches[..] else { panic!("{} batches", sampled.batches.len()) };
-    assert_eq!((batch.num_draws, batch.smallest_probability), (n, Some(0.25)));
-    assert_eq!((batch.head.num_columns, &batch.head.structure), (1, &Structure::Leaf));
-    assert_eq!(batch.layout, BatchLayout::new(n, &batch.head.outputs).unwrap());
-    assert_eq!(batch.block.len(), batch.layout.size_bytes);
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_client_connects_when_it_is_asked_something_and_tells_what_the_server_is() {
@@ -361,217 +306,6 @@ async fn a_server_that_breaks_the_rules_ends_what_waits() {
     assert_eq!(info.await.unwrap().unwrap().raw.live_bytes, 5);
 }
 
-/// Writes rows of 1,000 bytes.
-struct Rows {
-    writer: RowWriter,
-    schema: Arc<Schema>,
-}
-
-impl Rows {
-    fn new(client: &Arc<Remote>) -> Self {
-        let sink: Arc<dyn Sink> = client.clone();
-        let column = ColumnSpec { path: String::new(), dtype: DType::UInt8, shape: vec![1000] };
-        let schema = Arc::new(Schema { columns: vec![column], structure: Structure::Leaf });
-        Self { writer: RowWriter::new(sink, Compression::None, false), schema }
-    }
-
-    fn inserts(&mut self) -> Inserts {
-        let cells = Cells { itemsize: 1, bytes: &[7; 1000] };
-        let item = self.writer.append(&self.schema, &[cells], 1).unwrap().remove(0);
-        Inserts::from_iter([(item, Priority::Value(1.0))])
-    }
-}
-
-/// Connects, as writers do before they write.
-async fn connected(fake: &Fake, client: &Arc<Remote>) -> Talk {
-    let (described, talk) = tokio::join!(client.describe(), fake.session());
-    described.unwrap();
-    talk
-}
-
-/// The next inserts: the first number, and how many.
-async fn next_inserts(talk: &mut Talk) -> (u64, u64) {
-    loop {
-        match talk.asked().await {
-            Some(Asked::Insert(insert)) if insert.runs.is_empty() => {}
-            Some(Asked::Insert(insert)) => {
-                let requests: u32 = insert.runs.iter().map(|run| run.requests).sum();
-                return (insert.first_id, u64::from(requests));
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-async fn say_inserted(talk: &Talk, first_id: u64, keys: std::ops::Range<i64>) {
-    let requests = keys.clone().count() as u32;
-    talk.say(Body::Inserted(proto::Inserted { first_id, requests, keys: keys.collect() })).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn inserts_in_quick_succession_travel_together_and_each_gets_its_own_key() {
-    let fake = Fake::start();
-    let client = fake.client(SECOND);
-    let mut talk = connected(&fake, &client).await;
-    let mut rows = Rows::new(&client);
-    let tickets: Vec<_> = (0..100).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
-    let (first, requests) = next_inserts(&mut talk).await;
-    assert_eq!(requests, 100, "one message for all");
-    say_inserted(&talk, first, 1000..1100).await;
-    for (index, ticket) in tickets.into_iter().enumerate() {
-        assert_eq!(ticket.await.unwrap()[..], [Key::from(1000 + index as i64)]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_more_inserts_are_sent_than_the_server_has_credit_for() {
-    let fake = Fake::start();
-    let client = fake.client(SECOND);
-    let mut talk = connected(&fake, &client).await;
-    let mut rows = Rows::new(&client);
-    let tickets: Vec<_> = (0..3000).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
-    // The fake gives 1 MiB; a message may pass it, a second must not.
-    let (mut first, mut requests) = next_inserts(&mut talk).await;
-    let mut sent = requests;
-    while sent < 3000 {
-        assert!(requests < 1500, "{requests} of 1,000 bytes in one message");
-        // Not even cells that belong to no insert, for which a server would end the connection.
-        let quiet = tokio::time::timeout(10 * SECOND, talk.asked()).await;
-        assert!(quiet.is_err(), "sent without credit: {quiet:?}");
-        say_inserted(&talk, first, first as i64..(first + requests) as i64).await;
-        (first, requests) = next_inserts(&mut talk).await;
-        sent += requests;
-    }
-    say_inserted(&talk, first, first as i64..(first + requests) as i64).await;
-    for ticket in tickets {
-        ticket.await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_server_lags_where_neither_a_table_nor_a_lost_connection_is_what_inserts_wait_for() {
-    let fake = Fake::start();
-    let client = fake.client(SECOND);
-    assert!(!client.server_lags(), "there is no connection");
-    let talk = connected(&fake, &client).await;
-    assert!(client.server_lags());
-    for held in [true, false, true] {
-        talk.say(Body::Held(proto::Held { held })).await;
-        until(|| (client.server_lags() != held).then_some(())).await;
-    }
-    // The next connection begins without.
-    drop(talk);
-    let described = client.info();
-    let _talk = fake.session().await;
-    until(|| client.server_lags().then_some(())).await;
-    drop(described);
-}
-
-#[tokio::test(start_paused = true)]
-async fn inserts_that_were_not_confirmed_are_sent_again_and_those_that_were_are_not() {
-    let fake = Fake::start();
-    let client = fake.client(SECOND);
-    let mut talk = connected(&fake, &client).await;
-    let mut rows = Rows::new(&client);
-    let tickets: Vec<_> = (0..10).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
-    let (first, requests) = next_inserts(&mut talk).await;
-    assert_eq!(requests, 10);
-    // Of ten: the first four are in, the seventh is refused, the tenth was in before.
-    say_inserted(&talk, first, 0..4).await;
-    let refusal = Error::InvalidArgument("no".to_owned());
-    talk.reply(first + 6, reply::Body::Error(convert::error::encode(&refusal))).await;
-    say_inserted(&talk, first + 9, 9..10).await;
-    let mut tickets: Vec<_> = tickets.into_iter().map(Some).collect();
-    for index in [0, 1, 2, 3, 9] {
-        assert_eq!(tickets[index].take().unwrap().await.unwrap()[..], [Key::from(index as i64)]);
-    }
-    assert_eq!(tickets[6].take().unwrap().await, Err(refusal));
-    drop(talk);
-    // Longer than any request would be kept for.
-    fake.refuse();
-    tokio::time::sleep(100 * SECOND).await;
-    let why = Sink::why(&*client, "replay").await.unwrap();
-    assert!(why.contains(ADDRESS) && why.contains("kept"), "{why}");
-    fake.listen();
-    let mut talk = fake.session().await;
-    assert_eq!(next_inserts(&mut talk).await, (first + 4, 2));
-    assert_eq!(next_inserts(&mut talk).await, (first + 7, 2));
-    say_inserted(&talk, first + 4, 4..6).await;
-    say_inserted(&talk, first + 7, 7..9).await;
-    for index in [4, 5, 7, 8] {
-        assert_eq!(tickets[index].take().unwrap().await.unwrap()[..], [Key::from(index as i64)]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_sent_to_a_server_that_forgot_the_session_is_not_sent_twice_and_the_caller_is_told() {
-    forgotten_by(|_| ()).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn and_so_it_is_where_another_server_goes_on_from_a_checkpoint_of_that_one() {
-    forgotten_by(|fake| fake.inside.incarnation.store(2, Ordering::SeqCst)).await;
-}
-
-async fn forgotten_by(meanwhile: impl FnOnce(&Fake)) {
-    let fake = Fake::start();
-    let client = fake.client(SECOND);
-    let mut talk = connected(&fake, &client).await;
-    let mut rows = Rows::new(&client);
-    let sent: Vec<_> = (0..3).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
-    let (first, requests) = next_inserts(&mut talk).await;
-    assert_eq!(requests, 3);
-    say_inserted(&talk, first, 0..1).await;
-    drop(talk);
-    fake.refuse();
-    tokio::time::sleep(100 * SECOND).await;
-    let later = client.insert("replay", rows.inserts()).unwrap();
-    meanwhile(&fake);
-    fake.listen();
-    let mut talk = fake.session_with(false, true).await;
-    assert_eq!(next_inserts(&mut talk).await, (first + 3, 1), "only what was never sent");
-    say_inserted(&talk, first + 3, 7..8).await;
-    assert_eq!(later.await.unwrap()[..], [Key::from(7)]);
-    let mut sent = sent.into_iter();
-    assert!(sent.next().unwrap().await.is_ok());
-    for ticket in sent {
-        let Err(Error::Unavailable(text)) = ticket.await else { panic!("its fate is not known") };
-        assert!(text.contains(ADDRESS) && text.contains("not known"), "{text}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn another_server_is_sent_all_that_was_not_confirmed() {
-    let fake = Fake::start();
-    let client = fake.client(SECOND);
-    let mut talk = connected(&fake, &client).await;
-    let mut rows = Rows::new(&client);
-    let ticket = client.insert("replay", rows.inserts()).unwrap();
-    let sent = next_inserts(&mut talk).await;
-    drop(talk);
-    fake.inside.incarnation.store(2, Ordering::SeqCst);
-    let mut talk = fake.session_with(false, false).await;
-    assert_eq!(next_inserts(&mut talk).await, sent);
-    say_inserted(&talk, sent.0, 0..1).await;
-    assert!(ticket.await.is_ok());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_that_confirms_what_it_was_not_sent_breaks_the_rules() {
-    for (requests, keys) in [(1, 2), (2, 1), (3, 3)] {
-        let fake = Fake::start();
-        let client = fake.client(SECOND);
-        let mut talk = connected(&fake, &client).await;
-        let mut rows = Rows::new(&client);
-        let tickets = [(); 2].map(|()| client.insert("replay", rows.inserts()).unwrap());
-        let (first_id, _) = next_inserts(&mut talk).await;
-        talk.say(Body::Inserted(proto::Inserted { first_id, requests, keys: vec![5; keys] })).await;
-        let [_, second] = tickets;
-        assert!(matches!(second.await, Err(Error::Protocol(_)) | Ok(_)));
-        assert!(talk.asked().await.is_none(), "the connection has ended");
-    }
-}
-
 #[test]
 fn addresses_and_certificates_that_cannot_be_right_are_refused_where_they_are_given() {
     use reverie_net::client::{Options, Tls, Transport};
@@ -644,14 +378,4 @@ async fn a_pipeline_keeps_so_many_requests_in_flight_and_gives_back_what_was_not
     let left: Vec<usize> = pipeline.close().iter().map(|batch| batch.num_draws).collect();
     assert_eq!(left, [4, 2]);
     assert!(matches!(pipeline.next(Duration::ZERO), Some(Ok(None))), "a closed one has ended");
-}
-
-/// Asks again as time passes, until there is something.
-async fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
-    loop {
-        if let Some(found) = ask() {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }

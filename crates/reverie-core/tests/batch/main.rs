@@ -1,0 +1,5 @@
+//! Batches: what the cells hold is what the arrays hold, for every form of item and every way to store its chunks.
+
+mod arrays;
+mod model;
+mod support;

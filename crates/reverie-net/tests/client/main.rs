@@ -1,0 +1,8 @@
+//! The remote client against a server that does what the test tells it. Time is the runtime's own and passes at once.
+
+#[path = "../fake/mod.rs"]
+mod fake;
+mod support;
+
+mod inserts;
+mod requests;

@@ -1,0 +1,122 @@
+//! What the client is asked, and what the server says.
+
+use crate::fake::{Fake, Talk};
+use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::batch::{Output, Ragged, Role};
+use reverie_core::chunk::Compression;
+use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
+use reverie_core::table::{Inserts, Priority};
+use reverie_net::bulk::BatchLayout;
+use reverie_net::client::{Remote, SampleRequest, Sampled};
+use reverie_net::convert;
+use reverie_net::proto;
+use reverie_net::proto::client_message::Body as Asked;
+use reverie_net::proto::server_message::Body;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const SECOND: Duration = Duration::from_secs(1);
+
+pub fn draws(n: usize) -> SampleRequest {
+    SampleRequest {
+        parts: vec![("replay".to_owned(), n)],
+        columns: None,
+        ragged: Ragged::Refuse,
+        without_replacement: false,
+        windows: None,
+        at_once: false,
+        only_now: false,
+    }
+}
+
+/// Batches of `n` cells of 100 bytes each, in parts of `part` bytes: the byte at `i` is `i + shift`.
+pub async fn send_batch(talk: &Talk, id: u64, n: usize, part: usize, shift: u8, new_head: bool) {
+    let output =
+        Output { path: "x".to_owned(), dtype: DType::UInt8, itemsize: 1, shape: vec![n, 100], role: Role::Column };
+    let layout = BatchLayout::new(n, std::slice::from_ref(&output)).unwrap();
+    let head = convert::batch::encode_head(std::slice::from_ref(&output), &Structure::Leaf, 1, false);
+    talk.say(Body::Batch(proto::Batch {
+        id,
+        head: 5,
+        new_head: new_head.then_some(head),
+        num_draws: n as u32,
+        smallest_probability: Some(0.25),
+        bulk_bytes: layout.size_bytes as u64,
+        slot: None,
+        tally: None,
+        last: true,
+    }))
+    .await;
+    let bytes: Vec<u8> = (0..layout.size_bytes).map(|i| (i as u8).wrapping_add(shift)).collect();
+    for (index, piece) in bytes.chunks(part).enumerate() {
+        let data = piece.to_vec().into();
+        talk.say(Body::Part(proto::Part { id, offset: (index * part) as u64, data })).await;
+    }
+}
+
+/// What the test may see of a block: the seam reads it through its pointer, the test through a description of it.
+pub fn assert_batch(sampled: &Sampled, n: usize) {
+    assert_eq!(sampled.error, None);
+    let [batch] = &sampled.batches[..] else { panic!("{} batches", sampled.batches.len()) };
+    assert_eq!((batch.num_draws, batch.smallest_probability), (n, Some(0.25)));
+    assert_eq!((batch.head.num_columns, &batch.head.structure), (1, &Structure::Leaf));
+    assert_eq!(batch.layout, BatchLayout::new(n, &batch.head.outputs).unwrap());
+    assert_eq!(batch.block.len(), batch.layout.size_bytes);
+}
+
+/// Writes rows of 1,000 bytes.
+pub struct Rows {
+    writer: RowWriter,
+    schema: Arc<Schema>,
+}
+
+impl Rows {
+    pub fn new(client: &Arc<Remote>) -> Self {
+        let sink: Arc<dyn Sink> = client.clone();
+        let column = ColumnSpec { path: String::new(), dtype: DType::UInt8, shape: vec![1000] };
+        let schema = Arc::new(Schema { columns: vec![column], structure: Structure::Leaf });
+        Self { writer: RowWriter::new(sink, Compression::None, false), schema }
+    }
+
+    pub fn inserts(&mut self) -> Inserts {
+        let cells = Cells { itemsize: 1, bytes: &[7; 1000] };
+        let item = self.writer.append(&self.schema, &[cells], 1).unwrap().remove(0);
+        Inserts::from_iter([(item, Priority::Value(1.0))])
+    }
+}
+
+/// Connects, as writers do before they write.
+pub async fn connected(fake: &Fake, client: &Arc<Remote>) -> Talk {
+    let (described, talk) = tokio::join!(client.describe(), fake.session());
+    described.unwrap();
+    talk
+}
+
+/// The next inserts: the first number, and how many.
+pub async fn next_inserts(talk: &mut Talk) -> (u64, u64) {
+    loop {
+        match talk.asked().await {
+            Some(Asked::Insert(insert)) if insert.runs.is_empty() => {}
+            Some(Asked::Insert(insert)) => {
+                let requests: u32 = insert.runs.iter().map(|run| run.requests).sum();
+                return (insert.first_id, u64::from(requests));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub async fn say_inserted(talk: &Talk, first_id: u64, keys: std::ops::Range<i64>) {
+    let requests = keys.clone().count() as u32;
+    talk.say(Body::Inserted(proto::Inserted { first_id, requests, keys: keys.collect() })).await;
+}
+
+/// Asks again as time passes, until there is something.
+pub async fn until<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    loop {
+        if let Some(found) = ask() {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
