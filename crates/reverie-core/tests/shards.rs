@@ -263,3 +263,40 @@ fn offers_of_shards_are_taken_in_the_order_in_which_one_table_would_draw_them() 
     assert_eq!(three.race(&offered, 5).unwrap().counts, [2, 2, 1]);
     assert_eq!(three.race(&offered, 6), None, "there are five");
 }
+
+/// How often, of so many races for `wanted` draws, shard 0 gave `counted` of them.
+fn of_shard_0(shards: &mut Shards, offered: &[Vec<f64>], wanted: u64, counted: u64, rounds: u32) -> f64 {
+    (0..rounds).filter(|_| shards.race(offered, wanted).unwrap().counts[0] == counted).count() as f64
+}
+
+/// How many standard deviations a count of hits is from that of a chance.
+fn far(hits: f64, chance: f64, rounds: u32) -> f64 {
+    let rounds = f64::from(rounds);
+    (hits - rounds * chance).abs() / (rounds * chance * (1.0 - chance)).sqrt()
+}
+
+#[test]
+fn a_shard_that_gave_an_item_is_drawn_from_by_what_it_has_left() {
+    // Weights 1 and 1, and 1: after one of its two shard 0 is as likely as the other.
+    let offered = [vec![0.5, 0.5], vec![1.0]];
+    let mut two = shards(&[tally(2.0, 0, 2), tally(1.0, 0, 1)]);
+    let rounds = 12_000;
+    let one_of_each = of_shard_0(&mut two, &offered, 2, 1, rounds);
+    let chance = 2.0 / 3.0 * 1.0 / 2.0 + 1.0 / 3.0;
+    assert!(far(one_of_each, chance, rounds) < 5.0, "{one_of_each}");
+    assert!(far(one_of_each, chance * 1.05, rounds) > 5.0, "a chance that is off by 5 % would show");
+}
+
+#[test]
+fn items_that_weigh_nothing_come_last_and_each_as_soon_as_any_other() {
+    let offered = [vec![1.0, 0.0, 0.0, 0.0], vec![1.0, 0.0]];
+    let mut two = shards(&[tally(1.0, 3, 4), tally(1.0, 1, 2)]);
+    assert_eq!(of_shard_0(&mut two, &offered, 2, 1, 1_000), 1_000.0, "one of each shard weighs something");
+    // Of the four others the first is one of shard 0's three, and then one of two.
+    let rounds = 16_000;
+    for (wanted, counted, chance) in [(3, 2, 3.0 / 4.0), (4, 3, 3.0 / 4.0 * 2.0 / 3.0)] {
+        let hits = of_shard_0(&mut two, &offered, wanted, counted, rounds);
+        assert!(far(hits, chance, rounds) < 5.0, "{hits} for {chance}");
+        assert!(far(hits, chance * 1.05, rounds) > 5.0, "a chance that is off by 5 % would show");
+    }
+}
