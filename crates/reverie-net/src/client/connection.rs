@@ -22,7 +22,8 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
     let outbox = std::sync::Arc::clone(&engine.outbox);
     let mut quiet = Quiet::default();
     loop {
-        engine.absorb(if quiet.nap.is_some() { Mood::Napping } else { Mood::Sleeping });
+        let idle = if quiet.nap.is_some() { Mood::Napping } else { Mood::Sleeping };
+        engine.absorb(idle);
         engine.expire();
         if engine.should_end() {
             return Ok(());
@@ -64,6 +65,8 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
             }
             () = outbox.bell.notified() => {}
             () = until(timer) => quiet.wake(Instant::now()),
+            // What was taken up may have led to no message, or the outlet takes none.
+            () = outbox.sleeps(idle) => {}
         }
     }
 }

@@ -94,7 +94,7 @@ impl Engine {
     }
 
     /// Takes up what callers left; false where it was nothing: then they will wake the task as that mood says. Else they
-    /// will not, since the task looks again before it sleeps.
+    /// will not, and the task must look again before it sleeps: see [`Outbox::sleeps`].
     pub(super) fn absorb(&mut self, idle: Mood) -> bool {
         (self.ending, self.taken_below) = self.outbox.take(&mut self.left, idle);
         let mut left = std::mem::take(&mut self.left);

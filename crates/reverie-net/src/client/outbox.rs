@@ -12,6 +12,7 @@ use reverie_core::table::{Desk, Inserts, Keys, Priority, Promise, Table, TableOp
 use reverie_core::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -259,6 +260,22 @@ impl Outbox {
             std::mem::swap(left, &mut state.left);
         }
         (state.ending, state.next_id)
+    }
+
+    /// To be polled last, before the task sleeps for whatever reason: pending, and from then on callers wake the task as
+    /// that mood says. Ready where something was left since the task looked, and nobody woke it for that.
+    pub(super) fn sleeps(&self, idle: Mood) -> impl Future<Output = ()> {
+        std::future::poll_fn(move |_| {
+            let mut state = self.lock();
+            if state.mood != Mood::Busy {
+                return Poll::Pending;
+            }
+            if !state.left.is_empty() {
+                return Poll::Ready(());
+            }
+            state.mood = idle;
+            Poll::Pending
+        })
     }
 
     pub(super) fn show(&self, change: impl FnOnce(&mut Link)) {

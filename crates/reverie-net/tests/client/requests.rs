@@ -1,8 +1,9 @@
 //! What is asked and answered, and the connections for it.
 
 use super::fake::{ADDRESS, Fake};
-use super::support::{SECOND, assert_batch, draws, send_batch, until};
+use super::support::{Rows, SECOND, assert_batch, connected, draws, send_batch, until};
 use reverie_core::Error;
+use reverie_core::append::Sink;
 use reverie_core::sample::Schedule;
 use reverie_core::spec::Structure;
 use reverie_core::table::{Updated, Updates};
@@ -51,6 +52,42 @@ async fn a_batch_arrives_in_parts_and_its_head_is_known_afterwards() {
     assert_batch(&second.await.unwrap(), 64);
     // The server was told that it need not keep the first.
     assert_eq!(talk.received.last().map(|received| received.below), Some(request.id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_behind_something_that_was_taken_back_before_it_was_sent_is_sent() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let mut talk = connected(&fake, &client).await;
+    tokio::time::sleep(10 * SECOND).await;
+    // The client's task is awake when it is taken back, and has nothing to say of it.
+    drop(client.sample(draws(4), None));
+    tokio::time::sleep(10 * SECOND).await;
+    let _info = client.info();
+    let asked = tokio::time::timeout(10 * SECOND, talk.request()).await.expect("it is sent");
+    assert!(matches!(asked.body, Some(request::Body::Info(_))), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_holds_while_the_server_takes_nothing() {
+    let fake = Fake::start();
+    let client = fake.client(100 * SECOND);
+    let _talk = connected(&fake, &client).await;
+    let mut rows = Rows::new(&client);
+    // More than the connection holds of what nobody reads.
+    let _inserts: Vec<_> = (0..3000).map(|_| client.insert("replay", rows.inserts()).unwrap()).collect();
+    tokio::time::sleep(SECOND).await;
+    // The client's task wakes for each of these, and in the end sleeps with one in its hands.
+    let mut infos = Vec::new();
+    for _ in 0..200 {
+        infos.push(client.info());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let start = Instant::now();
+    let sample = tokio::time::timeout(50 * SECOND, client.sample(draws(4), Some(2 * SECOND))).await;
+    let error = sample.expect("it is answered").unwrap().error;
+    assert!(matches!(error, Some(Error::Unavailable(_))), "{error:?}");
+    assert!(start.elapsed() < 3 * SECOND, "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
