@@ -85,9 +85,12 @@ class Fragile(gymnasium.Env):
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
-    steps, raises_in = 0, frozenset()
+    steps, raises_in, seeds_that_raise = 0, frozenset(), []
 
     def reset(self, *, seed=None, options=None):
+        if seed in Fragile.seeds_that_raise:
+            Fragile.seeds_that_raise.remove(seed)
+            raise RuntimeError("the simulator does not begin")
         self.left = 3
         return np.zeros(2, np.float32), {}
 
@@ -110,6 +113,15 @@ def test_an_environment_that_raises_is_told_with_seed_and_step_and_the_next_eval
     with pytest.raises(EnvironmentCrashedError, match="raised at step 2 from seed 8: RuntimeError: the simulator") as e:
         play()
     assert e.value.crash == Crash("ReverieFragile-v0", 8, 2, "RuntimeError: the simulator broke")
+    assert play().returns == (3.0, 3.0)
+
+
+def test_an_environment_that_raises_at_its_reset_is_told_with_its_seed_too(monkeypatch):
+    monkeypatch.setattr(Fragile, "seeds_that_raise", [8])
+    evaluator = Evaluator("ReverieFragile-v0", 2)
+    play = lambda: evaluator.evaluate(lambda obs: np.zeros(len(obs), np.int64), (7, 8))  # noqa: E731
+    with pytest.raises(EnvironmentCrashedError, match="raised at step 0 from seed 8: RuntimeError: the simulator does"):
+        play()
     assert play().returns == (3.0, 3.0)
 
 

@@ -53,11 +53,16 @@ class Evaluator:
         """One episode for each seed, in lockstep: the policy sees the observations of those still running, `[n, ...]`.
 
         More seeds than environments is a ValueError. An environment that raises ends the evaluation with an
-        `EnvironmentCrashedError`, which has the episode's seed and step; all environments are new then.
+        `EnvironmentCrashedError`, which has the episode's seed and step (0: its reset); all environments are new then.
         """
         if not 0 < len(seeds) <= len(self._envs):
             raise ValueError(f"{len(seeds)} seeds for {len(self._envs)} environments; give 1 to {len(self._envs)}")
-        observations = [env.reset(seed=seed)[0] for env, seed in zip(self._envs, seeds, strict=False)]
+        observations = []
+        for env, seed in zip(list(self._envs), seeds, strict=False):
+            try:
+                observations.append(env.reset(seed=seed)[0])
+            except Exception as error:
+                raise self._crashed(seed, 0, error) from error
         returns = [0.0] * len(seeds)
         running, steps = list(range(len(seeds))), 0
         while running:
@@ -68,20 +73,20 @@ class Evaluator:
                 try:
                     observations[i], reward, terminated, truncated, _ = self._envs[i].step(action)
                 except Exception as error:
-                    self._begin_anew()
-                    crash = Crash(self._env_id, seeds[i], steps, f"{type(error).__name__}: {error}")
-                    raise EnvironmentCrashedError(crash, 1) from error
+                    raise self._crashed(seeds[i], steps, error) from error
                 returns[i] += float(reward)
                 if not (terminated or truncated):
                     still.append(i)
             running = still
         return Evaluation(tuple(seeds), tuple(returns))
 
-    def _begin_anew(self) -> None:
+    def _crashed(self, seed: int, step: int, error: Exception) -> EnvironmentCrashedError:
+        """What is raised, once all environments are new."""
         for i, env in enumerate(self._envs):
             with suppress(Exception):  # one that raised may do so again
                 env.close()
             self._envs[i] = make_one(self._env_id)
+        return EnvironmentCrashedError(Crash(self._env_id, seed, step, f"{type(error).__name__}: {error}"), 1)
 
     def close(self) -> None:
         """Close the environments."""
