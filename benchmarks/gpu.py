@@ -1,10 +1,11 @@
 """On a machine with a GPU: `python benchmarks/gpu.py speed`, then `python benchmarks/gpu.py curve --minutes 8`.
 
 Needs Reverie's wheel, PyTorch and Gymnasium, and this file alone; the curve of a game needs ale-py too. Each call ends
-within ten minutes. `speed` measures the learner of Ape-X DQN on frames (512 of 84 x 84 x 4, the Nature network with
-3.3 million parameters): a bare loop on one batch that stays on the device; batches made ahead and sent there by way of
-pinned memory; batches made when asked for; the learner as it is; and the policy's own inference. `curve` trains
-on Pong for so many minutes and goes on from there when it is called again. Both write JSON.
+within ten minutes. `speed` measures the learner of Ape-X DQN on frames (512 of 84 x 84 x 4, the Nature network with 3.3
+million parameters): a bare loop on one batch that stays on the device; the learner with batches drawn ahead and sent
+there while it computes, as with the runner `process`; with batches drawn when asked for, as in one process; and the
+policy's own inference. `curve` trains on Pong for so many minutes and goes on from there when it is called again. Both
+write JSON.
 """
 
 from __future__ import annotations
@@ -117,31 +118,23 @@ def precision_rows(options: argparse.Namespace, precision: str) -> dict[str, Any
         ones = torch.ones(options.batch)
         fixed = to_torch(client.sample_batch(apex_dqn.TABLE, options.batch), options.device).data
 
-        def update(data: Any, key: Any = None) -> None:
-            priorities = learner._update(data, ones)[0].double().cpu().numpy()
+        def bare_update() -> None:
+            learner._update(fixed, ones)[0].double().cpu().numpy()
             learner.version += 1
-            if key is not None:
-                client.update_priorities(apex_dqn.TABLE, key, priorities)
 
-        def fed(batches: Any) -> Callable[[], None]:
+        def drawing(ahead: int) -> Callable[[], None]:
             def one() -> None:
-                batch = next(batches)
-                update(batch.data, batch.info.key)
+                if learner._draws.ahead != ahead:  # the turn of this row begins
+                    learner.draw_ahead(ahead)
+                while ahead and not learner.fetch():
+                    time.sleep(1e-4)
+                learner.learn()
 
             return one
 
-        options_of = {"as_": "torch", "device": options.device}
-        with (
-            client.batches(apex_dqn.TABLE, options.batch, prefetch=2, **options_of) as ahead,
-            client.batches(apex_dqn.TABLE, options.batch, prefetch=0, **options_of) as asked,
-        ):
-            ways = {
-                "bare loop": lambda: update(fixed),
-                "batches made ahead": fed(ahead),
-                "batches when asked for": fed(asked),
-                "the learner as it is": learner.learn,
-            }
-            rates = in_turns(ways, options)
+        ways = {"bare loop": bare_update, "drawn ahead": drawing(2), "drawn when asked for": drawing(0)}
+        rates = in_turns(ways, options)
+        learner.draw_ahead(0)
     bare = rates["bare loop"]
     return {
         "batches a second": rates,

@@ -265,3 +265,72 @@ def test_a_wrong_setting_is_refused_with_its_name(setting, message):
     preset = agents.find("apex-dqn").load_preset("CartPole-v1")
     with pytest.raises(presets.PresetError, match=message):
         presets.override(preset, [setting])
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_agents_that_may_draw_ahead_do_and_the_others_say_why_not(agent, stage, until):
+    one = stage(agent)
+    if not one.needs.draws_ahead:
+        with pytest.raises(TypeError, match="no table that it draws from ahead"):
+            one.learner.draw_ahead(2)
+        return
+    one.learn(1)
+    one.client.configure(one.needs.name, rate_limiter=reverie.rate_limiters.MinSize(1))
+    counts, tables = [], one.client.info
+    one.learner.draw_ahead(2)
+    for _ in range(3):
+        until(one.learner.fetch)
+        one.learner.learn()
+    until(lambda: tables().tables[one.needs.name].num_samples > (4 + 1) * one.needs.batch_size)
+    one.learner.draw_ahead(0)
+    state = one.learner.state_dict()
+    ahead = state["draws"]["ahead"]
+    assert one.learner.metrics()["draws"] == 4 * one.needs.batch_size
+    assert (4 + len(ahead)) * one.needs.batch_size == tables().tables[one.needs.name].num_samples
+    # Learnt from by another one, each once, before anything more is drawn.
+    other = stage(agent, seed=1)
+    other.learner._client = one.client
+    other.learner.load_state_dict(state)
+    before = tables().tables[one.needs.name].num_samples
+    for _ in ahead:
+        counts.append(tables().tables[one.needs.name].num_samples)
+        other.learner.learn()
+    assert counts == [before] * len(ahead) != []
+    other.learner.learn()
+    assert tables().tables[one.needs.name].num_samples == before + one.needs.batch_size
+
+
+@pytest.mark.parametrize("name", ["apex-dqn", "apex-dpg"])
+def test_the_priorities_of_batches_that_were_drawn_ahead_reach_the_items_that_were_drawn(name, stage, until):
+    one = stage(agents.find(name))
+    one.learn(1)
+    one.client.configure(one.needs.name, rate_limiter=reverie.rate_limiters.MinSize(1))
+    drawn, update, updates = [], one.learner._update, one.client.update_priorities
+
+    def noting(data, weights):
+        priorities, figures = update(data, weights)
+        drawn.append((data["obs"].clone(), priorities.double().numpy()))
+        return priorities, figures
+
+    def checking(table, keys, priorities):
+        obs, told = drawn[-1]
+        assert (one.client.get(table, keys).data["obs"] == obs.numpy()).all()
+        assert (priorities == told).all()
+        return updates(table, keys, priorities)
+
+    one.learner._update = noting
+
+    class Checking:
+        update_priorities = staticmethod(checking)
+
+        def __getattr__(self, attribute):
+            return getattr(one.client, attribute)
+
+    one.learner._client = Checking()
+    one.learner.draw_ahead(2)
+    for _ in range(10):
+        until(one.learner.fetch)
+        one.learner.learn()
+    one.learner.draw_ahead(0)
+    assert len(drawn) == 10
+    assert one.learner.metrics()["priorities_applied"] >= 11 * one.needs.batch_size - 11

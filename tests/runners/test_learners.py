@@ -30,6 +30,19 @@ class Counting:
     """A learner that makes versions and nothing else."""
 
     version = 0
+    ahead = 0
+    made: tuple[bool, ...] = ()
+    """Whether a batch is there when it is asked."""
+
+    def draw_ahead(self, ahead):
+        self.ahead = ahead
+
+    def fetch(self):
+        there, *self.made = self.made
+        return there
+
+    def stop_drawing(self):
+        self.stopped = True
 
     def learn(self):
         self.version += 1
@@ -42,7 +55,7 @@ class Counting:
 def student(monkeypatch):
     """A function that makes a student of an agent that asks for every version or does not, at a clock that stands."""
 
-    def make(*, every, index=0, generation=0):
+    def make(*, every, index=0, generation=0, prefetch=None):
         agent = types.ModuleType("agent_that_counts")
         agent.needs = lambda config: TableNeeds("replay", 1, 1, publish_every_update=every)
         agent.make_learner = lambda *args, **options: Counting()
@@ -54,7 +67,7 @@ def student(monkeypatch):
             agent=agent.__name__,
             env=None,
             config=None,
-            run=RunSettings(1.0, 1, 1),
+            run=RunSettings(1.0, 1, 1, prefetch=prefetch),
             num_shards=1,
             seed=0,
             generation=generation,
@@ -120,3 +133,60 @@ def test_the_policy_of_a_bundle_goes_back_with_its_parameters(monkeypatch):
     assert source.latest(10) is None
     source.begin_again()
     assert source.latest(10).version == 3
+
+
+class Link:
+    """A link without commands, which does not wait."""
+
+    def pause(self, seconds):
+        self.paused = seconds
+
+
+@pytest.fixture
+def learner(student):
+    """A learner's role as its turn sees it, on a table that can give a batch or not."""
+
+    def make(*, can, **options):
+        role = object.__new__(learners.Learner)
+        role.student, role.published, _ = student(every=False, **options)
+        role.watch, role.held, role._owed, role._idle, role._waits = Stopwatch(), False, [], 0.0, ""
+        role._client = types.SimpleNamespace(can_sample=lambda table, count: can, close=lambda: None)
+        role._tables, role._batch_size, role._names = ("replay",), 1, "table 'replay'"
+        return role
+
+    return make
+
+
+def test_who_draws_ahead_learns_from_what_is_there_whatever_the_table_can_give(learner):
+    role = learner(can=False, prefetch=3)
+    one = role.student.learner
+    one.made = (True, False, True)
+    assert one.ahead == 3
+    versions = [role.turn(Link()) or one.version for _ in range(3)]
+    assert versions == [1, 1, 2]
+
+
+def test_who_does_not_draw_ahead_asks_the_table(learner):
+    role = learner(can=True, prefetch=0)
+    assert role.student.learner.ahead == 0
+    role.turn(Link())
+    assert role.student.learner.version == 1
+    role = learner(can=False)
+    role.turn(Link())
+    assert role.student.learner.version == 0
+
+
+@pytest.mark.parametrize(("can", "waits_for"), [(True, "wait for a batch"), (False, "wait for the table")])
+def test_a_wait_for_bytes_is_told_from_one_that_the_limiter_makes(learner, can, waits_for):
+    role = learner(can=can, prefetch=2)
+    role.student.learner.made = (False,)
+    role.turn(Link())
+    assert set(role.watch.seconds) == {waits_for}
+    assert "being made" in role._waits or "cannot give" in role._waits
+
+
+def test_a_learner_that_holds_still_or_ends_draws_no_more(learner):
+    for end in (lambda role: role.do(learners.Hold(1)), lambda role: role.close()):
+        role = learner(can=True, prefetch=2)
+        end(role)
+        assert role.student.learner.stopped

@@ -122,7 +122,12 @@ def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_pro
     replay = result.replay
     middle = config.samples_per_insert * (replay["inserts"] - config.learning_starts)
     assert abs(replay["samples"] - middle) <= config.error_buffer + config.batch_size
-    assert result.learner["updates"] * config.batch_size == replay["samples"]
+    # What was drawn ahead and not learnt from is named in the last checkpoint, and every other draw was learnt from.
+    assert result.topology.prefetch == 2
+    ahead = checkpoints.load(checkpoints.find(tmp_path))["learner"]["draws"]["ahead"]
+    drawn_ahead = sum(len(draws["info"]["key"]) for draws in ahead)
+    assert result.learner["draws"] + drawn_ahead == replay["samples"]
+    assert result.learner["updates"] * config.batch_size <= result.learner["draws"]
     assert replay["priorities_updated"] == result.learner["priorities_applied"] > 0
     assert {"act", "env step", "append", "sample", "learn", "update", "evaluate"} <= set(result.activities)
     last = of_kind(events, Progress)[-1]
@@ -142,6 +147,9 @@ def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_pro
         assert one.env_steps >= result.env_steps + 400
         assert one.learner["updates"] > result.learner["updates"]
         assert one.replay["inserts"] > replay["inserts"]
+        assert one.learner["draws_lost"] == 0
+    # Drawn ahead there, learnt from here, and counted once.
+    assert here.learner["draws"] == here.replay["samples"]
     assert events[0].env_steps == result.env_steps
 
 

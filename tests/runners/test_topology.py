@@ -186,6 +186,41 @@ def test_learners_parameter_shards_and_bundles_are_places_of_their_own(runner):
         plan(gorila, "CartPole-v1", runner=runner, config=bundled, num_shards=2)
 
 
+@pytest.mark.parametrize(
+    ("agent", "runner", "ahead"), [(apex_dqn, "process", 2), (apex_dqn, "ray", 2), (ppo, "ray", 0)]
+)
+def test_batches_are_drawn_ahead_where_roles_are_apart_and_draws_consume_nothing(agent, runner, ahead):
+    topology = plan(agent, "CartPole-v1", runner=runner)
+    assert topology.prefetch == ahead
+    assert ("2 batches ahead" in topology.memory) == (ahead == 2)
+    assert plan(agent, "CartPole-v1").prefetch == 0
+
+
+def test_how_many_batches_are_drawn_ahead_can_be_said():
+    run = apex_dqn.load_preset("CartPole-v1").run
+    for wish in (0, 5):
+        wished = dataclasses.replace(run, prefetch=wish)
+        topology = plan(apex_dqn, "CartPole-v1", runner="process", run=wished)
+        assert topology.prefetch == wish
+    batch = topology.config.batch_size * 2 * topology.env.obs_bytes
+    assert topology.memory["5 batches ahead"] == 5 * batch
+    with pytest.raises(ValueError, match="prefetch is -1, and must not be below 0"):
+        dataclasses.replace(run, prefetch=-1)
+
+
+def test_drawing_ahead_is_refused_where_it_cannot_be_had_with_the_reason():
+    bundled = dataclasses.replace(gorila.load_preset("CartPole-v1").config, bundled=True)
+    for agent, runner, config, why in (
+        (apex_dqn, "local", None, r"prefetch is 2, and in one process learning and acting take turns"),
+        (ppo, "process", None, r"prefetch is 2, and with these settings ppo learns from a queue"),
+        (gorila, "process", bundled, r"gorila learns from an actor and a learner that take turns"),
+    ):
+        run = dataclasses.replace(agent.load_preset("CartPole-v1").run, prefetch=2)
+        with pytest.raises(ValueError, match=why):
+            plan(agent, "CartPole-v1", runner=runner, run=run, config=config)
+        plan(agent, "CartPole-v1", runner=runner, run=dataclasses.replace(run, prefetch=0), config=config)
+
+
 @pytest.mark.parametrize("bundles", [1, 3])
 def test_shards_of_bundles_are_refused_with_what_else_there_is(bundles):
     config = dataclasses.replace(

@@ -137,6 +137,22 @@ class Learner(WeightSource, Protocol):
         """Go on from what `state_dict` gave."""
 
 
+class AheadLearner(Learner, Protocol):
+    """A learner that can have batches drawn while it learns from those before."""
+
+    def draw_ahead(self, ahead: int) -> None:
+        """From now on up to `ahead` batches are drawn before they are asked for.
+
+        Those that were not learnt from are in `state_dict`, as draws whose items are read again.
+        """
+
+    def fetch(self) -> bool:
+        """Whether a batch is there to learn from. Does not wait for one."""
+
+    def stop_drawing(self) -> None:
+        """Draw nothing until `fetch` or `learn`. What was drawn is kept for them."""
+
+
 @dataclass(frozen=True)
 class RunSettings:
     """The half of a preset that is the run's and not the algorithm's."""
@@ -157,6 +173,10 @@ class RunSettings:
     """Environment steps between two checkpoints, where the run keeps any."""
     device: str = "cpu"
     """Where learner and policies compute: "cpu", "cuda", or one of several as "cuda:1"."""
+    prefetch: int | None = None
+    """Batches that a thread of the engine draws while the learner learns from those before; 0: each is drawn when it is
+    asked for. Left out it is 2 where learner, actors and replay are apart and draws take nothing out of the table, else
+    0: in one process learning and acting take turns, so that the same seed gives the same run."""
     gpus_per_actor: float = 0.0
     """On Ray with device "cuda", where the learner has a GPU of its own: the share of one that each actor and the
     evaluator ask for, whose policies compute there then. 0: their policies compute on the CPU."""
@@ -164,6 +184,8 @@ class RunSettings:
     def __post_init__(self) -> None:
         checks.at_least_one(self, "max_env_steps", "evaluate_every", "threads", "checkpoint_every")
         checks.at_least_one(self, "screening_episodes", "confirmation_episodes")
+        if self.prefetch is not None:
+            checks.not_negative(self, "prefetch")
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ValueError(f'device is {self.device!r}, and must be "cpu", "cuda" or "cuda:N"')
         if not 0 <= self.gpus_per_actor <= 1:
@@ -197,6 +219,8 @@ class TableNeeds:
     publish_every_update: bool = False
     """Whoever acts must be able to have the weights of every update: what is learnt from comes out of a queue, and is
     to be made by weights as new as can be. Else weights are published by time."""
+    draws_ahead: bool = False
+    """Its learners are `AheadLearner`s: a draw takes nothing out of the table, and may be made before it is needed."""
     num_parameter_shards: int = 0
     """Ranges of the parameters that learners push gradients to. 0: the one learner has the parameters itself; else the
     agent's module keeps `ParameterAgent`."""

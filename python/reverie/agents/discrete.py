@@ -38,13 +38,8 @@ class QPolicy:
         return actions
 
 
-def on_device(array: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
-    """A tensor of the array's memory, or its copy on another device, which the next calculation there waits for.
-
-    Tensors, of batches that were sent ahead, are taken as they are where they are there.
-    """
-    if isinstance(array, Tensor):
-        return array.to(device)
+def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """A tensor of the array's memory, or its copy on another device, which the next calculation there waits for."""
     tensor = torch.from_numpy(array)
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 

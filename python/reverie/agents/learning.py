@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from reverie.agents.core import Stopwatch, Weights
+from reverie.agents.draws import Draws
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.replay import TABLE, PrioritizedSettings, ReplaySettings
 from reverie.types import Batch
@@ -41,6 +42,8 @@ class NetworkLearner(ABC):
         self._counts: dict[str, int] = {}
         self._last: dict[str, float] = {}
         """Figures of the last update."""
+        self._draws: Draws | None = None
+        """Of the heirs that learn from a replay table."""
 
     @abstractmethod
     def learn(self) -> None:
@@ -64,9 +67,45 @@ class NetworkLearner(ABC):
         """A copy of the weights that actors need, or None when `newer_than` is this version."""
         return Weights(self.version, self._acting()) if self.version > newer_than else None
 
+    def draw_ahead(self, ahead: int) -> None:
+        """From now on a thread of the engine draws up to `ahead` batches while this learns; 0: none.
+
+        Priorities that are written back then count in draws a few updates later, and two runs are never the same.
+        """
+        self._drawing.stop()
+        self._drawing.ahead = ahead
+
+    def fetch(self) -> bool:
+        """Whether a batch that was drawn ahead is there, so that `learn` need not wait. For who draws ahead."""
+        return self._drawing.fetch(self._client, self._device)
+
+    def stop_drawing(self) -> None:
+        """Draw nothing until the next update is asked for. What was drawn ahead is learnt from then."""
+        self._drawing.stop()
+
+    def _draw(self) -> Batch:
+        """The next batch, its columns tensors where the networks are. Raises `DeadlineExceededError` at once."""
+        return self._drawing.next(self._client, self._device)
+
+    def _look_ahead(self) -> None:
+        """To be called when an update was told to a GPU, and before its figures are waited for."""
+        if self._drawing.ahead and self._device.type == "cuda":
+            self.fetch()
+
+    @property
+    def _drawing(self) -> Draws:
+        if self._draws is None:
+            raise TypeError(f"{type(self).__module__} has no table that it draws from ahead of its updates")
+        return self._draws
+
+    @property
+    def _device(self) -> torch.device:
+        return next(iter(self._networks.values())).device
+
     def metrics(self) -> dict[str, float]:
         """Counters so far, and the figures of the last update."""
-        return {"updates": self.version, **self._counts, **self._last}
+        draws = {} if self._draws is None else {"draws": self._draws.given, "draws_lost": self._draws.lost}
+        return {"updates": self.version, **draws, **self._counts, **self._last}
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of everything that the next update depends on, the tables apart."""
@@ -76,6 +115,7 @@ class NetworkLearner(ABC):
             "optimizers": {name: copy.deepcopy(one.state_dict()) for name, one in self._optimizers.items()},
             "random": None if self._generator is None else self._generator.get_state(),
             "counts": dict(self._counts),
+            "draws": None if self._draws is None else self._draws.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -87,6 +127,9 @@ class NetworkLearner(ABC):
         if self._generator is not None:
             self._generator.set_state(state["random"])
         self.version, self._counts = state["version"], dict(state["counts"])
+        draws = state.get("draws")  # which versions that drew none ahead did not keep
+        if self._draws is not None and draws is not None:
+            self._draws.load_state_dict(draws)
 
 
 class ReplayLearner(NetworkLearner):
@@ -94,20 +137,22 @@ class ReplayLearner(NetworkLearner):
 
     def __init__(self, config: ReplaySettings, client: Any, *, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch)
-        self._batch_size = config.batch_size
+        self._draws = Draws(TABLE, config.batch_size)
 
     @abstractmethod
-    def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
+    def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
         """One step of the optimisers; figures by name, which are finite as long as learning has not diverged."""
 
     def learn(self) -> None:
         """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
         with self._watch("sample"):
-            batch = self._client.sample_batch(TABLE, self._batch_size, timeout=0)
+            batch = self._draw()
         with self._watch("learn"):
-            figures = self._update(batch.data)
+            told = self._update(batch.data)
+            self._look_ahead()
+            figures = {name: float(figure) for name, figure in told.items()}
         self._check(figures)
-        self._last = {"age_in_updates": _age(self.version, batch), **figures}
+        self._last = {"age_in_updates": age(self.version, batch), **figures}
         self.version += 1
 
 
@@ -122,38 +167,44 @@ class PrioritizedLearner(NetworkLearner):
 
     def __init__(self, config: PrioritizedSettings, client: Any, *, watch: Stopwatch) -> None:
         super().__init__(client, watch=watch)
-        self._settings = config
+        self._settings, self._draws = config, Draws(TABLE, config.batch_size)
         self._counts = {"priorities_applied": 0, "priorities_stale": 0}
 
     @abstractmethod
-    def _update(self, data: dict[str, NDArray[Any]], weights: Tensor) -> tuple[Tensor, dict[str, float]]:
+    def _update(self, data: dict[str, Tensor], weights: Tensor) -> tuple[Tensor, dict[str, float | Tensor]]:
         """One step of the optimisers, every loss scaled by its weight `[B]`; the new priorities `[B]`, and figures."""
 
     def learn(self) -> None:
         """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
         settings = self._settings
         with self._watch("sample"):
-            batch = self._client.sample_batch(TABLE, settings.batch_size, timeout=0)
-            weights = batch.weights(settings.importance_exponent, normalise=settings.importance_normalise)
+            batch = self._draw()
+            normalise = cast("Literal['batch', 'table']", settings.importance_normalise)
+            weights = batch.weights(settings.importance_exponent, normalise=normalise)
         with self._watch("learn"):
-            tensor, figures = self._update(batch.data, float32(weights))
+            tensor, told = self._update(batch.data, float32(weights))
+            self._look_ahead()
             priorities = tensor.double().cpu().numpy()
+            figures = {name: float(figure) for name, figure in told.items()}
         self._check({**figures, "td error": float(priorities.sum())})
         with self._watch("update"):
             result = self._client.update_priorities(TABLE, batch.info.key, priorities)
             self._counts["priorities_applied"] += result.applied
             self._counts["priorities_stale"] += result.stale
-        self._last = {"age_in_updates": _age(self.version, batch), **figures}
+        self._last = {"age_in_updates": age(self.version, batch), **figures}
         self.version += 1
 
 
-def float32(array: NDArray[Any]) -> Tensor:
-    """A tensor of the array's memory, or of a copy where the dtype is another."""
+def float32(array: NDArray[Any] | Tensor) -> Tensor:
+    """A tensor of the same memory, or of a copy where the dtype is another."""
+    if isinstance(array, Tensor):
+        return array.float()
     return torch.from_numpy(np.asarray(array, dtype=np.float32))
 
 
-def _age(version: int, batch: Batch) -> float:
-    return version - float(batch.data["weights_version"].mean())
+def age(version: int, batch: Batch) -> float:
+    """How many updates old the weights were, on average, that made the items of a batch of tensors."""
+    return version - float(batch.data["weights_version"].double().mean())
 
 
 class Flat(Protocol):

@@ -76,11 +76,11 @@ def environment_of(path: Path) -> str:
 
 
 def dump(preset: Preset) -> str:
-    """The text of a preset file with these settings: `load` gives them back."""
+    """The text of a preset file with these settings: `load` gives them back. What was left out is left out."""
     tables = {"agent": preset.config, "run": preset.run}
     return "\n".join(
         f"[{table}]\n"
-        + "".join(f"{field.name} = {_toml(getattr(settings, field.name))}\n" for field in dataclasses.fields(settings))
+        + "".join(f"{name} = {_toml(value)}\n" for name, value in vars(settings).items() if value is not None)
         for table, settings in tables.items()
     )
 
@@ -153,6 +153,8 @@ def _build(path: Path, table: str, settings: type[Settings], values: dict[str, A
 
 
 def _convert(path: Path, name: str, hint: Any, value: Any) -> Any:
+    if hint == int | None:  # TOML has no None: it is left out
+        hint = int
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint == tuple[int, ...]:

@@ -85,7 +85,7 @@ class PrioritizedSettings(ReplaySettings):
 
 def needs(config: ReplaySettings) -> TableNeeds:
     """What the runner must know of the table."""
-    return TableNeeds(TABLE, config.batch_size, config.inserts_per_act)
+    return TableNeeds(TABLE, config.batch_size, config.inserts_per_act, draws_ahead=True)
 
 
 def make_table(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def show_plan(topology: Topology, *, as_json: bool) -> None:
     """Print roles, memory and settings, for a person or as one JSON object."""
-    settings = {"agent": vars(topology.config), "run": vars(topology.run)}
+    settings = {"agent": vars(topology.config), "run": {**vars(topology.run), "prefetch": topology.prefetch}}
     if as_json:
         plan = {
             "agent": topology.agent,

@@ -239,7 +239,7 @@ class Crew:
             agent=self._agent,
             env=topology.env,
             config=topology.config,
-            run=topology.run,
+            run=replace(topology.run, prefetch=topology.prefetch),
             num_shards=topology.num_shards,
             seed=self._seed(name, 0),
             state=state,

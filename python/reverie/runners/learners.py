@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from reverie.agents.core import ParameterAgent, Stopwatch, Weights
+from reverie.agents.core import AheadLearner, ParameterAgent, Stopwatch, Weights
 from reverie.errors import DeadlineExceededError, StorageError, UnavailableError
 from reverie.runners.account import replay_figures
 from reverie.runners.messages import (
@@ -60,6 +60,10 @@ class Student:
             self.learner: Any = self._agent.make_learner(
                 setup.env, setup.config, client, seed=setup.seed, watch=watch, **options
             )
+        self.draws_ahead = bool(setup.run.prefetch)
+        """Whether batches to learn from may be there before the table is asked."""
+        if setup.run.prefetch:
+            cast("AheadLearner", self.learner).draw_ahead(setup.run.prefetch)
         self._publisher = setup.weights.publisher(setup.generation + setup.epoch) if setup.name.index == 0 else None
         self._published, self._next = -1, 0.0
 
@@ -73,6 +77,11 @@ class Student:
             assert self._setup.weights is not None
             self._publisher = self._setup.weights.publisher(self._setup.generation + command.epoch)
         self._published = -1
+
+    def stop_drawing(self) -> None:
+        """Nothing more is drawn ahead until it learns again."""
+        if self.draws_ahead:
+            self.learner.stop_drawing()
 
     def learn(self) -> None:
         """One update; published where that is due."""
@@ -128,6 +137,7 @@ class Learning(Role):
         match command:
             case Hold(number):
                 self.held = True
+                self.student.stop_drawing()
                 return self._answer(command, lambda: Holding(number, self.student.publish()))
             case GoOn():
                 self.held = False
@@ -167,29 +177,40 @@ class Learner(Learning):
         self.student.publish()
 
     def turn(self, link: Link) -> None:
-        """One update, if the table allows it.
+        """One update, if a batch was drawn ahead, or the table allows it.
 
-        It asks before it draws: a draw of a batch that is cut off by a deadline has used up what the limiter allowed,
-        and taken items out of a queue.
+        Where nothing is drawn ahead it asks before it draws: a draw of a batch that is cut off by a deadline has used
+        up what the limiter allowed, and taken items out of a queue.
         """
         self.settle(link)
         if self.held:
             link.pause(TURN_SECONDS)
             return
+        began, waits_for = time.perf_counter(), "wait for the table"
         try:
-            if any(self._client.can_sample(table, self._batch_size) for table in self._tables):
+            if self._can_learn():
+                if self.student.draws_ahead:
+                    self.watch.add("sample", time.perf_counter() - began)
                 self.student.learn()
                 self._idle, self._waits = 0.0, ""
                 return
             self._waits = f"{self._names} cannot give a batch of {self._batch_size} yet"
             self.student.wait()
+            if self.student.draws_ahead and self._table_can_give():
+                self._waits, waits_for = f"a batch of {self._names} is being made", "wait for a batch"
         except DeadlineExceededError as error:  # somebody else was quicker
             self._waits = str(error)
         except UnavailableError as error:  # a shard is being started again
             self._waits = str(error)
         self._idle = min(0.02, max(0.0005, 2 * self._idle))
-        with self.watch("wait for the table"):
-            link.pause(self._idle)
+        link.pause(self._idle)
+        self.watch.add(waits_for, time.perf_counter() - began)
+
+    def _can_learn(self) -> bool:
+        return bool(self.student.learner.fetch()) if self.student.draws_ahead else self._table_can_give()
+
+    def _table_can_give(self) -> bool:
+        return any(self._client.can_sample(table, self._batch_size) for table in self._tables)
 
     def report(self) -> Learnt:
         """Its version and figures."""
@@ -197,6 +218,7 @@ class Learner(Learning):
 
     def close(self) -> None:
         """Let go of the connection."""
+        self.student.stop_drawing()
         self._client.close()
 
 

@@ -30,6 +30,9 @@ SMALLER = {
 """What a person can do about the largest part of a run, by a word of its name."""
 
 
+PREFETCH = 2
+"""Batches drawn ahead where nobody says how many: one that waits, and one that is being made."""
+
 RunnerName = Literal["local", "process", "ray"]
 """One process and one thread; a process for every role on this machine; an actor for every role on a Ray cluster."""
 
@@ -90,6 +93,13 @@ class Topology:
     def memory_bytes(self) -> int:
         """All of `memory`."""
         return sum(self.memory.values())
+
+    @property
+    def prefetch(self) -> int:
+        """Batches that each learner draws ahead."""
+        if self.run.prefetch is not None:
+            return self.run.prefetch
+        return PREFETCH if self.runner != "local" and self.needs.draws_ahead else 0
 
     @property
     def num_servers(self) -> int:
@@ -183,8 +193,12 @@ def plan(
         memory=MappingProxyType({}),
     )
     memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
+    if topology.prefetch:
+        rows = topology.prefetch * topology.needs.num_learners * topology.needs.batch_size
+        memory[f"{topology.prefetch} batches ahead"] = rows * 2 * env.obs_bytes
     topology = replace(topology, memory=MappingProxyType(memory))
     _refuse_learners_that_would_not_agree(topology)
+    _refuse_to_draw_ahead(topology)
     if num_shards > 1:
         _refuse_unfit_for_shards(agent, topology)
     available = available_memory() if available_bytes is None else available_bytes
@@ -202,6 +216,22 @@ def _refuse_learners_that_would_not_agree(topology: Topology) -> None:
             f"{name} has {_many(needs.num_learners, 'learner')} and {_many(len(needs.tables), 'table')} with these"
             f" settings, and no parameter shards: apart, its learners would not know of one another; take the runner"
             " 'local', or settings with one learner"
+        )
+
+
+def _refuse_to_draw_ahead(topology: Topology) -> None:
+    ahead, needs = topology.run.prefetch, topology.needs
+    if not ahead:
+        return
+    if topology.runner == "local":
+        raise ValueError(
+            f"prefetch is {ahead}, and in one process learning and acting take turns, so that the same seed gives the"
+            " same run: leave it out, or take the runner 'process' or 'ray'"
+        )
+    if not needs.draws_ahead:
+        takes = "an actor and a learner that take turns" if needs.bundled else "a queue, which gives each unroll once"
+        raise ValueError(
+            f"prefetch is {ahead}, and with these settings {topology.agent} learns from {takes}: leave it out"
         )
 
 

@@ -40,13 +40,13 @@ class Learner(PrioritizedLearner):
             "critic": adam(self._critic, config.critic_learning_rate),
         }
 
-    def _update(self, data: dict[str, NDArray[Any]], weights: Tensor) -> tuple[Tensor, dict[str, float]]:
+    def _update(self, data: dict[str, Tensor], weights: Tensor) -> tuple[Tensor, dict[str, float | Tensor]]:
         config = self._config
-        s_tm1, s_t = torch.from_numpy(data["obs"]), torch.from_numpy(data["next_obs"])
+        s_tm1, s_t = data["obs"], data["next_obs"]
         with torch.no_grad():
             q_t = self._critic_target.module(s_t, self._policy_target.module(s_t))[0]
         error = critic_loss(
-            self._critic.module(s_tm1, torch.from_numpy(data["action"]))[0],
+            self._critic.module(s_tm1, data["action"])[0],
             float32(data["reward"]),
             float32(data["discount"]),
             q_t,

@@ -13,7 +13,7 @@ from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.apex_dqn.loss import apex_dqn_loss
 from reverie.agents.apex_dqn.networks import make_network
 from reverie.agents.core import Stopwatch
-from reverie.agents.discrete import computing_in, on_device
+from reverie.agents.discrete import computing_in
 from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import frames_input
 from reverie.agents.learning import PrioritizedLearner, adam, centred_rmsprop, descend
@@ -31,17 +31,17 @@ class Learner(PrioritizedLearner):
         optimizer = adam if config.optimizer == "adam" else centred_rmsprop
         self._optimizers = {"online": optimizer(self._online, config.learning_rate, config.optimizer_epsilon)}
 
-    def _update(self, data: dict[str, NDArray[Any]], weights: Tensor) -> tuple[Tensor, dict[str, float]]:
+    def _update(self, data: dict[str, Tensor], weights: Tensor) -> tuple[Tensor, dict[str, float | Tensor]]:
         config, device = self._config, self._online.device
-        a_tm1, r_t, discount_t = (on_device(data[name], device) for name in ("action", "reward", "discount"))
+        a_tm1, r_t, discount_t = (data[name] for name in ("action", "reward", "discount"))
         with computing_in(config.precision, device):
             with torch.no_grad():
-                s_t = on_device(data["next_obs"], device)
+                s_t = data["next_obs"]
                 if s_t.dim() == 4:  # once for both networks
                     s_t = frames_input(s_t)
                 q_t_selector = self._online.module(s_t).float()
                 q_t_value = self._target.module(s_t).float()
-            q_tm1 = self._online.module(on_device(data["obs"], device)).float()
+            q_tm1 = self._online.module(data["obs"]).float()
         loss, priorities = apex_dqn_loss(
             q_tm1,
             a_tm1,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from reverie.agents.continuous import follow
 from reverie.agents.core import Stopwatch, seed_of
@@ -40,12 +41,12 @@ class Learner(ReplayLearner):
             "critic": adam(self._critic, config.critic_learning_rate),
         }
 
-    def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
-        s_tm1, s_t = torch.from_numpy(data["obs"]), torch.from_numpy(data["next_obs"])
+    def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
+        s_tm1, s_t = data["obs"], data["next_obs"]
         with torch.no_grad():
             q_t = self._critic_target.module(s_t, self._policy_target.module(s_t))[0]
         target = critic_target(float32(data["reward"]), float32(data["discount"]), q_t)
-        error = critic_loss(self._critic.module(s_tm1, torch.from_numpy(data["action"]))[0], target)
+        error = critic_loss(self._critic.module(s_tm1, data["action"])[0], target)
         descend(self._critic, self._optimizers["critic"], error)
         gain = policy_loss(self._critic.module(s_tm1, self._policy.module(s_tm1))[0])
         descend(self._policy, self._optimizers["policy"], gain)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from reverie.agents.core import Stopwatch
-from reverie.agents.discrete import computing_in, on_device
+from reverie.agents.discrete import computing_in
 from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.dqn.loss import dqn_loss
 from reverie.agents.dqn.networks import make_network
@@ -30,28 +30,27 @@ class Learner(ReplayLearner):
         self._networks = {"online": self._online, "target": self._target}
         self._optimizers = {"online": adam(self._online, config.learning_rate, config.adam_epsilon)}
 
-    def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
+    def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
         config = self._config
         loss = batch_loss(self._online, self._target, data, config)
         descend(self._online, self._optimizers["online"], loss, config.max_grad_norm)
         if (self.version + 1) % config.target_period == 0:
             self._target.copy_from(self._online)
-        return {"loss": loss.item()}
+        return {"loss": loss.detach()}
 
     def _acting(self) -> NDArray[np.float32]:
         return self._online.numpy()
 
 
 def batch_loss(
-    online: FlatNetwork[Any], target: FlatNetwork[Any], data: dict[str, NDArray[Any]], config: DqnConfig
+    online: FlatNetwork[Any], target: FlatNetwork[Any], data: dict[str, Tensor], config: DqnConfig
 ) -> Tensor:
-    """`dqn_loss` of a batch as the table gives it."""
-    device = online.device
-    a_tm1, r_t, discount_t = (on_device(data[name], device) for name in ("action", "reward", "discount"))
-    with computing_in(config.precision, device):
+    """`dqn_loss` of a batch, its columns as the table gives them."""
+    a_tm1, r_t, discount_t = (data[name] for name in ("action", "reward", "discount"))
+    with computing_in(config.precision, online.device):
         with torch.no_grad():
-            q_t = target.module(on_device(data["next_obs"], device)).float()
-        q_tm1 = online.module(on_device(data["obs"], device)).float()
+            q_t = target.module(data["next_obs"]).float()
+        q_tm1 = online.module(data["obs"]).float()
     return dqn_loss(
         q_tm1,
         a_tm1,

@@ -50,6 +50,7 @@ def needs(config: GorilaConfig) -> TableNeeds:
         config.inserts_per_act,
         num_learners=config.num_learners,
         bundled=config.bundled,
+        draws_ahead=not config.bundled,
         num_parameter_shards=config.num_parameter_shards,
     )
 

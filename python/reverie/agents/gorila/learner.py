@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from reverie.agents.core import Stopwatch, Weights
+from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.gorila.config import GorilaConfig, needs
 from reverie.agents.gorila.loss import Gradient, dqn_gradient
 from reverie.agents.gorila.networks import make_network
 from reverie.agents.gorila.parameters import LocalParameterServer, LocalShard, ParameterServer, make_shards
-from reverie.agents.learning import NetworkLearner
+from reverie.agents.learning import NetworkLearner, age
+from reverie.agents.replay import TABLE
 
 
 def make_parameter_server(spec: EnvSpec, config: GorilaConfig, *, seed: int) -> LocalParameterServer:
@@ -53,7 +56,7 @@ class Worker:
             self.target.copy_from(self.online)
         return self.version
 
-    def gradient(self, data: dict[str, NDArray[Any]]) -> Gradient:
+    def gradient(self, data: dict[str, Tensor]) -> Gradient:
         """Of the parameters that it holds."""
         return dqn_gradient(self.online, self.target, data, self._config)
 
@@ -95,6 +98,9 @@ class Learner(NetworkLearner):
             server = self._own_server = make_parameter_server(spec, config, seed=seed)
         self._server: ParameterServer = server
         self._indices = range(config.num_learners) if index is None else (index,)
+        if not self._needs.bundled:
+            self._draws = Draws(TABLE, config.batch_size)
+        self._draws_of = {i: self._draws or Draws(self._needs.table_of(i), config.batch_size) for i in self._indices}
         self._workers = {i: Worker(spec, config, self._server) for i in self._indices}
         for i, worker in self._workers.items():
             self._networks |= {f"online-{i}": worker.online, f"target-{i}": worker.target}
@@ -118,12 +124,11 @@ class Learner(NetworkLearner):
             with self._watch("update"):
                 self.version = worker.pull()
         with self._watch("sample"):
-            table = self._needs.table_of(index)
-            batch = self._client.sample_batch(table, self._config.batch_size, timeout=0)
+            batch = self._draws_of[index].next(self._client, self._device)
         with self._watch("learn"):
             gradient = worker.gradient(batch.data)
         self._check({"loss": gradient.loss, "gradient norm": gradient.norm})
-        age = self.version - float(batch.data["weights_version"].mean())
+        old = age(self.version, batch)
         with self._watch("update"):
             before = worker.version
             taken = worker.push(gradient)
@@ -131,7 +136,7 @@ class Learner(NetworkLearner):
         self._counts["gradients"] += 1
         self._counts["gradients_dropped"] += not taken
         stale = self.version - taken - before
-        self._last = {"age_in_updates": age, "staleness": stale, "loss": gradient.loss, "norm": gradient.norm}
+        self._last = {"age_in_updates": old, "staleness": stale, "loss": gradient.loss, "norm": gradient.norm}
 
     def _next(self) -> int:
         """Whose turn it is: everyone's in turn, or, bundled, his whose table can give a batch."""

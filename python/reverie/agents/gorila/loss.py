@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from reverie.agents.dqn.learner import batch_loss
 from reverie.agents.flat import FlatNetwork
@@ -25,7 +26,7 @@ class Gradient(NamedTuple):
 
 
 def dqn_gradient(
-    online: FlatNetwork[Any], target: FlatNetwork[Any], data: dict[str, NDArray[Any]], config: GorilaConfig
+    online: FlatNetwork[Any], target: FlatNetwork[Any], data: dict[str, Tensor], config: GorilaConfig
 ) -> Gradient:
     """The gradient of DQN's loss of a batch by the parameters of `online`, which stay as they are."""
     loss = batch_loss(online, target, data, config)

@@ -29,12 +29,21 @@ def join_states(learners: Sequence[dict[str, Any]], shards: Sequence[dict[str, A
         "counts": counts,
         "workers": workers,
         "turn": 0,
+        "draws": _all_draws([learner["draws"] for learner in learners]),
         "server": {"shards": list(shards)},
     }
 
 
+def _all_draws(draws: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
+    known = [one for one in draws if one is not None]
+    if not known:  # of bundles, which draw nothing ahead
+        return None
+    counts = {name: sum(one[name] for one in known) for name in ("given", "lost")}
+    return {**counts, "ahead": [one for draws in known for one in draws["ahead"]]}
+
+
 def learner_state(state: dict[str, Any], index: int) -> dict[str, Any]:
-    """Of learner `index` alone, whose server is elsewhere. What all have counted is the first one's."""
+    """Of learner `index` alone, whose server is elsewhere. What all counted and drew ahead is the first one's."""
     names = (f"online-{index}", f"target-{index}")
     return {
         **state,
@@ -42,6 +51,7 @@ def learner_state(state: dict[str, Any], index: int) -> dict[str, Any]:
         "counts": {name: count if index == 0 else 0 for name, count in state["counts"].items()},
         "workers": [state["workers"][index]],
         "turn": 0,
+        "draws": state.get("draws") if index == 0 else None,
         "server": None,
     }
 
@@ -53,7 +63,7 @@ def parameter_shard_state(state: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 def join_metrics(learners: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Of several learners: gradients added up, updates as the one that pulled last has them, means of the rest."""
+    """Of several learners: gradients and draws added up, updates as the last to pull has them, means of the rest."""
     names = {name: None for learner in learners for name in learner}
     joined = {}
     for name in names:
@@ -61,5 +71,5 @@ def join_metrics(learners: Sequence[dict[str, float]]) -> dict[str, float]:
         if name == "updates":
             joined[name] = max(values)
         else:
-            joined[name] = sum(values) / (1 if name.startswith("gradients") else len(values))
+            joined[name] = sum(values) / (1 if name.startswith(("gradients", "draws")) else len(values))
     return joined

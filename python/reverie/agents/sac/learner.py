@@ -57,14 +57,14 @@ class Learner(ReplayLearner):
         mean, log_sigma = self._policy.module.distribution(observations)
         return squashed_gaussian(mean, log_sigma, torch.randn(mean.shape, generator=self._generator))
 
-    def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
-        s_tm1, s_t = torch.from_numpy(data["obs"]), torch.from_numpy(data["next_obs"])
+    def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
+        s_tm1, s_t = data["obs"], data["next_obs"]
         temperature = math.exp(self._temperature.flat.item())
         with torch.no_grad():
             a_t, log_pi_t = self._act(s_t)
             q_t = self._critics_target.module(s_t, a_t)
         target = soft_target(float32(data["reward"]), float32(data["discount"]), q_t, log_pi_t, temperature)
-        error = critics_loss(self._critics.module(s_tm1, torch.from_numpy(data["action"])), target)
+        error = critics_loss(self._critics.module(s_tm1, data["action"]), target)
         descend(self._critics, self._optimizers["critics"], error)
         a_tm1, log_pi_tm1 = self._act(s_tm1)
         loss = policy_loss(self._critics.module(s_tm1, a_tm1), log_pi_tm1, temperature)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from reverie.agents.continuous import follow
 from reverie.agents.core import Stopwatch, seed_of
@@ -42,15 +43,15 @@ class Learner(ReplayLearner):
         self._generator = torch.Generator().manual_seed(seed_of(seed, 2))
         self._policy_loss = 0.0
 
-    def _update(self, data: dict[str, NDArray[Any]]) -> dict[str, float]:
+    def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
         config = self._config
-        s_tm1, s_t = torch.from_numpy(data["obs"]), torch.from_numpy(data["next_obs"])
+        s_tm1, s_t = data["obs"], data["next_obs"]
         with torch.no_grad():
             a_t = self._policy_target.module(s_t)
             noise = torch.randn(a_t.shape, generator=self._generator) * config.smoothing_sigma
             q_t = self._critics_target.module(s_t, smoothed(a_t, noise, config.smoothing_clip))
         target = clipped_double_q_target(float32(data["reward"]), float32(data["discount"]), q_t)
-        error = critics_loss(self._critics.module(s_tm1, torch.from_numpy(data["action"])), target)
+        error = critics_loss(self._critics.module(s_tm1, data["action"]), target)
         descend(self._critics, self._optimizers["critics"], error)
         if (self.version + 1) % config.policy_period == 0:
             gain = policy_loss(self._critics.module(s_tm1, self._policy.module(s_tm1)))
