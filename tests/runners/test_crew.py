@@ -3,14 +3,29 @@
 import dataclasses
 import os
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
 from reverie.agents import apex_dqn, gorila
-from reverie.runners import plan, supervisor
+from reverie.agents.core import Weights
+from reverie.runners import Evaluation, RoleError, plan, supervisor
 from reverie.runners.crew import EVALUATOR, Crew
-from reverie.runners.messages import Died, Endpoint, Follow, Ready, RoleName, Save, Serving, State, Stop
+from reverie.runners.messages import (
+    Died,
+    Endpoint,
+    Failed,
+    Follow,
+    Judge,
+    Judged,
+    Ready,
+    RoleName,
+    Save,
+    Serving,
+    State,
+    Stop,
+)
 
 LEARNER = RoleName("learner", alone=True)
 SHARD = RoleName("shard")
@@ -22,7 +37,7 @@ class Scripted:
     weights = None
 
     def __init__(self):
-        self.started, self.told, self.killed, self.next = [], [], [], []
+        self.started, self.told, self.killed, self.next, self.moves = [], [], [], [], []
 
     def serving(self, name, checkpointer, before):
         return Serving()
@@ -63,6 +78,7 @@ def made(agent, **changes):
         state=None,
         on_report=lambda name, report: None,
         on_restart=lambda name, *what: restarted.append(name),
+        on_move=lambda *what: stage.moves.append(what),
     )
     crew.start_keepers()
 
@@ -127,6 +143,49 @@ def test_who_is_not_there_yet_when_a_shard_is_elsewhere_begins_again_at_its_new_
         assert name in stage.killed
     assert EVALUATOR not in stage.killed
     assert restarted == [SHARD]
+    # It is told where it is now, and who follows: those there are, in the order in which they began.
+    assert stage.moves == [(SHARD, "a:1", "b:2", [LEARNER, *crew.actors])]
+
+
+def test_a_shard_that_comes_back_where_it_was_moves_nobody():
+    crew, stage, hear, restarted = made(apex_dqn)
+    hear(SHARD, here("a:1"))
+    crew.start_others()
+    for name in (LEARNER, EVALUATOR, *crew.actors):
+        hear(name, here())
+    hear(SHARD, Died("killed"))
+    hear(SHARD, here("a:1"))
+    assert (restarted, stage.killed, stage.moves) == ([SHARD], [], [])
+
+
+def judged(number):
+    return Judged(number, Evaluation((1,), (1.0,)), None, 0.1)
+
+
+def test_an_evaluator_that_ends_at_every_evaluation_ends_the_run_and_one_that_ends_at_some_does_not(monkeypatch):
+    monkeypatch.setattr("reverie.runners.crew.SHORT_LIFE_SECONDS", 0.0)  # as where an evaluation takes long
+    crew, _, hear, restarted = made(apex_dqn)
+    hear(SHARD, here("a:1"))
+    crew.start_others()
+    weights = Weights(0, np.zeros(1, np.float32))
+    failed = Failed("EnvironmentCrashedError", "a game that broke", "where it broke", True)
+    for number in range(12):
+        hear(EVALUATOR, here())
+        crew.ask(EVALUATOR, Judge(2 * number, weights, False))
+        hear(EVALUATOR, judged(2 * number))
+        crew.ask(EVALUATOR, Judge(2 * number + 1, weights, False))
+        hear(EVALUATOR, failed)
+        hear(EVALUATOR, Died("it ended"))
+    assert restarted == [EVALUATOR] * 12
+    for _ in range(4):
+        hear(EVALUATOR, here())
+        hear(EVALUATOR, failed)
+        hear(EVALUATOR, Died("it ended"))
+    hear(EVALUATOR, here())
+    hear(EVALUATOR, failed)
+    with pytest.raises(RoleError, match=r"5 times without having judged any weights, .*: a game that broke") as caught:
+        hear(EVALUATOR, Died("it ended"))
+    assert (caught.value.role, caught.value.traceback) == ("evaluator", "where it broke")
 
 
 def test_learners_follow_parameter_shards_that_began_again_and_one_that_is_not_there_yet_begins_with_them():

@@ -17,8 +17,10 @@ import pytest
 
 pytest.importorskip("torch")
 
+import reverie
 from reverie import agents
 from reverie.agents.core import RunSettings, Weights
+from reverie.agents.environments import describe
 from reverie.runners import (
     Evaluated,
     Finished,
@@ -26,6 +28,7 @@ from reverie.runners import (
     RoleError,
     RoleRestarted,
     Saved,
+    ShardMoved,
     Started,
     StoppedError,
     checkpoints,
@@ -35,7 +38,7 @@ from reverie.runners import (
     supervisor,
 )
 from reverie.runners import train as train_here
-from reverie.runners.messages import Served
+from reverie.runners.messages import Ready, Served
 from reverie.runners.parameters import WeightsFile
 
 SHORT = RunSettings(
@@ -233,6 +236,77 @@ def test_actor_learner_evaluator_and_shard_are_killed_and_the_run_goes_on(tmp_pa
     assert len(state[checkpoints.REPLAY]) == num_shards
     lines = [line for line in logs._lines(tmp_path / logs.LOG) if line["event"] == "role restarted"]
     assert {line["role"] for line in lines} == set(restarted)
+
+
+@pytest.mark.parametrize("num_shards", [1, 2])
+def test_a_shard_whose_port_was_taken_meanwhile_comes_back_at_another_and_everybody_follows(
+    tmp_path, monkeypatch, num_shards
+):
+    """What has its port is a shard of another run, which would take what is written there."""
+    strangers, began, figures = [], [], []
+    serving, listen, other = process.Processes.serving, process.Processes.listen, process.Processes()
+
+    def as_another_takes_its_port(stage, name, checkpointer, before):
+        given = serving(stage, name, checkpointer, before)
+        if before is not None:
+            table = agents.apex_dqn.make_tables(describe("CartPole-v1"), small(), seed=0)
+            token = serving(other, name, None, None).token
+            assert token not in (None, given.token)
+            strangers.append(reverie.Server(table, given.port, token=token))
+        return given
+
+    def listening(stage, timeout):
+        told = listen(stage, timeout)
+        began.extend(report for name, report in told if isinstance(report, Ready) and str(name) == "shard 0")
+        for name, report in told:
+            if isinstance(report, Served) and str(name) == "shard 0" and len(began) > 1:
+                figures.append(report.figures)
+        return told
+
+    def on_event(event):
+        events.append(event)
+        if isinstance(event, Saved) and not killed:
+            killed.append(event)
+            kill("shard 0")
+        elif isinstance(event, Progress) and figures and not finished:
+            # It takes in more than it began with, and learners draw from it.
+            more = figures[-1]["inserts"] - figures[0]["inserts"] > 200
+            if more and figures[-1]["samples"] > figures[0]["samples"] and event.updates > killed_at() + 10:
+                finished.append(event)
+
+    def killed_at():
+        return max(one.updates for one in of_kind(events, Progress) if one.env_steps <= killed[0].env_steps)
+
+    monkeypatch.setattr(process.Processes, "serving", as_another_takes_its_port)
+    monkeypatch.setattr(process.Processes, "listen", listening)
+    events, killed, finished = [], [], []
+    run = dataclasses.replace(ENDLESS, checkpoint_every=300)
+    log = logs.JsonLines(tmp_path / logs.LOG)
+    with pytest.raises(StoppedError, match="saved as") as caught:
+        train(
+            "apex-dqn",
+            config=small(),
+            run=run,
+            num_shards=num_shards,
+            on_event=lambda event: (log(event), on_event(event)),
+            checkpoint_folder=tmp_path / "checkpoints",
+            should_stop=lambda: bool(finished),
+        )
+    log.close()
+    (stranger,) = strangers
+    assert stranger.client().info().tables["replay"].num_inserts == 0
+    stranger.stop()
+    other.close()
+    (moved,) = of_kind(events, ShardMoved)
+    assert (moved.role, moved.before, moved.now) == ("shard 0", began[0].address, began[1].address)
+    assert moved.before == f"127.0.0.1:{stranger.port}" != moved.now
+    # Of two shards the second has an actor of its own, which need not move. One that has ended meanwhile follows
+    # without being told.
+    assert set(moved.followed_by) <= {"learner", "actor 0", *(["actor 1"] if num_shards == 1 else [])}
+    assert began[1].items > 0
+    (line,) = [line for line in logs._lines(tmp_path / logs.LOG) if line["event"] == "shard moved"]
+    assert (line["role"], line["now"]) == ("shard 0", moved.now)
+    assert len(checkpoints.load(caught.value.checkpoint)[checkpoints.REPLAY]) == num_shards
 
 
 def test_a_shard_without_a_checkpoint_begins_empty_and_the_run_goes_on(monkeypatch):

@@ -20,6 +20,7 @@ from reverie.runners import (
     RoleAwaited,
     RoleRestarted,
     Saved,
+    ShardMoved,
     Started,
 )
 from reverie.runners import Progress as ProgressEvent
@@ -75,6 +76,11 @@ class Progress:
                 )
             case RoleRestarted():
                 text = f"{event.role} ended ({event.reason}) and was started again from {event.went_on_from}"
+                self._console.print(f"{text} ({event.env_steps:,} steps)", style="yellow", soft_wrap=True)
+            case ShardMoved():
+                text = f"{event.role} listens at {event.now} now, not at {event.before}"
+                if event.followed_by:
+                    text += f"; {', '.join(event.followed_by)} begin again for it"
                 self._console.print(f"{text} ({event.env_steps:,} steps)", style="yellow", soft_wrap=True)
             case RoleAwaited():
                 lacks = f": it {event.reason}" if event.reason else ", which takes long to begin"

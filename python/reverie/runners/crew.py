@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from dataclasses import replace
+from typing import Any, cast
 
 from reverie.agents.core import ParameterAgent, seed_of
 from reverie.checkpointers import CheckpointerBase
 from reverie.runners.events import RoleError
 from reverie.runners.lines import ParameterLines
+from reverie.runners.member import Member
 from reverie.runners.messages import (
     Acted,
     Bundled,
@@ -37,85 +38,23 @@ from reverie.runners.messages import (
     State,
     Stop,
 )
-from reverie.runners.parameters import Weighted
 from reverie.runners.roles import agent_of
+from reverie.runners.stage import Stage
 from reverie.runners.topology import Topology
 
 EVALUATOR = RoleName("evaluator", alone=True)
 SHORT_LIFE_SECONDS = 60.0
 SHORT_LIVES = 5
-"""A role that ends so often, never having lived for `SHORT_LIFE_SECONDS`, is not started again: the run ends."""
-
-
-class Stage(Protocol):
-    """Where roles live."""
-
-    @property
-    def weights(self) -> Weighted:
-        """How weights travel here."""
-
-    def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
-        """How a shard is to serve; `before` is where the one was whose place it takes."""
-
-    def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
-        """How to reach a shard that is ready."""
-
-    def lines(self, shards: Sequence[Setup]) -> ParameterLines:
-        """How learners reach the parameter shards, all of which are ready."""
-
-    def start(self, setup: Setup) -> None:
-        """Make a role. Does not wait for it."""
-
-    def tell(self, name: RoleName, command: Command) -> None:
-        """Send a command; one for a role that is gone is lost."""
-
-    def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
-        """What roles told, in order; waits at most `timeout` seconds for the first. The last of each is `Died`."""
-
-    def lacks(self, name: RoleName) -> str:
-        """Why a role that was started cannot begin, as what comes behind "it"; empty where nothing is known."""
-
-    def kill(self, name: RoleName) -> None:
-        """End a role at once; nothing more is heard of it."""
-
-    def close(self) -> None:
-        """End whatever still lives, and wait for it."""
-
-
-@dataclass
-class Member:
-    """A role, as its supervisor sees it."""
-
-    setup: Setup
-    ready: Ready | None = None
-    ended: bool = False
-    """Told to stop, and gone."""
-    born: float = 0.0
-    short_lives: int = 0
-    failure: Failed | None = None
-    orders: dict[type[Command], Command] = field(default_factory=dict)
-    """What it was asked and has not answered."""
-    state: dict[str, Any] | None = None
-    """What the next one goes on from."""
-    state_of: str = "nothing"
-    table_of: str = "an empty table"
-    """What a bundle's table goes on from."""
-    waiting: bool = False
-    """Not begun yet: a shard that it talks to is not there."""
-    moving: bool = False
-    """A learner that was asked for its state, to be started again with it: a shard is elsewhere now."""
-
-    @property
-    def goes_on_from(self) -> str:
-        """What the next one goes on from, for people."""
-        return f"{self.state_of}, and {self.table_of}" if self.setup.name.kind == "bundle" else self.state_of
+"""A role that ends so often in a row, each time within `SHORT_LIFE_SECONDS` of its start or without one of the answers
+that it lives for, is not started again: the run ends."""
 
 
 class Crew:
     """All roles of a run.
 
     `on_report` gets every report but those about life and death; `on_restart` the role, what ended it, what the new one
-    goes on from, and how often it was started again.
+    goes on from, and how often it was started again; `on_move` a shard that listens elsewhere now, the addresses before
+    and now, and who begins again for it.
     """
 
     def __init__(
@@ -128,6 +67,7 @@ class Crew:
         state: dict[str, Any] | None,
         on_report: Callable[[RoleName, Report], None],
         on_restart: Callable[[RoleName, str, str, int], None],
+        on_move: Callable[[RoleName, str, str, Sequence[RoleName]], None],
     ) -> None:
         self.stage, self.topology = stage, topology
         self.members: dict[RoleName, Member] = {}
@@ -138,7 +78,7 @@ class Crew:
         self.shards = [RoleName("shard", i) for i in range(0 if needs.bundled else topology.num_shards)]
         self.actors = [RoleName("actor", i) for i in range(0 if needs.bundled else topology.num_actors)]
         self._agent, self._checkpointers, self._resumed = agent, checkpointers, state
-        self._on_report, self._on_restart = on_report, on_restart
+        self._on_report, self._on_restart, self._on_move = on_report, on_restart, on_move
         self._endpoints: dict[RoleName, Endpoint] = {}
         self._epoch = 0
         self._saved: dict[RoleName, State] = {}
@@ -231,6 +171,7 @@ class Crew:
             order = member.orders.get(kind)
             if isinstance(order, Save | Judge) and order.number == report.number:
                 del member.orders[kind]
+                member.answered = True
 
     def _begin(self, name: RoleName) -> None:
         topology, state = self.topology, self._resumed_state(name)
@@ -258,7 +199,7 @@ class Crew:
             member.setup = replace(member.setup, serving=serving)
         if name.kind == "bundle":
             member.setup = replace(member.setup, serving=Serving(checkpointer=self._checkpointers[name.index]))
-        member.ready, member.failure, member.moving = None, None, False
+        member.ready, member.failure, member.moving, member.answered = None, None, False, False
         member.orders.pop(Follow, None)
         member.waiting = name.kind in ("actor", "learner", "bundle") and not self._keepers_ready()
         if member.waiting:
@@ -308,7 +249,7 @@ class Crew:
             before, now = self._endpoints.get(name), self.stage.endpoint(name, ready)
             self._endpoints[name] = now
             if before is not None and before.address != now.address:
-                self._follow(name)
+                self._on_move(name, before.address, now.address, self._follow(name))
         if name.kind == "parameter shard" and self._epoch > 0 and self._keepers_ready():
             for learner in [one for one in self.learners if one in self.members]:
                 one = self.members[learner]
@@ -322,19 +263,23 @@ class Crew:
         for command in member.orders.values():
             self.stage.tell(name, command)
 
-    def _follow(self, shard: RoleName) -> None:
-        """A shard is elsewhere now: those who talk to it begin again, at its new address."""
+    def _follow(self, shard: RoleName) -> list[RoleName]:
+        """A shard is elsewhere now: those who talk to it, and are given, begin again, at its new address."""
+        followers = []
         for name, member in self.members.items():
             if member.ended or member.waiting or name.kind not in ("actor", "learner"):
                 continue
+            if name.kind == "actor" and name.index % len(self.shards) != shard.index:
+                continue
+            followers.append(name)
             if name.kind == "actor":
-                if name.index % len(self.shards) == shard.index:
-                    self._begin_elsewhere(name)
+                self._begin_elsewhere(name)
             elif member.ready is None:
                 self._begin_elsewhere(name)  # at work on what it was told when it was started
             else:
                 member.moving = True
                 self.stage.tell(name, Save(-1))  # and nothing more: if it ends, the one after it is at the new address
+        return followers
 
     def _begin_elsewhere(self, name: RoleName) -> None:
         """Begin a role again at once, told where everyone is now."""
@@ -374,10 +319,14 @@ class Crew:
             if not failure.transient:
                 raise RoleError(str(name), failure.error, failure.text, failure.traceback)
         short = time.monotonic() - member.born < SHORT_LIFE_SECONDS
-        member.short_lives = member.short_lives + 1 if short else 0
-        if member.short_lives >= SHORT_LIVES:
-            text = f"it ended {SHORT_LIVES} times within {SHORT_LIFE_SECONDS:g} s of its start, the last time: {reason}"
-            raise RoleError(str(name), "" if failure is None else failure.error, text, "")
+        owes = Judge in member.orders and not member.answered
+        member.lives_in_vain = member.lives_in_vain + 1 if short or owes else 0
+        if member.lives_in_vain >= SHORT_LIVES:
+            how = f"within {SHORT_LIFE_SECONDS:g} s of its start" if short else "without having judged any weights"
+            text = f"it ended {SHORT_LIVES} times {how}, the last time: {reason}"
+            raise RoleError(
+                str(name), "" if failure is None else failure.error, text, failure.traceback if failure else ""
+            )
         if name.kind == "parameter shard":
             self._begin_parameters_again(name, reason)
             return

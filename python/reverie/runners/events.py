@@ -111,6 +111,19 @@ class RoleRestarted:
 
 
 @dataclass(frozen=True)
+class ShardMoved:
+    """A shard that was started again listens elsewhere: its port was taken meanwhile, or it is on another node."""
+
+    env_steps: int
+    role: str
+    before: str
+    """The address that it had."""
+    now: str
+    followed_by: tuple[str, ...]
+    """Who begins again for it, at the new address: actors that write there, and learners with their last state."""
+
+
+@dataclass(frozen=True)
 class RoleAwaited:
     """A part of a distributed run is not there, and the run waits for it; told again while that lasts."""
 
@@ -141,7 +154,16 @@ class Finished:
 
 
 Event = (
-    Started | Progress | Evaluated | Saved | NotSaved | RoleRestarted | RoleAwaited | EnvironmentRestarted | Finished
+    Started
+    | Progress
+    | Evaluated
+    | Saved
+    | NotSaved
+    | RoleRestarted
+    | ShardMoved
+    | RoleAwaited
+    | EnvironmentRestarted
+    | Finished
 )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from reverie.agents.core import AheadLearner, ParameterAgent, Stopwatch, Weights
-from reverie.errors import DeadlineExceededError, StorageError, UnavailableError
+from reverie.errors import DeadlineExceededError, StorageError, UnauthenticatedError, UnavailableError
 from reverie.runners.account import replay_figures
 from reverie.runners.messages import (
     Bundled,
@@ -200,7 +200,7 @@ class Learner(Learning):
                 self._waits, waits_for = f"a batch of {self._names} is being made", "wait for a batch"
         except DeadlineExceededError as error:  # somebody else was quicker
             self._waits = str(error)
-        except UnavailableError as error:  # a shard is being started again
+        except (UnavailableError, UnauthenticatedError) as error:  # a shard is started again; another run has its port
             self._waits = str(error)
         self._idle = min(0.02, max(0.0005, 2 * self._idle))
         link.pause(self._idle)

@@ -21,6 +21,7 @@ from reverie.runners.events import (
     RoleAwaited,
     RoleRestarted,
     Saved,
+    ShardMoved,
     Started,
 )
 
@@ -197,6 +198,8 @@ def as_line(event: Event) -> dict[str, Any]:
             return {"event": "not saved", **vars(event), "path": str(event.path)}
         case RoleRestarted():
             return {"event": "role restarted", **vars(event)}
+        case ShardMoved():
+            return {"event": "shard moved", **vars(event), "followed_by": list(event.followed_by)}
         case RoleAwaited():
             return {"event": "role awaited", **vars(event)}
         case EnvironmentRestarted():

@@ -49,6 +49,7 @@ class Serving:
 
     host: str = "127.0.0.1"
     port: int | None = None
+    """Where it is free; else, and for None, any."""
     token: str | None = None
     tls: ServerTLS | None = None
     checkpointer: CheckpointerBase | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import secrets
 import shutil
 import signal
 import tempfile
@@ -110,6 +111,7 @@ class Processes:
         self._context.set_forkserver_preload(["reverie.runners.play", "torch._dynamo"])
         memory = Path("/dev/shm")
         place = memory if os.access(memory, os.W_OK) else None
+        self._token = secrets.token_urlsafe(32)
         self._folder = Path(tempfile.mkdtemp(prefix=f"reverie-run-{os.getpid()}-", dir=place))
         self._living: dict[RoleName, _Process] = {}
         self._killed: list[ForkServerProcess] = []
@@ -120,14 +122,15 @@ class Processes:
         return WeightsFile(self._folder / "weights")
 
     def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
-        """On loopback; a shard that is started again keeps its port, and clients find it there."""
+        """On loopback, with the run's token: who finds another run's shard at a port that was given up writes nothing
+        there. A shard that is started again keeps its port where it can, and clients find it there."""
         port = None if before is None else int(before.address.rpartition(":")[2])
-        return Serving(port=port, checkpointer=checkpointer)
+        return Serving(port=port, token=self._token, checkpointer=checkpointer)
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
         """Where the shard says that it listens."""
         assert ready.address is not None
-        return Endpoint(ready.address)
+        return Endpoint(ready.address, self._token)
 
     def lines(self, shards: Sequence[Setup]) -> SocketPaths:
         """Through a socket of each, in the run's folder."""

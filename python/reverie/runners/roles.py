@@ -31,6 +31,7 @@ from reverie.runners.messages import (
     Report,
     Save,
     Served,
+    Serving,
     Setup,
     State,
 )
@@ -107,23 +108,32 @@ class Shard(Role):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        serving = setup.serving
-        assert serving is not None
+        assert setup.serving is not None
+        self._server = self._started(setup, setup.serving)
+        self._client = self._server.client()
+        self._tables = self.agent.needs(setup.config).tables
+
+    def _started(self, setup: Setup, serving: Serving) -> Server:
+        """At the port that clients know; where somebody has taken it meanwhile at another, which they are told."""
+        if serving.port is not None:
+            with suppress(ValueError):  # of anything else, which is raised below once more
+                return self._server_at(serving.port, setup, serving)
+        return self._server_at(None, setup, serving)
+
+    def _server_at(self, port: int | None, setup: Setup, serving: Serving) -> Server:
         index = setup.name.index
         tables = list(self.agent.make_tables(setup.env, setup.config, seed=setup.seed))
         if setup.num_shards > 1:
             tables = [shard_table(table, setup.num_shards)[0][index] for table in tables]
-        self._server = Server(
+        return Server(
             tables,
-            serving.port,
+            port,
             serving.checkpointer,
             shard=index,
             host=serving.host,
             token=serving.token,
             tls=serving.tls,
         )
-        self._client = self._server.client()
-        self._tables = self.agent.needs(setup.config).tables
 
     def ready(self) -> Ready:
         """Where it listens, and what it started with."""

@@ -7,7 +7,7 @@ again, progress is told, and a request to stop is honoured.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from reverie.agents.core import ParameterAgent, Weights
 from reverie.runners import checkpoints
 from reverie.runners.account import FIGURES, Account
 from reverie.runners.awaiting import Awaiting
-from reverie.runners.crew import EVALUATOR, Crew, Stage
+from reverie.runners.crew import EVALUATOR, Crew
 from reverie.runners.events import (
     EnvironmentRestarted,
     Event,
@@ -24,6 +24,7 @@ from reverie.runners.events import (
     Result,
     RoleRestarted,
     Saved,
+    ShardMoved,
     StalledError,
     Started,
     StoppedError,
@@ -46,6 +47,7 @@ from reverie.runners.messages import (
     Stop,
 )
 from reverie.runners.roles import agent_of
+from reverie.runners.stage import Stage
 from reverie.runners.topology import Topology
 
 LISTEN_SECONDS = 0.05
@@ -93,6 +95,7 @@ class Supervisor:
             state=state,
             on_report=self._heard,
             on_restart=self._restarted,
+            on_move=self._moved_to,
         )
         self._should_stop = should_stop
         self._answers: dict[tuple[RoleName, type[Report]], Any] = {}
@@ -209,6 +212,9 @@ class Supervisor:
 
     def _restarted(self, name: RoleName, reason: str, went_on_from: str, restarts: int) -> None:
         self._emit(RoleRestarted(self._account.env_steps, str(name), reason, went_on_from, restarts))
+
+    def _moved_to(self, shard: RoleName, before: str, now: str, followers: Sequence[RoleName]) -> None:
+        self._emit(ShardMoved(self._account.env_steps, str(shard), before, now, tuple(map(str, followers))))
 
     def _refuse_to_stall(self, *, waiting_for_training: bool) -> None:
         now, counts = time.monotonic(), (self._account.env_steps, self._account.updates)
