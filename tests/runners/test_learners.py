@@ -10,6 +10,7 @@ pytest.importorskip("torch")
 
 from reverie.agents import dqn, impala, ppo
 from reverie.agents.core import RunSettings, Stopwatch, TableNeeds, Weights
+from reverie.errors import UnauthenticatedError, UnavailableError
 from reverie.runners import learners
 from reverie.runners.learners import Student, Subsequent
 from reverie.runners.messages import RoleName, Setup
@@ -183,6 +184,19 @@ def test_a_wait_for_bytes_is_told_from_one_that_the_limiter_makes(learner, can, 
     role.turn(Link())
     assert set(role.watch.seconds) == {waits_for}
     assert "being made" in role._waits or "cannot give" in role._waits
+
+
+@pytest.mark.parametrize("error", [UnavailableError("it is gone"), UnauthenticatedError("not with this token")])
+def test_a_learner_whose_shard_is_gone_or_another_runs_waits_to_be_told_where_it_is(learner, error):
+    """It must live to be asked for its state: what it has learnt since its checkpoint goes with it."""
+
+    def refuse(table, count):
+        raise error
+
+    role = learner(can=True)
+    role._client.can_sample = refuse
+    role.turn(Link())
+    assert (role._waits, role.student.learner.version) == (str(error), 0)
 
 
 def test_a_learner_that_holds_still_or_ends_draws_no_more(learner):
