@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learn`: the table of learning targets, five seeds a row, and the ablations of Ape-X.
+"""`python -m benchmarks.learn`: learning targets, five seeds a row, the same with roles apart, and ablations of Ape-X.
 
 Every (row, seed) that has a file under `benchmarks/results/learn` is left as it is; one that was interrupted goes on
 from its checkpoint under `runs/learn`. At the end, and after every run, docs/results.md and the agents'

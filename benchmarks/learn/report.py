@@ -13,7 +13,7 @@ from reverie.runners.logs import RunLog
 from reverie.runners.scores import bootstrap_interval, interquartile_mean
 
 from . import readmes
-from .rows import ABLATIONS, BASELINE, ROWS, TARGETS, UPDATES, Row
+from .rows import ABLATIONS, APART, BASELINE, ROWS, TARGETS, UPDATES, Row
 
 MUST_REACH = 4
 """Of five seeds, beside the interquartile mean."""
@@ -29,6 +29,14 @@ step. Its score is the mean return of the **last** weights on those other episod
 on the way. A row is reached where the interquartile mean over five seeds is at the target and at least four seeds are.
 Brackets are 95 % bootstrap intervals of the interquartile mean (Agarwal et al. 2021); with so few seeds they are rough.
 Processor time is of the whole process, evaluations included, with one thread, on a machine with other work.
+"""
+APART_HEAD = """\
+
+## Roles apart
+
+The presets as they are, but with replay shards, learners, evaluator and actors in processes of their own, or on Ray:
+learners draw ahead, weights are older, and no two runs are the same. Judged as above. Processor time is of all
+processes together.
 """
 ABLATION_HEAD = """\
 
@@ -71,6 +79,8 @@ def texts(
         group = ABLATIONS if title.startswith(ABLATIONS) else TARGETS
         links[group] += f"\n![greedy return over environment steps]({_relative(picture, page)})\n"
     text += links[TARGETS]
+    if any(results[name] for name, row in ROWS.items() if row.group == APART):
+        text += APART_HEAD + "\n" + apart_table(results) + "\n"
     if any(results[name] for name, row in ROWS.items() if row.group == ABLATIONS):
         text += (
             ABLATION_HEAD.format(updates=UPDATES, baseline=BASELINE)
@@ -86,21 +96,35 @@ def _relative(path: Path, page: Path) -> str:
     return os.path.relpath(path, page.parent)
 
 
+COLUMNS = (
+    "target, by | score | seeds that reach it | steps to it, median (least to most) | processor time, median"
+    " | reached |"
+)
+
+
 def targets_table(results: dict[str, list[dict[str, Any]]]) -> str:
     """One line a row; rows that were not run say so."""
-    out = [
-        "| environment | agent | target, by | score | seeds that reach it | steps to it, median (least to most)"
-        " | processor time, median | reached |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    out = [f"| environment | agent | {COLUMNS}", "|---|---|---|---|---|---|---|---|"]
     for name, row in ROWS.items():
         if row.group == TARGETS:
-            out.append(_target_line(row, results[name]))
+            out.append(f"| {row.env_id} | {row.agent} | {_target_cells(row, results[name])}")
     return "\n".join(out)
 
 
-def _target_line(row: Row, runs: list[dict[str, Any]]) -> str:
-    start = f"| {row.env_id} | {row.agent} | {row.reach:g}, {row.by:,} |"
+def apart_table(results: dict[str, list[dict[str, Any]]]) -> str:
+    """One line a row that was run."""
+    out = [f"| environment | agent | runner | {COLUMNS}", "|---|---|---|---|---|---|---|---|---|"]
+    for name, row in ROWS.items():
+        if row.group == APART and results[name]:
+            shards = f", {row.num_shards} shards" if row.num_shards > 1 else ""
+            settings = "".join(f", `{setting}`" for setting in row.settings)
+            agent = f"{row.agent}{settings}"
+            out.append(f"| {row.env_id} | {agent} | {row.runner}{shards} | {_target_cells(row, results[name])}")
+    return "\n".join(out)
+
+
+def _target_cells(row: Row, runs: list[dict[str, Any]]) -> str:
+    start = f"{row.reach:g}, {row.by:,} |"
     if not runs:
         return f"{start} not run yet | | | | |"
     scores = [run["mean_return"] for run in runs]
@@ -146,6 +170,8 @@ def pictures(results: dict[str, list[dict[str, Any]]]) -> dict[str, list[RunLog]
     found: dict[str, list[RunLog]] = {}
     for name, runs in results.items():
         row = ROWS[name]
+        if row.group == APART:
+            continue
         title = row.env_id.replace("/", "_") if row.group == TARGETS else f"{ABLATIONS}-{name.partition('-')[0]}"
         label = row.agent if row.group == TARGETS else name
         found.setdefault(title, []).extend(_curve(run, label) for run in runs)

@@ -1,12 +1,13 @@
-"""What is learned: the rows of the table, and the ablations of Ape-X."""
+"""What is learned: the rows of the table, the same with roles in processes of their own, and the ablations of Ape-X."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from reverie.agents import ACTIONS
 
-TARGETS, ABLATIONS = "targets", "ablations"
+TARGETS, APART, ABLATIONS = "targets", "apart", "ablations"
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Row:
     """Environment steps at most."""
     settings: tuple[str, ...] = ()
     """As `reverie train --set` takes them."""
+    runner: str = "local"
+    num_shards: int = 1
     group: str = TARGETS
     to_the_end: bool = False
     """Train on after the target is confirmed: curves of equal length, for comparisons."""
@@ -32,6 +35,7 @@ class Row:
         return [
             *("train", self.agent, "--env", self.env_id, "--seed", str(seed), "--out", folder),
             *(word for setting in settings for word in ("--set", setting)),
+            *("--runner", self.runner, "--num-shards", str(self.num_shards)),
             *(["--to-the-end"] if self.to_the_end else []),
             *("--no-tensorboard", "--json"),
         ]
@@ -47,6 +51,25 @@ def _targets() -> list[Row]:
         Row("lunarlander-apex-dqn", "apex-dqn", "LunarLander-v3", 200.0, 400_000),
         Row("mountaincarcontinuous-apex-dpg", "apex-dpg", "MountainCarContinuous-v0", 90.0, 300_000),
         Row("pong-apex-dqn", "apex-dqn", "ALE/Pong-v5", 19.0, 3_000_000),
+    ]
+
+
+def _apart() -> list[Row]:
+    """Presets as they are: who is quicker decides what is learnt from what, and batches are drawn ahead."""
+    targets = {row.name: row for row in _targets()}
+
+    def apart(name: str, target: str, **changed: Any) -> Row:
+        return replace(targets[target], **{"name": name, "runner": "process", "group": APART, **changed})
+
+    bundled = ("bundled=true", "learning_starts=500", "capacity=25_000")
+    return [
+        apart("apart-apex-dqn", "cartpole-apex-dqn"),
+        apart("apart-apex-dqn-shards", "cartpole-apex-dqn", num_shards=2),
+        apart("apart-apex-dqn-ray", "cartpole-apex-dqn", runner="ray"),
+        apart("apart-gorila", "cartpole-gorila"),
+        apart("apart-gorila-bundled", "cartpole-gorila", settings=bundled),
+        apart("apart-impala", "cartpole-impala"),
+        apart("apart-apex-dpg", "pendulum-apex-dpg"),
     ]
 
 
@@ -66,7 +89,7 @@ def _ablation(name: str, steps_per_update: int, *settings: str) -> Row:
         475.0,
         1_000 + UPDATES * steps_per_update,
         (f"samples_per_insert={BATCH / steps_per_update}", f"evaluate_every={250 * steps_per_update}", *settings),
-        ABLATIONS,
+        group=ABLATIONS,
         to_the_end=True,
     )
 
@@ -83,6 +106,6 @@ def _ablations() -> list[Row]:
     ]
 
 
-ROWS = {row.name: row for row in (*_targets(), *_ablations()) if row.agent.replace("-", "_") in ACTIONS}
+ROWS = {row.name: row for row in (*_targets(), *_apart(), *_ablations()) if row.agent.replace("-", "_") in ACTIONS}
 DEFAULT = tuple(name for name, row in ROWS.items() if row.env_id != "ALE/Pong-v5")
 """Pong takes a GPU or a day: it is asked for by name."""

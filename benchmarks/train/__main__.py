@@ -1,6 +1,6 @@
 """`python -m benchmarks.train`: Ape-X DQN against its peers, on CartPole-v1 or on Pong (`--work pong`).
 
-CartPole: both train from the same seeds in turns, alone on the machine, each in a process of its own, and are judged by
+CartPole: all train from the same seeds in turns, alone on the machine, each in a process of its own, and are judged by
 the same greedy evaluator at the same environment steps. The clock runs from the first environment step, evaluations
 included. Pong: rates alone, and a bare torch loop beside them. What is done is kept until the whole is: the same
 command goes on where one was interrupted.
@@ -16,6 +16,7 @@ import os
 import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ from .kept import Kept, TimeIsUp
 
 RESULTS = ROOT / "benchmarks" / "results"
 
+RLLIB = replace(pong.RLLIB, worker="rllib")
 SB3 = Peer("sb3-train", "sb3", ("stable-baselines3==2.9.2", "gymnasium==1.4.0", "torch==2.15.0", "numpy==2.4.6"))
 OURS = Peer("reverie", "ours")
-PEERS = {"reverie": OURS, "sb3": SB3}
+PEERS = {"reverie": OURS, "sb3": SB3, "rllib": RLLIB}
 FIGURES = (
     ("first_475_seconds", "seconds to a first greedy 475", "{:.1f}"),
     ("first_475_steps", "environment steps to it", "{:,.0f}"),
@@ -180,7 +182,28 @@ def table(document: dict[str, Any]) -> str:
                 f"{form.format(median) if median < float('inf') else '-'} | {spread} | {len(there)} of {len(found)}"
             )
         out.append(f"| {label} | {' | '.join(cells)} |")
-    return "\n".join(out)
+    return "\n".join([*out, *shares(runs.get("reverie", []))])
+
+
+def shares(runs: list[dict[str, Any]]) -> list[str]:
+    """Where our time went, all seeds together, and what of the learner's and the actors' is the replay's."""
+    seconds: dict[str, float] = {}
+    for run in runs:
+        for activity, spent in run["activities"].items():
+            seconds[activity] = seconds.get(activity, 0.0) + spent
+    if not seconds:
+        return []
+    total = sum(seconds.values())
+    told = ", ".join(
+        f"{activity} {100 * spent / total:.1f} %" for activity, spent in sorted(seconds.items(), key=lambda p: -p[1])
+    )
+    replay, appends = seconds["sample"] + seconds["update"], seconds["append"]
+    learner, actors = replay + seconds["learn"], appends + seconds["act"] + seconds["env step"]
+    return [
+        "",
+        f"Time of reverie: {told}. Of the learner's {100 * replay / learner:.1f} % are calls of the replay, of the"
+        f" actors' {100 * appends / actors:.1f} %; in one process nobody waits.",
+    ]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from .kept import Kept
 
 ATARI = ("ale-py==0.12.1", "torch==2.15.0", "opencv-python-headless==5.0.0.93")
 SB3 = Peer("sb3-pong", "pong_sb3", ("stable-baselines3==2.9.2", "gymnasium==1.4.0", *ATARI))
-RLLIB = Peer("rllib-pong", "pong_rllib", ("ray[rllib]==2.60.0", *ATARI))
+RLLIB = Peer("rllib", "pong_rllib", ("ray[rllib]==2.60.0", *ATARI))
 PEERS: dict[str, tuple[Peer, tuple[str, ...]]] = {
     "reverie fp32": (Peer("reverie", "pong_ours"), ("--precision", "float32")),
     "reverie bf16": (Peer("reverie", "pong_ours"), ("--precision", "bfloat16")),
