@@ -18,7 +18,7 @@ except ImportError as error:
 
 __all__ = ["BatchDataset", "converter", "iterable_dataset", "to_tensor", "to_torch"]
 
-#: Dtypes of ml_dtypes and their like in PyTorch, by way of integers of the same width.
+#: Dtypes of ml_dtypes (kind V) and their like in PyTorch, by way of integers of the same width.
 _BY_BITS = {
     "bfloat16": (np.int16, torch.bfloat16),
     "float8_e4m3fn": (np.int8, torch.float8_e4m3fn),
@@ -42,7 +42,8 @@ def to_tensor(
     Raises:
         TypeError: for a dtype that PyTorch has not.
     """
-    by_bits = _BY_BITS.get(array.dtype.name)
+    # To spell a dtype's name takes as long as all the rest.
+    by_bits = _BY_BITS.get(array.dtype.name) if array.dtype.kind == "V" else None
     tensor = torch.from_numpy(array) if by_bits is None else torch.from_numpy(array.view(by_bits[0])).view(by_bits[1])
     if pinned:
         tensor = tensor.pin_memory()
@@ -83,6 +84,8 @@ def converter(device: torch.device | str | None, pinned: bool | None) -> Callabl
     """
     target = None if device is None else torch.device(device)
     cuda = target is not None and target.type == "cuda"
+    if target is not None and target.type == "cpu":
+        target = None  # where they are
     pin = cuda if pinned is None else pinned
     if (cuda or pin) and not torch.cuda.is_available():
         what = f"device={str(target)!r}" if cuda else "pinned=True, which is for copies to a GPU,"
