@@ -48,6 +48,7 @@ def test_what_is_no_list_of_seeds_is_refused_in_one_line(reverie, text):
         (["--set", "capacity=10_000_000_000"], "lower the capacity"),
         (["--set", "n_stp=3"], "did you mean n_step?"),
         (["--jobs", "1000"], "3 runs at a time need about"),
+        (["--seed", "0"], "--seed is 0 and --seeds 3-5: give one of them"),
     ],
 )
 def test_what_every_run_of_a_sweep_would_refuse_is_refused_once(reverie, monkeypatch, options, words):

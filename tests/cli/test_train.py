@@ -16,7 +16,7 @@ figure = pytest.importorskip("matplotlib.figure")
 
 from reverie import agents, runners  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
-from reverie.cli.plot import band, summary  # noqa: E402
+from reverie.cli.plot import Over, band, summary, variants  # noqa: E402
 from reverie.runners import checkpoints, logs  # noqa: E402
 
 SHORT = ["--set", "max_env_steps=1300", "--set", "evaluate_every=500", "--set", "checkpoint_every=600"]
@@ -87,6 +87,10 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
         (["dqn", "--env", "CartPole-v1", "--config", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["dqn", "--env", "CartPole-v1", "--set", "capacity=10_000_000_000"], ["needs about", "lower the capacity"]),
         (["dqn", "--env", "CartPole-v1", "--resume"], ["is not there"]),
+        (["dqn", "--env", "CartPole-v1", "--config", "paperr"], ["neither a file nor a preset", "CartPole-v1"]),
+        (["dqn", "--env", "CartPole-v1", "--target-return", "nan"], ["target_return is nan, and must be a number"]),
+        (["dqn", "--env", "CartPole-v1", "--jobs", "2"], ["--jobs is 2, and there is one run"]),
+        (["dqn", "--env", "no_such_module:E-v0"], ["its module no_such_module cannot be imported", "PYTHONPATH"]),
     ],
 )
 def test_what_cannot_run_is_refused_at_once_in_one_line(reverie, arguments, words, monkeypatch, tmp_path):
@@ -192,6 +196,107 @@ def test_eval_of_a_damaged_checkpoint_names_the_file(reverie, tmp_path):
         assert result.exit_code == 2
         assert "arrays.npz is damaged: its checksum is another; remove its folder to go on" in result.stderr
     assert "is not there" in reverie("eval", "nowhere").stderr
+
+
+def test_a_preset_of_another_environment_serves_with_a_target_of_its_own(reverie):
+    options = ["--config", "CartPole-v1", "--target-return", -110, "--set", "max_env_steps=1e5", "--dry-run"]
+    result = reverie("train", "dqn", "--env", "MountainCar-v0", *options)
+    assert result.exit_code == 0, result.stderr
+    assert "until -110 is reached and confirmed, at most 100,000 environment steps" in result.stdout
+    assert "dqn/presets/CartPole-v1.toml" in result.stdout
+
+
+def test_an_environment_is_found_in_the_folder_of_the_command_and_what_it_raises_is_told_with_its_line(
+    reverie, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
+    (tmp_path / "envs_of_this_folder.py").write_text(
+        "import gymnasium\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "gymnasium.register('Here-v0', entry_point=CartPoleEnv, max_episode_steps=50)\n"
+        "def broken(**options):\n"
+        "    raise RuntimeError('no licence')\n"
+        "gymnasium.register('Broken-v0', entry_point=broken)\n"
+    )
+    options = ["--config", "CartPole-v1", "--dry-run"]
+    result = reverie("train", "dqn", "--env", "envs_of_this_folder:Here-v0", *options)
+    assert result.exit_code == 0, result.stderr
+    broken = reverie("train", "dqn", "--env", "envs_of_this_folder:Broken-v0", *options)
+    assert broken.exit_code == 2
+    assert "cannot be made: RuntimeError: no licence (" in broken.stderr
+    assert "envs_of_this_folder.py, line 5)" in broken.stderr
+    near = reverie("train", "dqn", "--env", "envs_of_this_folder:Heer-v0", *options).stderr
+    assert "did you mean envs_of_this_folder:Here-v0" in near
+
+
+def test_a_folder_with_another_run_is_named_with_what_it_holds(reverie):
+    assert reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT).exit_code == 1
+    for other in (["ppo", "--env", "CartPole-v1"], ["dqn", "--env", "CartPole-v1", "--seed", 1]):
+        refused = reverie("train", *other, "--no-tensorboard", "--out", "here", "--resume")
+        assert refused.exit_code == 2
+        assert "here holds a run of dqn on CartPole-v1 with seed 0, and this one is of " in refused.stderr
+
+
+def log_of(folder, returns, seed=0, **config):
+    started = {"event": "started", "env_steps": 0, "agent": "dqn", "env_id": "E-v0", "seed": seed, "config": config}
+    lines = [{**started, "target_return": 5.0}]
+    lines += [
+        {"event": "evaluated", "env_steps": 10 * i, "seconds": float(i), "mean_return": value}
+        for i, value in enumerate(returns, start=1)
+    ]
+    folder.mkdir(parents=True)
+    (folder / logs.LOG).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_everything_in_the_folder_of_runs_can_be_plotted_again_and_again(reverie, tmp_path):
+    log_of(tmp_path / "runs/one", [1.0, 2.0])
+    log_of(tmp_path / "runs/sweep/seed-1", [3.0], seed=1)
+    log_of(tmp_path / "runs/sweep/seed-2", [4.0], seed=2)
+    log_of(tmp_path / "runs/begun", [], seed=3)
+    for _ in range(2):  # the second time the first picture is among them
+        result = reverie("plot", *sorted((tmp_path / "runs").iterdir()), tmp_path / "runs/one/log.jsonl")
+        assert result.exit_code == 0, result.stderr
+        assert [line.partition(":")[0] for line in result.stdout.splitlines()] == [
+            "dqn on E-v0, seed 0",
+            "dqn on E-v0, seed 1",
+            "dqn on E-v0, seed 2",
+            "learning curves",
+        ]
+        assert "begun/log.jsonl has no greedy evaluation yet, and is left out" in result.stderr
+    assert "nothing to draw" in reverie("plot", "runs/begun").stderr
+
+
+def test_runs_of_one_agent_with_other_settings_are_curves_of_their_own_named_by_what_differs(tmp_path):
+    read = [
+        logs.read(log_of(tmp_path / str(i), [1.0], seed=i % 2, discount=0.9, learning_rate=rate))
+        for i, rate in enumerate([0.1, 0.1, 0.2])
+    ]
+    assert [(name, [run.seed for run in own]) for name, own in variants(read)] == [
+        ("dqn, learning_rate 0.1", [0, 1]),
+        ("dqn, learning_rate 0.2", [0]),
+    ]
+    assert [name for name, _ in variants(read[:2])] == ["dqn"]
+    many = [curve_of([1], [1], config=dict.fromkeys("abcde", value)) for value in (1, 2)]
+    assert variants(many)[1][0] == "dqn, a 2, b 2, c 2, and 2 more"
+
+
+def test_curves_are_drawn_over_seconds_where_that_is_asked_for(reverie, tmp_path):
+    runs = [curve_of([10, 20], [0, 1], seconds=(1.0, 3.0)), curve_of([10, 20], [0, 1], seconds=(2.0, 3.0))]
+    assert band(runs, Over.seconds)[0].tolist() == [2, 3]
+    log_of(tmp_path / "run", [1.0, 2.0])
+    drawn = {over: reverie("plot", "run", "--over", over, "--out", f"{over}.png") for over in ("steps", "seconds")}
+    assert [one.exit_code for one in drawn.values()] == [0, 0]
+    assert (tmp_path / "steps.png").read_bytes() != (tmp_path / "seconds.png").read_bytes()
+
+
+@pytest.mark.parametrize("text", [b'{"event": "started", "env_steps": 0}\n', b"\xff\xfe\n"])
+def test_a_log_of_something_else_is_named(reverie, tmp_path, text):
+    (tmp_path / "log.jsonl").write_bytes(text)
+    result = reverie("plot", "log.jsonl")
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("reverie: log log.jsonl is ")
 
 
 def test_plot_draws_several_runs_and_says_how_each_ended(reverie, tmp_path):

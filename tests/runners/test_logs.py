@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 from reverie import agents
 from reverie.agents.core import RunSettings
-from reverie.runners import Saved, logs, train
+from reverie.runners import Progress, Saved, Started, logs, plan, train
 
 SHORT = RunSettings(target_return=475.0, max_env_steps=1_200, evaluate_every=500, checkpoint_every=600)
 
@@ -165,6 +165,29 @@ def test_tensorboard_gets_returns_and_the_learners_figures_by_environment_steps(
     assert greedy == [(p.env_steps, pytest.approx(p.mean_return)) for p in result.curve]
     assert accumulator.Scalars("learner/loss")[-1].step == result.env_steps
     assert accumulator.Scalars("replay/samples_per_insert")[-1].value > 0
+    (final,) = accumulator.Scalars("return/final")
+    assert (final.step, final.value) == (result.env_steps, pytest.approx(result.evaluation.mean_return))
+    (settings,) = accumulator.Tensors("settings/text_summary")
+    assert f"| learning_rate | {result.topology.config.learning_rate} |" in settings.tensor_proto.string_val[0].decode()
+
+
+def test_tensorboard_gets_progress_once_a_second_and_rates_over_that_time(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = logs.TensorBoard(tmp_path / "board")
+    assert not (tmp_path / "board").exists(), "a run that is refused leaves no files"
+    topology = plan(agents.dqn, "CartPole-v1")
+    board(Started(topology))
+    for tenth in range(31):
+        board(Progress(100 * tenth, 10 * tenth, tenth / 10, None, {}, 1.0))
+    board.close()
+    accumulator = EventAccumulator(str(tmp_path / "board"))
+    accumulator.Reload()
+    assert [event.step for event in accumulator.Scalars("replay/samples_per_insert")] == [0, 1_000, 2_000, 3_000]
+    for name, rate in (("env_steps", 1_000), ("trained_samples", 100 * topology.config.batch_size)):
+        rates = accumulator.Scalars(f"speed/{name}_per_second")
+        assert [event.value for event in rates] == [pytest.approx(rate)] * 3
 
 
 def test_without_tensorboard_its_extra_is_named(tmp_path, monkeypatch):

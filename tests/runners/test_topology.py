@@ -9,6 +9,8 @@ from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvi
 from reverie.runners import topology as topology_module
 from reverie.runners.topology import DeviceError, DoesNotFitError, available_memory, plan, require_gpus
 
+gymnasium = pytest.importorskip("gymnasium")
+
 
 def test_a_plan_tells_who_acts_on_what_until_when():
     topology = plan(apex_dqn, "CartPole-v1", seed=3)
@@ -32,6 +34,23 @@ def test_an_unknown_environment_names_those_that_look_like_it():
         plan(apex_dqn, "CartPoel-v1")
     assert caught.value.env_id == "CartPoel-v1"
     assert "CartPole-v1" in caught.value.nearest
+
+
+@pytest.mark.parametrize("env", [lambda: None, object()])
+def test_what_is_no_id_of_an_environment_is_refused_and_told_how_to_register_it(env):
+    with pytest.raises(TypeError, match=r"must be the id of a registered environment.*gymnasium\.register"):
+        plan(apex_dqn, env)
+
+
+def test_observations_without_an_axis_are_refused():
+    gymnasium.register("Scalar-v0", entry_point=Scalar)
+    with pytest.raises(UnsupportedEnvironmentError, match=r"single numbers, Box.*ReshapeObservation"):
+        plan(apex_dqn, "Scalar-v0")
+
+
+class Scalar(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, ())
+    action_space = gymnasium.spaces.Discrete(2)
 
 
 def test_an_environment_like_no_other_says_where_the_list_is():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -186,6 +187,8 @@ class RunSettings:
         checks.at_least_one(self, "screening_episodes", "confirmation_episodes")
         if self.prefetch is not None:
             checks.not_negative(self, "prefetch")
+        if math.isnan(self.target_return):
+            raise ValueError("target_return is nan, and must be a number: no return reaches it")
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):
             raise ValueError(f'device is {self.device!r}, and must be "cpu", "cuda" or "cuda:N"')
         if not 0 <= self.gpus_per_actor <= 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import traceback
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,9 @@ class UnknownEnvironmentError(ValueError):
 
     def __init__(self, env_id: str, reason: str, nearest: tuple[str, ...]) -> None:
         self.env_id, self.nearest = env_id, nearest
-        hint = f"; did you mean {' or '.join(nearest)}?" if nearest else "; `gymnasium.pprint_registry()` lists them"
+        named = ":" in env_id  # the module is not the registry's
+        lists = "" if named else "; `gymnasium.pprint_registry()` lists them"
+        hint = f"; did you mean {' or '.join(nearest)}?" if nearest else lists
         super().__init__(f"no environment {env_id!r}: {reason}{hint}")
 
 
@@ -76,25 +79,42 @@ class EnvSpec:
 def describe(env_id: str) -> EnvSpec:
     """Look the environment up and make it once.
 
-    Raises `UnknownEnvironmentError` where the id is unknown or its version is not there, and
-    `UnsupportedEnvironmentError` where a package that the environment needs is missing.
+    Raises `UnknownEnvironmentError` where the id is unknown, its version is not there, or the module that it names
+    cannot be imported; `UnsupportedEnvironmentError` where a package that the environment needs is missing, where it
+    raises when it is made, or where its observations or actions are of no kind that agents here take; and TypeError
+    where `env_id` is no id.
     """
     from reverie.agents import atari
 
+    if not isinstance(env_id, str):
+        raise TypeError(
+            f"env_id is a {type(env_id).__name__}, and must be the id of a registered environment: every role of a run"
+            " makes its own; gymnasium.register(id, entry_point=...) takes anything that makes one"
+        )
     if atari.is_game(env_id):
         return atari.describe(env_id)
     try:
         env = gymnasium.make(env_id, disable_env_checker=True)
-    except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv, gymnasium.error.Error) as error:
-        if isinstance(error, gymnasium.error.DependencyNotInstalled):
-            raise UnsupportedEnvironmentError(f"{env_id} needs a package that is not installed: {error}") from error
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise UnsupportedEnvironmentError(f"{env_id} needs a package that is not installed: {error}") from error
+    except gymnasium.error.NameNotFound as error:  # which guesses too, and less well
+        reason = "none of this name is registered"
+        raise UnknownEnvironmentError(env_id, reason, nearest_environments(env_id)) from error
+    except gymnasium.error.Error as error:
         raise UnknownEnvironmentError(env_id, _lower(error), nearest_environments(env_id)) from error
+    except Exception as error:
+        raise _not_made(env_id, error) from error
     try:
         space, actions = env.observation_space, env.action_space
         if not isinstance(space, gymnasium.spaces.Box):
             raise UnsupportedEnvironmentError(
                 f"observations of {env_id} are {space}; agents here take one array (a Box): wrap the environment with"
                 " gymnasium.wrappers.FlattenObservation"
+            )
+        if not space.shape:
+            raise UnsupportedEnvironmentError(
+                f"observations of {env_id} are single numbers, {space}; agents here take arrays with an axis: wrap the"
+                " environment with gymnasium.wrappers.ReshapeObservation and the shape (1,)"
             )
         if isinstance(actions, gymnasium.spaces.Discrete) and actions.start != 0:
             raise UnsupportedEnvironmentError(f"actions of {env_id} start at {actions.start}; they must start at 0")
@@ -113,6 +133,19 @@ def describe(env_id: str) -> EnvSpec:
         )
     finally:
         env.close()
+
+
+def _not_made(env_id: str, error: Exception) -> ValueError:
+    """For what an environment raised when it was made, or its module when it was imported: with where that was."""
+    module, colon, _ = env_id.rpartition(":")
+    if colon and isinstance(error, ModuleNotFoundError):
+        cause = error.__cause__ or error
+        reason = f"its module {module} cannot be imported ({_lower(cause)})"
+        return UnknownEnvironmentError(env_id, f"{reason}: install it, or add its folder to PYTHONPATH", ())
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return UnsupportedEnvironmentError(
+        f"{env_id} cannot be made: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+    )
 
 
 def require_discrete(spec: EnvSpec, agent: str, *, frames: bool = False) -> None:
@@ -180,10 +213,11 @@ def make_vector(env_id: str, num_envs: int) -> Any:
 
 def nearest_environments(env_id: str) -> tuple[str, ...]:
     """Registered ids that look like this one."""
-    same_namespace = [known for known in gymnasium.registry if ("/" in known) == ("/" in env_id)]
-    return tuple(difflib.get_close_matches(env_id, same_namespace, n=3, cutoff=0.6))
+    module, colon, name = env_id.rpartition(":")
+    same_namespace = [known for known in gymnasium.registry if ("/" in known) == ("/" in name)]
+    return tuple(module + colon + near for near in difflib.get_close_matches(name, same_namespace, n=3, cutoff=0.6))
 
 
-def _lower(error: Exception) -> str:
+def _lower(error: BaseException) -> str:
     text = str(error).strip().rstrip(".")
     return text[:1].lower() + text[1:]

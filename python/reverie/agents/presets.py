@@ -31,6 +31,8 @@ def load(path: Path, config_class: type[Any]) -> Preset:
         raise PresetError(path, f"cannot be read: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise PresetError(path, f"is not TOML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise PresetError(path, f"is no text: {error}") from error
     if set(document) != {"agent", "run"}:
         raise PresetError(path, f"has the tables {sorted(document)}, and needs exactly [agent] and [run]")
     return Preset(
@@ -46,13 +48,10 @@ def reader(folder: Path, config_class: type[Any]) -> Callable[..., Preset]:
     def load_preset(env_id: str, path: Path | None = None) -> Preset:
         """The preset of an environment, or the one in the file `path`. Raises `PresetError`.
 
-        A `path` of one bare word is the agent's other preset of that name for the environment, where there is one:
-        "paper" is `presets/paper/ENV.toml`.
+        A `path` that is no file can be a name: "paper" is the agent's other preset `presets/paper/ENV.toml`, and
+        "CartPole-v1" its preset of that environment, for this one; the target stays that of the preset then.
         """
-        if path is None:
-            return load(find(folder, env_id), config_class)
-        named = _file(folder / path, env_id)
-        return load(named if path.name == str(path) and named.is_file() else path, config_class)
+        return load(find(folder, env_id) if path is None else _named(folder, env_id, Path(path)), config_class)
 
     return load_preset
 
@@ -61,9 +60,30 @@ def find(folder: Path, env_id: str) -> Path:
     """The preset of an environment in an agent's folder; without one, a `PresetError` that names those that exist."""
     path = _file(folder, env_id)
     if not path.is_file():
-        known = ", ".join(sorted(environment_of(p) for p in folder.glob("*.toml")))
-        raise PresetError(path, f"does not exist; there are presets for {known}: copy one, edit it, and name the file")
+        known = _environments(folder)
+        raise PresetError(
+            path,
+            f"does not exist; there are presets for {', '.join(known)}: begin with one of these as it is (--config"
+            f" {known[-1]}) and a target of your own (--target-return), or copy one, edit it, and name the file",
+        )
     return path
+
+
+def _named(folder: Path, env_id: str, path: Path) -> Path:
+    """The file that a person means by `path`: a preset of the agent by name, or the file itself."""
+    own = _file(folder / path, env_id), _file(folder, str(path))
+    for preset in own if not path.is_absolute() else ():
+        if preset.is_file():
+            return preset
+    if not path.suffix and not path.exists():
+        others = sorted(variant.parent.name for variant in folder.glob(f"*/{_file(folder, env_id).name}"))
+        known = ", ".join([*others, *_environments(folder)])
+        raise PresetError(path, f"is neither a file nor a preset that comes with the agent: those are {known}")
+    return path
+
+
+def _environments(folder: Path) -> list[str]:
+    return sorted(environment_of(preset) for preset in folder.glob("*.toml"))
 
 
 def _file(folder: Path, env_id: str) -> Path:
@@ -157,9 +177,12 @@ def _convert(path: Path, name: str, hint: Any, value: Any) -> Any:
         hint = int
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if hint is int and isinstance(value, float) and value.is_integer():  # 1e6
+        return int(value)
     if hint == tuple[int, ...]:
         if isinstance(value, list) and all(type(v) is int for v in value):
             return tuple(value)
+        raise PresetError(path, f"{name} is {value!r}, and must be a list of integers such as [128, 128]")
     elif type(value) is hint:
         return value
     raise PresetError(path, f"{name} is {value!r}, and must be {getattr(hint, '__name__', hint)}")

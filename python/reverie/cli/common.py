@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -30,6 +31,13 @@ def complain(reason: object) -> None:
     if isinstance(reason, OSError) and reason.filename and reason.strerror:
         reason = f"{reason.filename}: {reason.strerror[:1].lower()}{reason.strerror[1:]}"
     print(f"reverie: {reason}", file=sys.stderr)
+
+
+def find_modules_here() -> None:
+    """Let environments as `my_module:MyEnv-v0` be found in the folder that the command is run in, after all others."""
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
 
 
 def require_agents() -> None:

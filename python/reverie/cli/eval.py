@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from reverie.cli.common import refuse, require_agents
+from reverie.cli.common import find_modules_here, refuse, require_agents
 
 
 def evaluate(
@@ -30,6 +30,7 @@ def evaluate(
     Exit codes: 0 the episodes were played; 2 the checkpoint cannot be read.
     """
     require_agents()
+    find_modules_here()
     from reverie import agents
     from reverie.agents.core import Weights
     from reverie.agents.environments import describe
@@ -60,7 +61,10 @@ def evaluate(
         file=sys.stderr if as_json else sys.stdout,
     )
     if video is not None:
-        score, pictures = videos.record(spec.env_id, policy, first_seed, video)
+        try:
+            score, pictures = videos.record(spec.env_id, policy, first_seed, video)
+        except videos.VideoError as error:
+            refuse(error)
         print(
             f"video: {video}, {pictures:,} pictures, return {score:.1f}, seed {first_seed}",
             file=sys.stderr if as_json else sys.stdout,

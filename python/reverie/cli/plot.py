@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import enum
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,24 +12,40 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from reverie.cli.common import refuse, require_agents
+from reverie.cli.common import complain, refuse, require_agents
 
 if TYPE_CHECKING:
     from reverie.runners.logs import RunLog
 
 COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096")
+STYLES = ("-", "--", ":", "-.")
+"""Where there are more curves than colours, these tell them apart."""
+NAMED = 3
+"""Settings that a legend names; more are counted."""
+
+
+class Over(enum.Enum):
+    """What curves are drawn over."""
+
+    steps = "steps"
+    seconds = "seconds"
 
 
 def plot(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or their log.jsonl files.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of runs, or of several runs as --seeds leaves, or log.jsonl files.")
+    ],
     out: Annotated[Path, typer.Option(help="Where the picture goes, a .png.")] = Path("runs/curves.png"),
+    over: Annotated[Over, typer.Option(help="environment steps, or the run's seconds.")] = Over.steps,
 ) -> None:
-    """Draw the greedy returns of RUNS over environment steps: a panel for each environment, a colour for each agent.
+    """Draw the greedy returns of RUNS: a panel for each environment, a colour for each agent and its settings.
 
-    Every seed is a thin line. Where an agent has several, the median over them is drawn as far as all of them got, in a
-    band from the lower to the upper quartile.
+    Every run is a thin line. Runs that differ in nothing but the seed belong together: the median over them is drawn as
+    far as all of them got, in a band from the lower to the upper quartile. Where runs of an agent differ in settings,
+    the legend names those that differ. Pictures among RUNS are passed over, so that runs/* can be given again; a run
+    without a greedy evaluation is told of and left out.
 
-    Exit codes: 0 drawn; 2 a log cannot be read, or the picture not be written.
+    Exit codes: 0 drawn; 2 a log cannot be read, nothing is there to draw, or the picture cannot be written.
     """
     require_agents()
     from reverie.cli import curve
@@ -34,16 +53,36 @@ def plot(
 
     try:
         curve.check_writable(out)
-        read = [logs.read(run) for run in runs]
+        read = [logs.read(run) for run in _folders(runs)]
     except (ValueError, OSError) as error:
         refuse(error)
-    empty = [run.path for run in read if not run.returns]
-    if empty:
-        refuse(f"log {empty[0]} has no greedy evaluation yet: nothing to draw")
-    draw(read, out)
-    for run in sorted(read, key=lambda run: (run.env_id, run.agent, run.seed)):
+    empty, drawn = [run for run in read if not run.returns], [run for run in read if run.returns]
+    for run in empty:
+        complain(f"log {run.path} has no greedy evaluation yet, and is left out")
+    if not drawn:
+        refuse("nothing to draw: name folders of runs that were evaluated once at least")
+    try:
+        draw(drawn, out, over)
+    except OSError as error:
+        refuse(error)
+    for run in sorted(drawn, key=lambda run: (run.env_id, run.agent, run.seed)):
         print(summary(run))
     print(f"learning curves: {out}")
+
+
+def _folders(named: list[Path]) -> list[Path]:
+    """What to read of what was named, each once: a folder without a log stands for the runs in it."""
+    from reverie.runners.logs import LOG
+
+    found: dict[Path, Path] = {}
+    for path in named:
+        if path.suffix == ".png" and path.is_file():
+            continue
+        inner = [] if (path / LOG).exists() else sorted(log.parent for log in path.glob(f"*/{LOG}"))
+        for one in inner or [path]:
+            log = one / LOG if one.is_dir() else one
+            found.setdefault(log.resolve(), one)
+    return list(found.values())
 
 
 def summary(run: RunLog) -> str:
@@ -62,20 +101,44 @@ def summary(run: RunLog) -> str:
     return f"{run.agent} on {run.env_id}, seed {run.seed}: {first}; {end}"
 
 
-def band(runs: list[RunLog]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Steps `[T]` that all runs got to, and there the lower quartile, median and upper quartile over them, `[3, T]`.
+def band(runs: Sequence[RunLog], over: Over = Over.steps) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Steps or seconds `[T]` that all runs got to, and there lower quartile, median and upper quartile, `[3, T]`.
 
     Curves are joined by straight lines between their points.
     """
-    start, end = max(run.env_steps[0] for run in runs), min(run.env_steps[-1] for run in runs)
-    every = np.unique(np.concatenate([run.env_steps for run in runs])).astype(np.float64)
-    steps = every[(every >= start) & (every <= end)]
-    curves = np.stack([np.interp(steps, run.env_steps, run.returns) for run in runs])
-    return steps, np.quantile(curves, [0.25, 0.5, 0.75], axis=0)
+    along = [_along(run, over) for run in runs]
+    start, end = max(x[0] for x in along), min(x[-1] for x in along)
+    every = np.unique(np.concatenate(along)).astype(np.float64)
+    at = every[(every >= start) & (every <= end)]
+    curves = np.stack([np.interp(at, x, run.returns) for x, run in zip(along, runs, strict=True)])
+    return at, np.quantile(curves, [0.25, 0.5, 0.75], axis=0)
 
 
-def draw(runs: list[RunLog], path: Path) -> None:
-    """The picture."""
+def _along(run: RunLog, over: Over) -> tuple[float, ...]:
+    return run.env_steps if over is Over.steps else run.seconds
+
+
+def variants(runs: Sequence[RunLog]) -> list[tuple[str, list[RunLog]]]:
+    """The runs that belong together, agent and settings alike, each with a name: the agent, and the settings in which
+    its runs here differ."""
+    found: list[tuple[str, list[RunLog]]] = []
+    for agent in sorted({run.agent for run in runs}):
+        alike: dict[str, list[RunLog]] = {}
+        for run in runs:
+            if run.agent == agent:
+                alike.setdefault(json.dumps(run.config, sort_keys=True), []).append(run)
+        configs = [own[0].config for own in alike.values()]
+        names = sorted({name for config in configs for name in config})
+        differ = [name for name in names if any(config.get(name) != configs[0].get(name) for config in configs)]
+        more = f", and {len(differ) - NAMED} more" if len(differ) > NAMED else ""
+        for own in alike.values():
+            words = [f"{name} {own[0].config.get(name, 'not set')}" for name in differ[:NAMED]]
+            found.append((", ".join([agent, *words]) + more, own))
+    return found
+
+
+def draw(runs: Sequence[RunLog], path: Path, over: Over = Over.steps) -> None:
+    """The picture. Raises OSError where it cannot be written."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -84,27 +147,27 @@ def draw(runs: list[RunLog], path: Path) -> None:
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(environments), squeeze=False)[:, 0]
     for axes, env_id in zip(panels, environments, strict=True):
-        _panel(axes, env_id, [run for run in runs if run.env_id == env_id])
+        _panel(axes, env_id, [run for run in runs if run.env_id == env_id], over)
     figure.savefig(path, dpi=120)
 
 
-def _panel(axes: Any, env_id: str, runs: list[RunLog]) -> None:
-    for index, agent in enumerate(sorted({run.agent for run in runs})):
-        own = [run for run in runs if run.agent == agent]
-        colour = COLOURS[index % len(COLOURS)]
+def _panel(axes: Any, env_id: str, runs: Sequence[RunLog], over: Over) -> None:
+    for index, (name, own) in enumerate(variants(runs)):
+        look = {"color": COLOURS[index % len(COLOURS)], "linestyle": STYLES[index // len(COLOURS) % len(STYLES)]}
         for run in own:
-            axes.plot(run.env_steps, run.returns, color=colour, linewidth=0.7, alpha=0.5 if len(own) > 1 else 1.0)
-        label = f"{agent}, seed {own[0].seed}"
+            axes.plot(_along(run, over), run.returns, linewidth=0.7, alpha=0.5 if len(own) > 1 else 1.0, **look)
+        label = f"{name}, seed {own[0].seed}"
         if len(own) > 1:
-            steps, (lower, median, upper) = band(own)
-            axes.fill_between(steps, lower, upper, color=colour, alpha=0.2, linewidth=0)
-            axes.plot(steps, median, color=colour, linewidth=2)
-            label = f"{agent}, median and quartiles of {len(own)} seeds"
-        axes.plot([], [], color=colour, label=label)
+            at, (lower, median, upper) = band(own, over)
+            axes.fill_between(at, lower, upper, color=look["color"], alpha=0.2, linewidth=0)
+            axes.plot(at, median, linewidth=2, **look)
+            seeds = len({run.seed for run in own})
+            label = f"{name}, median and quartiles of {len(own)} {'seeds' if seeds == len(own) else 'runs'}"
+        axes.plot([], [], label=label, **look)
     for target in sorted({run.target_return for run in runs}):
         axes.axhline(target, color="#718096", linestyle="--", linewidth=1, label=f"target {target:g}")
     axes.set_title(env_id)
-    axes.set_xlabel("environment steps")
+    axes.set_xlabel("environment steps" if over is Over.steps else "seconds")
     axes.set_ylabel("greedy return")
     axes.grid(alpha=0.3)
-    axes.legend(loc="best")
+    axes.legend(loc="best", fontsize="small")

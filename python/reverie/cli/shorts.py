@@ -13,6 +13,7 @@ SHORTS = {
     "num_learners": "num_learners",
     "num_parameter_shards": "num_parameter_shards",
     "max_steps": "max_env_steps",
+    "target_return": "target_return",
     "batch_size": "batch_size",
     "learning_rate": "learning_rate",
     "precision": "precision",

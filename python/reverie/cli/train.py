@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import enum
-import functools
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reverie import agents
-from reverie.cli import ending, shorts, sweep
-from reverie.cli.common import EXIT_NOT_REACHED, EXIT_REACHED, refuse, require_agents
+from reverie.cli import running, shorts, sweep
+from reverie.cli.common import (
+    EXIT_NOT_REACHED,
+    EXIT_REACHED,
+    find_modules_here,
+    refuse,
+    require_agents,
+)
 from reverie.cli.dry_run import show_plan
+from reverie.cli.running import Request
 
 if TYPE_CHECKING:
     from reverie.agents.core import Agent, Preset
-    from reverie.runners import Event, Result, Topology
+    from reverie.runners import Topology
 
 
 class Runner(enum.Enum):
@@ -37,14 +41,20 @@ def train(
     context: typer.Context,
     agent: Annotated[str, typer.Argument(help=f"One of {', '.join(agents.names())}.")],
     env: Annotated[str, typer.Option(help="Gymnasium environment.")],
-    seed: Annotated[int, typer.Option(help="Any integer; the same seed gives the same run, times apart.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Any integer; the same seed gives the same run, times apart.", show_default="0"),
+    ] = None,
     seeds: Annotated[
         str | None, typer.Option(help="Several seeds, as 0-4 or 0,2,5: one run after the other.", metavar="SEEDS")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="With --seeds, runs at a time.")] = 1,
+    jobs: Annotated[int | None, typer.Option(min=1, help="With --seeds, runs at a time.", show_default="1")] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="A preset file in place of the agent's own for ENV, or the name of another such as paper."),
+        typer.Option(
+            help="A preset file in place of the agent's own for ENV, or the name of another: paper, or an environment's"
+            " such as CartPole-v1."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -111,6 +121,13 @@ def train(
             show_default="the preset's",
         ),
     ] = None,
+    target_return: Annotated[
+        float | None,
+        typer.Option(
+            help="Mean greedy return at which the run ends; short for --set target_return=X.",
+            show_default="the preset's",
+        ),
+    ] = None,
     batch_size: Annotated[
         int | None,
         typer.Option(min=1, help="Short for --set batch_size=N.", show_default="the preset's"),
@@ -166,24 +183,33 @@ def train(
     require_agents()
     if address is not None and runner is not Runner.ray:
         refuse(f"--address is of a Ray cluster, and --runner is {runner.value}: leave one of them out")
+    _refuse_what_sweeps_have_not(seed, seeds, jobs)
+    find_modules_here()
     layout = {"runner": runner.value, "num_shards": num_shards}
     _refuse_what_one_learner_has_not(agent, num_learners, num_parameter_shards)
     if seeds is not None:
         if not resume:  # what a resumed run needs is in its checkpoint
-            _check_sweep(agent, env, sweep.seeds_of(seeds), jobs, config, context.params, layout)
+            _check_sweep(agent, env, sweep.seeds_of(seeds), jobs or 1, config, context.params, layout)
         if not dry_run:
-            raise typer.Exit(sweep.run(context, sweep.seeds_of(seeds), jobs, out, as_json=as_json))
-    request = _request(agent, env, seed, config, context.params, out, resume, layout)
+            raise typer.Exit(sweep.run(context, sweep.seeds_of(seeds), jobs or 1, out, as_json=as_json))
+    request = _request(agent, env, seed or 0, config, context.params, out, resume, layout)
     if dry_run:
         show_plan(request.topology, as_json=as_json)
         return
     board = importlib.util.find_spec("tensorboard") is not None if tensorboard is None else tensorboard
-    result = _run(
+    result = running.run(
         request, stop_when_confirmed=not to_the_end, board=board, to_stderr=as_json, quiet=quiet, address=address
     )
     if as_json:
-        print(json.dumps(as_object(result, request.folder)), flush=True)
+        print(json.dumps(running.as_object(result, request.folder)), flush=True)
     raise typer.Exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
+
+
+def _refuse_what_sweeps_have_not(seed: int | None, seeds: str | None, jobs: int | None) -> None:
+    if seeds is not None and seed is not None:
+        refuse(f"--seed is {seed} and --seeds {seeds}: give one of them")
+    if seeds is None and jobs is not None:
+        refuse(f"--jobs is {jobs}, and there is one run: name several with --seeds, or leave it out")
 
 
 def _refuse_what_one_learner_has_not(name: str, num_learners: int | None, num_parameter_shards: int | None) -> None:
@@ -203,15 +229,6 @@ def _refuse_what_one_learner_has_not(name: str, num_learners: int | None, num_pa
                 f"{option} is {number}, and {agent.NAME} has one learner, which holds the parameters itself: leave it"
                 f" out, or train {having}"
             )
-
-
-@dataclass(frozen=True)
-class _Request:
-    agent: Agent
-    topology: Topology
-    preset: Preset
-    folder: Path
-    checkpoint: Path | None
 
 
 def _check_sweep(
@@ -264,7 +281,7 @@ def _request(
     out: Path | None,
     resume: bool,
     layout: dict[str, Any],
-) -> _Request:
+) -> Request:
     """Everything that can be refused is refused here, before anything starts."""
     from reverie.runners import checkpoints, logs
 
@@ -275,6 +292,8 @@ def _request(
         checkpoint = checkpoints.find(folder) if resume and not anew else None
     except ValueError as error:
         refuse(error)
+    if resume:
+        _refuse_another_run(folder, agent.NAME, env, seed)
     before = folder if anew else checkpoint
     saved = None if before is None or not (before / checkpoints.PRESET).is_file() else before / checkpoints.PRESET
     topology, preset, agent = _plan(name, env, seed, config or saved, parameters, layout)
@@ -282,112 +301,19 @@ def _request(
         print(f"reverie: {folder} has no checkpoint yet, so that the run begins anew", file=sys.stderr)
     if not resume and logs.has_begun(folder):
         refuse(f"{folder} holds a run: go on with --resume, or name another folder with --out")
-    return _Request(agent, topology, preset, folder, checkpoint)
+    return Request(agent, topology, preset, folder, checkpoint)
 
 
-def _run(
-    request: _Request, *, stop_when_confirmed: bool, board: bool, to_stderr: bool, quiet: bool, address: str | None
-) -> Result:
-    from reverie.cli import curve, report
+def _refuse_another_run(folder: Path, agent: str, env: str, seed: int) -> None:
+    """A folder whose log tells of another run is not gone on with; its checkpoint is compared later, in full."""
+    from reverie.runners import logs
 
-    folder, preset = request.folder, request.preset
-    run = _runner(request.topology, address)
-    with (
-        _recording(request, board=board, to_stderr=to_stderr, quiet=quiet) as on_event,
-        ending.ends_told(),
-        ending.asked_to_stop() as asked,
-    ):
-        result = run(
-            request.agent,
-            request.topology.env.env_id,
-            seed=request.topology.seed,
-            preset=preset.path,
-            config=preset.config,
-            run=preset.run,
-            stop_when_confirmed=stop_when_confirmed,
-            on_event=on_event,
-            checkpoint_folder=folder / "checkpoints",
-            resume=request.checkpoint,
-            should_stop=asked,
-        )
-    report.show(result, curve.save(result, folder / "curve.png"), to_stderr=to_stderr, quiet=quiet)
-    return result
-
-
-@contextmanager
-def _recording(request: _Request, *, board: bool, to_stderr: bool, quiet: bool) -> Iterator[Callable[[Event], None]]:
-    """What takes a run's events: a view for the person, the logs, and with the first event preset.toml."""
-    from reverie.agents import presets
-    from reverie.cli import report
-    from reverie.runners import Started, checkpoints, logs
-
-    folder = request.folder
-    with ExitStack() as stack:
-        writers: list[logs.Log] = []
-        if board:
-            try:
-                writers.append(logs.TensorBoard(folder / "tensorboard", purge_after=_steps_of(request.checkpoint)))
-            except (ImportError, OSError) as error:
-                refuse(error)
-        try:
-            writers.append(logs.JsonLines(folder / logs.LOG))
-        except OSError as error:
-            refuse(error)
-        for writer in writers:
-            stack.callback(writer.close)
-        progress = stack.enter_context(report.Progress(to_stderr=to_stderr, quiet=quiet))
-        told: set[int] = set()
-
-        def on_event(event: Event) -> None:
-            if isinstance(event, Started):
-                logs.replace_file(folder / checkpoints.PRESET, presets.dump(request.preset).encode())
-            for writer in writers:
-                writer(event)
-                if writer.problem and id(writer) not in told:
-                    told.add(id(writer))
-                    progress.warn(f"{writer.path} is not written any more: {writer.problem}; training goes on")
-            progress(event)
-
-        yield on_event
-
-
-def _runner(topology: Topology, address: str | None) -> Callable[..., Result]:
-    """What runs it; an extra that it needs and that is missing ends the command."""
-    if topology.runner == "local":
-        from reverie.runners.local import train
-
-        return train
-    sharded: dict[str, Any] = {"num_shards": topology.num_shards}
-    if topology.runner == "process":
-        from reverie.runners import process
-
-        return functools.partial(process.train, **sharded)
     try:
-        from reverie.runners import ray
-        from reverie.runners.trust import require_cryptography
-
-        require_cryptography()
-    except ImportError as error:
-        refuse(error)
-    return functools.partial(ray.train, address=address, **sharded)
-
-
-def _steps_of(checkpoint: Path | None) -> int | None:
-    return None if checkpoint is None else int(checkpoint.name)
-
-
-def as_object(result: Result, folder: Path) -> dict[str, object]:
-    """What `--json` prints."""
-    return {
-        "agent": result.topology.agent,
-        "env_id": result.topology.env.env_id,
-        "seed": result.topology.seed,
-        "env_steps": result.env_steps,
-        "updates": result.learner["updates"],
-        "seconds": round(result.seconds, 3),
-        "confirmed": result.confirmed,
-        "target_return": result.topology.run.target_return,
-        "mean_return": result.evaluation.mean_return,
-        "num_episodes": result.evaluation.num_episodes,
-        "folder": str(folder),
-    }
+        log = logs.read(folder)
+    except (logs.LogError, OSError):
+        return
+    if (log.agent, log.env_id, log.seed) != (agent, env, seed):
+        refuse(
+            f"{folder} holds a run of {log.agent} on {log.env_id} with seed {log.seed}, and this one is of {agent} on"
+            f" {env} with seed {seed}: name its own folder with --out"
+        )

@@ -26,6 +26,8 @@ def check(path: Path) -> None:
     if path.suffix != ".mp4":
         raise VideoError(f"video is {str(path)!r}, and must end in .mp4")
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise VideoError(f"video {path} cannot be written: name a file in a folder that can be")
 
 
 def record(env_id: str, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: int, path: Path) -> tuple[float, int]:
@@ -48,7 +50,12 @@ def record(env_id: str, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: in
             if writer is None:
                 fps = env.metadata.get("render_fps", DEFAULT_FPS)
                 writer = FFMPEG_VideoWriter(str(path), (picture.shape[1], picture.shape[0]), fps)
-            writer.write_frame(picture)
+            try:
+                writer.write_frame(picture)
+            except OSError as error:  # ends with what the encoder said, in several lines
+                raise VideoError(
+                    f"video {path} cannot be written: {str(error).strip().splitlines()[-1].strip()}"
+                ) from error
             pictures += 1
             if over:
                 return total, pictures

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +44,25 @@ class Log(Protocol):
         """Write what is left."""
 
 
+class _Sparse:
+    """Which events are written: progress about once a second, and the last one before the end."""
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+        self._left_out: Progress | None = None  # the last that came too soon after the one before
+
+    def __call__(self, event: Event) -> list[Event]:
+        """What is to be written now that this event came."""
+        if isinstance(event, Progress):
+            if event.seconds - self._last < SECONDS_BETWEEN_PROGRESS:
+                self._left_out = event
+                return []
+            self._last, self._left_out = event.seconds, None
+        if isinstance(event, Finished) and self._left_out is not None:
+            return [self._left_out, event]
+        return [event]
+
+
 class JsonLines:
     """One JSON object a line: `event`, `env_steps`, `seconds` where there are any, and what the event tells.
 
@@ -53,8 +73,7 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._last_progress = float("-inf")
-        self._left_out: Progress | None = None  # the last that came too soon after the one before
+        self._sparse = _Sparse()
         self._unwritten = 0
         self.problem = ""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,14 +86,8 @@ class JsonLines:
         """
         if isinstance(event, Started):
             self._rewind(event.env_steps)
-        if isinstance(event, Progress):
-            if event.seconds - self._last_progress < SECONDS_BETWEEN_PROGRESS:
-                self._left_out = event
-                return
-            self._last_progress, self._left_out = event.seconds, None
-        if isinstance(event, Finished) and self._left_out is not None:
-            self._write(as_line(self._left_out))
-        self._write(as_line(event))
+        for one in self._sparse(event):
+            self._write(as_line(one))
 
     def _write(self, line: dict[str, Any]) -> None:
         lines = [line]
@@ -119,9 +132,13 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 class TensorBoard:
-    """Scalars by environment steps. Raises ImportError, naming the extra, where tensorboard is not installed.
+    """Scalars by environment steps, and the settings as text. Progress is written about once a second.
 
-    It ends with the first event that the disk has no room for: TensorBoard reads no file beyond a torn one.
+    `return/greedy` and `return/confirmation` are the evaluations, `return/final` is what the run reports, of its last
+    weights; `speed/` has rates over the time since the figures before, not over the whole run.
+
+    Raises ImportError, naming the extra, where tensorboard is not installed. Files begin with the first event, and end
+    with the first that the disk has no room for: TensorBoard reads no file beyond a torn one.
     """
 
     def __init__(self, folder: Path, *, purge_after: int | None = None) -> None:
@@ -131,13 +148,30 @@ class TensorBoard:
             raise ImportError('tensorboard is not installed: pip install "reverie[tensorboard]"') from error
         self.path, self.problem = folder, ""
         purge = None if purge_after is None else purge_after + 1
-        self._writer = SummaryWriter(str(folder), purge_step=purge)
+        self._open: Callable[[], Any] = functools.partial(SummaryWriter, str(folder), purge_step=purge)
+        self._writer: Any = None
+        self._sparse = _Sparse()
+        self._before: Progress | None = None
+        self._batch_size = 0
 
     def __call__(self, event: Event) -> None:
-        """Add the scalars of one event."""
+        """Add what one event tells."""
         if self.problem:
             return
-        scalars: dict[str, float] = {}
+        try:
+            if self._writer is None:
+                self._writer = self._open()
+            if isinstance(event, Started):
+                self._before, self._batch_size = None, event.topology.needs.batch_size
+                self._writer.add_text("settings", _settings(event), event.env_steps)
+            for one in self._sparse(event):
+                steps, scalars = self._scalars(one)
+                for name, value in scalars.items():
+                    self._writer.add_scalar(name, value, steps)
+        except OSError as error:  # often of an earlier event: a thread of its own writes them
+            self.problem = error.strerror or str(error)
+
+    def _scalars(self, event: Event) -> tuple[int, dict[str, float]]:
         match event:
             case Progress():
                 scalars = {f"learner/{name}": value for name, value in event.learner.items()}
@@ -146,26 +180,43 @@ class TensorBoard:
                     scalars["actors/policy_lag"] = event.policy_lag
                 if event.training_return is not None:
                     scalars["return/training"] = event.training_return
-                steps = event.env_steps
+                return event.env_steps, {**scalars, **self._rates(event)}
             case Evaluated():
                 scalars = {"return/greedy": event.point.mean_return}
                 if event.confirmation is not None:
                     scalars["return/confirmation"] = event.confirmation.mean_return
-                steps = event.point.env_steps
+                return event.point.env_steps, scalars
+            case Finished():
+                return event.result.env_steps, {"return/final": event.result.evaluation.mean_return}
             case _:
-                return
-        try:
-            for name, value in scalars.items():
-                self._writer.add_scalar(name, value, steps)
-        except OSError as error:  # of an earlier event: a thread of its own writes them
-            self.problem = error.strerror or str(error)
+                return 0, {}
+
+    def _rates(self, event: Progress) -> dict[str, float]:
+        before, self._before = self._before, event
+        seconds = 0.0 if before is None else event.seconds - before.seconds
+        if before is None or seconds <= 0:
+            return {}
+        return {
+            "speed/env_steps_per_second": (event.env_steps - before.env_steps) / seconds,
+            "speed/trained_samples_per_second": (event.updates - before.updates) * self._batch_size / seconds,
+        }
 
     def close(self) -> None:
         """Write what is left, as far as the disk has room for it."""
+        if self._writer is None:
+            return
         try:
             self._writer.close()
         except OSError as error:
             self.problem = error.strerror or str(error)
+
+
+def _settings(event: Started) -> str:
+    """The agent's and the run's settings as a table of TensorBoard's Markdown."""
+    topology = event.topology
+    named = {"agent": topology.agent, "env_id": topology.env.env_id, "seed": topology.seed, "runner": topology.runner}
+    rows = {**named, **vars(topology.config), **vars(topology.run)}
+    return "| setting | value |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items())
 
 
 def as_line(event: Event) -> dict[str, Any]:
@@ -246,6 +297,10 @@ class RunLog:
     returns: tuple[float, ...]
     finished: dict[str, Any] | None
     """The last line's object; None where the run has not ended."""
+    seconds: tuple[float, ...] = ()
+    """When the points of the curve were, from the run's start."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The agent's settings."""
 
 
 def read(path: Path) -> RunLog:
@@ -259,20 +314,29 @@ def read(path: Path) -> RunLog:
         raise LogError(file, "tells of no run: it has no line with the event 'started'")
     points = [line for line in lines if line.get("event") == "evaluated"]
     first = started[0]
-    return RunLog(
-        path=file,
-        agent=first["agent"],
-        env_id=first["env_id"],
-        seed=first["seed"],
-        target_return=first["target_return"],
-        env_steps=tuple(point["env_steps"] for point in points),
-        returns=tuple(point["mean_return"] for point in points),
-        finished=next((line for line in lines if line.get("event") == "finished"), None),
-    )
+    try:
+        return RunLog(
+            path=file,
+            agent=first["agent"],
+            env_id=first["env_id"],
+            seed=first["seed"],
+            target_return=first["target_return"],
+            env_steps=tuple(point["env_steps"] for point in points),
+            returns=tuple(point["mean_return"] for point in points),
+            finished=next((line for line in lines if line.get("event") == "finished"), None),
+            seconds=tuple(point["seconds"] for point in points),
+            config=first["config"],
+        )
+    except KeyError as error:
+        raise LogError(file, f"is not one of a run: its line of an event lacks {error}") from error
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), start=1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except UnicodeDecodeError as error:
+        raise LogError(path, f"is no text: {error}") from error
+    for number, text in enumerate(lines, start=1):
         if not text.endswith("\n"):  # torn by a crash: only ever the last one
             return
         try:

@@ -1,0 +1,137 @@
+"""One run of `reverie train`, once nothing more can refuse it: what runs it, and what takes down how it goes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reverie.cli import ending
+from reverie.cli.common import refuse
+
+if TYPE_CHECKING:
+    from reverie.agents.core import Agent, Preset
+    from reverie.runners import Event, Result, Topology
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to run, and where its folder is."""
+
+    agent: Agent
+    topology: Topology
+    preset: Preset
+    folder: Path
+    checkpoint: Path | None
+
+
+def run(
+    request: Request, *, stop_when_confirmed: bool, board: bool, to_stderr: bool, quiet: bool, address: str | None
+) -> Result:
+    """Train, and show how it goes and how it ended; blocks until then. What ends it otherwise ends the command."""
+    from reverie.cli import curve, report
+
+    folder, preset = request.folder, request.preset
+    train = _runner(request.topology, address)
+    with (
+        _recording(request, board=board, to_stderr=to_stderr, quiet=quiet) as on_event,
+        ending.ends_told(),
+        ending.asked_to_stop() as asked,
+    ):
+        result = train(
+            request.agent,
+            request.topology.env.env_id,
+            seed=request.topology.seed,
+            preset=preset.path,
+            config=preset.config,
+            run=preset.run,
+            stop_when_confirmed=stop_when_confirmed,
+            on_event=on_event,
+            checkpoint_folder=folder / "checkpoints",
+            resume=request.checkpoint,
+            should_stop=asked,
+        )
+    report.show(result, curve.save(result, folder / "curve.png"), to_stderr=to_stderr, quiet=quiet)
+    return result
+
+
+@contextmanager
+def _recording(request: Request, *, board: bool, to_stderr: bool, quiet: bool) -> Iterator[Callable[[Event], None]]:
+    """What takes a run's events: a view for the person, the logs, and with the first event preset.toml."""
+    from reverie.agents import presets
+    from reverie.cli import report
+    from reverie.runners import Started, checkpoints, logs
+
+    folder = request.folder
+    with ExitStack() as stack:
+        writers: list[logs.Log] = []
+        if board:
+            try:
+                writers.append(logs.TensorBoard(folder / "tensorboard", purge_after=_steps_of(request.checkpoint)))
+            except ImportError as error:
+                refuse(error)
+        try:
+            writers.append(logs.JsonLines(folder / logs.LOG))
+        except OSError as error:
+            refuse(error)
+        for writer in writers:
+            stack.callback(writer.close)
+        progress = stack.enter_context(report.Progress(to_stderr=to_stderr, quiet=quiet))
+        told: set[int] = set()
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, Started):
+                logs.replace_file(folder / checkpoints.PRESET, presets.dump(request.preset).encode())
+            for writer in writers:
+                writer(event)
+                if writer.problem and id(writer) not in told:
+                    told.add(id(writer))
+                    progress.warn(f"{writer.path} is not written any more: {writer.problem}; training goes on")
+            progress(event)
+
+        yield on_event
+
+
+def _runner(topology: Topology, address: str | None) -> Callable[..., Result]:
+    """What runs it; an extra that it needs and that is missing ends the command."""
+    if topology.runner == "local":
+        from reverie.runners.local import train
+
+        return train
+    sharded: dict[str, Any] = {"num_shards": topology.num_shards}
+    if topology.runner == "process":
+        from reverie.runners import process
+
+        return functools.partial(process.train, **sharded)
+    try:
+        from reverie.runners import ray
+        from reverie.runners.trust import require_cryptography
+
+        require_cryptography()
+    except ImportError as error:
+        refuse(error)
+    return functools.partial(ray.train, address=address, **sharded)
+
+
+def _steps_of(checkpoint: Path | None) -> int | None:
+    return None if checkpoint is None else int(checkpoint.name)
+
+
+def as_object(result: Result, folder: Path) -> dict[str, object]:
+    """What `--json` prints."""
+    return {
+        "agent": result.topology.agent,
+        "env_id": result.topology.env.env_id,
+        "seed": result.topology.seed,
+        "env_steps": result.env_steps,
+        "updates": result.learner["updates"],
+        "seconds": round(result.seconds, 3),
+        "confirmed": result.confirmed,
+        "target_return": result.topology.run.target_return,
+        "mean_return": result.evaluation.mean_return,
+        "num_episodes": result.evaluation.num_episodes,
+        "folder": str(folder),
+    }
