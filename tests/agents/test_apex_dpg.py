@@ -92,23 +92,66 @@ def test_noise_begins_anew_where_an_environment_is_reset():
     assert abs(other) < 5 / 400**0.5
 
 
-def test_the_first_priorities_are_the_actors_own_td_errors(stage, make_fake_replay):
+@pytest.fixture
+def acted(make_fake_replay):
+    """A function that lets a lone actor act on a fake replay: the replay, the policy that acted."""
+
+    def act(acts, **changes):
+        replay = make_fake_replay(max_size=10 * acts, priority_exponent=0.6)
+        config = dataclasses.replace(CONFIG, num_actors=1, envs_per_actor=2, n_step=2, **changes)
+        learner = apex_dpg.make_learner(PENDULUM, config, replay, seed=1, watch=Stopwatch())
+        actor = apex_dpg.make_actor(PENDULUM, config, replay, learner, index=0, seed=2, watch=Stopwatch())
+        for _ in range(acts):
+            actor.act()
+        actor.close()
+        policy = apex_dpg.make_policy(PENDULUM, config)
+        policy.load(learner.latest(-1))
+        return replay, policy
+
+    return act
+
+
+@pytest.mark.parametrize("priority_eps", [1e-6, 0.5])
+def test_the_first_priorities_are_the_actors_own_td_errors(acted, priority_eps):
     """By hand from the network's values of what the actor appended."""
-    replay = make_fake_replay(max_size=1_000, priority_exponent=0.6)
-    config = dataclasses.replace(CONFIG, num_actors=1, envs_per_actor=2, n_step=2)
-    learner = apex_dpg.make_learner(PENDULUM, config, replay, seed=1, watch=Stopwatch())
-    actor = apex_dpg.make_actor(PENDULUM, config, replay, learner, index=0, seed=2, watch=Stopwatch())
-    for _ in range(30):
-        actor.act()
-    actor.close()
-    policy = apex_dpg.make_policy(PENDULUM, config)
-    policy.load(learner.latest(-1))
+    replay, policy = acted(30, priority_eps=priority_eps)
     columns = {name: column[: replay.inserts] for name, column in replay.columns.items()}
     start, end = columns["obs"], columns["next_obs"]
     _, taken = policy.values(start, policy.actions(start), columns["action"])
     bootstrap, _ = policy.values(end, policy.actions(end), policy.actions(end))
-    expected = np.abs(columns["reward"] + columns["discount"] * bootstrap - taken) + config.priority_eps
+    expected = np.abs(columns["reward"] + columns["discount"] * bootstrap - taken) + priority_eps
     assert replay.raw[: replay.inserts] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_a_td_error_counts_for_no_more_than_the_clip_in_the_priorities_of_actors_and_of_the_learner(stage):
+    eps, clip, first, new = 0.25, 0.0, [], []
+    for _ in range(2):
+        client, learner, (actor,), _ = stage(priority_clip=clip, priority_eps=eps, num_actors=1)
+        for _ in range(40):
+            actor.act()
+        items = client.query("replay")
+        first.append(items.priority)
+        data = {name: torch.from_numpy(column) for name, column in client.get("replay", items.key).data.items()}
+        new.append(learner._update(data, torch.ones(len(items.key)))[0].numpy())
+        clip = float(np.median(first[0])) - eps
+    for unclipped, clipped in (first, new):
+        assert clipped == pytest.approx(np.minimum(unclipped - eps, clip) + eps, rel=1e-5)
+        assert (unclipped > clip + eps).any()
+
+
+def test_actors_make_noise_of_the_kind_that_is_set_and_stay_within_the_bounds(acted):
+    correlations = {}
+    for noise in ("gaussian", "ornstein-uhlenbeck"):
+        replay, policy = acted(400, noise=noise, noise_sigma=0.2, noise_theta=0.05)
+        rows = replay.writers[0].log
+        noises = np.stack([row["action"] - policy.actions(row["obs"]) for row in rows])[:, :, 0]
+        noises -= noises.mean(axis=0)
+        correlations[noise] = (noises[1:] * noises[:-1]).sum() / (noises**2).sum()
+    # Of neighbours: 0, within five sigma of 800 draws; 0.95, less what takes out the mean.
+    assert abs(correlations["gaussian"]) < 5 / 800**0.5
+    assert correlations["ornstein-uhlenbeck"] > 0.7
+    replay, _ = acted(50, noise_sigma=2.0)
+    assert np.abs([row["action"] for row in replay.writers[0].log]).max() == 1
 
 
 def test_the_weights_that_actors_get_are_the_learners_policy_and_critic(stage):

@@ -55,7 +55,7 @@ def test_an_actor_outside_the_ladder_is_refused(setting):
 
 
 def test_each_environment_departs_from_the_greedy_action_as_often_as_its_own_epsilon_says(setting):
-    actor, replay, _, config = setting(num_actors=1, envs_per_actor=4, epsilon_alpha=1.0)
+    actor, replay, _, config = setting(num_actors=1, envs_per_actor=4, epsilon_base=0.4, epsilon_alpha=3.0)
     acts = 1_500
     for _ in range(acts):
         actor.act()
@@ -64,6 +64,9 @@ def test_each_environment_departs_from_the_greedy_action_as_often_as_its_own_eps
     expected = actor.epsilons * 0.5  # half of the random actions of two are the greedy one
     sigma = np.sqrt(acts * expected * (1 - expected))
     assert (np.abs(departed - acts * expected) < 5 * sigma).all()
+    # The check can tell: none of the others departs as often as the first.
+    as_the_first = np.abs(departed - acts * expected[0]) < 5 * sigma[0]
+    assert as_the_first.tolist() == [True, False, False, False]
 
 
 def test_a_lone_environment_explores_less_and_less(setting):

@@ -71,6 +71,16 @@ def test_the_dueling_network_has_3_3_million_parameters_in_channels_last_and_mem
     assert dqn.memory(spec, dqn_config)["networks and optimiser"] == 4 * dqn_network.flat.numel() * 6
 
 
+def test_values_of_frames_are_a_value_and_advantages_without_their_mean(pong, frames):
+    """Wang et al. 2016, equation 9: so the mean of the values over the actions is the value stream's."""
+    torso, streams = make_network(*pong, seed=0, trainable=False).module
+    features = torso(torch.from_numpy(frames))
+    q, advantages = streams(features), streams.advantage(features)
+    assert torch.allclose(q.mean(dim=1, keepdim=True), streams.value(features), atol=1e-5)
+    assert torch.allclose(q - q[:, :1], advantages - advantages[:, :1], atol=1e-5)
+    assert advantages.mean(dim=1).abs().max() > 1e-3
+
+
 def test_gradients_of_convolutions_arrive_in_the_flat_vector_and_weights_travel(pong, frames):
     network = make_network(*pong, seed=3, trainable=True)
     network.module(torch.from_numpy(frames)).sum().backward(inputs=network.parameters)
