@@ -60,6 +60,12 @@ def test_what_every_run_of_a_sweep_would_refuse_is_refused_once(reverie, monkeyp
     assert words in line
 
 
+def test_sweep_is_another_name_of_seeds(reverie):
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--sweep", "3-5", "--seed", 1)
+    assert result.exit_code == 2
+    assert "--seed is 1 and --seeds 3-5: give one of them" in result.stderr
+
+
 def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_folder(reverie, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(sweep._Runs, "train", lambda runs, arguments, seed: asked.append(arguments) or (2, None))

@@ -46,7 +46,10 @@ def train(
         typer.Option(help="Any integer; the same seed gives the same run, times apart.", show_default="0"),
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Several seeds, as 0-4 or 0,2,5: one run after the other.", metavar="SEEDS")
+        str | None,
+        typer.Option(
+            "--seeds", "--sweep", help="Several seeds, as 0-4 or 0,2,5: one run after the other.", metavar="SEEDS"
+        ),
     ] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="With --seeds, runs at a time.", show_default="1")] = None,
     config: Annotated[
