@@ -211,5 +211,5 @@ def test_a_bare_word_names_another_preset_of_the_environment(agent, tmp_path, mo
     assert paper.config.learning_starts == 50_000
     assert paper.config != agent.load_preset("ALE/Pong-v5").config
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(presets.PresetError, match="preset paper: is neither a file nor a preset that comes with the agent"):
+    with pytest.raises(presets.PresetError, match="is neither a file nor a preset that comes with the agent"):
         agent.load_preset("CartPole-v1", presets.Path("paper"))
