@@ -209,6 +209,50 @@ def test_the_learner_cuts_the_sum_where_episodes_end_and_leaves_resets_out(stage
     assert sum(sizes) == config.epochs * 2 * 2 * length
 
 
+def test_every_pass_takes_the_actors_probabilities_and_each_minibatch_standardised_advantages(stage, monkeypatch):
+    client, learner, (actor,), config = stage(epochs=3, minibatch_size=64, learning_rate=1e-2, anneal_updates=10)
+    while not client.can_sample("unrolls", config.batch_size):
+        actor.act()
+    batches, calls = [], []
+    monkeypatch.setattr(learner, "_client", Tape(client, batches))
+    monkeypatch.setattr(
+        learning, "ppo_loss", lambda *args, **kwargs: calls.append((*args, kwargs["clip"])) or ppo_loss(*args, **kwargs)
+    )
+    for update in range(2):
+        calls.clear()
+        while not client.can_sample("unrolls", config.batch_size):
+            actor.act()
+        learner.learn()
+        data = batches[-1].data
+        steps = data["is_step"]
+        parts = len(calls) // config.epochs
+        assert parts == round(steps.sum() / config.minibatch_size) > 1
+        orders = []
+        for epoch in range(config.epochs):
+            _, _, actions, old_log_pi, advantages, _, _ = zip(*calls[epoch * parts : (epoch + 1) * parts], strict=True)
+            rows = np.stack([torch.cat(column).numpy() for column in (old_log_pi, actions)], axis=1)
+            given = np.stack([data["log_pi"][steps], data["action"][steps]], axis=1)
+            assert np.sort(rows, axis=0) == pytest.approx(np.sort(given, axis=0), rel=1e-6)
+            orders.append(rows[:, 0].tolist())
+            for advantage in advantages:
+                assert advantage.mean().item() == pytest.approx(0, abs=1e-4)
+                assert advantage.square().mean().item() == pytest.approx(1, abs=1e-3)
+        assert orders[0] != orders[1] != orders[2]
+        assert {clip for *_, clip in calls} == {config.clip * config.annealed(update)}
+        assert learner._optimizer.param_groups[0]["lr"] == config.learning_rate * config.annealed(update)
+
+
+class Tape:
+    """The client, which keeps the batches that it gives."""
+
+    def __init__(self, client, batches):
+        self.client, self.batches = client, batches
+
+    def sample_batch(self, *args, **kwargs):
+        self.batches.append(self.client.sample_batch(*args, **kwargs))
+        return self.batches[-1]
+
+
 def test_rate_and_clip_fall_in_a_line_to_a_twentieth():
     config = dataclasses.replace(CONFIG, anneal_updates=100)
     assert [config.annealed(update) for update in (0, 50, 95, 1_000)] == pytest.approx([1.0, 0.5, 0.05, 0.05])
