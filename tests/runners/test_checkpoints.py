@@ -271,3 +271,15 @@ def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path, monkeypa
     assert [round(event.env_steps, -2) for event in lost] == [800, 1_600, 2_400, 2_400]
     assert lost[0].reason == "No space left on device"
     assert result.env_steps >= 2_400
+
+
+def test_folders_may_be_text_a_runs_folder_is_its_newest_checkpoint_and_nothing_is_saved_twice(tmp_path):
+    told = []
+    short = dataclasses.replace(SHORT, max_env_steps=600, evaluate_every=300, checkpoint_every=300)
+    train(agents.dqn, "CartPole-v1", run=short, on_event=told.append, checkpoint_folder=str(tmp_path / "checkpoints"))
+    saved = [event.env_steps for event in told if isinstance(event, Saved)]
+    assert len(saved) == len(set(saved)) == 2, "one that was due at the end is that of the end"
+    longer = dataclasses.replace(short, max_env_steps=900)
+    train(agents.dqn, "CartPole-v1", run=longer, on_event=told.append, resume=str(tmp_path))
+    started = [event.env_steps for event in told if isinstance(event, Started)]
+    assert started == [0, saved[-1]]

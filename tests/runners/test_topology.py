@@ -42,6 +42,34 @@ def test_what_is_no_id_of_an_environment_is_refused_and_told_how_to_register_it(
         plan(apex_dqn, env)
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"config": {"batch_size": 3}},
+            "config is a dict, and apex-dqn takes a ApexDqnConfig: change that of a preset",
+        ),
+        ({"config": ppo.load_preset("CartPole-v1").config}, "config is a PpoConfig"),
+        ({"run": {"max_env_steps": 3}}, "run is a dict, and a run takes a RunSettings"),
+        ({"seed": "3"}, "seed must be an int, got '3'"),
+        ({"seed": None}, "seed must be an int, got None"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_by_name(options, words):
+    with pytest.raises(TypeError, match=words):
+        plan(apex_dqn, "CartPole-v1", **options)
+
+
+def test_an_agent_is_its_module_and_its_name_is_told_where_to_find_it():
+    with pytest.raises(TypeError, match=r"agent is 'dqn', and must be the module of one.*agents\.find"):
+        plan("dqn", "CartPole-v1")
+
+
+def test_a_count_of_a_run_that_is_no_int_is_refused():
+    with pytest.raises(TypeError, match=r"max_env_steps must be an int, got 1\.5"):
+        dataclasses.replace(ppo.load_preset("CartPole-v1").run, max_env_steps=1.5)
+
+
 def test_observations_without_an_axis_are_refused():
     gymnasium.register("Scalar-v0", entry_point=Scalar)
     with pytest.raises(UnsupportedEnvironmentError, match=r"single numbers, Box.*ReshapeObservation"):

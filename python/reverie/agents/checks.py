@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from reverie._checks import integer
+
 
 def at_least_one(settings: Any, *names: str) -> None:
-    """Refuse counts below 1: ValueError."""
+    """Refuse counts below 1: ValueError; TypeError for what is no count."""
     for name in names:
-        if getattr(settings, name) < 1:
+        if integer(name, getattr(settings, name)) < 1:
             raise ValueError(f"{name} is {getattr(settings, name)}, and must be at least 1")
 
 

@@ -174,6 +174,14 @@ def find(path: Path) -> Path:
     raise CheckpointError(path, "is not there: name a run's folder, or one of the folders in its checkpoints/")
 
 
+def as_paths(folder: Path | str | None, resume: Path | str | None) -> tuple[Path | None, Path | None]:
+    """Where a run writes its checkpoints, and the one that it goes on from: of a run's folder the newest.
+
+    Raises `CheckpointError` where there is none to go on from.
+    """
+    return None if folder is None else Path(folder), None if resume is None else find(Path(resume))
+
+
 def any_in(folder: Path) -> bool:
     """Whether the run of this folder has written a whole checkpoint."""
     return bool(_all(folder / "checkpoints"))

@@ -42,13 +42,13 @@ def train(
     env_id: str,
     *,
     seed: int = 0,
-    preset: Path | None = None,
+    preset: Path | str | None = None,
     config: Any = None,
     run: RunSettings | None = None,
     stop_when_confirmed: bool = True,
     on_event: Callable[[Event], None] | None = None,
-    checkpoint_folder: Path | None = None,
-    resume: Path | None = None,
+    checkpoint_folder: Path | str | None = None,
+    resume: Path | str | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Train in this thread until the target is confirmed or `run.max_env_steps` are done.
@@ -58,15 +58,18 @@ def train(
     hold the target.
 
     With a `checkpoint_folder`, a checkpoint goes there every `run.checkpoint_every` environment steps and at the end.
-    `resume` is a checkpoint of the same agent, environment, seed and configuration: counters and curve go on, learner,
-    tables (their limiters' counts too) and random states are as they were; episodes begin anew.
-    `should_stop` is asked between two turns; where it says yes the run saves and raises `StoppedError`.
+    `resume` is a checkpoint of the same agent, environment, seed and configuration, or the folder of a run, whose
+    newest it is then: counters and curve go on, learner, tables (their limiters' counts too) and random states are as
+    they were; episodes begin anew.
+    `should_stop` is asked between two turns; where it says yes the run saves and raises `StoppedError`. That is how
+    `on_event`, which is called in this thread, ends a run: an exception in it ends the run as it is, without saving.
 
     Raises what `plan` raises, `checkpoints.CheckpointError`, `DamagedError` for damaged tables of a checkpoint,
     `StalledError` where the table's limits contradict each other, what the learner raises, and whatever `on_event`
     raises: everything is closed on the way out.
     """
     topology = plan(agent, env_id, seed=seed, preset=preset, config=config, run=run)
+    checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
     state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))
     threads = torch.get_num_threads()
     torch.set_num_threads(topology.run.threads)
@@ -95,6 +98,8 @@ class _Loop:
     emit: Callable[[Event], None]
     checkpoint_folder: Path | None
     turn: int = 0
+    saved: tuple[int, int, int] | None = None
+    """What was done when the last checkpoint was written."""
 
     def __post_init__(self) -> None:
         agent, topology, seed = self.agent, self.topology, self.topology.seed
@@ -202,8 +207,12 @@ class _Loop:
         except OSError as error:
             self.emit(NotSaved(env_steps, self.checkpoint_folder, error.strerror or str(error)))
             return None
+        self.saved = self._done()
         self.emit(Saved(env_steps, path))
         return path
+
+    def _done(self) -> tuple[int, int, int]:
+        return self.account.env_steps, self.account.updates, len(self.account.curve)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -223,7 +232,8 @@ class _Loop:
 
     def _finish(self) -> Result:
         evaluation = self.account.confirmation or self._timed_evaluation(self.confirming)
-        self._save()
+        if self.saved != self._done():  # one was due at the very end
+            self._save()
         self.emit(self._progress())
         result = self.account.result(evaluation, self.learner.metrics(), self._figures(), self._weights())
         self.emit(Finished(result))

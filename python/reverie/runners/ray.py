@@ -50,15 +50,15 @@ def train(
     env_id: str,
     *,
     seed: int = 0,
-    preset: Path | None = None,
+    preset: Path | str | None = None,
     config: Any = None,
     run: RunSettings | None = None,
     num_shards: int = 1,
     address: str | None = None,
     stop_when_confirmed: bool = True,
     on_event: Callable[[Event], None] | None = None,
-    checkpoint_folder: Path | None = None,
-    resume: Path | None = None,
+    checkpoint_folder: Path | str | None = None,
+    resume: Path | str | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Result:
     """Train with every role in an actor of a Ray cluster, until the target is confirmed or all steps are done.
@@ -77,6 +77,7 @@ def train(
     topology = plan(
         agent, env_id, seed=seed, preset=preset, config=config, run=run, num_shards=num_shards, runner="ray"
     )
+    checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
     state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))
     ours = not ray.is_initialized()
     if ours:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 
+from reverie._checks import integer
 from reverie.agents.core import Agent, RunSettings, TableNeeds
 from reverie.agents.environments import EnvSpec, describe
 from reverie.sharding import shard_table
@@ -158,7 +159,7 @@ def plan(
     env_id: str,
     *,
     seed: int = 0,
-    preset: Path | None = None,
+    preset: Path | str | None = None,
     config: Any = None,
     run: RunSettings | None = None,
     num_shards: int = 1,
@@ -169,12 +170,20 @@ def plan(
 
     `config` and `run` stand in for those of the preset. Raises `UnknownEnvironmentError`,
     `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, and `DoesNotFitError` where the run needs more than
-    `available_bytes` (by default what this process may still take).
+    `available_bytes` (by default what this process may still take); TypeError for arguments of another kind.
     """
+    if not (hasattr(agent, "NAME") and hasattr(agent, "load_preset")):
+        raise TypeError(
+            f"agent is {agent!r}, and must be the module of one, such as reverie.agents.dqn; reverie.agents.find gives"
+            " it by name"
+        )
+    seed = integer("seed", seed)
     env = describe(env_id)
     # Before the preset: no preset makes an environment fit that the agent cannot play.
     agent.check(env)
-    found = agent.load_preset(env_id, preset)
+    found = agent.load_preset(env_id, None if preset is None else Path(preset))
+    _require_settings("config", config, found.config, agent.NAME)
+    _require_settings("run", run, found.run, "a run")
     _require_device(agent, found.run if run is None else run, runner)
     config = found.config if config is None else config
     actors, envs = agent.layout(config)
@@ -205,6 +214,14 @@ def plan(
     if topology.memory_bytes > available:
         raise DoesNotFitError(f"{topology.agent} on {env_id}", memory, available)
     return topology
+
+
+def _require_settings(name: str, given: Any, own: Any, of: str) -> None:
+    if given is not None and not isinstance(given, type(own)):
+        raise TypeError(
+            f"{name} is a {type(given).__name__}, and {of} takes a {type(own).__name__}: change that of a preset with"
+            " dataclasses.replace"
+        )
 
 
 def _refuse_learners_that_would_not_agree(topology: Topology) -> None:
