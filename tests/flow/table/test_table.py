@@ -215,6 +215,8 @@ def test_servers_refuse_what_can_never_work():
         reverie.Server([Table.queue("q", 1)], port=0, listen=False)
     with pytest.raises(ValueError, match=r"name must be text that UTF-8 can hold, got 'q\\ud800'"):
         Table.queue("q\ud800", 1)
+    with pytest.raises(ValueError, match="name must not be empty"):
+        Table.queue("", 1)
 
 
 def test_an_error_names_some_of_very_many_tables_and_its_attribute_all(connect):
@@ -266,6 +268,9 @@ def test_limiters_refuse_impossible_limits_with_their_numbers():
         rate_limiters.MinSize(0)
     with pytest.raises(ValueError, match="error_buffer"):
         rate_limiters.SampleToInsertRatio(4.0, 10, 3.9)
+    with pytest.raises(ValueError, match=r"narrower than 2\.0 .* widen error_buffer"):
+        rate_limiters.SampleToInsertRatio(0.25, 10, 0.9)
+    rate_limiters.SampleToInsertRatio(0.25, 10, 1.0)
     for nonsense in (-1.0, float("nan"), (5.0, 1.0), (float("nan"), 60.0)):
         with pytest.raises(ValueError, match="error_buffer must be"):
             rate_limiters.SampleToInsertRatio(4.0, 10, nonsense)
