@@ -2,6 +2,7 @@ import errno
 import importlib.util
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ testing = pytest.importorskip("typer.testing")
 figure = pytest.importorskip("matplotlib.figure")
 
 from reverie import agents, runners  # noqa: E402
+from reverie.cli import ending  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.plot import Over, band, summary, variants  # noqa: E402
 from reverie.runners import checkpoints, logs  # noqa: E402
@@ -153,7 +155,23 @@ def test_a_folder_that_cannot_be_written_is_refused_in_a_line(reverie, tmp_path)
     assert line == "reverie: here/run: not a directory"
 
 
-def test_ctrl_c_saves_ends_with_130_and_the_run_can_be_resumed(tmp_path):
+def twice(number):
+    """What a process is told by, as its group is told too, say."""
+
+    def tell(process):
+        os.kill(process.pid, number)
+        for line in process.stderr:
+            if line.startswith("reverie: saving a checkpoint and ending"):  # or the two would be taken for one
+                os.kill(process.pid, number)
+                return
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    "tell", [lambda process: os.kill(process.pid, signal.SIGINT), twice(signal.SIGTERM)], ids=["Ctrl-C", "SIGTERM"]
+)
+def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(tmp_path, tell):
     """In a process of its own, interrupted as soon as its log says that it trains."""
     command = [sys.executable, "-c", "from reverie.cli import main; main()", "train", "dqn", "--env", "CartPole-v1"]
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
@@ -162,7 +180,7 @@ def test_ctrl_c_saves_ends_with_130_and_the_run_can_be_resumed(tmp_path):
     process = subprocess.Popen([*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         if "greedy return" in line:
-            os.kill(process.pid, signal.SIGINT)
+            tell(process)
             break
     rest = process.stderr.read()
     assert process.wait(timeout=200) == 130
@@ -170,6 +188,27 @@ def test_ctrl_c_saves_ends_with_130_and_the_run_can_be_resumed(tmp_path):
     assert "Traceback" not in rest
     saved = checkpoints.load(checkpoints.find(folder))
     assert saved["env_steps"] >= 200
+
+
+def test_a_run_whose_terminal_is_closed_saves_and_one_after_nohup_goes_on(tmp_path):
+    folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
+    its_terminal = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
+    command = [sys.executable, "-c", f"{its_terminal}; from reverie.cli import main; main()", "train", "dqn"]
+    command += ["--env", "CartPole-v1", "--no-tensorboard", "--to-the-end", "--set", "evaluate_every=1000000000"]
+    command += ["--set", "max_env_steps=1000000000"]
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(command, cwd=tmp_path, stdin=end, stdout=end, stderr=end, start_new_session=True)
+    os.close(end)
+    while not (folder / logs.LOG).exists() or b'"progress"' not in (folder / logs.LOG).read_bytes():
+        os.read(terminal, 2**16)
+    os.close(terminal)
+    assert process.wait(timeout=200) == 130
+    assert checkpoints.load(checkpoints.find(folder))["env_steps"] > 0
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert ending.wishes_to_end() == (signal.SIGINT, signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_eval_plays_the_weights_of_a_checkpoint_as_the_runs_own_evaluator_does(reverie):

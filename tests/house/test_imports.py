@@ -22,7 +22,7 @@ ALLOWED = {
     "tensordict": ("adapters/tensordict.py",),
     "tensorflow": ("_tensorflow.py",),
     "gymnasium": ("specs.py", "adapters", "agents", "runners", "cli", "testing.py"),
-    "ray": ("runners/ray.py",),
+    "ray": ("runners/ray.py", "runners/joining.py"),
     "matplotlib": ("cli", "runners"),
     "typer": ("cli",),
     "rich": ("cli",),

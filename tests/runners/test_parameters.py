@@ -1,6 +1,8 @@
+import resource
 import threading
 
 import numpy as np
+import pytest
 
 from reverie.agents.core import Weights
 from reverie.runners.parameters import WeightsFile
@@ -43,6 +45,24 @@ def test_a_learner_that_was_started_again_is_newer_though_its_version_went_back(
     way.publisher(1).publish(weights(40))
     assert source.latest(100).version == 40
     assert source.latest(40) is None
+
+
+def test_weights_for_which_there_is_no_room_are_refused_with_the_file_and_those_before_them_stay(tmp_path):
+    """A file system that is nearly full takes a part of what is written, and says nothing."""
+    way = WeightsFile(tmp_path / "weights")
+    publisher, source = way.publisher(0), way.source()
+    publisher.publish(weights(1))
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: .*weights\.0'"):
+            publisher.publish(weights(2, 1000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    one = source.latest(-1)
+    assert (one.version, one.flat.tolist()) == (1, [1.0] * 4)
+    publisher.publish(weights(3))
+    assert source.latest(1).version == 3
 
 
 def test_a_reader_never_sees_parts_of_two_editions(tmp_path):

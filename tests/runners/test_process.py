@@ -400,6 +400,46 @@ def test_a_role_that_ends_again_and_again_ends_the_run_with_what_ended_it(broken
         process.train(agent, "CartPole-v1", run=SHORT)
 
 
+def test_the_end_of_a_role_is_told_though_a_child_of_its_environment_has_its_pipe(broken_agent, monkeypatch, tmp_path):
+    """Such a child, as of environments in processes of their own, is a copy with every file open."""
+    monkeypatch.setattr(crew, "SHORT_LIVES", 1)
+    gone = tmp_path / "gone"
+    outlives = f"while not os.path.exists({str(gone)!r}): __import__('time').sleep(0.01)"
+    body = f"""if os.fork():
+            os._exit(3)
+        {outlives}
+        os._exit(0)"""
+    agent = broken_agent("agent_with_a_child", body)
+    monkeypatch.setattr(supervisor, "STALL_SECONDS", 100.0)  # else it is this that ends a run that does not notice
+    try:
+        with pytest.raises(RoleError, match=r"actor 0: .*: it ended with exit code 3"):
+            process.train(agent, "CartPole-v1", run=ENDLESS)
+    finally:
+        gone.touch()
+
+
+def test_what_ends_a_whole_group_or_closes_its_terminal_ends_no_role_and_costs_no_update(tmp_path):
+    """Roles hear it with their supervisor, which is to save what they know."""
+    seen, told = [], []
+
+    def on_event(event):
+        seen.append(event)
+        if isinstance(event, Saved) and not told:
+            told.append(event)
+            for child in multiprocessing.active_children():
+                for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                    os.kill(child.pid, number)
+
+    def stop():
+        return bool(told) and seen[-1].env_steps > told[0].env_steps + 200
+
+    run = dataclasses.replace(ENDLESS, evaluate_every=10**9, checkpoint_every=300)
+    with pytest.raises(StoppedError, match="saved as"):
+        train("dqn", config=small("dqn"), run=run, on_event=on_event, checkpoint_folder=tmp_path, should_stop=stop)
+    assert told
+    assert of_kind(seen, RoleRestarted) == []
+
+
 def test_an_error_in_a_role_ends_the_run_at_once_with_its_traceback(broken_agent):
     agent = broken_agent("agent_with_a_defect", "raise ValueError('no such thing')")
     events = []

@@ -22,6 +22,7 @@ pytest.importorskip("cryptography")
 import ray
 from ray._private import services
 from ray.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import reverie
 from reverie.agents import apex_dqn, gorila
@@ -225,7 +226,20 @@ def test_parameter_shards_answer_over_ray_as_in_one_process_and_one_that_is_gone
         stage.close()
 
 
-def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are_refused_at_once(cluster, until):
+def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are_refused_at_once(
+    cluster, until, tmp_path, monkeypatch
+):
+    go = tmp_path / "go"
+
+    class Slow(on_ray.Host):
+        """A process that takes long to begin, as one that imports PyTorch."""
+
+        def __init__(self):
+            while not go.exists():
+                threading.Event().wait(0.01)
+            super().__init__()
+
+    monkeypatch.setattr(on_ray, "Host", Slow)
     run = dataclasses.replace(RUN, device="cuda")
     topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=run, runner="ray")
     stage = on_ray.Cluster(topology)
@@ -237,6 +251,10 @@ def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are
         stage.start(setups["learner"])
         where = lambda host: (ray.get_runtime_context().get_node_id(), ray.get_gpu_ids())  # noqa: E731
         host = stage._living[setups["learner"].name].host
+        # It has the GPU, and so its place: it lacks nothing, though none is free and it has not begun.
+        until(lambda: free("GPU") == 0 and stage.lacks(setups["learner"].name) == "")
+        assert ray.wait([host.__ray_ready__.remote()], timeout=0)[0] == []
+        go.touch()
         assert ray.get(host.__ray_call__.remote(where)) == (cluster.other.node_id, [0])
         # The newest weights are known beside the supervisor, and go with no other node.
         assert ray.get(stage._parameters.__ray_call__.remote(where)) == (cluster.head_node.node_id, [])
@@ -244,12 +262,10 @@ def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are
             "learner": "cuda",
             "actor": "cpu",
         }
-        until(lambda: free("GPU") == 0)
-        # One more finds no place, and it is known what it lacks; the first lacks nothing.
+        # One more finds no place, and it is known what it lacks.
         again = dataclasses.replace(setups["learner"], name=RoleName("learner", 1))
         stage.start(again)
-        assert stage.lacks(again.name) == "asks for 1 GPU, and the Ray cluster has 1, 0 of them free"
-        until(lambda: stage.lacks(setups["learner"].name) == "")
+        until(lambda: stage.lacks(again.name) == "asks for 1 GPU, and the Ray cluster has 1, 0 of them free")
         stage.kill(again.name)
         # The one there is is taken now; and it would never be enough for actors with a share of their own.
         with pytest.raises(DeviceError, match=r"takes 1 GPUs \(1 for each learner of 1\), .* has 1, 0 of them free"):
@@ -261,6 +277,29 @@ def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are
         DeviceError, match=r"takes 1\.75 GPUs \(1 for .*, 0\.25 for each actor of 2, 0\.25 for each evalu"
     ):
         on_ray.train(apex_dqn, "CartPole-v1", config=CONFIG, run=shared)
+
+
+def test_the_newest_weights_are_known_on_the_node_of_the_supervisor_and_may_be_on_no_other(monkeypatch):
+    """What asks for nothing Ray puts on any node; where that goes, actors wait for weights and the learner for them."""
+    asked, here = [], "5" * 56
+
+    class Asked:
+        def options(self, **options):
+            asked.append(options)
+            return self
+
+        def remote(self):
+            return None
+
+    for figures in ("cluster_resources", "available_resources"):
+        monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: here))
+    monkeypatch.setattr(ray, "remote", lambda what: Asked() if what is on_ray.NewestWeights else None)
+    on_ray.Cluster(plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray"))
+    (options,) = asked
+    strategy = options.pop("scheduling_strategy")
+    assert (type(strategy), strategy.node_id, strategy.soft) == (NodeAffinitySchedulingStrategy, here, False)
+    assert options == {"num_cpus": 0, "max_restarts": -1}
 
 
 def test_roles_that_begin_together_ask_for_no_more_than_there_is_though_ray_tells_of_them_late(monkeypatch):

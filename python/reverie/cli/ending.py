@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -46,19 +47,46 @@ def ends_told() -> Iterator[None]:
         refuse(error)
 
 
+def wishes_to_end() -> tuple[signal.Signals, ...]:
+    """Signals by which a person, a scheduler or a closed terminal ends a run; after `nohup` the terminal's is none."""
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangs_up else []))
+
+
 @contextmanager
 def asked_to_stop() -> Iterator[Any]:
-    """Ctrl-C asks the run to save and end at the next turn; a second one interrupts at once."""
-    asked = False
+    """Ctrl-C, SIGTERM and the end of the terminal ask the run to save and end at the next turn; Ctrl-C once more
+    interrupts at once. Others may ask more than once, as schedulers do, which tell a group and its first process."""
+    asked = told = False
+    terminals = [number for number in range(3) if os.isatty(number)]
 
     def ask(number: int, frame: object) -> None:
         nonlocal asked
-        if asked:
+        if asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         asked = True
+        if number == signal.SIGHUP:
+            _let_go(terminals)
 
-    before = signal.signal(signal.SIGINT, ask)
+    def is_asked() -> bool:
+        nonlocal told
+        if asked and not told:
+            told = True
+            print("reverie: saving a checkpoint and ending; Ctrl-C now ends without it", file=sys.stderr, flush=True)
+        return asked
+
+    before = {number: signal.signal(number, ask) for number in wishes_to_end()}
     try:
-        yield lambda: asked
+        yield is_asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            # Who asks again while the process ends is not to end it otherwise.
+            signal.signal(number, signal.SIG_IGN if asked and number != signal.SIGINT else handler)
+
+
+def _let_go(terminals: list[int]) -> None:
+    """Write to nowhere what would go to a terminal that is gone: an error for it would end the run before it saves."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in terminals:
+        os.dup2(nowhere, number)
+    os.close(nowhere)

@@ -18,6 +18,7 @@ import typer
 
 from reverie.cli import shorts
 from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, refuse
+from reverie.cli.ending import wishes_to_end
 
 COMMAND = (sys.executable, "-c", "from reverie.cli import main; main()")
 OWN = ("seed", "seeds", "jobs", "out", "as_json", "resume")
@@ -147,12 +148,18 @@ class _Runs:
 
 @contextmanager
 def _ends_as_ctrl_c() -> Iterator[None]:
-    """A sweep that is told to end, or whose terminal is closed, lets its runs save: they are in other groups."""
+    """A sweep that is told to end, or whose terminal is closed, lets its runs save: they are in other groups. Told once
+    more it goes on doing so; only Ctrl-C is taken for impatience."""
+    told = False
 
     def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
+        nonlocal told
+        if not told:
+            told = True
+            raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = [number for number in wishes_to_end() if number != signal.SIGINT]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:

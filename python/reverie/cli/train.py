@@ -179,9 +179,9 @@ def train(
     """Train AGENT on ENV until a greedy evaluation, confirmed on other episodes, says so.
 
     The run's folder gets preset.toml (the settings as they were used), log.jsonl, curve.png, checkpoints/ (the newest
-    two) and TensorBoard's files. Ctrl-C saves a checkpoint and ends; the same command with --resume goes on
-    from it. With --seeds, --resume takes runs that have ended as they are, goes on with those that were interrupted,
-    and begins the others.
+    two) and TensorBoard's files. Ctrl-C saves a checkpoint and ends, as SIGTERM and the end of the terminal do; the
+    same command with --resume goes on from it. With --seeds, --resume takes runs that have ended as they are, goes on
+    with those that were interrupted, and begins the others.
     """
     require_agents()
     if address is not None and runner is not Runner.ray:

@@ -121,8 +121,11 @@ class _FilePublisher:
 
     def publish(self, weights: Weights) -> None:
         header = np.array([self._generation, weights.version], np.int64)
-        with self._draft.open("wb", buffering=0) as file:
-            file.write(header.tobytes() + np.ascontiguousarray(weights.flat, np.float32).tobytes())
+        try:
+            with self._draft.open("wb") as file:
+                file.write(header.tobytes() + np.ascontiguousarray(weights.flat, np.float32).tobytes())
+        except OSError as error:  # the file system says what is wrong, and not where
+            raise OSError(error.errno, error.strerror, str(self._draft)) from error
         os.replace(self._draft, self._path)
 
 

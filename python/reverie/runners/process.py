@@ -100,6 +100,9 @@ def agent_name(agent: Agent) -> str:
 class _Process:
     process: ForkServerProcess
     pipe: Connection[Any, Any]
+    end: int
+    """A handle of the process itself, which can be read once it has ended. Its pipe may outlive it, in a child that an
+    environment has forked; and what `process` knows of it ends with the fork server."""
 
 
 class Processes:
@@ -115,7 +118,7 @@ class Processes:
         self._token = secrets.token_urlsafe(32)
         self._folder = Path(tempfile.mkdtemp(prefix=f"reverie-run-{os.getpid()}-", dir=place))
         self._living: dict[RoleName, _Process] = {}
-        self._killed: list[ForkServerProcess] = []
+        self._killed: list[_Process] = []
 
     @property
     def weights(self) -> WeightsFile:
@@ -145,7 +148,12 @@ class Processes:
         )
         process.start()
         theirs.close()
-        self._living[setup.name] = _Process(process, ours)
+        assert process.pid is not None
+        try:
+            end = os.pidfd_open(process.pid)
+        except ProcessLookupError:  # it has ended, and so has its pipe
+            end = os.open(os.devnull, os.O_RDONLY)
+        self._living[setup.name] = _Process(process, ours, end)
 
     def tell(self, name: RoleName, command: Command) -> None:
         """Send a command; one for a process that is gone is lost."""
@@ -159,18 +167,30 @@ class Processes:
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
         """What roles told; the end of a process comes after all that it had to tell."""
         told: list[tuple[RoleName, Report]] = []
-        names = {id(one.pipe): name for name, one in self._living.items()}
-        for pipe in wait([one.pipe for one in self._living.values()], timeout):
-            name = names[id(pipe)]
-            living = self._living[name]
+        lines = [(one.pipe, one.end) for one in self._living.values()]
+        heard = wait([end for line in lines for end in line], timeout)
+        for name, living in list(self._living.items()):
+            gone = living.end in heard
+            if not gone and living.pipe not in heard:
+                continue
             try:
                 while living.pipe.poll():
                     told.append((name, living.pipe.recv()))
             except (EOFError, OSError):
-                living.process.join(KILL_SECONDS)
-                self._forget(name)
-                told.append((name, Died(_reason(living.process.exitcode))))
+                gone = True
+            if gone:
+                told.append((name, Died(self._bury(name))))
         return told
+
+    def _bury(self, name: RoleName) -> str:
+        """Forget a role that has ended, or has closed its pipe, so that nobody hears it any more; how it ended."""
+        living = self._living[name]
+        if not wait([living.end], KILL_SECONDS):
+            self.kill(name)
+            return "it closed its pipe and did not end, and was killed"
+        living.process.join(KILL_SECONDS)
+        self._forget(name)
+        return _reason(living.process.exitcode)
 
     def lacks(self, name: RoleName) -> str:
         """Nothing: this machine makes as many processes as it is asked for."""
@@ -178,27 +198,33 @@ class Processes:
 
     def kill(self, name: RoleName) -> None:
         """End a process at once."""
-        living = self._living.get(name)
+        living = self._living.pop(name, None)
         if living is not None:
-            living.process.kill()
-            self._killed.append(living.process)
-            self._forget(name)
+            with suppress(OSError):  # it has ended
+                signal.pidfd_send_signal(living.end, signal.SIGKILL)
+            living.pipe.close()
+            self._killed.append(living)
 
     def _forget(self, name: RoleName) -> None:
-        self._living.pop(name).pipe.close()
+        living = self._living.pop(name)
+        living.pipe.close()
+        os.close(living.end)
 
     def close(self) -> None:
         """Kill what still lives, wait for it, and remove the file of the weights."""
         for name in list(self._living):
             self.kill(name)
-        for process in self._killed:
-            process.join(KILL_SECONDS)
+        while self._killed:
+            killed = self._killed.pop()
+            wait([killed.end], KILL_SECONDS)
+            os.close(killed.end)
+            killed.process.join(KILL_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _reason(exitcode: int | None) -> str:
     if exitcode is None:
-        return "it closed its pipe and did not end"
+        return "it ended, nobody knows how"
     if exitcode >= 0:
         return f"it ended with exit code {exitcode}"
     return f"killed by {signal.Signals(-exitcode).name}"
@@ -259,8 +285,10 @@ def _sweep(folder: Path) -> None:
 
 def _live(setup: Setup, pipe: Connection[Any, Any], folder: Path) -> None:
     """A role's process, from its start to its end."""
-    # Ctrl-C in a terminal reaches the whole group: it is the supervisor that decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C in a terminal, its end, and whoever ends a group or a service reach all of it: the supervisor decides what
+    # that means, and takes its roles with it.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
     def orphaned() -> None:
         _sweep(folder)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from reverie.checkpointers import CheckpointerBase
 from reverie.runners import checkpoints
 from reverie.runners.account import identity
 from reverie.runners.events import Event, Result
+from reverie.runners.joining import joined
 from reverie.runners.lines import ANSWER_SECONDS, Reply, answers_of, give_up, reply_to
 from reverie.runners.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
 from reverie.runners.parameters import Edition, NewestWeights, Publisher, Subscription
@@ -71,7 +72,7 @@ def train(
     With `run.device` "cuda" the learner asks for a GPU; roles that ask for none compute on the CPU.
 
     Raises what `reverie.runners.process.train` raises, `DeviceError` where the cluster has too few GPUs, ImportError
-    without `reverie[ray]`, and ConnectionError where there is no cluster at `address`.
+    without `reverie[ray]`, and ConnectionError where there is no cluster at `address`, or Ray does not start here.
     """
     name = agent_name(agent)
     topology = plan(
@@ -79,11 +80,7 @@ def train(
     )
     checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
     state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))
-    ours = not ray.is_initialized()
-    if ours:
-        ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    stage = Cluster(topology)
-    try:
+    with joined(address), closing(Cluster(topology)) as stage:
         supervisor = Supervisor(
             name,
             topology,
@@ -95,10 +92,6 @@ def train(
             should_stop=should_stop or (lambda: False),
         )
         return supervisor.run(stop_when_confirmed)
-    finally:
-        stage.close()
-        if ours:
-            ray.shutdown()
 
 
 @dataclass(frozen=True)
@@ -260,8 +253,6 @@ class _Remote:
     life: Any
     """What `run` will give; held, so that Ray does not forget an error."""
     drain: Any
-    placed: Any
-    """Is there once Ray has found a place for the actor."""
     asks: dict[str, float]
 
 
@@ -318,14 +309,13 @@ class Cluster:
             host,
             host.run.remote(setup),
             host.drain.remote(DRAIN_SECONDS),
-            host.__ray_ready__.remote(),
             {"GPU": self._gpus[kind], "CPU": num_cpus},
         )
 
     def lacks(self, name: RoleName) -> str:
-        """What the cluster does not have, or has not free, for an actor without a place."""
+        """What the cluster does not have, or has not free, for an actor without a place. Asks Ray's head."""
         living = self._living.get(name)
-        if living is None or ray.wait([living.placed], timeout=0)[0]:
+        if living is None or _has_place(living.host):
             return ""
         return lacking(living.asks, ray.cluster_resources(), ray.available_resources())
 
@@ -390,6 +380,15 @@ class Cluster:
         for name in list(self._living):
             self.kill(name)
         ray.kill(self._parameters)
+
+
+def _has_place(host: Any) -> bool:
+    """Whether Ray has given the actor a process: it has that one's address then, long before it has imported anything.
+
+    What is free says nothing of it: the place that it was given is not free either.
+    """
+    known = ray._private.state.actors(host._actor_id.hex())
+    return bool(known.get("Address", {}).get("Port"))
 
 
 def _host_name(name: RoleName) -> str:

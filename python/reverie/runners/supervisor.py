@@ -56,6 +56,8 @@ ANSWER_SECONDS = 600.0
 """Within so many seconds a role must be there, and have answered what it can answer at once."""
 EVALUATION_SECONDS = 7200.0
 """Within so many seconds the episodes of an evaluation must have ended."""
+SAVE_SECONDS = 7200.0
+"""Within so many seconds a checkpoint must be written: a large replay goes to a disk that may be slow."""
 END_SECONDS = 30.0
 """So long a role may take to end before it is killed."""
 STALL_SECONDS = 300.0
@@ -322,7 +324,9 @@ class Supervisor:
         asked = [*crew.learners, *crew.parameters, *(crew.shards if self._folder is not None else [])]
         env_steps, account = self._account.env_steps, self._account
         began = time.perf_counter()
-        answers: dict[RoleName, State] = dict(zip(asked, self._ask(asked, Save(self._number), State), strict=True))
+        answers: dict[RoleName, State] = dict(
+            zip(asked, self._ask(asked, Save(self._number), State, SAVE_SECONDS), strict=True)
+        )
         if self._folder is None:
             return None
         learners, shards = ([answers[name] for name in names] for names in (crew.learners, crew.parameters))
