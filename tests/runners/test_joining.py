@@ -1,7 +1,7 @@
 """How a run comes to a Ray cluster: what Ray is asked for, and what a person is told where it does not start."""
 
-import logging
 import os
+import signal
 
 import pytest
 
@@ -41,6 +41,23 @@ def test_a_ray_that_is_started_here_is_patient_and_what_a_person_has_set_stays(a
     assert os.environ[mine] == "7"
 
 
+def test_what_lets_a_run_save_at_sigterm_is_there_while_it_is_part_of_a_cluster(asked, monkeypatch):
+    """Ray puts in its place what ends the process."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def init(**options):
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
+
+    monkeypatch.setattr(ray, "init", init)
+    saves = lambda number, frame: None  # noqa: E731
+    signal.signal(signal.SIGTERM, saves)
+    try:
+        with joining.joined(None):
+            assert signal.getsignal(signal.SIGTERM) is saves
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @pytest.mark.parametrize(("address", "variable"), [("auto", None), (None, "10.0.0.7:6379")])
 def test_a_cluster_that_is_there_is_joined_as_it_is_and_tried_once(asked, monkeypatch, address, variable):
     calls, outcomes = asked
@@ -60,23 +77,11 @@ def test_a_cluster_that_this_process_is_part_of_is_left_as_it_is(asked, monkeypa
     assert calls == []
 
 
-def test_a_ray_that_did_not_start_is_started_again_and_says_so(asked, caplog):
+def test_a_ray_that_does_not_start_is_told_with_its_limits_and_with_what_to_do(asked):
     calls, outcomes = asked
-    outcomes += [Exception("the current node timed out"), RuntimeError("no head"), None]
-    with caplog.at_level(logging.WARNING, "reverie"), joining.joined(None):
-        pass
-    assert [what if what == "shutdown" else what[0] for what in calls] == [None, "shutdown"] * 3
-    assert [record.getMessage() for record in caplog.records] == [
-        "Ray did not start at attempt 1 of 3, and is started again: the current node timed out",
-        "Ray did not start at attempt 2 of 3, and is started again: no head",
-    ]
-
-
-def test_a_ray_that_never_starts_is_told_with_its_limits_and_with_what_to_do(asked):
-    calls, outcomes = asked
-    outcomes += [Exception("the current node timed out")] * joining.ATTEMPTS
+    outcomes.append(Exception("the current node timed out"))
     what_to_do = r"timed out\): it gives a node 30 s .*--runner process.*--address auto"
     with pytest.raises(ConnectionError, match=what_to_do), joining.joined(None):
         raise AssertionError("it is not there")
-    assert calls[-1] == "shutdown"
+    assert [what if what == "shutdown" else what[0] for what in calls] == [None, "shutdown"]
     assert not any(name in os.environ for name in joining.PATIENCE)

@@ -410,7 +410,6 @@ def test_the_end_of_a_role_is_told_though_a_child_of_its_environment_has_its_pip
         {outlives}
         os._exit(0)"""
     agent = broken_agent("agent_with_a_child", body)
-    monkeypatch.setattr(supervisor, "STALL_SECONDS", 100.0)  # else it is this that ends a run that does not notice
     try:
         with pytest.raises(RoleError, match=r"actor 0: .*: it ended with exit code 3"):
             process.train(agent, "CartPole-v1", run=ENDLESS)

@@ -25,7 +25,8 @@ def ends_told() -> Iterator[None]:
     try:
         yield
     except StoppedError as error:
-        print(f"reverie: {error}; the same command with --resume goes on from there", file=sys.stderr)
+        where = "there" if error.checkpoint is not None else "the checkpoint before, or begins anew"
+        print(f"reverie: {error}; the same command with --resume goes on from {where}", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except KeyboardInterrupt:
         print("reverie: interrupted; checkpoints written before are whole", file=sys.stderr)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
@@ -19,11 +19,6 @@ PATIENCE = {
 }
 """How long a Ray that is started here waits for its head, for a node's agents and for a worker to begin; by itself half
 a minute, or one for a worker, which a busy machine may not keep. What the environment says counts more."""
-ATTEMPTS = 3
-"""Ray gives a node half a minute in all, and agents 15 s to say where they listen, which no setting changes. What was
-read from the disk for one attempt is in memory for the next."""
-
-_LOG = logging.getLogger("reverie")
 
 
 @contextmanager
@@ -47,28 +42,27 @@ def joined(address: str | None) -> Iterator[None]:
 
 
 def _init(address: str | None) -> None:
-    ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    finally:
+        # Ray has one of its own, which ends the process: not in place of what would let the run save.
+        if before not in (None, signal.SIG_DFL) and signal.getsignal(signal.SIGTERM) is not before:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _start() -> None:
     with _setting(PATIENCE):
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                _init(None)
-                return
-            except Exception as error:  # of several classes, Exception itself among them
-                with suppress(Exception):
-                    ray.shutdown()
-                if attempt == ATTEMPTS:
-                    raise ConnectionError(
-                        f"Ray did not start on this machine in {ATTEMPTS} attempts ({error}): it gives a node 30 s to"
-                        " begin and its agents 15 s, which a busy machine may not keep; begin again when it does less,"
-                        " leave Ray out (--runner process), or start Ray by itself (ray start --head) and join it"
-                        " (--address auto)"
-                    ) from error
-                _LOG.warning(
-                    "Ray did not start at attempt %d of %d, and is started again: %s", attempt, ATTEMPTS, error
-                )
+        try:
+            _init(None)
+        except Exception as error:  # of several classes, Exception itself among them
+            with suppress(Exception):
+                ray.shutdown()
+            raise ConnectionError(
+                f"Ray did not start on this machine ({error}): it gives a node 30 s to begin and its agents 15 s, which"
+                " a busy machine may not keep; begin again when it does less, leave Ray out (--runner process), or"
+                " start Ray by itself (ray start --head) and join it (--address auto)"
+            ) from error
 
 
 @contextmanager

@@ -383,12 +383,12 @@ class Cluster:
 
 
 def _has_place(host: Any) -> bool:
-    """Whether Ray has given the actor a process: it has that one's address then, long before it has imported anything.
+    """Whether Ray has given the actor a process: its number is known then, long before it has imported anything. (An
+    address is known before: that of the node that is asked for a process.)
 
     What is free says nothing of it: the place that it was given is not free either.
     """
-    known = ray._private.state.actors(host._actor_id.hex())
-    return bool(known.get("Address", {}).get("Port"))
+    return bool(ray._private.state.actors(host._actor_id.hex()).get("Pid"))
 
 
 def _host_name(name: RoleName) -> str:
