@@ -320,6 +320,43 @@ def test_every_setting_of_the_learner_changes_what_is_learnt(batch, change):
     assert plain.shape != changed.shape or np.abs(plain - changed).max() > 1e-6
 
 
+def test_the_learners_loss_is_that_of_the_papers_sum_over_its_unrolls(batch):
+    rng = np.random.default_rng(5)
+    ended = rng.random((4, 8)) < 0.2
+    batch |= {"ended": ended, "discount": np.where(rng.random((4, 8)) < 0.5, batch["discount"], 0.9 * ~ended)}
+    batch["is_step"][:, 1:] = ~ended[:, :-1]  # the step after an end is a reset
+    config = dataclasses.replace(CONFIG, trace_lambda=0.7, rho_bar=2.0, c_bar=0.8)
+    client = SimpleNamespace(sample_batch=lambda *args, **kwargs: SimpleNamespace(data=batch))
+    learner = impala.make_learner(SPEC, config, client, seed=1, watch=Stopwatch())
+    with torch.no_grad():
+        logits, values = learner._network.module(torch.from_numpy(batch["obs"]).flatten(0, 1))
+    logits, values = logits.view(4, 9, -1)[:, :-1], values.view(4, 9)
+    log_pi = torch.log_softmax(logits, dim=2).numpy()
+    log_rho = np.take_along_axis(log_pi, batch["action"][:, :, None], axis=2)[:, :, 0] - batch["log_mu"]
+    assert (log_rho > np.log(2.0)).any()
+    assert (log_rho < np.log(0.8)).any()
+
+    def loss(**bars):
+        v_s, advantage = direct(
+            log_rho, batch["reward"], batch["discount"], ended, values.numpy(), trace_lambda=0.7, **bars
+        )
+        here = batch["is_step"]
+        return impala_loss(
+            logits[here],
+            values[:, :-1][here],
+            torch.from_numpy(batch["action"])[here],
+            torch.from_numpy(v_s)[here],
+            torch.from_numpy(advantage)[here],
+            value_coefficient=config.value_coefficient,
+            entropy_coefficient=config.entropy_coefficient,
+        ).loss.item()
+
+    learner.learn()
+    assert learner.metrics()["loss"] == pytest.approx(loss(rho_bar=2.0, c_bar=0.8), rel=1e-4)
+    for bars in ({"rho_bar": 0.8, "c_bar": 2.0}, {"rho_bar": 2.0, "c_bar": 2.0}, {"rho_bar": 0.8, "c_bar": 0.8}):
+        assert learner.metrics()["loss"] != pytest.approx(loss(**bars), rel=1e-3)
+
+
 def test_rmsprop_divides_by_the_root_of_the_mean_square():
     class One:
         flat = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
