@@ -29,6 +29,12 @@ def as_column(value: Any, want: str | None, path: str) -> npt.NDArray[Any]:
         return _number(value, want, path)
     if not isinstance(value, np.ndarray | np.generic | bytes | str) and not _is_arrayable(value):
         raise _refuse(path, f"a {type(value).__name__}", _WANTED)
+    if isinstance(value, np.ndarray) and type(value) is not np.ndarray and np.ma.is_masked(value):
+        raise _refuse(
+            path,
+            "an array with masked values",
+            "one without: .filled(value) gives it, and the mask can be a column of its own",
+        )
     array = np.asarray(value)
     kind, number = array.dtype.kind, array.dtype.num
     if kind in "mM":

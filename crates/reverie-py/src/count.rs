@@ -18,9 +18,18 @@ impl Count {
         match usize::try_from(self.0) {
             Ok(count) if (least..=most).contains(&count) => Ok(count),
             Ok(count) if count > most => {
-                Err(PyValueError::new_err(format!("{name} must be at most {most}, got {count}")))
+                Err(PyValueError::new_err(format!("{name} must be at most {most}, got {}", self.told())))
             }
-            _ => Err(PyValueError::new_err(format!("{name} must be at least {least}, got {}", self.0))),
+            _ => Err(PyValueError::new_err(format!("{name} must be at least {least}, got {}", self.told()))),
+        }
+    }
+
+    /// The count for a message: what did not fit is told as a bound.
+    fn told(self) -> String {
+        match self.0 {
+            i64::MAX => "2**63 - 1 or more".into(),
+            i64::MIN => "-2**63 or less".into(),
+            count => count.to_string(),
         }
     }
 

@@ -156,6 +156,8 @@ def test_python_numbers_take_the_dtype_that_the_tables_batches_have(connect):
         (np.zeros(2, np.longdouble), "float64"),
         (2**70, "64 bits|int64"),
         ({1, 2}, "set"),
+        (np.ma.array([1.0, 2.0], mask=[False, True]), r"masked values.*\.filled\(value\)"),
+        (np.ma.masked, "masked values"),
     ],
 )
 def test_leaves_that_no_column_holds_are_refused_with_path_and_advice(connect, leaf, words):
@@ -163,6 +165,28 @@ def test_leaves_that_no_column_holds_are_refused_with_path_and_advice(connect, l
     with pytest.raises(reverie.SignatureError, match=words) as raised:
         client.insert({"fine": 1, "deep": [leaf]}, {"t": 1.0})
     assert raised.value.path == "deep/0"
+
+
+def test_masked_values_are_no_rows_nor_priorities_and_a_mask_that_hides_nothing_is_none(connect, tmp_path):
+    client = connect()
+    hidden = np.ma.array(np.arange(3.0), mask=[False, True, False])
+    with pytest.raises(reverie.SignatureError, match="masked values"):
+        client.insert_batch("t", {"x": hidden})
+    with pytest.raises(reverie.SignatureError, match=r"priorities.*masked values"):
+        client.insert_batch("t", {"x": np.arange(3.0)}, priorities=hidden)
+    seen = np.ma.array(np.arange(3.0), mask=[False] * 3)
+    file = np.memmap(tmp_path / "x", np.float64, "w+", shape=3)
+    file[:] = np.arange(3.0)
+    for rows in (seen, file, np.arange(3.0).view(Labelled)):
+        assert client.get("t", client.insert_batch("t", {"x": rows})).data["x"].tolist() == [0.0, 1.0, 2.0]
+    with client.trajectory_writer(2) as writer:
+        writer.append({"x": np.zeros(3)})
+        with pytest.raises(reverie.SignatureError, match="masked values"):  # of what the column holds already, too
+            writer.append({"x": hidden})
+
+
+class Labelled(np.ndarray):
+    """A subclass whose bytes are all there is to it."""
 
 
 def test_text_is_as_wide_as_its_widest_value(connect):

@@ -14,7 +14,7 @@ use scalar::{exact_scalar, known_scalar, python_scalar};
 use crate::errors::signature;
 use numpy::npyffi::flags::NPY_ARRAY_C_CONTIGUOUS;
 use numpy::npyffi::objects::{_PyArray_GET_ITEM_DATA, _PyDataType_GET_ITEM_DATA, PyArrayObject};
-use numpy::npyffi::{PyArray_Check, npy_intp};
+use numpy::npyffi::{PyArray_Check, PyArray_CheckExact, npy_intp};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyType};
@@ -180,12 +180,27 @@ fn plain<'py>(value: &Bound<'py, PyAny>) -> Option<Leaf<'py>> {
     Some(Leaf { dtype, shape, cell: Cell { itemsize, _holder: Some(value.clone()), data } })
 }
 
+/// `numpy.memmap`, once arrays were loaded.
+static MEMMAP: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// Whether an array's bytes are all there is to it. What its subclasses add, such as a mask, is not looked at here.
+#[inline]
+fn is_bytes_alone(array: &Bound<'_, PyAny>) -> bool {
+    let py = array.py();
+    // SAFETY: a live object, under the GIL.
+    let exact = unsafe { PyArray_CheckExact(py, array.as_ptr()) } != 0;
+    exact || MEMMAP.get(py).is_some_and(|memmap| array.get_type_ptr() == memmap.bind(py).as_type_ptr())
+}
+
 /// The dtype, the shape and the bytes of an array that can be read as it lies.
 #[inline]
 fn fields<'a>(
     array: &'a Bound<'_, PyAny>,
     dtype_of: impl Fn(i32, *mut ffi::PyObject) -> Option<DType>,
 ) -> Option<(DType, &'a [npy_intp], NonNull<u8>)> {
+    if !is_bytes_alone(array) {
+        return None;
+    }
     // SAFETY: the callers checked that this is an array; its fields are NumPy's public ABI, and we hold the GIL. The
     // shape lives as long as the array, and is changed by nothing that we call.
     unsafe {
@@ -268,7 +283,7 @@ fn convert<'py>(value: &Bound<'py, PyAny>, want: Option<DType>, path: &dyn Fn() 
 pub fn load(py: Python<'_>) -> PyResult<()> {
     numpy(py)?;
     is_array(&py.None().into_bound(py));
-    Ok(())
+    MEMMAP.import(py, "numpy", "memmap").map(drop)
 }
 
 /// The module `numpy`.
