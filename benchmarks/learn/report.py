@@ -35,8 +35,7 @@ APART_HEAD = """\
 ## Roles apart
 
 The presets as they are, but with replay shards, learners, evaluator and actors in processes of their own, or on Ray:
-learners draw ahead, weights are older, and no two runs are the same. Judged as above. Processor time is of all
-processes together.
+learners draw ahead, weights are older, and no two runs are the same. Judged as above.
 """
 ABLATION_HEAD = """\
 
@@ -96,44 +95,46 @@ def _relative(path: Path, page: Path) -> str:
     return os.path.relpath(path, page.parent)
 
 
-COLUMNS = (
-    "target, by | score | seeds that reach it | steps to it, median (least to most) | processor time, median"
-    " | reached |"
-)
+COLUMNS = "target, by | score | seeds that reach it | steps to it, median (least to most)"
 
 
 def targets_table(results: dict[str, list[dict[str, Any]]]) -> str:
     """One line a row; rows that were not run say so."""
-    out = [f"| environment | agent | {COLUMNS}", "|---|---|---|---|---|---|---|---|"]
+    out = [
+        f"| environment | agent | {COLUMNS} | processor time, median | reached |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for name, row in ROWS.items():
         if row.group == TARGETS:
-            out.append(f"| {row.env_id} | {row.agent} | {_target_cells(row, results[name])}")
+            start, runs = f"| {row.env_id} | {row.agent} | {row.reach:g}, {row.by:,}", results[name]
+            if runs:
+                times = [run["cpu_seconds"] for run in runs if run["cpu_seconds"] is not None]
+                time = f"{statistics.median(times):,.0f} s" if times else "-"
+                out.append(f"{start} | {_reached(runs)} | {time} | {verdict(row, runs)} |")
+            else:
+                out.append(f"{start} | not run yet | | | | |")
     return "\n".join(out)
 
 
 def apart_table(results: dict[str, list[dict[str, Any]]]) -> str:
     """One line a row that was run."""
-    out = [f"| environment | agent | runner | {COLUMNS}", "|---|---|---|---|---|---|---|---|---|"]
+    out = [f"| environment | agent | runner | {COLUMNS} | reached |", "|---|---|---|---|---|---|---|---|"]
     for name, row in ROWS.items():
-        if row.group == APART and results[name]:
-            shards = f", {row.num_shards} shards" if row.num_shards > 1 else ""
-            settings = "".join(f", `{setting}`" for setting in row.settings)
-            agent = f"{row.agent}{settings}"
-            out.append(f"| {row.env_id} | {agent} | {row.runner}{shards} | {_target_cells(row, results[name])}")
+        runs = results[name]
+        if row.group == APART and runs:
+            agent = ", ".join([row.agent, *(f"`{setting}`" for setting in row.settings)])
+            runner = row.runner if row.num_shards == 1 else f"{row.runner}, {row.num_shards} shards"
+            start = f"| {row.env_id} | {agent} | {runner} | {row.reach:g}, {row.by:,}"
+            out.append(f"{start} | {_reached(runs)} | {verdict(row, runs)} |")
     return "\n".join(out)
 
 
-def _target_cells(row: Row, runs: list[dict[str, Any]]) -> str:
-    start = f"{row.reach:g}, {row.by:,} |"
-    if not runs:
-        return f"{start} not run yet | | | | |"
-    scores = [run["mean_return"] for run in runs]
+def _reached(runs: list[dict[str, Any]]) -> str:
+    """Score, seeds and steps: three cells."""
     reached = [run for run in runs if run["confirmed"]]
     steps = sorted(run["env_steps"] for run in reached)
     where = f"{statistics.median(steps):,.0f} ({steps[0]:,} to {steps[-1]:,})" if steps else "-"
-    times = [run["cpu_seconds"] for run in runs if run["cpu_seconds"] is not None]
-    time = f"{statistics.median(times):,.0f} s" if times else "-"
-    return f"{start} {score(scores)} | {len(reached)} of {len(runs)} | {where} | {time} | {verdict(row, runs)} |"
+    return f"{score([run['mean_return'] for run in runs])} | {len(reached)} of {len(runs)} | {where}"
 
 
 def verdict(row: Row, runs: list[dict[str, Any]]) -> str:

@@ -71,8 +71,8 @@ def result(row: Row, folder: Path, printed: dict[str, Any], cpu_seconds: float, 
         "row": row.name,
         **{key: value for key, value in printed.items() if key != "folder"},
         "settings": list(row.settings),
-        # Of the last process alone where the run was interrupted: then it says nothing.
-        "cpu_seconds": None if resumed else round(cpu_seconds, 1),
+        # Of one process alone where the run was interrupted, or has several: then it says nothing.
+        "cpu_seconds": None if resumed or row.runner != "local" else round(cpu_seconds, 1),
         "curve": [list(point) for point in zip(log.env_steps, log.returns, strict=True)],
         "version": version("reverie"),
         "commit": _commit(),
