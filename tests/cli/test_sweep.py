@@ -139,6 +139,7 @@ def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(tmp_path):
 
 def test_a_sweep_that_goes_on_takes_what_has_ended_and_begins_what_had_not(reverie, tmp_path, monkeypatch):
     started = {"event": "started", "env_steps": 0, "agent": "dqn", "env_id": "CartPole-v1", "target_return": 475.0}
+    started["config"] = {}
 
     def had(seed, *, confirmed, env_steps):
         folder = tmp_path / f"runs/seed-{seed}"

@@ -13,6 +13,7 @@ from reverie.agents.environments import describe
 from reverie.errors import DeadlineExceededError, UnavailableError
 from reverie.runners import lines as lines_module
 from reverie.runners.lines import Door, SocketPaths
+from reverie.types import Batch, BatchInfo
 
 SPEC = describe("CartPole-v1")
 CONFIG = dataclasses.replace(
@@ -205,4 +206,4 @@ class FakeReplay:
             "discount": np.full(batch_size, 0.9, np.float32),
             "weights_version": np.zeros(batch_size, np.int64),
         }
-        return type("Batch", (), {"data": data})
+        return Batch(info=BatchInfo(*np.zeros((len(dataclasses.fields(BatchInfo)), batch_size))), data=data)

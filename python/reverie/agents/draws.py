@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import deque
 from contextlib import nullcontext
@@ -132,10 +133,11 @@ def joined(batches: list[Batch]) -> Batch:
 
 
 def _on(batch: Batch, device: torch.device) -> Batch:
-    """The batch, its columns now tensors on `device`; copies to a GPU go on while this returns."""
+    """The batch with tensors on `device` for columns; copies to a GPU go on while this returns."""
     pinned, where = device.type == "cuda", None if device.type == "cpu" else device
-    batch.data = {name: to_tensor(column, where, pinned=pinned) for name, column in batch.data.items()}
-    return batch
+    sent = copy.copy(batch)
+    sent.data = {name: to_tensor(column, where, pinned=pinned) for name, column in batch.data.items()}
+    return sent
 
 
 def _wait_for(batch: Batch, copying: torch.cuda.Stream, device: torch.device) -> None:
