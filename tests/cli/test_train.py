@@ -265,7 +265,8 @@ def test_an_environment_is_found_in_the_folder_of_the_command_and_what_it_raises
     assert "cannot be made: RuntimeError: no licence (" in broken.stderr
     assert "envs_of_this_folder.py, line 5)" in broken.stderr
     near = reverie("train", "dqn", "--env", "envs_of_this_folder:Heer-v0", *options).stderr
-    assert "did you mean envs_of_this_folder:Here-v0" in near
+    assert "; did you mean envs_of_this_folder:" in near
+    assert "envs_of_this_folder:Here-v0" in near
 
 
 def test_a_folder_with_another_run_is_named_with_what_it_holds(reverie):
