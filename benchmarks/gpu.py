@@ -4,8 +4,9 @@ Needs Reverie's wheel, PyTorch and Gymnasium, and this file alone; the curve of 
 within ten minutes. `speed` measures the learner of Ape-X DQN on frames (512 of 84 x 84 x 4, the Nature network with 3.3
 million parameters): a bare loop on one batch that stays on the device; the learner with batches drawn ahead and sent
 there while it computes, as with the runner `process`; with batches drawn when asked for, as in one process; and the
-policy's own inference. `curve` trains on Pong for so many minutes and goes on from there when it is called again. Both
-write JSON.
+policy's own inference. `curve` trains on Pong for so many minutes and goes on from there when it is called again.
+`compiled` measures the learner's update as it is and through `torch.compile`, which needs a C++ compiler, for
+CartPole's small network and for frames. All write JSON.
 """
 
 from __future__ import annotations
@@ -45,13 +46,21 @@ FRAMES = EnvSpec(
     reward_bound=1.0,
 )
 """As a game of Atari's, with no game: what is measured does not depend on what the frames show."""
+CARTPOLE = EnvSpec(
+    env_id="CartPole-v1",
+    obs_shape=(4,),
+    obs_dtype="float32",
+    num_actions=2,
+    action_space="Discrete(2)",
+    reward_threshold=475.0,
+)
 ENVS, WARM_UP, ROUNDS = 8, 5, 3
 
 
 def main() -> int:
     """Returns the process's exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("work", choices=["speed", "curve"])
+    parser.add_argument("work", choices=["speed", "curve", "compiled"])
     parser.add_argument("--device", default="cuda", help="%(default)s, or cpu to see that this runs")
     parser.add_argument(
         "--out", type=Path, default=Path("gpu"), help="folder for the JSON files and runs (%(default)s)"
@@ -69,7 +78,8 @@ def main() -> int:
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         parser.error(f"PyTorch {torch.__version__} finds no CUDA here; --device cpu shows that the script runs")
     options.out.mkdir(parents=True, exist_ok=True)
-    return speed(options) if options.work == "speed" else curve(options)
+    works = {"speed": speed, "curve": curve, "compiled": compiled}
+    return works[options.work](options)
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -139,6 +149,56 @@ def precision_rows(options: argparse.Namespace, precision: str) -> dict[str, Any
     return {
         "batches a second": rates,
         "of the bare loop": {way: rate / bare for way, rate in rates.items()},
+    }
+
+
+# The update, compiled.
+
+
+def compiled(options: argparse.Namespace) -> int:
+    """Updates a second as they are and through `torch.compile`, in turns, and what compiling took."""
+    torch.set_num_threads(options.threads)
+    found: dict[str, Any] = {"machine": machine(options.device), "threads": options.threads}
+    cartpole = apex_dqn.load_preset("CartPole-v1").config
+    found["CartPole-v1, float32"] = compiled_rows(options, CARTPOLE, cartpole)
+    for precision in ("float32", "bfloat16"):
+        found[f"frames, {precision}"] = compiled_rows(options, FRAMES, settings(options, precision))
+    write(options.out / "compiled.json", found)
+    return 0
+
+
+def compiled_rows(options: argparse.Namespace, spec: EnvSpec, config: Any) -> dict[str, Any]:
+    """One learner's update on a batch of chance that stays on the device."""
+    with making_networks_on(options.device):
+        learner: Any = apex_dqn.make_learner(spec, config, None, seed=0, watch=Stopwatch())
+        rows = config.batch_size
+        torch_dtype = getattr(torch, spec.obs_dtype)
+        columns = {
+            "obs": torch.randint(0, 256, (rows, *spec.obs_shape)).to(torch_dtype),
+            "next_obs": torch.randint(0, 256, (rows, *spec.obs_shape)).to(torch_dtype),
+            "action": torch.randint(0, spec.num_actions or 1, (rows,)),
+            "reward": torch.randn(rows),
+            "discount": torch.rand(rows),
+        }
+        ones = torch.ones(rows)
+    compiled_update = torch.compile(learner._update, dynamic=False)
+
+    def by(update: Callable[..., Any]) -> Callable[[], None]:
+        def one() -> None:
+            update(columns, ones)[0].double().cpu().numpy()
+            learner.version += 1
+
+        return one
+
+    began = time.perf_counter()
+    for _ in range(WARM_UP):
+        by(compiled_update)()
+    seconds = time.perf_counter() - began
+    rates = in_turns({"as it is": by(learner._update), "compiled": by(compiled_update)}, options)
+    return {
+        "updates a second": rates,
+        "compiled, of as it is": rates["compiled"] / rates["as it is"],
+        "seconds until compiled": seconds,
     }
 
 
