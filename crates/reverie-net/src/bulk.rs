@@ -2,6 +2,7 @@
 
 use reverie_core::batch::Output;
 use reverie_core::chunk::fill;
+use reverie_core::spec::Structure;
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -39,6 +40,19 @@ impl BatchLayout {
         isize::try_from(end).map_err(|_| overflow())?;
         Ok(Self { info, outputs: ranges, size_bytes: end })
     }
+}
+
+/// What the arrays of batches that look alike are.
+#[derive(Debug)]
+pub struct Head {
+    /// The arrays.
+    pub outputs: Vec<Output>,
+    /// What the columns fill.
+    pub structure: Structure,
+    /// How many of the outputs are columns.
+    pub num_columns: usize,
+    /// The items are steps inserted alone.
+    pub timestep: bool,
 }
 
 /// Bulk bytes of an insert, where the server reads them. They may lie in memory that the peer can still change, so

@@ -9,8 +9,10 @@ use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
 use reverie_core::{Error, Result};
-use reverie_net::client::{Options, Remote, RemoteBatch, SampleRequest, Sampled, Transport};
-use reverie_net::server::{self, Server};
+use reverie_net::client::{Remote, RemoteBatch, SampleRequest, Sampled};
+use reverie_net::listen::Server;
+use reverie_net::reach::{Options, Transport};
+use reverie_net::server;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -399,8 +401,8 @@ async fn a_socket_that_stays_away_ends_the_patience_with_what_to_do() {
 
 #[tokio::test]
 async fn the_token_is_asked_for_on_the_socket_too() -> Result<()> {
-    use reverie_net::client::way::{Inlet, Outlet};
     use reverie_net::proto::{self, client_message, server_message};
+    use reverie_net::way::client::{Inlet, Outlet};
     let server = serve(Some("secret"), true);
     for (token, admitted) in [("secret", true), ("wrong", false), ("", false)] {
         let (mut outlet, mut inlet) =

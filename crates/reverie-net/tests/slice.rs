@@ -9,9 +9,10 @@ use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables, Updates};
 use reverie_core::{Error, Result};
-use reverie_net::client::{Options, Remote, SampleRequest, Transport};
+use reverie_net::client::{Remote, SampleRequest};
 use reverie_net::grpc::connector::{Connect, Connecting, Stream};
-use reverie_net::server;
+use reverie_net::reach::{Options, Transport};
+use reverie_net::{listen, server};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +63,7 @@ fn serve_with(tables: Vec<TableOptions>, limits: server::Limits) -> (Arc<Tables>
             limits,
             checkpoint: None,
         };
-        server::serve(served, &options, UnboundedReceiverStream::new(incoming)).await
+        listen::serve(served, &options, UnboundedReceiverStream::new(incoming)).await
     });
     let options = Options {
         address: "memory:1".to_owned(),

@@ -6,7 +6,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use reverie_core::append::Sink;
 use reverie_core::table::{Tables, Ticket};
-use reverie_net::client::{Described, Options, Remote, Tls, Transport};
+use reverie_net::client::{Described, Remote};
+use reverie_net::reach::{Options, Tls, Transport};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -242,7 +243,7 @@ impl Reasons {
     }
 }
 
-/// Authorities, certificate and key, the server's name; see `reverie_net::client::Tls`.
+/// Authorities, certificate and key, the server's name; see `reverie_net::reach::Tls`.
 pub type TlsFiles = (Option<Vec<u8>>, Option<(Vec<u8>, Vec<u8>)>, Option<String>);
 
 /// Reads the options of a client over a network.

@@ -19,7 +19,8 @@ use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{
     Change, InsertOnSample, InsertReason, SampleReason, TableInfo, TableOptions, Tables, Waiting,
 };
-use reverie_net::server::{Limits, Options, Server as Listening, Tls};
+use reverie_net::listen::Server as Listening;
+use reverie_net::server::{Limits, Options, Tls};
 use std::net::ToSocketAddrs;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

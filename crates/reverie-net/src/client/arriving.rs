@@ -1,8 +1,9 @@
 //! Batches on their way in.
 
-use super::block::{Block, Pool};
-use super::{Head, RemoteBatch};
+use super::RemoteBatch;
+use crate::block::{Block, Pool};
 use crate::bulk::BatchLayout;
+use crate::bulk::Head;
 use crate::convert;
 use crate::proto;
 use reverie_core::table::Tally;

@@ -2,8 +2,8 @@
 
 use super::engine::{Engine, Said};
 use super::outbox::Mood;
-use super::way::{Inlet, Outlet};
 use crate::proto::PART_BYTES;
+use crate::way::client::{Inlet, Outlet};
 use reverie_core::{Error, Result};
 use std::time::Duration;
 use tokio::time::Instant;

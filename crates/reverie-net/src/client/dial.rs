@@ -1,14 +1,15 @@
 //! How a connection is made: which way, and with which greeting.
 
 use super::engine::farewell;
-use super::way::{Inlet, Outlet};
-use super::{Options, Transport};
 use crate::grpc::client::{Dialer, Receiving, Sending};
-use crate::grpc::connector::{Connect, Traffic};
+use crate::grpc::connector::Connect;
 use crate::local::{self, LocalInlet, LocalOutlet};
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, PROTOCOL};
+use crate::reach::{Options, Transport};
+use crate::way::Traffic;
+use crate::way::client::{Inlet, Outlet};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,16 +1,16 @@
 //! All that a client has under way, whether there is a connection or not. Owned by the client's one task.
 
 use super::arriving::{Arriving, Heads};
-use super::block::Pool;
 use super::inserts::Inserts;
 use super::outbox::{Ending, Left, Mood, Outbox};
 use super::requests::Requests;
-use super::way::{Arrived, Outlet};
+use crate::block::Pool;
 use crate::convert;
 use crate::items::Encoder;
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage};
+use crate::way::client::{Arrived, Outlet};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;

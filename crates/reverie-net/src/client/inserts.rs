@@ -1,9 +1,9 @@
 //! Inserts that are not confirmed: kept until the server says that they are in, and sent again on a new connection.
 
 use super::outbox::NewInsert;
-use super::way::Outlet;
 use crate::items::{self, Encoder, ITEM_BYTES, Pushed};
 use crate::proto::{self, PART_BYTES};
+use crate::way::client::Outlet;
 use reverie_core::item::Key;
 use reverie_core::table::{Inserts as Items, Keys, Promise};
 use reverie_core::{Error, Result};

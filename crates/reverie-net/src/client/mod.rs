@@ -5,7 +5,6 @@
 
 mod answer;
 mod arriving;
-mod block;
 mod connection;
 mod dial;
 mod engine;
@@ -15,25 +14,25 @@ mod pipeline;
 mod requests;
 mod runtime;
 mod task;
-pub mod way;
 
-pub use block::{Block, Lent};
 pub use pipeline::Pipeline;
 
-use crate::bulk::BatchLayout;
+use crate::block::Block;
+use crate::bulk::{BatchLayout, Head};
 use crate::convert::batch::{encode_reading, encode_windows};
 use crate::convert::query::{encode_conditions, encode_neighbours, encode_query};
 use crate::convert::table::encode_change;
-use crate::grpc::connector::{Connect, Tcp, Traffic};
+use crate::grpc::connector::{Connect, Tcp};
 use crate::proto::{self, request::Body};
+use crate::reach::Options;
+use crate::way::Traffic;
 use answer::Answer;
 use dial::Dial;
 use engine::Engine;
 use outbox::{Ending, Outbox};
-use reverie_core::batch::{Output, Ragged};
+use reverie_core::batch::Ragged;
 use reverie_core::chunk::Meter;
 use reverie_core::sample::Windows;
-use reverie_core::spec::Structure;
 use reverie_core::table::{
     Change, Condition, Promise, Query, Seen, TableInfo, TableOptions, Tally, Ticket, Updated, Updates,
 };
@@ -41,45 +40,6 @@ use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// How to reach a server.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// `host:port`.
-    pub address: String,
-    /// Which way to travel.
-    pub transport: Transport,
-    /// What the server asks for, off loopback.
-    pub token: Option<String>,
-    /// `None`: plain text.
-    pub tls: Option<Tls>,
-    /// For how long a connection may take to be made, and how long a lost one is tried again before requests fail.
-    pub patience: Duration,
-    /// How much longer than its timeout a request may take whose answer is on its way: more than a round trip.
-    pub grace: Duration,
-}
-
-/// Which way to travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// Shared memory where the server is on this host and lets us, else gRPC; the reason is logged once.
-    Auto,
-    /// Shared memory, or an error.
-    SharedMemory,
-    /// gRPC.
-    Grpc,
-}
-
-/// Whom to trust, and who we are. PEM.
-#[derive(Clone, Debug, Default)]
-pub struct Tls {
-    /// Certificates of the authorities that may sign the server's; `None`: those of the system.
-    pub ca: Option<Vec<u8>>,
-    /// Our certificate chain and key, where the server asks for one.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name that the server's certificate must have, where it is not the address's host.
-    pub server_name: Option<String>,
-}
 
 /// The way that is taken, for people.
 #[derive(Clone, Debug)]
@@ -151,19 +111,6 @@ pub struct RemoteBatch {
     pub layout: BatchLayout,
     /// Their memory: writable, and nobody else's while it lives.
     pub block: Arc<Block>,
-}
-
-/// What the arrays of batches that look alike are.
-#[derive(Debug)]
-pub struct Head {
-    /// The arrays.
-    pub outputs: Vec<Output>,
-    /// What the columns fill.
-    pub structure: Structure,
-    /// How many of the outputs are columns.
-    pub num_columns: usize,
-    /// The items are steps inserted alone.
-    pub timestep: bool,
 }
 
 /// The figures of a server.

@@ -1,7 +1,7 @@
 //! What is read, and what the arrays of a batch are.
 
 use super::{broken, dtype, present, shape, structure};
-use crate::client::Head;
+use crate::bulk::Head;
 use crate::proto;
 use reverie_core::Result;
 use reverie_core::batch::{Output, Ragged, Role};

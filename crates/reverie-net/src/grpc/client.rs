@@ -1,18 +1,19 @@
 //! The client's end of a gRPC stream.
 
-use super::connector::{Connect, Counted, Traffic, Verdict};
+use super::connector::{Connect, Counted, Verdict};
 use super::download::{Download, Failure};
 use super::service::SESSION;
 use super::trust::Private;
 use super::turns::Turns;
 use super::upload::Upload;
 use crate::bulk::BulkOut;
-use crate::client::Options;
-use crate::client::way::{Arrived, Inlet, Outlet};
 use crate::convert;
 use crate::proto::replay_client::ReplayClient;
 use crate::proto::{self, ClientMessage, MAX_MESSAGE_BYTES, PART_BYTES};
-use crate::server::check_token;
+use crate::reach::Options;
+use crate::token;
+use crate::way::Traffic;
+use crate::way::client::{Arrived, Inlet, Outlet};
 use bytes::BytesMut;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -61,7 +62,7 @@ impl Dialer {
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         let origin = format!("{scheme}://{address}").parse().map_err(|_| refuse())?;
         let token = options.token.as_ref().map(|token| {
-            check_token(token)?;
+            token::check(token)?;
             let value = MetadataValue::try_from(format!("Bearer {token}"));
             value.map_err(|error| Error::InvalidArgument(format!("the token: {error}")))
         });

@@ -2,11 +2,12 @@
 
 use super::begun::ALERT;
 use super::trust::refusal;
+use crate::way::Traffic;
 use reverie_core::Error;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -38,15 +39,6 @@ impl Connect for Tcp {
             Ok(Box::new(stream) as Box<dyn Stream>)
         })
     }
-}
-
-/// Bytes that went over a client's connections.
-#[derive(Debug, Default)]
-pub struct Traffic {
-    /// To the server.
-    pub sent: AtomicU64,
-    /// From the server.
-    pub received: AtomicU64,
 }
 
 /// Why a server takes nobody in like this, where TLS has said so: no other connection to it will end otherwise.

@@ -7,7 +7,8 @@ use super::service::{Answer, Asked, Peer, SESSION, Service};
 use super::status::status;
 use crate::proto::replay_server::ReplayServer;
 use crate::proto::{DESCRIPTORS, MAX_MESSAGE_BYTES, PART_BYTES};
-use crate::server::{Shared, Tls, wrong_token};
+use crate::server::{Shared, Tls};
+use crate::token;
 use futures_util::{Stream, StreamExt};
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -193,7 +194,7 @@ impl Front {
             let shown = request.headers().get(http::header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
             if !self.shared.admits(shown.and_then(|shown| shown.strip_prefix(b"Bearer "))) {
                 let peer = request.extensions().get::<Peer>().map_or("", |peer| &peer.0);
-                let why = wrong_token(shown.is_some());
+                let why = token::wrong(shown.is_some());
                 tracing::warn!("{peer} is refused, and told: {why}");
                 let refused = status(&Error::Unauthenticated(why));
                 return Ok(refused.into_http().map(Answered::Routed));

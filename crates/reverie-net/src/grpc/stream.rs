@@ -6,7 +6,7 @@ use crate::bulk::BulkIn;
 use crate::pieces::Pieces;
 use crate::proto::bulk::Place;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage};
-use crate::server::Way;
+use crate::way::server::Way;
 use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use prost::Message;

@@ -1,7 +1,7 @@
 //! The client's side of TLS.
 
 use super::connector::Stream;
-use crate::client::Tls;
+use crate::reach::Tls;
 use reverie_core::{Error, Result};
 use std::io;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The client's batch slots: mapped when they are first named, lent to whoever holds the batch.
 
-use super::mapping::Mapping;
-use crate::client::Lent;
+use crate::block::Lent;
+use crate::mapping::Mapping;
 use crate::proto::Slot;
 use reverie_core::{Error, Result};
 use std::os::fd::OwnedFd;

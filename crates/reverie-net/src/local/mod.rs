@@ -7,8 +7,6 @@
 mod client;
 mod directory;
 mod mapped;
-#[allow(unsafe_code)]
-mod mapping;
 mod ring;
 mod server;
 mod slots;
@@ -17,7 +15,6 @@ mod socket;
 mod tests;
 
 pub use client::{LocalInlet, LocalOutlet, connect};
-pub(crate) use mapping::as_uninit;
 pub use server::{Listener, LocalWay, serve};
 
 /// The peer's process number, where it is of our user or one of us is root; otherwise why it is not trusted.

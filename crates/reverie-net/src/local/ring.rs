@@ -3,9 +3,9 @@
 //! Positions count on for ever and mean the place modulo the size. A range never wraps around: what does not fit before
 //! the end begins at the start again. The server takes ranges in the order of the messages that name them.
 
-use super::mapping::Mapping;
 use super::slots::Budget;
 use crate::bulk::{BulkIn, BulkOut};
+use crate::mapping::Mapping;
 use crate::proto::{Slot, SlotRange};
 use bytes::Bytes;
 use reverie_core::{Error, Result};

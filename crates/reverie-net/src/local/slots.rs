@@ -3,7 +3,7 @@
 //! A slot is free, being written, or lent. Free ones are used again, the one freed last first, while its lines are
 //! still in the cache. All of them die with the connection; a client that has one mapped keeps the memory, not us.
 
-use super::mapping::{HUGE_PAGE, Mapping};
+use crate::mapping::{HUGE_PAGE, Mapping};
 use crate::proto::Slot;
 use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;

@@ -2,7 +2,7 @@
 //!
 //! Descriptors come in the order of the messages that they belong to, and with or before their message's bytes.
 
-use super::mapping::watch;
+use crate::mapping::watch;
 use crate::proto::MAX_MESSAGE_BYTES;
 use crate::weigh::{self, Incoming};
 use bytes::{Buf, BytesMut};

@@ -2,13 +2,14 @@
 
 use super::directory::Place;
 use super::*;
-use crate::client::way::{Inlet, Outlet};
 use crate::proto::client_message::Body as Ask;
 use crate::proto::server_message::Body as Answer;
 use crate::proto::{
     Batch, Bulk, ClientMessage, Insert, Part, Request, ServerMessage, Slot, SlotRange, SlotWanted, bulk,
 };
-use crate::server::{Limits, Way};
+use crate::server::Limits;
+use crate::way::client::{Inlet, Outlet};
+use crate::way::server::Way;
 use prost::Message;
 use reverie_core::{Error, Result};
 use std::fs;

@@ -3,12 +3,12 @@
 
 use super::pool::{Leave, Pool};
 use super::samples::Reading;
-use super::way::Way;
 use crate::bulk::{BatchLayout, INFO_ARRAYS};
 use crate::convert;
 use crate::pieces::Pieces;
 use crate::proto::server_message::Body;
 use crate::proto::{self, PART_BYTES, ServerMessage};
+use crate::way::server::Way;
 use bytes::{Buf, Bytes};
 use reverie_core::Result;
 use reverie_core::batch::{Lying, Plan, Planner, Split};

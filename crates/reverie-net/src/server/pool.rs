@@ -84,7 +84,7 @@ impl Pool {
 impl Block {
     /// The memory, to be written: all of it, since what was there before was somebody else's.
     pub(super) fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
-        crate::local::as_uninit(&mut self.bytes[..self.len])
+        crate::mapping::as_uninit(&mut self.bytes[..self.len])
     }
 
     /// The memory, to be shared out.

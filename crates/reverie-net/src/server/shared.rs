@@ -2,9 +2,10 @@
 
 use super::pool::Pool;
 use super::session::Session;
-use super::token::Token;
-use super::{Limits, Options, Way};
+use super::{Limits, Options};
 use crate::proto::{self, PROTOCOL};
+use crate::token::Token;
+use crate::way::server::Way;
 use reverie_core::table::{Arrivals, Sender, Tables};
 use reverie_core::{Error, Result};
 use std::collections::HashMap;

@@ -1,11 +1,11 @@
 //! Sessions over a way that does what the test says.
 
-use super::way::Way;
 use super::{Limits, Options, Shared};
 use crate::bulk::BulkIn;
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage, request};
+use crate::way::server::Way;
 use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, ManualClock};

@@ -2,12 +2,12 @@
 
 use super::session::Session;
 use super::shared::{SessionId, Shared};
-use super::way::Way;
 use crate::convert;
 use crate::proto::client_message::Body as Asked;
 use crate::proto::error_detail::Kind;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientHello, ClientMessage, ErrorDetail, PROTOCOL, ServerMessage};
+use crate::way::server::Way;
 use reverie_core::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl Shared {
             return Err(Refusal(ErrorDetail { kind: Some(Kind::Incompatible(reason)) }));
         }
         if !authenticated && !self.admits(Some(token.as_bytes())) {
-            return Err(Error::Unauthenticated(super::token::wrong(!token.is_empty())).into());
+            return Err(Error::Unauthenticated(crate::token::wrong(!token.is_empty())).into());
         }
         let len = session.len();
         session.try_into().map_err(|_| Error::Protocol(format!("a session's name of {len} bytes, not 16")).into())

@@ -345,7 +345,7 @@ async fn a_server_that_breaks_the_rules_ends_what_waits() {
 
 #[test]
 fn addresses_and_certificates_that_cannot_be_right_are_refused_where_they_are_given() {
-    use reverie_net::client::{Options, Tls, Transport};
+    use reverie_net::reach::{Options, Tls, Transport};
     let options = Options {
         address: String::new(),
         transport: Transport::Auto,

@@ -1,10 +1,11 @@
 use crate::support::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use reverie_core::Error;
+use reverie_net::listen::Server;
 use reverie_net::proto::error_detail::Kind;
 use reverie_net::proto::replay_client::ReplayClient;
 use reverie_net::proto::{self, DescribeRequest};
-use reverie_net::server::{Options, Server, Tls};
+use reverie_net::server::{Options, Tls};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;

@@ -7,7 +7,7 @@ use reverie_core::append::Sink;
 use reverie_core::batch::Ragged;
 use reverie_core::table::{Keys, Ticket};
 use reverie_net::client::{Remote, SampleRequest};
-use reverie_net::server;
+use reverie_net::listen;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub async fn serve(world: Arc<World>) -> Outcome {
         let accepted = listener.accept().await.map(|(stream, peer)| (stream, peer.to_string()));
         Some((accepted, listener))
     });
-    server::serve(tables, &server_options(), incoming).await.map_err(|error| error.to_string())?;
+    listen::serve(tables, &server_options(), incoming).await.map_err(|error| error.to_string())?;
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use numpy::npyffi::{NpyTypes, get_type_object, npy_intp};
 use pyo3::prelude::*;
 use reverie_core::Error;
 use reverie_core::spec::DType;
-use reverie_net::client::Block;
+use reverie_net::block::Block;
 use smallvec::SmallVec;
 use std::alloc::Layout;
 use std::mem::MaybeUninit;

@@ -1,8 +1,8 @@
-//! What a connection needs of the way that it travels: gRPC, or a Unix socket with shared memory.
+//! What a client needs of its connection.
 //!
 //! One task owns both halves and polls them in turn, so that a peer that does not read cannot keep us from reading.
 
-use super::block::Block;
+use crate::block::Block;
 use crate::bulk::BulkOut;
 use crate::proto::{ClientMessage, ServerMessage};
 use reverie_core::Result;

@@ -1,0 +1,165 @@
+//! The server's front: it listens, and hands connections to sessions, whichever way they travel.
+
+use crate::grpc::server::Front;
+use crate::local::Listener;
+use crate::server::{Options, Shared};
+use crate::token;
+use reverie_core::table::Tables;
+use reverie_core::{Error, Result};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+/// Threads of a server at most: its work is copying, which more threads make no faster than memory is.
+const MAX_THREADS: usize = 4;
+
+/// For how long a stop waits for connections whose sessions have ended.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Serves the connections that come out of a stream, each with its peer's name, on the caller's runtime, until there are
+/// no more and those that there are have ended: for a network of the caller's own. What [`Options`] says of listening
+/// means nothing here.
+pub async fn serve<IO>(
+    tables: Arc<Tables>,
+    options: &Options,
+    incoming: impl futures_util::Stream<Item = std::io::Result<(IO, String)>>,
+) -> Result<()>
+where
+    IO: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let front = Front::new(Shared::new(tables, options), options.tls.as_ref())?;
+    front.serve(incoming).await;
+    Ok(())
+}
+
+/// A server that listens. Its threads end with it.
+pub struct Server {
+    /// Guards the runtime, which is there until the stop, and the task that ends with the last connection.
+    running: Mutex<Option<(Runtime, JoinHandle<()>)>>,
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    grace: Duration,
+}
+
+impl Server {
+    /// Binds, and serves from threads of its own. `InvalidArgument`: an address that is not safe, certificates that
+    /// cannot be read, a port that is taken.
+    pub fn start(tables: Arc<Tables>, options: Options) -> Result<Self> {
+        check_safe(&options)?;
+        let refuse = |what: &str, error: &dyn std::fmt::Display| {
+            Error::InvalidArgument(format!("{}: {what}: {error}", options.address))
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("reverie-server")
+            .enable_all()
+            .build()
+            .map_err(|error| refuse("the server's threads", &error))?;
+        let listener = std::net::TcpListener::bind(options.address)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .map_err(|error| refuse("cannot listen there", &error))?;
+        let entered = runtime.enter();
+        let listener = TcpListener::from_std(listener).map_err(|error| refuse("cannot listen there", &error))?;
+        let address = listener.local_addr().map_err(|error| refuse("cannot listen there", &error))?;
+        let shared = Shared::new(tables, &options);
+        let front = Front::new(Arc::clone(&shared), options.tls.as_ref())?;
+        let mut local = None;
+        if options.local {
+            match Listener::bind(address.port(), &options.limits) {
+                Ok(listener) => {
+                    shared.set_local_socket(listener.path().to_owned());
+                    local = Some(crate::local::serve(listener, Arc::clone(&shared)));
+                }
+                Err(error) => tracing::warn!("clients of this host go over gRPC, too: {error}"),
+            }
+        }
+        let local = local.map(|serving| runtime.spawn(serving));
+        let remote = runtime.spawn(front.serve(incoming(listener)));
+        let serving = runtime.spawn(async move {
+            let _ = remote.await;
+            if let Some(local) = local {
+                // The socket's file goes with it: who stops the server finds it gone.
+                let _ = local.await;
+            }
+        });
+        drop(entered);
+        if options.tls.is_none() && !address.ip().is_loopback() {
+            tracing::warn!(%address, "no TLS: the token and all data can be read, and changed, on the way");
+        }
+        Ok(Self { running: Mutex::new(Some((runtime, serving))), shared, address, grace: options.grace })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The Unix socket's path.
+    pub fn local_socket(&self) -> Option<&str> {
+        self.shared.local_socket()
+    }
+
+    /// Takes no more connections, tells the clients, ends what waits, lets what is being done finish within the grace
+    /// time, and closes the tables. Blocks for that long; idempotent.
+    pub fn stop(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((runtime, serving)) = running else { return };
+        let (sender, done) = std::sync::mpsc::channel();
+        let (shared, grace) = (Arc::clone(&self.shared), self.grace);
+        runtime.spawn(async move {
+            shared.stop(grace).await;
+            // What the sessions left to be sent goes to clients that read, which takes no time, or to none.
+            let _ = tokio::time::timeout(FAREWELL.min(grace), serving).await;
+            // Whoever waits is there until then.
+            let _ = sender.send(());
+        });
+        let _ = done.recv();
+        // A thread of another runtime must not wait.
+        match tokio::runtime::Handle::try_current() {
+            Ok(_) => runtime.shutdown_background(),
+            Err(_) => runtime.shutdown_timeout(Duration::from_secs(1)),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn check_safe(options: &Options) -> Result<()> {
+    let Options { address, token, tls, insecure, .. } = options;
+    token.as_deref().map_or(Ok(()), token::check)?;
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    let need = |what: &str| {
+        Err(Error::InvalidArgument(format!("{address} can be reached from other machines and needs {what}")))
+    };
+    if token.is_none() {
+        return need("token=, which every client must show; or listen on 127.0.0.1");
+    }
+    if tls.is_none() && !insecure {
+        return need("tls= (a certificate and its key), or insecure=True, which sends all in the clear");
+    }
+    Ok(())
+}
+
+/// The connections of a listener, each with its peer's name.
+fn incoming(
+    listener: TcpListener,
+) -> impl futures_util::Stream<Item = std::io::Result<(tokio::net::TcpStream, String)>> {
+    futures_util::stream::unfold(listener, |listener| async {
+        let accepted = listener.accept().await.map(|(stream, peer)| {
+            // Refused only on a connection that is gone already, which reading will say.
+            let _ = stream.set_nodelay(true);
+            (stream, peer.to_string())
+        });
+        Some((accepted, listener))
+    })
+}
