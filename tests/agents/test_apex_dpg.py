@@ -81,7 +81,12 @@ def test_the_noise_has_its_deviation_and_forgets_at_its_rate(theta):
     share = (1 - (1 - theta) ** 2) / (1 + (1 - theta) ** 2)
     bound = 5 * (2 / (x.size * share)) ** 0.5
     assert np.mean(x**2) == pytest.approx(0.09, rel=bound)
-    assert np.mean(x[1:] * x[:-1]) / np.mean(x**2) == pytest.approx(1 - theta, abs=bound)
+    kept = np.mean(x[1:] * x[:-1]) / np.mean(x**2)
+    assert kept == pytest.approx(1 - theta, abs=bound)
+    # The twins: a deviation and a rate that are off by two such bounds.
+    assert np.mean(x**2) != pytest.approx(0.09 * (1 + 2.5 * bound), rel=bound)
+    assert kept != pytest.approx(1 - theta - 2 * bound, abs=bound)
+    assert bound < 0.15
 
 
 def test_noise_begins_anew_where_an_environment_is_reset():

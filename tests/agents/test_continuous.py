@@ -82,13 +82,22 @@ def test_items_hold_actions_of_minus_one_to_one_and_environments_get_them_within
         assert actions == pytest.approx(2 * row["action"])
 
 
+def is_uniform(actions):
+    """Mean and spread, within five sigma of those of as many independent draws from [-1, 1]."""
+    one_sided = abs(actions.mean()) / (1 / 3 / len(actions)) ** 0.5
+    narrow = abs((np.abs(actions) < 0.5).mean() - 0.5) / (0.5 / len(actions) ** 0.5)
+    return max(one_sided, narrow) < 5
+
+
 @pytest.mark.parametrize("agent", [ddpg, td3, sac], ids=lambda a: a.NAME)
 def test_actions_are_uniform_for_so_many_steps_and_no_more(agent, log):
     learner, config, rows, _ = log(agent, acts=600, random_steps=400)
     first = np.concatenate([row["action"] for row in rows[:400]]).ravel()
     # The deviation of a uniform law on [-1, 1] is 3 ** -0.5; five sigma of the mean, and both halves of the range.
-    assert abs(first.mean()) < 5 * (1 / 3 / len(first)) ** 0.5
-    assert abs((np.abs(first) < 0.5).mean() - 0.5) < 5 * 0.5 / len(first) ** 0.5
+    assert is_uniform(first)
+    # The twins: more to one side, and to the middle.
+    assert not is_uniform(np.clip(first + 0.3, -1, 1))
+    assert not is_uniform(first * 0.7)
     policy = agent.make_policy(PENDULUM, config)
     policy.load(learner.latest(-1))
     late = [np.abs(row["action"] - policy.actions(row["obs"])) for row in rows[405:]]
@@ -102,4 +111,6 @@ def test_the_noise_has_the_deviation_that_was_asked_for(agent, log):
     policy = agent.make_policy(PENDULUM, config)
     policy.load(learner.latest(-1))
     noise = np.concatenate([(row["action"] - policy.actions(row["obs"])).ravel() for row in rows])
-    assert np.mean(noise**2) == pytest.approx(0.05**2, rel=5 * (2 / len(noise)) ** 0.5)
+    bound = 5 * (2 / len(noise)) ** 0.5
+    assert np.mean(noise**2) == pytest.approx(0.05**2, rel=bound)
+    assert np.mean((1.25 * noise) ** 2) != pytest.approx(0.05**2, rel=bound), "a quarter more would show"

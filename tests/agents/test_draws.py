@@ -149,6 +149,7 @@ def test_draws_whose_items_have_left_since_are_counted_and_the_others_come_with_
         given.append(len(other.next(client, CPU)))
     assert other.lost == gone
     assert sum(given) == other.given == left + BATCH
+    assert min(given) >= BATCH
 
 
 def test_draws_of_a_batch_that_was_never_whole_come_with_the_next(replay, until):
@@ -169,6 +170,16 @@ def test_draws_of_a_batch_that_was_never_whole_come_with_the_next(replay, until)
     assert batch.weights(0.4, "table").shape == (len(batch),)
     rows(batch)
     draws.stop()
+
+
+def test_whoever_goes_on_from_a_state_forgets_what_was_drawn_here(replay, until):
+    limiter = reverie.rate_limiters.RateLimiter(1.0, 1, BATCH * 1.5, float("inf"))
+    client, draws = replay(items=4 * BATCH, limiter=limiter), ahead(2)
+    state = draws.state_dict()
+    until(lambda: draws.fetch(client, CPU))
+    until(lambda: samples(client) == 5 * BATCH // 2)  # one in hand, one that waits, and one that is never whole
+    draws.load_state_dict(state)
+    assert draws.state_dict() == state == {"given": 0, "lost": 0, "ahead": []}
 
 
 def test_where_nothing_can_be_drawn_it_says_so_at_once(replay):
@@ -308,3 +319,4 @@ def test_seconds_to_read_again_are_the_clients_deadline():
     with pytest.raises(KeyError):
         draws.next(client, CPU)
     assert asked == [{"timeout": draws_module.SECONDS_TO_READ_AGAIN}]
+    assert draws.state_dict()["ahead"][0] is ahead_of[0], "what could not be read is still owed"

@@ -118,6 +118,15 @@ def test_one_good_evaluation_at_the_very_end_is_not_called_confirmed(monkeypatch
     assert result.evaluation.mean_return == 400
 
 
+def test_to_the_end_a_run_goes_on_behind_its_target_and_the_last_weights_say_whether_they_hold_it(monkeypatch):
+    script = Scripted(screening=[500, 500, 9], confirmation=[480, 480, 11])
+    monkeypatch.setattr(local, "Evaluator", script)
+    result = short_run(stop_when_confirmed=False)
+    assert [round(point.env_steps, -2) for point in result.curve] == [500, 1_000, 1_500]
+    assert not result.confirmed
+    assert result.evaluation.mean_return == 11
+
+
 def test_a_run_that_never_reached_reports_its_last_weights_on_the_confirmation_seeds(monkeypatch):
     monkeypatch.setattr(local, "Evaluator", Scripted(screening=[470, 9, 9], confirmation=[11]))
     result = short_run()

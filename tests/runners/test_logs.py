@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 from reverie import agents
 from reverie.agents.core import RunSettings
-from reverie.runners import Progress, Saved, Started, logs, plan, train
+from reverie.runners import Finished, Progress, Saved, Started, logs, plan, train
 
 SHORT = RunSettings(target_return=475.0, max_env_steps=1_200, evaluate_every=500, checkpoint_every=600)
 
@@ -188,6 +188,14 @@ def test_tensorboard_gets_progress_once_a_second_and_rates_over_that_time(tmp_pa
     for name, rate in (("env_steps", 1_000), ("trained_samples", 100 * topology.config.batch_size)):
         rates = accumulator.Scalars(f"speed/{name}_per_second")
         assert [event.value for event in rates] == [pytest.approx(rate)] * 3
+
+
+def test_the_figures_before_the_end_are_the_last_that_came_and_none_that_others_came_after():
+    sparse, early, late, last = logs._Sparse(), *(Progress(step, 0, step / 2, None, {}, 1.0) for step in (0, 1, 2))
+    end = Finished(None)
+    assert [sparse(event) for event in (early, late, last, end)] == [[early], [], [last], [end]]
+    sparse = logs._Sparse()
+    assert [sparse(event) for event in (early, late, end)] == [[early], [], [late, end]]
 
 
 def test_without_tensorboard_its_extra_is_named(tmp_path, monkeypatch):

@@ -187,3 +187,35 @@ async fn a_session_that_was_let_go_of_with_outcomes_is_told_so_until_its_client_
     session.lose();
     assert!(!anew(1).await.1, "it was told, and has had all outcomes since");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_stop_forgets_no_client_so_that_a_last_checkpoint_knows_what_is_in_of_each() {
+    let host = Host::new(vec![queue("a", 2), table("b")]);
+    // Two of five items of a request are in; one client is there, and one has lost its connection.
+    let mut there = host.session(1).await;
+    let id = there.take_id(1);
+    let mut part = insert(id, 0, &[1.0, 2.0, 3.0, 4.0, 5.0], 1);
+    part.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 5 }];
+    there.send.send(message(Asked::Insert(part))).unwrap();
+    until(|| host.tables.get("a").unwrap().info().pending_inserts == 3).await;
+    let mut gone = host.session(2).await;
+    let whole = gone.insert(1, &[6.0]);
+    let keys = gone.inserted(whole, 1).await;
+    gone.lose();
+    while there_are(&mut there).await > 1 {}
+    host.server.stop();
+    let known = |table: &str, name: u8| host.tables.get(table).unwrap().arrivals(&[name; 16]);
+    let numbers = |table: &str, name: u8| known(table, name).iter().map(|(id, keys)| (*id, keys.len())).collect::<Vec<_>>();
+    assert_eq!((numbers("a", 1), numbers("b", 2)), (vec![(id, 2)], vec![(whole, 1)]));
+    assert_eq!(known("b", 2)[0].1[0].get(), keys[0]);
+    assert_eq!(host.tables.forgotten().names(), Vec::<[u8; 16]>::new(), "whoever comes back is not told to give up");
+}
+
+/// How many connections the server has.
+async fn there_are(session: &mut Session) -> u64 {
+    let id = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+    match session.reply(id).await {
+        reply::Body::Info(info) => info.grpc_connections,
+        other => panic!("{other:?}"),
+    }
+}
