@@ -202,10 +202,12 @@ async fn a_stop_forgets_no_client_so_that_a_last_checkpoint_knows_what_is_in_of_
     let whole = gone.insert(1, &[6.0]);
     let keys = gone.inserted(whole, 1).await;
     gone.lose();
-    while there_are(&mut there).await > 1 {}
+    let one_is_left = async { while there_are(&mut there).await > 1 {} };
+    tokio::time::timeout(Duration::from_secs(200), one_is_left).await.expect("it never comes about");
     host.server.stop();
     let known = |table: &str, name: u8| host.tables.get(table).unwrap().arrivals(&[name; 16]);
-    let numbers = |table: &str, name: u8| known(table, name).iter().map(|(id, keys)| (*id, keys.len())).collect::<Vec<_>>();
+    let numbers =
+        |table: &str, name: u8| known(table, name).iter().map(|(id, keys)| (*id, keys.len())).collect::<Vec<_>>();
     assert_eq!((numbers("a", 1), numbers("b", 2)), (vec![(id, 2)], vec![(whole, 1)]));
     assert_eq!(known("b", 2)[0].1[0].get(), keys[0]);
     assert_eq!(host.tables.forgotten().names(), Vec::<[u8; 16]>::new(), "whoever comes back is not told to give up");
