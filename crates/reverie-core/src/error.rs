@@ -1,6 +1,6 @@
 //! Every way in which the engine can refuse, as data. No caller ever has to read the text.
 
-use crate::item::Key;
+use crate::key::Key;
 
 /// The engine's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

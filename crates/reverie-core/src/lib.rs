@@ -11,12 +11,13 @@
 
 // Ground floor: what every station speaks of.
 pub mod clock;
+mod key;
 pub mod error;
 pub mod spec;
-mod power;
 mod prefetch;
 mod sync;
 mod wide;
+mod power;
 
 // The flow.
 pub mod append;
