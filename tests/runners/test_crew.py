@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,10 @@ pytest.importorskip("torch")
 
 from reverie.agents import apex_dqn, gorila
 from reverie.agents.core import Weights
-from reverie.runners import Evaluation, RoleError, plan, supervisor
+from reverie.runners import Evaluation, RoleError, StalledError, plan, supervisor
+from reverie.runners import crew as crew_module
+from reverie.runners.awaiting import Absence
+from reverie.runners.clock import Heard
 from reverie.runners.crew import EVALUATOR, Crew
 from reverie.runners.messages import (
     Died,
@@ -19,9 +23,11 @@ from reverie.runners.messages import (
     Follow,
     Judge,
     Judged,
+    Learnt,
     Ready,
     RoleName,
     Save,
+    Served,
     Serving,
     State,
     Stop,
@@ -38,6 +44,7 @@ class Scripted:
 
     def __init__(self):
         self.started, self.told, self.killed, self.next, self.moves = [], [], [], [], []
+        self.stops = {}
 
     def serving(self, name, checkpointer, before):
         return Serving()
@@ -60,6 +67,12 @@ class Scripted:
 
     def kill(self, name):
         self.killed.append(name)
+
+    def lacks(self, name):
+        return ""
+
+    def stopped(self, name):
+        return self.stops.get(name, "")
 
     def newest(self, name):
         """The setup that a role was started with last."""
@@ -221,3 +234,78 @@ def test_a_role_that_does_not_end_in_time_is_killed_before_the_run_goes_on(monke
     assert stage.killed == [second]
     assert crew.all_ended(crew.actors)
     assert restarted == []
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A function that lets a crew listen for so many seconds, in turns of one."""
+    now = [100.0]
+    monkeypatch.setattr(crew_module, "Heard", lambda: Heard(lambda: now[0]))
+
+    def listen(crew, seconds, *, turns=None):
+        for _ in range(turns or seconds):
+            now[0] += seconds / (turns or seconds)
+            crew.listen(0)
+
+    return listen
+
+
+def begun(agent):
+    """A crew whose roles are all there."""
+    crew, stage, hear, restarted = made(agent)
+    hear(SHARD, here("a:1"))
+    crew.start_others()
+    for name in (LEARNER, EVALUATOR, *crew.actors):
+        hear(name, here())
+    return crew, stage, hear, restarted
+
+
+def test_a_role_that_tells_nothing_is_awaited_and_an_evaluator_may_play_for_hours(clock):
+    crew, _, hear, _ = begun(apex_dqn)
+    served = Served({}, "")
+    for _ in range(29):
+        clock(crew, 1)
+        hear(SHARD, served)
+    assert crew.awaited() == {}
+    clock(crew, 1)
+    hear(SHARD, served)
+    assert crew.awaited() == {name: Absence(30.0, begun=True) for name in (LEARNER, *crew.actors)}
+    hear(LEARNER, Learnt(1, {}, {}))
+    clock(crew, 1)
+    assert set(crew.awaited()) == set(crew.actors)
+    clock(crew, 1_000)
+    assert EVALUATOR not in crew.awaited()
+
+
+def test_a_role_whose_process_is_stopped_is_awaited_from_then_on_with_what_lets_it_go_on(clock):
+    crew, stage, *_ = begun(apex_dqn)
+    stage.stops = {EVALUATOR: "is stopped"}
+    assert crew.awaited() == {EVALUATOR: Absence(0.0, "is stopped", begun=True)}
+    clock(crew, 7)
+    assert crew.awaited()[EVALUATOR] == Absence(7.0, "is stopped", begun=True)
+    stage.stops = {}
+    assert crew.awaited() == {}
+    stage.stops = {EVALUATOR: "is stopped"}
+    assert crew.awaited() == {EVALUATOR: Absence(0.0, "is stopped", begun=True)}
+
+
+def test_while_the_supervisor_stood_still_itself_nobody_was_silent(clock):
+    """As after Ctrl-Z and fg, which reach the whole group."""
+    crew, *_ = begun(apex_dqn)
+    clock(crew, 3_600, turns=1)
+    assert crew.awaited() == {}
+    clock(crew, 29)
+    assert set(crew.awaited()) == {SHARD, LEARNER, *crew.actors}
+
+
+def test_a_run_stalls_by_the_time_in_which_it_listened_and_not_by_that_in_which_it_stood_still(clock):
+    crew, *_ = begun(apex_dqn)
+    course = object.__new__(supervisor.Supervisor)
+    course._crew, course._topology, course._should_stop = crew, crew.topology, lambda: False
+    course._account, course._moved = SimpleNamespace(env_steps=5, updates=3), (0.0, 5, 3)
+    course._learnt, course._acted, course._served = {}, {}, {0: Served({}, "its table is full")}
+    clock(crew, 3_600, turns=1)
+    course._refuse_to_stall(waiting_for_training=True)
+    clock(crew, 300)
+    with pytest.raises(StalledError, match=r"learner has told nothing for 30\d s.*; shard 0: its table is full"):
+        course._refuse_to_stall(waiting_for_training=True)

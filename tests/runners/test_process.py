@@ -1,14 +1,17 @@
 """A run whose roles are processes: what it gives, and what it makes of the end of any of them."""
 
 import dataclasses
+import errno
 import multiprocessing
 import multiprocessing.connection
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,12 +28,14 @@ from reverie.runners import (
     Evaluated,
     Finished,
     Progress,
+    RoleAwaited,
     RoleError,
     RoleRestarted,
     Saved,
     ShardMoved,
     Started,
     StoppedError,
+    awaiting,
     checkpoints,
     crew,
     logs,
@@ -447,6 +452,62 @@ def test_an_error_in_a_role_ends_the_run_at_once_with_its_traceback(broken_agent
     assert (caught.value.role, caught.value.error) == ("actor 0", "ValueError")
     assert agent.__file__ in caught.value.traceback
     assert of_kind(events, RoleRestarted) == []
+
+
+def test_a_role_that_stands_still_in_the_middle_of_a_message_is_named_and_holds_up_nobody(broken_agent, tmp_path):
+    body = """from reverie.runners import pipes
+        import signal
+        def half(end, message):
+            end._line.sendall(pipes._LENGTH.pack(100) + b"half")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        pipes.RoleEnd.send = half
+        return 0"""
+    agent = broken_agent("agent_that_stands_still", body)
+    log = logs.JsonLines(tmp_path / logs.LOG)
+    seen = []
+
+    def on_event(event):
+        log(event)
+        seen.append(event)
+
+    with pytest.raises(StoppedError, match="after 0 environment steps; nothing was saved"):
+        process.train(
+            agent,
+            "CartPole-v1",
+            run=ENDLESS,
+            on_event=on_event,
+            checkpoint_folder=tmp_path,
+            should_stop=lambda: bool(of_kind(seen, RoleAwaited)),
+        )
+    log.close()
+    awaited = of_kind(seen, RoleAwaited)[-1]
+    assert (awaited.role, awaited.begun) == ("actor 0", True)
+    assert re.fullmatch(r"is stopped \(kill -CONT \d+ lets it go on\)", awaited.reason)
+    (line,) = [line for line in logs._lines(tmp_path / logs.LOG) if line["event"] == "role awaited"]
+    assert (line["role"], line["reason"], line["begun"]) == ("actor 0", awaited.reason, True)
+
+
+def test_a_run_is_told_of_and_can_be_stopped_while_the_fork_server_begins(monkeypatch):
+    """Which imports for seconds, and on a busy machine for minutes."""
+    go, seen = threading.Event(), []
+    begin = process.Processes._begin_to_fork
+    monkeypatch.setattr(process.Processes, "_begin_to_fork", lambda stage: (go.wait(), begin(stage)))
+    monkeypatch.setattr(awaiting, "SLOW_SECONDS", 0.0)
+    try:
+        with pytest.raises(StoppedError, match="nothing was saved"):
+            train(on_event=seen.append, should_stop=lambda: bool(of_kind(seen, RoleAwaited)))
+    finally:
+        go.set()
+    assert {event.role for event in of_kind(seen, RoleAwaited)} == {"shard 0"}
+
+
+def test_what_keeps_the_fork_server_from_beginning_ends_the_run(monkeypatch):
+    def fails(process):
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(process.ForkServerProcess, "start", fails)
+    with pytest.raises(OSError, match="temporarily unavailable"):
+        train()
 
 
 def test_an_agent_that_others_cannot_import_is_refused_before_anything_starts():

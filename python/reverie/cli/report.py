@@ -83,8 +83,9 @@ class Progress:
                     text += f"; {', '.join(event.followed_by)} begin again for it"
                 self._console.print(f"{text} ({event.env_steps:,} steps)", style="yellow", soft_wrap=True)
             case RoleAwaited():
-                lacks = f": it {event.reason}" if event.reason else ", which takes long to begin"
-                text = f"waiting for {event.role} for {event.seconds:.0f} s{lacks} ({event.env_steps:,} steps)"
+                lacks = f": it {event.reason}" if event.reason else "" if event.begun else ", which takes long to begin"
+                waits = f"{event.role} has told nothing" if event.begun else f"waiting for {event.role}"
+                text = f"{waits} for {event.seconds:.0f} s{lacks} ({event.env_steps:,} steps)"
                 self._console.print(text, style="yellow", soft_wrap=True)
             case EnvironmentRestarted(env_steps, crash):
                 where = f"at step {crash.step} from seed {crash.seed}"

@@ -6,13 +6,14 @@ is asked again of the one that takes its place.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from reverie.agents.core import ParameterAgent, seed_of
 from reverie.checkpointers import CheckpointerBase
+from reverie.runners.awaiting import Absence
+from reverie.runners.clock import Heard
 from reverie.runners.events import RoleError
 from reverie.runners.lines import ParameterLines
 from reverie.runners.member import Member
@@ -47,6 +48,10 @@ SHORT_LIFE_SECONDS = 60.0
 SHORT_LIVES = 5
 """A role that ends so often in a row, each time within `SHORT_LIFE_SECONDS` of its start or without one of the answers
 that it lives for, is not started again: the run ends."""
+REGULAR: frozenset[Kind] = frozenset({"shard", "learner", "bundle", "actor"})
+"""Roles that tell something ten times a second, as long as they do not stand still."""
+SILENT_SECONDS = 30.0
+"""One of them that has told nothing for so long is told of."""
 
 
 class Crew:
@@ -81,6 +86,8 @@ class Crew:
         self._on_report, self._on_restart, self._on_move = on_report, on_restart, on_move
         self._endpoints: dict[RoleName, Endpoint] = {}
         self._epoch = 0
+        self.heard = Heard()
+        """How long it was listened to them."""
         self._saved: dict[RoleName, State] = {}
         """What parameter shards told of their states since all of them last had told of the same moment."""
 
@@ -127,11 +134,22 @@ class Crew:
         """Whether every role that was started is there."""
         return all(member.ready is not None for member in self.members.values())
 
-    def awaited(self) -> dict[RoleName, tuple[float, str]]:
-        """Roles that were started and are not there: since how many seconds, and what they lack."""
-        now = time.monotonic()
-        started = [name for name, one in self.members.items() if not (one.ready or one.ended or one.waiting)]
-        return {name: (now - self.members[name].born, self.stage.lacks(name)) for name in started}
+    def awaited(self) -> dict[RoleName, Absence]:
+        """Roles that were started and are not there, those whose process is stopped, and those that tell nothing."""
+        awaited, now = {}, self.heard.seconds
+        for name, one in self.members.items():
+            if one.ended or one.waiting:
+                continue
+            if one.ready is None:
+                awaited[name] = Absence(now - one.born, self.stage.lacks(name))
+                continue
+            stopped = self.stage.stopped(name)
+            one.stopped_since = (now if one.stopped_since is None else one.stopped_since) if stopped else None
+            if one.stopped_since is not None:
+                awaited[name] = Absence(now - one.stopped_since, stopped, begun=True)
+            elif name.kind in REGULAR and now - one.told >= SILENT_SECONDS:
+                awaited[name] = Absence(now - one.told, begun=True)
+        return awaited
 
     def give_up(self, name: RoleName) -> None:
         """End a role that was told to stop and has not; what it told until now is all."""
@@ -147,11 +165,13 @@ class Crew:
 
         Raises `RoleError` where one ended in a way that starting it again would not mend.
         """
+        self.heard.turn()
         generations = {name: member.setup.generation for name, member in self.members.items()}
         for name, report in self.stage.listen(timeout):
             member = self.members[name]
             if member.setup.generation != generations[name]:
                 continue  # the last words of one that was replaced while we listened
+            member.told = self.heard.seconds
             match report:
                 case Ready():
                     self._is_ready(name, member, report)
@@ -213,7 +233,8 @@ class Crew:
                 parameters=self._lines() if self.parameters and name.kind != "actor" else None,
                 epoch=self._epoch,
             )
-        member.born = time.monotonic()
+        member.born = self.heard.seconds
+        member.stopped_since = None
         self.stage.start(member.setup)
 
     def _keepers_ready(self) -> bool:
@@ -318,7 +339,7 @@ class Crew:
             reason = f"{failure.error}: {failure.text}"
             if not failure.transient:
                 raise RoleError(str(name), failure.error, failure.text, failure.traceback)
-        short = time.monotonic() - member.born < SHORT_LIFE_SECONDS
+        short = self.heard.seconds - member.born < SHORT_LIFE_SECONDS
         owes = Judge in member.orders and not member.answered
         member.lives_in_vain = member.lives_in_vain + 1 if short or owes else 0
         if member.lives_in_vain >= SHORT_LIVES:

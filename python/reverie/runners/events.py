@@ -48,7 +48,7 @@ class Progress:
     policy_lag: float | None = None
     """Updates between the learner's weights and those that act, mean over the actors; None in one process."""
     waits_for: str = ""
-    """Roles that are not there, for how long, and what they lack; empty in one process."""
+    """Roles that are not there or tell nothing, for how long, and why; empty in one process."""
 
 
 @dataclass(frozen=True)
@@ -125,14 +125,16 @@ class ShardMoved:
 
 @dataclass(frozen=True)
 class RoleAwaited:
-    """A part of a distributed run is not there, and the run waits for it; told again while that lasts."""
+    """A part of a distributed run is not there, or tells nothing; told again while that lasts."""
 
     env_steps: int
     role: str
     seconds: float
-    """Since it was asked for."""
+    """Since it was asked for, or told anything last."""
     reason: str
-    """What it lacks, where that is known; empty where it only takes long."""
+    """What it lacks, or what holds it, where that is known; empty where it only takes long."""
+    begun: bool = False
+    """It was there, and tells nothing now, as one whose process is stopped."""
 
 
 @dataclass(frozen=True)

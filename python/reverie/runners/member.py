@@ -17,6 +17,10 @@ class Member:
     ended: bool = False
     """Told to stop, and gone."""
     born: float = 0.0
+    told: float = 0.0
+    """When it told anything last, in this life or the one before."""
+    stopped_since: float | None = None
+    """When its process was first found to be stopped, as it is now."""
     answered: bool = False
     """Anything that it was asked, in this life."""
     lives_in_vain: int = 0

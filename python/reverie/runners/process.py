@@ -1,8 +1,8 @@
 """Every role of a run in a process of its own, on this machine.
 
 Replay goes over shared memory, weights through one file in memory, gradients through Unix sockets, and what the
-supervisor and its roles have to tell one another through a pipe for each. A role whose pipe ends has lost its
-supervisor, and ends itself: nothing outlives a run.
+supervisor and its roles have to tell one another through a pipe for each, at which the supervisor never waits. A role
+whose pipe ends has lost its supervisor, and ends itself: nothing outlives a run.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 import multiprocessing
 import os
 import secrets
+import select
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from reverie.runners.events import Event, Result
 from reverie.runners.lines import Door, SocketPaths
 from reverie.runners.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
 from reverie.runners.parameters import WeightsFile
+from reverie.runners.pipes import RoleEnd, SupervisorEnd, pair
 from reverie.runners.play import play
 from reverie.runners.supervisor import Supervisor
 from reverie.runners.topology import plan
@@ -99,7 +102,7 @@ def agent_name(agent: Agent) -> str:
 @dataclass
 class _Process:
     process: ForkServerProcess
-    pipe: Connection[Any, Any]
+    pipe: SupervisorEnd
     end: int
     """A handle of the process itself, which can be read once it has ended. Its pipe may outlive it, in a child that an
     environment has forked; and what `process` knows of it ends with the fork server."""
@@ -119,6 +122,23 @@ class Processes:
         self._folder = Path(tempfile.mkdtemp(prefix=f"reverie-run-{os.getpid()}-", dir=place))
         self._living: dict[RoleName, _Process] = {}
         self._killed: list[_Process] = []
+        self._asked: dict[RoleName, Setup] = {}
+        """Roles that are to be forked once there is somebody to fork them."""
+        self._forks = threading.Event()
+        self._problem: BaseException | None = None
+        threading.Thread(target=self._begin_to_fork, name="fork server", daemon=True).start()
+
+    def _begin_to_fork(self) -> None:
+        """Begin the fork server, which imports for seconds, and on a busy machine for minutes: the run listens
+        meanwhile, tells that it waits, and can be stopped."""
+        try:
+            first = self._context.Process(target=_nothing, name="reverie's first", daemon=True)
+            first.start()
+            first.kill()
+            first.join()
+        except BaseException as error:
+            self._problem = error
+        self._forks.set()
 
     @property
     def weights(self) -> WeightsFile:
@@ -141,8 +161,19 @@ class Processes:
         return SocketPaths(tuple(_door(self._folder, shard) for shard in shards))
 
     def start(self, setup: Setup) -> None:
-        """Fork a process for the role."""
-        ours, theirs = self._context.Pipe()
+        """Fork a process for the role, as soon as the fork server is there."""
+        self._asked[setup.name] = setup
+        if self._forks.is_set():
+            self._fork_those_asked()
+
+    def _fork_those_asked(self) -> None:
+        if self._problem is not None:
+            raise self._problem
+        for name in list(self._asked):
+            self._fork(self._asked.pop(name))
+
+    def _fork(self, setup: Setup) -> None:
+        ours, theirs = pair()
         process = self._context.Process(
             target=_live, args=(setup, theirs, self._folder), name=f"reverie {setup.name}", daemon=True
         )
@@ -156,31 +187,40 @@ class Processes:
         self._living[setup.name] = _Process(process, ours, end)
 
     def tell(self, name: RoleName, command: Command) -> None:
-        """Send a command; one for a process that is gone is lost."""
+        """Send a command, or keep what its pipe has no room for; one for a process that is gone is lost."""
         living = self._living.get(name)
         if living is not None:
-            try:
+            with suppress(OSError):  # it will be told as died
                 living.pipe.send(command)
-            except OSError:
-                return  # it will be told as died
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
-        """What roles told; the end of a process comes after all that it had to tell."""
+        """What roles told; the end of a process comes after all that it had to tell. One that stands still in the
+        middle of a message holds up no other."""
+        if self._asked:
+            if not self._forks.wait(timeout):
+                return []
+            self._fork_those_asked()
         told: list[tuple[RoleName, Report]] = []
-        lines = [(one.pipe, one.end) for one in self._living.values()]
-        heard = wait([end for line in lines for end in line], timeout)
+        stirring = self._stirring(timeout)
         for name, living in list(self._living.items()):
-            gone = living.end in heard
-            if not gone and living.pipe not in heard:
+            if living.pipe.fileno() in stirring:
+                with suppress(OSError):  # what it had to tell can be read all the same
+                    living.pipe.flush()
+            elif living.end not in stirring:
                 continue
-            try:
-                while living.pipe.poll():
-                    told.append((name, living.pipe.recv()))
-            except (EOFError, OSError):
-                gone = True
-            if gone:
+            reports, gone = living.pipe.receive()
+            told += [(name, report) for report in reports]
+            if gone or living.end in stirring:
                 told.append((name, Died(self._bury(name))))
         return told
+
+    def _stirring(self, timeout: float) -> set[int]:
+        """The pipes and handles of processes at which there is something to do, once there is any."""
+        poll = select.poll()
+        for living in self._living.values():
+            poll.register(living.end, select.POLLIN)
+            poll.register(living.pipe, select.POLLIN | (select.POLLOUT if living.pipe.is_sending else 0))
+        return {descriptor for descriptor, _ in poll.poll(timeout * 1000)}
 
     def _bury(self, name: RoleName) -> str:
         """Forget a role that has ended, or has closed its pipe, so that nobody hears it any more; how it ended."""
@@ -196,8 +236,16 @@ class Processes:
         """Nothing: this machine makes as many processes as it is asked for."""
         return ""
 
+    def stopped(self, name: RoleName) -> str:
+        """A signal (SIGSTOP), or a debugger."""
+        living = self._living.get(name)
+        if living is None or not _is_stopped(living.process.pid):
+            return ""
+        return f"is stopped (kill -CONT {living.process.pid} lets it go on)"
+
     def kill(self, name: RoleName) -> None:
         """End a process at once."""
+        self._asked.pop(name, None)
         living = self._living.pop(name, None)
         if living is not None:
             with suppress(OSError):  # it has ended
@@ -222,6 +270,14 @@ class Processes:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+def _is_stopped(pid: int | None) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:  # it has ended
+        return False
+    return stat.rpartition(")")[2].split()[0] in "tT"
+
+
 def _reason(exitcode: int | None) -> str:
     if exitcode is None:
         return "it ended, nobody knows how"
@@ -233,7 +289,7 @@ def _reason(exitcode: int | None) -> str:
 class PipeLink:
     """A role's end of its pipe. A thread reads, so that a role which is at work notices when its supervisor is gone."""
 
-    def __init__(self, pipe: Connection[Any, Any], on_end: Callable[[], None], door: Path) -> None:
+    def __init__(self, pipe: RoleEnd, on_end: Callable[[], None], door: Path) -> None:
         self._pipe, self._on_end, self._door = pipe, on_end, door
         self._commands: deque[Command] = deque()
         self._came = threading.Event()
@@ -242,7 +298,7 @@ class PipeLink:
     def _read(self) -> None:
         while True:
             try:
-                command = self._pipe.recv()
+                command = self._pipe.receive()
             except (EOFError, OSError):
                 self._on_end()
                 return
@@ -283,7 +339,11 @@ def _sweep(folder: Path) -> None:
         shutil.rmtree(gone, ignore_errors=True)
 
 
-def _live(setup: Setup, pipe: Connection[Any, Any], folder: Path) -> None:
+def _nothing() -> None:
+    """What the first process does that is forked, if it comes to it."""
+
+
+def _live(setup: Setup, line: socket.socket, folder: Path) -> None:
     """A role's process, from its start to its end."""
     # Ctrl-C in a terminal, its end, and whoever ends a group or a service reach all of it: the supervisor decides what
     # that means, and takes its roles with it.
@@ -294,6 +354,6 @@ def _live(setup: Setup, pipe: Connection[Any, Any], folder: Path) -> None:
         _sweep(folder)
         os._exit(1)
 
-    play(setup, PipeLink(pipe, orphaned, _door(folder, setup)))
+    play(setup, PipeLink(RoleEnd(line), orphaned, _door(folder, setup)))
     # Not through the interpreter's end: threads of the network and of PyTorch have nothing left to say.
     os._exit(0)

@@ -319,6 +319,10 @@ class Cluster:
             return ""
         return lacking(living.asks, ray.cluster_resources(), ray.available_resources())
 
+    def stopped(self, name: RoleName) -> str:
+        """Nothing is known: its process may be on any node."""
+        return ""
+
     def placed(self, setup: Setup) -> Setup:
         """As it is to be where it runs: a role that asks for no GPU, to which Ray shows none, computes on the CPU."""
         if self._gpus[setup.name.kind]:

@@ -31,13 +31,17 @@ class Stage(Protocol):
         """Make a role. Does not wait for it."""
 
     def tell(self, name: RoleName, command: Command) -> None:
-        """Send a command; one for a role that is gone is lost."""
+        """Send a command; one for a role that is gone is lost. Does not wait for the role for longer than seconds."""
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
         """What roles told, in order; waits at most `timeout` seconds for the first. The last of each is `Died`."""
 
     def lacks(self, name: RoleName) -> str:
         """Why a role that was started cannot begin, as what comes behind "it"; empty where nothing is known."""
+
+    def stopped(self, name: RoleName) -> str:
+        """What has stopped the process of a role that lives, as what comes behind "it"; empty where nothing is known
+        to."""
 
     def kill(self, name: RoleName) -> None:
         """End a role at once; nothing more is heard of it."""

@@ -87,6 +87,7 @@ class Supervisor:
         self._account = Account(topology)
         if state is not None:
             self._account.load_state_dict(state)
+        self._from = self._account.env_steps
         self._agent = agent_of(agent)
         checkpointers = checkpoints.replay_checkpointers(checkpoint_folder, resume, topology.num_servers)
         self._crew = Crew(
@@ -137,13 +138,13 @@ class Supervisor:
         except _StopAsked:
             self._should_stop = lambda: False
             path = None
-            if EVALUATOR in self._crew.members:
+            if account.env_steps > self._from:
                 self._until(self._begun, "all roles to begin")
                 self._end(self._crew.actors)
                 self._hold()
                 path = self._save()
                 self._end([*self._crew.learners, EVALUATOR])
-            self._end(self._crew.keepers)
+                self._end(self._crew.keepers)
             raise StoppedError(account.env_steps, path) from None
         return self._finish()
 
@@ -151,14 +152,14 @@ class Supervisor:
 
     def _until(self, done: Callable[[], bool], what: str, seconds: float | None = ANSWER_SECONDS) -> None:
         """Hear the roles until `done`; a TimeoutError that names `what` after `seconds`."""
-        began = time.monotonic()
+        began = self._crew.heard.seconds
         while not done():
             self._crew.listen(LISTEN_SECONDS)
             self._tell_awaited()
             self._tell_progress()
             if self._should_stop():
                 raise _StopAsked
-            if seconds is not None and time.monotonic() - began > seconds:
+            if seconds is not None and self._crew.heard.seconds - began > seconds:
                 raise TimeoutError(f"waited {seconds:g} s for {what}; {self._why()}")
             self._refuse_to_stall(waiting_for_training=seconds is None)
 
@@ -219,7 +220,7 @@ class Supervisor:
         self._emit(ShardMoved(self._account.env_steps, str(shard), before, now, tuple(map(str, followers))))
 
     def _refuse_to_stall(self, *, waiting_for_training: bool) -> None:
-        now, counts = time.monotonic(), (self._account.env_steps, self._account.updates)
+        now, counts = self._crew.heard.seconds, (self._account.env_steps, self._account.updates)
         if not waiting_for_training or counts != self._moved[1:]:
             self._moved = (now, *counts)
         elif now - self._moved[0] > STALL_SECONDS:
@@ -229,9 +230,9 @@ class Supervisor:
         waits = {f"learner {i}": one.waits for i, one in self._learnt.items()}
         waits |= {f"actor {i}": one.waits for i, one in self._acted.items()}
         tables = {f"shard {i}": one.why for i, one in self._served.items()}
-        gone = [str(name) for name, one in self._crew.members.items() if one.ready is None and not one.ended]
-        parts = [f"{name}: {text}" for name, text in {**tables, **waits}.items() if text]
-        return "; ".join([*parts, *([f"not there: {', '.join(gone)}"] if gone else [])]) or "no role told of a wait"
+        parts = [f"{name} {one}" for name, one in self._crew.awaited().items()]
+        parts += [f"{name}: {text}" for name, text in {**tables, **waits}.items() if text]
+        return "; ".join(parts) or "no role told of a wait"
 
     def _tell_awaited(self) -> None:
         if self._awaiting.is_due(time.monotonic()):
@@ -369,8 +370,8 @@ class Supervisor:
         """Let roles end by themselves; what does not is killed. The account of them is closed then."""
         for name in names:
             self._crew.ask(name, Stop())
-        deadline = time.monotonic() + END_SECONDS
-        while not self._crew.all_ended(names) and time.monotonic() < deadline:
+        began = self._crew.heard.seconds
+        while not self._crew.all_ended(names) and self._crew.heard.seconds - began < END_SECONDS:
             self._crew.listen(LISTEN_SECONDS)
         for name in [one for one in names if not self._crew.all_ended([one])]:
             self._crew.give_up(name)
