@@ -71,6 +71,25 @@ def test_a_wrong_preset_is_refused_with_the_file_and_the_name(tmp_path, old, new
     assert caught.value.path == path
 
 
+@pytest.mark.parametrize("prefetch", [None, 3])
+def test_settings_that_were_dumped_are_read_as_they_were_and_what_was_left_out_stays_so(tmp_path, prefetch):
+    preset = apex_dqn.load_preset("CartPole-v1")
+    preset = dataclasses.replace(preset, run=dataclasses.replace(preset.run, prefetch=prefetch))
+    (tmp_path / "mine.toml").write_text(presets.dump(preset))
+    again = apex_dqn.load_preset("-", tmp_path / "mine.toml")
+    assert (again.config, again.run) == (preset.config, preset.run)
+
+
+def test_whole_numbers_may_be_written_as_floats_and_floats_as_ints_but_neither_as_words():
+    preset = apex_dqn.load_preset("CartPole-v1")
+    changed = presets.override(preset, ["capacity=1e5", "learning_rate=1", "prefetch=3"])
+    now = changed.config.capacity, changed.config.learning_rate, changed.run.prefetch
+    assert (now, [type(value) for value in now]) == ((100_000, 1.0, 3), [int, float, int])
+    for setting in ("capacity=1.5", "capacity=true", "learning_rate=true", "prefetch=2.5"):
+        with pytest.raises(presets.PresetError, match=r"and must be (int|float)"):
+            presets.override(preset, [setting])
+
+
 @pytest.mark.parametrize("samples_per_insert", [0.25, 1.0, 7.3, 128.0])
 @pytest.mark.parametrize("batch_size", [1, 32, 500])
 def test_the_error_buffer_always_leaves_one_side_free_to_go_on(config, samples_per_insert, batch_size):

@@ -117,6 +117,44 @@ def test_what_makes_no_server_is_refused_with_exit_code_2_and_a_line(arguments, 
     assert "Traceback" not in done.stderr
 
 
+def test_every_flag_of_the_server_reaches_it(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from reverie.cli.app import app
+
+    given = {}
+
+    def server(tables, **options):
+        given.update(options, tables=[table.name for table in tables])
+        raise ValueError("enough was seen")
+
+    monkeypatch.setattr(reverie, "Server", server)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    (tmp_path / "token").write_text("open sesame\n")
+    files = {name: tmp_path / name for name in ("cert", "key", "ca")}
+    done = CliRunner().invoke(
+        app,
+        ["serve", "--table", "t", "--host", "0.0.0.0", "--port", "4321", "--token-file", str(tmp_path / "token"),
+         "--tls-cert", str(files["cert"]), "--tls-key", str(files["key"]), "--client-ca", str(files["ca"]),
+         "--insecure", "--max-bytes", "12345", "--grace", "7.5", "--shard", "3",
+         "--checkpoints", str(tmp_path / "kept"), "--checkpoint-every", "60"],
+    )  # fmt: skip
+    assert (done.exit_code, "enough was seen" in done.stderr) == (2, True), done.output
+    checkpointer, tls = given.pop("checkpointer"), given.pop("tls")
+    assert (checkpointer.path, checkpointer.period) == (str(tmp_path / "kept"), 60.0)
+    assert (tls.cert, tls.key, tls.client_ca) == tuple(files.values())
+    assert given == {
+        "tables": ["t"],
+        "host": "0.0.0.0",
+        "port": 4321,
+        "token": "open sesame",
+        "insecure": True,
+        "max_bytes": 12345,
+        "grace": 7.5,
+        "shard": 3,
+    }
+
+
 def test_every_flag_of_the_one_table_is_refused_beside_a_file():
     flags = {"--sampler": "fifo", "--remover": "lifo", "--min-size": "1", "--samples-per-insert": "1",
              "--error-buffer": "4", "--max-times-sampled": "0", "--priority-exponent": "0.6"}  # fmt: skip

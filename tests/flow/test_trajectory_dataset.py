@@ -172,6 +172,15 @@ def test_a_table_without_signature_or_that_is_not_there_has_none_to_take(connect
         TimestepDataset.from_table_signature(client, "u", 4)
 
 
+def test_the_signature_is_asked_for_within_its_own_time(fifo, monkeypatch):
+    asked, tell = [], type(fifo).server_info
+    monkeypatch.setattr(type(fifo), "server_info", lambda self, timeout=None: (asked.append(timeout), tell(self))[1])
+    for seconds in (None, 150.0):
+        with pytest.raises(ValueError, match="no table"):
+            TrajectoryDataset.from_table_signature(fifo, "u", 4, get_signature_timeout_secs=seconds)
+    assert asked == [None, 150.0]
+
+
 def test_the_chain_does_what_its_words_say(fifo):
     numbers = TrajectoryDataset(fifo, "t", DTYPES, SHAPES, 4, max_samples=3).map(
         lambda sample: sample.data["reward"][0]

@@ -40,6 +40,15 @@ def test_auto_takes_shared_memory_on_the_same_host_and_says_so(address, connect)
     assert info.address == address
 
 
+def test_a_server_that_offers_no_shared_memory_is_reached_over_grpc_which_says_why(own_host, uniform, connect):
+    with own_host.serve([uniform()], local=False) as address:
+        info = connect(address).info()
+        assert info.transport == "grpc"
+        assert "shared memory cannot be had: the server has no Unix socket" in info.reason
+        with pytest.raises(ValueError, match=r"'shared-memory' cannot be had with .*; transport='auto' would"):
+            connect(address, transport="shared-memory").info()
+
+
 @pytest.mark.parametrize("address", ["nowhere", "host:", ":12:", "host:99999", "host:0"])
 def test_addresses_that_are_none_are_refused(address):
     with pytest.raises(ValueError):

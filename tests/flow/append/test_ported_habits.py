@@ -136,6 +136,16 @@ def test_minus_one_millisecond_waits_as_none_does(client):
         writer.flush(0, -2)
 
 
+def test_the_time_for_a_signature_may_be_given_in_milliseconds(client, monkeypatch):
+    asked, tables = [], type(client)._tables
+    monkeypatch.setattr(
+        type(client), "_tables", lambda self, timeout: (asked.append(timeout), tables(self, timeout))[1]
+    )
+    for milliseconds in (None, 150_000):
+        client.trajectory_writer(1, timeout=200.0, get_signature_timeout_ms=milliseconds).close()
+    assert asked == [200.0, 150.0]
+
+
 def test_configs_made_of_no_structure_take_the_first_field_of_a_step(client):
     pattern = structured.pattern_from_transform(None, lambda step: step[-2:])
     writer = client.structured_writer([structured.create_config(pattern, "t")])
