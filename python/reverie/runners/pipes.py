@@ -1,4 +1,6 @@
-"""The line between a supervisor and the process of a role: a Unix socket, each message behind its length.
+"""The line between a supervisor and the process of a role: a Unix socket, and messages behind their lengths.
+
+They are packed as `multiprocessing` packs what it carries.
 
 A role's end waits for the other side. The supervisor's takes and gives what the socket has room for and never waits: a
 role that stands still in the middle of a message, read or written, holds up nobody but itself.
@@ -6,10 +8,10 @@ role that stands still in the middle of a message, read or written, holds up nob
 
 from __future__ import annotations
 
-import pickle
 import socket
 import struct
 from collections import deque
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 _LENGTH = struct.Struct("!Q")
@@ -29,14 +31,14 @@ class RoleEnd:
 
     def send(self, message: Any) -> None:
         """Send a message. Waits until the supervisor has taken all but what the socket holds."""
-        data = pickle.dumps(message)
+        data = ForkingPickler.dumps(message)
         self._line.sendall(_LENGTH.pack(len(data)))
         self._line.sendall(data)
 
     def receive(self) -> Any:
         """The next message; waits for it. Raises EOFError where the supervisor is gone."""
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
-        return pickle.loads(self._read(length))
+        return ForkingPickler.loads(self._read(length))
 
     def _read(self, size: int) -> bytearray:
         data = bytearray(size)
@@ -75,7 +77,7 @@ class SupervisorEnd:
 
     def send(self, message: Any) -> None:
         """Send a message, or keep what the socket has no room for. Raises OSError where the role is gone."""
-        data = pickle.dumps(message)
+        data = ForkingPickler.dumps(message)
         self._leaving += (memoryview(_LENGTH.pack(len(data))), memoryview(data))
         self.flush()
 
@@ -108,7 +110,7 @@ class SupervisorEnd:
             while not self._rest:  # an empty message needs no bytes
                 whole, self._length = self._coming, not self._length
                 if self._length:
-                    messages.append(pickle.loads(whole))
+                    messages.append(ForkingPickler.loads(whole))
                     self._expect(_LENGTH.size)
                 else:
                     self._expect(_LENGTH.unpack(whole)[0])
