@@ -143,7 +143,7 @@ def test_without_torch_the_demo_names_its_extra(demo, monkeypatch):
 def test_help_teaches_the_options_and_the_exit_codes(demo):
     result = demo("--help")
     assert result.exit_code == 0
-    for word in ("--env", "--seed", "--json", "--plot", "--preset", "Exit codes"):
+    for word in ("--env", "--seed", "--json", "--plot", "--config", "--preset", "Exit codes"):
         assert word in result.stdout
 
 

@@ -3,6 +3,7 @@ import importlib.util
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -13,10 +14,11 @@ import pytest
 
 pytest.importorskip("torch")
 testing = pytest.importorskip("typer.testing")
+get_command = pytest.importorskip("typer.main").get_command
 figure = pytest.importorskip("matplotlib.figure")
 
 from reverie import agents, runners  # noqa: E402
-from reverie.cli import ending  # noqa: E402
+from reverie.cli import ending, shorts  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.plot import Over, band, summary, variants  # noqa: E402
 from reverie.runners import checkpoints, logs  # noqa: E402
@@ -364,6 +366,17 @@ def test_the_band_is_over_the_steps_that_every_run_got_to():
     assert quartiles[0].tolist() == [3, 4.5, 4.5]
 
 
+def test_behind_a_confirmed_end_a_run_counts_with_what_was_confirmed_and_any_other_end_is_the_bands():
+    ended = {"confirmed": True, "mean_return": 7.0, "env_steps": 10}
+    short = curve_of([0, 10], [0, 5], finished=ended)
+    steps, quartiles = band([short, curve_of([0, 10, 20, 30], [0, 1, 3, 9], finished=ended)])
+    assert steps.tolist() == [0, 10, 20, 30]
+    assert quartiles[1].tolist() == [0, 3, 5, 8]  # 5 and 1, 7 and 3, 7 and 9
+    for finished in (None, {**ended, "confirmed": False}):
+        stopped = curve_of([0, 20], [0, 1], finished=finished)
+        assert band([short, stopped, curve_of([0, 30], [0, 1], finished=ended)])[0].tolist() == [0, 10, 20]
+
+
 def test_a_summary_tells_the_first_step_at_the_target_and_the_end():
     assert summary(curve_of([10, 20], [1, 6])) == (
         "dqn on E-v0, seed 0: first at 5 after 20 steps; not finished; last greedy return 6.0 after 20 steps"
@@ -380,6 +393,24 @@ def test_help_says_where_to_begin_and_train_which_agents_there_are(reverie):
     listed = " ".join(testing.CliRunner(**wide).invoke(app, ["train", "--help"]).stdout.split())
     assert all(name in listed for name in agents.names())
     assert reverie("--version").stdout == f"reverie {version('reverie')}\n"
+
+
+def test_help_fits_a_terminal_of_80_columns_with_every_flag_and_value_whole(reverie):
+    narrow = testing.CliRunner(env={"COLUMNS": "80"})
+    for command in ("train", "serve", "eval", "plot", "demo"):
+        shown = narrow.invoke(app, [command, "--help"]).stdout
+        assert max(map(len, shown.splitlines())) <= 80
+        assert "…" not in shown
+        flags = [one.opts[0] for one in get_command(app).commands[command].params if one.opts[0].startswith("--")]
+        assert [flag for flag in flags if not re.search(rf"{flag}\b", shown)] == []
+    assert "reverie[video]" in narrow.invoke(app, ["eval", "--help"]).stdout  # no markup of the terminal's
+
+
+def test_the_flags_that_are_short_for_a_setting_stand_together_in_the_help():
+    panels = {one.name: one.rich_help_panel for one in get_command(app).commands["train"].params if one.name != "agent"}
+    (panel,) = {panels[name] for name in shorts.SHORTS}
+    assert "short for --set" in panel
+    assert {name for name in panels if panels[name] == panel} == set(shorts.SHORTS)
 
 
 @pytest.mark.parametrize("command", ["train", "eval", "plot"])

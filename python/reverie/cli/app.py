@@ -18,11 +18,13 @@ app = typer.Typer(
     name="reverie",
     help="Replay and distributed learning for reinforcement learning.",
     epilog=(
-        "Begin with `reverie demo`, which trains in a minute; then `reverie train apex-dqn --env CartPole-v1`, and"
-        " `reverie plot runs/*`. `reverie serve --port 8000` is replay for programs of your own: in Python,"
-        ' `reverie.Client("127.0.0.1:8000")`. Every command has a --help of its own.'
+        "Begin with these, each of which has a --help of its own:\n\n"
+        "- `reverie demo`: trains in a minute\n"
+        "- `reverie train apex-dqn --env CartPole-v1`, then `reverie plot runs/*`\n"
+        '- `reverie serve --port 8000`: replay for programs of your own, by `reverie.Client("127.0.0.1:8000")`'
     ),
     no_args_is_help=True,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
 app.command(epilog=EPILOG)(demo)

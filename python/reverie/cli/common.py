@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -18,6 +18,9 @@ EPILOG = (
     "Exit codes: 0 the target was reached and confirmed; 1 training ended without; 2 the arguments or this machine do"
     " not allow the run; 130 interrupted."
 )
+
+LAST_LINE_JSON = "Print one JSON object as the last line of stdout; all else goes to stderr."
+LastLineJson = Annotated[bool, typer.Option("--json", help=LAST_LINE_JSON)]
 
 
 def refuse(reason: object) -> NoReturn:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, complain, refuse, require_agents
+from reverie.cli.common import (
+    EXIT_INTERRUPTED,
+    EXIT_NOT_REACHED,
+    EXIT_REACHED,
+    LastLineJson,
+    complain,
+    refuse,
+    require_agents,
+)
 
 if TYPE_CHECKING:
     from reverie.runners import Result
@@ -18,13 +26,19 @@ if TYPE_CHECKING:
 def demo(
     env: Annotated[str, typer.Option(help="Gymnasium environment with discrete actions.")] = "CartPole-v1",
     seed: Annotated[int, typer.Option(help="Any integer; the same seed gives the same run, times apart.")] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object as the last line of stdout; all else goes to stderr.")
-    ] = False,
+    as_json: LastLineJson = False,
     plot: Annotated[
         Path | None, typer.Option(help="Where the learning curve goes, a .png (by default runs/demo-ENV-seed-N.png).")
     ] = None,
-    preset: Annotated[Path | None, typer.Option(help="A preset file in place of the one that comes with ENV.")] = None,
+    preset: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            "--preset",
+            metavar="FILE",
+            help="A preset file in place of the one that comes with ENV, as of reverie train.",
+        ),
+    ] = None,
 ) -> None:
     """Train Ape-X DQN with an embedded prioritised replay, in this process, until a greedy evaluation says it is done.
 

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reverie.cli.common import find_modules_here, refuse, require_agents
+from reverie.cli.common import LastLineJson, find_modules_here, refuse, require_agents
+
+if TYPE_CHECKING:
+    from reverie.agents.core import Policy
 
 
 def evaluate(
-    checkpoint: Annotated[Path, typer.Argument(help="A run's folder (its newest checkpoint), or one checkpoint.")],
-    episodes: Annotated[int, typer.Option(min=1, help="Greedy episodes, on as many fixed seeds.")] = 20,
+    checkpoint: Annotated[
+        Path, typer.Argument(metavar="CHECKPOINT", help="A run's folder (its newest checkpoint), or one checkpoint.")
+    ],
+    episodes: Annotated[int, typer.Option(min=1, metavar="N", help="Greedy episodes, on as many fixed seeds.")] = 20,
     first_seed: Annotated[
-        int, typer.Option(min=0, help="Episodes begin from this seed and those that follow it.")
+        int, typer.Option(min=0, metavar="N", help="Episodes begin from this seed and those that follow it.")
     ] = 30_000,
     video: Annotated[
         Path | None, typer.Option(help="Write the first of them as a video, an .mp4 (reverie[video]).", metavar="FILE")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object as the last line of stdout; all else goes to stderr.")
-    ] = False,
+    as_json: LastLineJson = False,
 ) -> None:
     """Play greedy episodes with the weights of CHECKPOINT, on seeds that training and its evaluations never use.
 
@@ -31,54 +36,78 @@ def evaluate(
     """
     require_agents()
     find_modules_here()
-    from reverie import agents
-    from reverie.agents.core import Weights
-    from reverie.agents.environments import describe
     from reverie.cli import video as videos
-    from reverie.runners import Evaluator, checkpoints
+    from reverie.runners import Evaluator
 
+    stream = sys.stderr if as_json else sys.stdout
     try:
         if video is not None:
             videos.check(video)
-        path = checkpoints.find(checkpoint)
-        state = checkpoints.load(path)
-        identity = state["identity"]
-        agent, spec = agents.find(identity["agent"]), describe(identity["environment"])
-        preset = agent.load_preset(spec.env_id, path / checkpoints.PRESET)
-        policy = agent.make_policy(spec, preset.config)
-        policy.load(Weights(*state["weights"]))
+        trained = _load(checkpoint)
     except (ValueError, OSError) as error:
         refuse(error)
-    evaluator = Evaluator(spec.env_id, episodes)
-    try:
-        evaluation = evaluator.evaluate(policy, range(first_seed, first_seed + episodes))
-    finally:
-        evaluator.close()
+    with closing(Evaluator(trained.env_id, episodes)) as evaluator:
+        evaluation = evaluator.evaluate(trained.policy, range(first_seed, first_seed + episodes))
     print(
-        f"{identity['agent']} on {spec.env_id} after {state['env_steps']:,} environment steps: mean return"
+        f"{trained.agent} on {trained.env_id} after {trained.env_steps:,} environment steps: mean return"
         f" {evaluation.mean_return:.1f} over {episodes} greedy episodes ({min(evaluation.returns):.1f} to"
-        f" {max(evaluation.returns):.1f}; target {preset.run.target_return:g})",
-        file=sys.stderr if as_json else sys.stdout,
+        f" {max(evaluation.returns):.1f}; target {trained.target_return:g})",
+        file=stream,
     )
     if video is not None:
         try:
-            score, pictures = videos.record(spec.env_id, policy, first_seed, video)
+            score, pictures = videos.record(trained.env_id, trained.policy, first_seed, video)
         except videos.VideoError as error:
             refuse(error)
-        print(
-            f"video: {video}, {pictures:,} pictures, return {score:.1f}, seed {first_seed}",
-            file=sys.stderr if as_json else sys.stdout,
-        )
+        print(f"video: {video}, {pictures:,} pictures, return {score:.1f}, seed {first_seed}", file=stream)
     if as_json:
         found = {
-            "agent": identity["agent"],
-            "env_id": spec.env_id,
-            "seed": identity["seed"],
-            "env_steps": state["env_steps"],
+            "agent": trained.agent,
+            "env_id": trained.env_id,
+            "seed": trained.seed,
+            "env_steps": trained.env_steps,
             "mean_return": evaluation.mean_return,
             "num_episodes": episodes,
             "returns": list(evaluation.returns),
-            "checkpoint": str(path),
+            "checkpoint": str(trained.path),
             **({} if video is None else {"video": str(video)}),
         }
         print(json.dumps(found), flush=True)
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What a checkpoint of a run says of the run, and its policy."""
+
+    agent: str
+    env_id: str
+    seed: int
+    env_steps: int
+    target_return: float
+    policy: Policy
+    path: Path
+
+
+def _load(checkpoint: Path) -> _Trained:
+    """Raises ValueError and OSError, with what cannot be read."""
+    from reverie import agents
+    from reverie.agents.core import Weights
+    from reverie.agents.environments import describe
+    from reverie.runners import checkpoints
+
+    path = checkpoints.find(checkpoint)
+    state = checkpoints.load(path)
+    identity = state["identity"]
+    agent, spec = agents.find(identity["agent"]), describe(identity["environment"])
+    preset = agent.load_preset(spec.env_id, path / checkpoints.PRESET)
+    policy = agent.make_policy(spec, preset.config)
+    policy.load(Weights(*state["weights"]))
+    return _Trained(
+        identity["agent"],
+        spec.env_id,
+        identity["seed"],
+        state["env_steps"],
+        preset.run.target_return,
+        policy,
+        path,
+    )

@@ -40,10 +40,12 @@ def plot(
 ) -> None:
     """Draw the greedy returns of RUNS: a panel for each environment, a colour for each agent and its settings.
 
-    Every run is a thin line. Runs that differ in nothing but the seed belong together: the median over them is drawn as
-    far as all of them got, in a band from the lower to the upper quartile. Where runs of an agent differ in settings,
-    the legend names those that differ. Pictures among RUNS are passed over, so that runs/* can be given again; a run
-    without a greedy evaluation is told of and left out.
+    Every run is a thin line. Runs that differ in nothing but the seed belong together: the median over them is drawn in
+    a band from the lower to the upper quartile, as far as all of them got. A run that ended because its target was
+    confirmed, a dot, goes on counting with what its last weights were confirmed at, and the median, pale from there on,
+    goes on with the others. Where runs of an agent differ in settings, the legend names those that differ. Pictures
+    among RUNS are passed over, so that runs/* can be given again; a run without a greedy evaluation is told of and left
+    out.
 
     Exit codes: 0 drawn; 2 a log cannot be read, nothing is there to draw, or the picture cannot be written.
     """
@@ -102,16 +104,29 @@ def summary(run: RunLog) -> str:
 
 
 def band(runs: Sequence[RunLog], over: Over = Over.steps) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Steps or seconds `[T]` that all runs got to, and there lower quartile, median and upper quartile, `[3, T]`.
+    """Steps or seconds `[T]`, and there lower quartile, median and upper quartile over the runs, `[3, T]`.
 
-    Curves are joined by straight lines between their points.
+    Curves are joined by straight lines between their points. Behind its end a run that was confirmed counts with the
+    mean return of that confirmation, which is what one who stopped there has; one that was not ends the band, since
+    nobody knows how it would have gone on.
     """
     along = [_along(run, over) for run in runs]
-    start, end = max(x[0] for x in along), min(x[-1] for x in along)
+    start = max(x[0] for x in along)
+    open_ends = [x[-1] for x, run in zip(along, runs, strict=True) if _confirmed_at(run) is None]
+    end = min(open_ends, default=max(x[-1] for x in along))
     every = np.unique(np.concatenate(along)).astype(np.float64)
     at = every[(every >= start) & (every <= end)]
-    curves = np.stack([np.interp(at, x, run.returns) for x, run in zip(along, runs, strict=True)])
+    curves = np.stack(
+        [np.interp(at, x, run.returns, right=_confirmed_at(run)) for x, run in zip(along, runs, strict=True)]
+    )
     return at, np.quantile(curves, [0.25, 0.5, 0.75], axis=0)
+
+
+def _confirmed_at(run: RunLog) -> float | None:
+    """The mean return that a run was confirmed at and ended with; None for any other run."""
+    if run.finished is None or not run.finished["confirmed"]:
+        return None
+    return float(run.finished["mean_return"])
 
 
 def _along(run: RunLog, over: Over) -> tuple[float, ...]:
@@ -158,9 +173,7 @@ def _panel(axes: Any, env_id: str, runs: Sequence[RunLog], over: Over) -> None:
             axes.plot(_along(run, over), run.returns, linewidth=0.7, alpha=0.5 if len(own) > 1 else 1.0, **look)
         label = f"{name}, seed {own[0].seed}"
         if len(own) > 1:
-            at, (lower, median, upper) = band(own, over)
-            axes.fill_between(at, lower, upper, color=look["color"], alpha=0.2, linewidth=0)
-            axes.plot(at, median, linewidth=2, **look)
+            _draw_band(axes, own, over, look)
             seeds = len({run.seed for run in own})
             label = f"{name}, median and quartiles of {len(own)} {'seeds' if seeds == len(own) else 'runs'}"
         axes.plot([], [], label=label, **look)
@@ -171,3 +184,16 @@ def _panel(axes: Any, env_id: str, runs: Sequence[RunLog], over: Over) -> None:
     axes.set_ylabel("greedy return")
     axes.grid(alpha=0.3)
     axes.legend(loc="best", fontsize="small")
+
+
+def _draw_band(axes: Any, runs: Sequence[RunLog], over: Over, look: dict[str, Any]) -> None:
+    """Median and quartiles; the median pale from where the first run ended, with a dot where each was confirmed."""
+    at, (lower, median, upper) = band(runs, over)
+    ends = [_along(run, over)[-1] for run in runs]
+    axes.fill_between(at, lower, upper, color=look["color"], alpha=0.2, linewidth=0)
+    together = at <= min(ends)
+    axes.plot(at[together], median[together], linewidth=2, **look)
+    later = at >= at[together][-1] if together.any() else ~together
+    axes.plot(at[later], median[later], linewidth=2, alpha=0.4, **look)
+    dots = [(end, run.returns[-1]) for end, run in zip(ends, runs, strict=True) if _confirmed_at(run) is not None]
+    axes.plot(*np.array(dots).reshape(-1, 2).T, marker="o", markersize=3, linestyle="none", color=look["color"])

@@ -10,26 +10,23 @@ import socket
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 import reverie
 from reverie import _native
 from reverie.checkpointers import DefaultCheckpointer
+from reverie.cli import serve_flags as flags
 from reverie.cli import table_files
 from reverie.cli.common import complain, refuse
 
 EXIT_NOT_SAVED = 1
 #: How often lines of the network are looked for, in seconds.
 LOOK = 0.5
-#: What describes the one table where no file does.
-ONE_TABLE = (
-    "table", "max_size", "sampler", "priority_exponent", "remover", "min_size", "samples_per_insert", "error_buffer",
-    "max_times_sampled",
-)  # fmt: skip
 
 EPILOG = (
     "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 stopped, and the last checkpoint could not be written; 2 the"
@@ -40,88 +37,44 @@ EPILOG = (
 
 def serve(
     ctx: typer.Context,
-    tables: Annotated[
-        str | None,
-        typer.Argument(
-            help="Where the tables come from: FILE.toml, FILE.yaml, or FILE.py[:NAME] with a list of tables or a"
-            " function that makes one. Without it the flags describe one table."
-        ),
-    ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is all of IPv4.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one and prints it.")] = 0,
-    table: Annotated[str, typer.Option(help="Name of the one table.")] = "replay",
-    max_size: Annotated[int, typer.Option(min=1, help="Items that it holds at most.")] = 1_000_000,
-    sampler: Annotated[
-        str, typer.Option(help=f"Which item is sampled: {', '.join(table_files.SELECTORS)}.")
-    ] = "uniform",
-    priority_exponent: Annotated[float, typer.Option(help="Of a prioritized sampler.")] = 0.6,
-    remover: Annotated[str, typer.Option(help="Which item leaves when the table is full.")] = "fifo",
-    min_size: Annotated[int, typer.Option(min=1, help="Items that must be there before anything is sampled.")] = 1,
-    samples_per_insert: Annotated[
-        float | None, typer.Option(help="Hold this ratio by blocking either side; needs --error-buffer.")
-    ] = None,
-    error_buffer: Annotated[float | None, typer.Option(help="How far the ratio may stray, in samples.")] = None,
-    max_times_sampled: Annotated[int, typer.Option(min=0, help="An item leaves after so many draws; 0 is never.")] = 0,
-    shard: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=63,
-            help="Number among the shards of a ShardedClient. The one table of the flags is then rationed:"
-            " inserts wait for the client that has the limits of all shards.",
-        ),
-    ] = None,
-    max_bytes: Annotated[int | None, typer.Option(min=1, help="Bytes that all tables may hold together.")] = None,
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(
-            help="A folder: tables start from its newest checkpoint, and a stop writes one.", metavar="FOLDER"
-        ),
-    ] = None,
-    checkpoint_every: Annotated[
-        float | None, typer.Option(help="Seconds between two checkpoints; needs --checkpoints.")
-    ] = None,
-    token_file: Annotated[Path | None, typer.Option(help="A file with the token that every client must show.")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
-    client_ca: Annotated[
-        Path | None, typer.Option(help="Clients must show a certificate signed by these, PEM.")
-    ] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Give up TLS off loopback (never the token).")] = False,
-    grace: Annotated[float, typer.Option(min=0, help="Seconds that a stop waits for what is being done.")] = 5.0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object with the address, for scripts.")
-    ] = False,
+    tables: flags.Tables = None,
+    host: flags.Host = "127.0.0.1",
+    port: flags.Port = 0,
+    table: flags.Name = "replay",
+    max_size: flags.MaxSize = 1_000_000,
+    sampler: flags.Sampler = "uniform",
+    priority_exponent: flags.PriorityExponent = 0.6,
+    remover: flags.Remover = "fifo",
+    min_size: flags.MinSize = 1,
+    samples_per_insert: flags.SamplesPerInsert = None,
+    error_buffer: flags.ErrorBuffer = None,
+    max_times_sampled: flags.MaxTimesSampled = 0,
+    shard: flags.Shard = None,
+    max_bytes: flags.MaxBytes = None,
+    checkpoints: flags.Checkpoints = None,
+    checkpoint_every: flags.CheckpointEvery = None,
+    token_file: flags.TokenFile = None,
+    tls_cert: flags.TlsCert = None,
+    tls_key: flags.TlsKey = None,
+    client_ca: flags.ClientCa = None,
+    insecure: flags.Insecure = False,
+    grace: flags.Grace = 5.0,
+    as_json: flags.Json = False,
 ) -> None:
     """Serve tables until SIGINT or SIGTERM.
 
     Clients on this host use shared memory, others gRPC; both by `reverie.Client("HOST:PORT")`.
     """
     # First of all: a signal that comes while the server starts must end it as cleanly as any later one.
-    stop = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
+    stop = _told_to_stop()
     logging.basicConfig(format="reverie: %(message)s")
     logging.getLogger("reverie").setLevel(logging.INFO)
     try:
         _refuse_idle_flags(ctx, tables, sampler)
         _check_safe(host, token_file, tls_cert, insecure=insecure)
         checkpointer = _checkpointer(checkpoints, checkpoint_every)
-        if tables is not None:
-            made = table_files.load(tables)
-        else:
-            made = [
-                _one_table(
-                    table, max_size, sampler, priority_exponent, remover, min_size, samples_per_insert, error_buffer,
-                    max_times_sampled, shard is not None,
-                )
-            ]  # fmt: skip
         server = reverie.Server(
-            made,
+            [_one_table(ctx.params)] if tables is None else table_files.load(tables),
             port=port,
             checkpointer=checkpointer,
             host=host,
@@ -135,30 +88,51 @@ def serve(
     except (ValueError, TypeError, OSError, reverie.ReplayError) as error:
         refuse(error)
     with server:
-        names = [table.name for table in server.tables]
-        if as_json:
-            print(json.dumps({"address": server.address, "port": server.port, "tables": names}), flush=True)
-        else:
-            print(f"reverie: serving {', '.join(names)} on {server.address}; Ctrl-C stops", flush=True)
-            print(f"  client = {_call(server, token_file, tls_cert, client_ca)}", flush=True)
+        _tell(server, _call(server, token_file, tls_cert, client_ca), as_json=as_json)
         while not stop.wait(LOOK):
             _native._tell()
-        print("reverie: stopping", file=sys.stderr, flush=True)
-        if checkpointer is not None:
-            try:
-                print(f"reverie: saved as {server.stop(checkpoint=True)}", file=sys.stderr, flush=True)
-            except reverie.ReplayError as error:
-                complain(error)
-                raise typer.Exit(EXIT_NOT_SAVED) from None
+        _end(server, saves=checkpointer is not None)
+
+
+def _told_to_stop() -> threading.Event:
+    """Set by SIGINT and SIGTERM."""
+    stop = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    return stop
+
+
+def _tell(server: reverie.Server, call: str, *, as_json: bool) -> None:
+    names = [table.name for table in server.tables]
+    if as_json:
+        print(json.dumps({"address": server.address, "port": server.port, "tables": names}), flush=True)
+    else:
+        print(f"reverie: serving {', '.join(names)} on {server.address}; Ctrl-C stops", flush=True)
+        print(f"  client = {call}", flush=True)
+
+
+def _end(server: reverie.Server, *, saves: bool) -> None:
+    print("reverie: stopping", file=sys.stderr, flush=True)
+    if saves:
+        try:
+            print(f"reverie: saved as {server.stop(checkpoint=True)}", file=sys.stderr, flush=True)
+        except reverie.ReplayError as error:
+            complain(error)
+            raise typer.Exit(EXIT_NOT_SAVED) from None
 
 
 def _refuse_idle_flags(ctx: typer.Context, tables: str | None, sampler: str) -> None:
     """A flag that would change nothing is a mistake of the one who gave it."""
-    given = [name for name in ONE_TABLE if getattr(ctx.get_parameter_source(name), "name", "") != "DEFAULT"]
-    flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    own = [one for one in ctx.command.params if getattr(one, "rich_help_panel", None) == flags.ONE_TABLE]
+    given = [one for one in own if getattr(ctx.get_parameter_source(one.name or ""), "name", "") != "DEFAULT"]
     if tables is not None and given:
-        raise ValueError(f"{flags}: the tables are those of {tables}; say it there, or leave out the file")
-    if "priority_exponent" in given and sampler != "prioritized":
+        named = ", ".join(one.opts[0] for one in given)
+        raise ValueError(f"{named}: the tables are those of {tables}; say it there, or leave out the file")
+    if "priority_exponent" in [one.name for one in given] and sampler != "prioritized":
         raise ValueError(f"--priority-exponent is of --sampler prioritized, not of {sampler!r}")
 
 
@@ -211,46 +185,27 @@ def _check_safe(host: str, token: Path | None, cert: Path | None, *, insecure: b
         )
 
 
-def _one_table(
-    name: str,
-    max_size: int,
-    sampler: str,
-    priority_exponent: float,
-    remover: str,
-    min_size: int,
-    samples_per_insert: float | None,
-    error_buffer: float | None,
-    max_times_sampled: int,
-    is_shard: bool,
-) -> reverie.Table:
+def _one_table(given: Mapping[str, Any]) -> reverie.Table:
+    """The table that the flags describe, by the names of the parameters."""
+    min_size, ratio, buffer = given["min_size"], given["samples_per_insert"], given["error_buffer"]
     limiter: dict[str, Any] = {"kind": "min_size", "min_size_to_sample": min_size}
-    if (samples_per_insert is None) != (error_buffer is None):
+    if (ratio is None) != (buffer is None):
         raise ValueError("--samples-per-insert and --error-buffer belong together")
-    if samples_per_insert is not None:
-        limiter |= {
-            "kind": "sample_to_insert_ratio",
-            "samples_per_insert": samples_per_insert,
-            "error_buffer": error_buffer,
-        }
-    if is_shard:
-        if samples_per_insert is not None or min_size != 1:
+    if ratio is not None:
+        limiter |= {"kind": "sample_to_insert_ratio", "samples_per_insert": ratio, "error_buffer": buffer}
+    if given["shard"] is not None:
+        if ratio is not None or min_size != 1:
             raise ValueError(
                 "--shard: the limits over all shards are those of ShardedClient(rate_limiter=...); leave out"
                 " --min-size, --samples-per-insert and --error-buffer"
             )
         limiter = {"kind": "rationed"}
-    drawn: dict[str, Any] = {"kind": sampler}
-    if sampler == "prioritized":
-        drawn["priority_exponent"] = priority_exponent
-    described = {
-        "name": name,
-        "max_size": max_size,
-        "sampler": drawn,
-        "remover": remover,
-        "rate_limiter": limiter,
-        "max_times_sampled": max_times_sampled,
-    }
-    return table_files.table_from(described, f"table '{name}'")
+    sampler: dict[str, Any] = {"kind": given["sampler"]}
+    if given["sampler"] == "prioritized":
+        sampler["priority_exponent"] = given["priority_exponent"]
+    alike = {name: given[name] for name in ("max_size", "remover", "max_times_sampled")}
+    described = {"name": given["table"], "sampler": sampler, "rate_limiter": limiter, **alike}
+    return table_files.table_from(described, f"table '{given['table']}'")
 
 
 def _token(path: Path) -> str:

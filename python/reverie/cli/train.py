@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import enum
 import importlib.util
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from reverie import agents
 from reverie.cli import running, shorts, sweep
+from reverie.cli import train_flags as flags
 from reverie.cli.common import (
     EXIT_NOT_REACHED,
     EXIT_REACHED,
@@ -29,152 +29,36 @@ if TYPE_CHECKING:
     from reverie.runners import Topology
 
 
-class Runner(enum.Enum):
-    """Where the roles of a run live."""
-
-    local = "local"
-    process = "process"
-    ray = "ray"
-
-
 def train(
     context: typer.Context,
-    agent: Annotated[str, typer.Argument(help=f"One of {', '.join(agents.names())}.")],
-    env: Annotated[str, typer.Option(help="Gymnasium environment.")],
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Any integer; the same seed gives the same run, times apart.", show_default="0"),
-    ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(
-            "--seeds", "--sweep", help="Several seeds, as 0-4 or 0,2,5: one run after the other.", metavar="SEEDS"
-        ),
-    ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="With --seeds, runs at a time.", show_default="1")] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="A preset file in place of the agent's own for ENV, or the name of another: paper, or an environment's"
-            " such as CartPole-v1."
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="One setting of the preset changed (--dry-run lists them); may be given often.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The run's folder (by default runs/AGENT-ENV-seed-N).", metavar="FOLDER")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint in the run's folder.")
-    ] = False,
-    to_the_end: Annotated[
-        bool, typer.Option("--to-the-end", help="Train on to max_env_steps when the target is reached and confirmed.")
-    ] = False,
-    runner: Annotated[
-        Runner,
-        typer.Option(
-            help="local: one process and one thread; process: a process for every role; ray: an actor of a Ray cluster."
-        ),
-    ] = Runner.local,
-    num_shards: Annotated[int, typer.Option(min=1, help="Servers that the replay is spread over; not for local.")] = 1,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Ray's cluster, such as auto; only for ray, and by default one on this machine for this run."
-        ),
-    ] = None,
-    num_actors: Annotated[
-        int | None, typer.Option(min=1, help="Actors; short for --set num_actors=N.", show_default="the preset's")
-    ] = None,
-    num_learners: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Learners; short for --set num_learners=N. Of agents that have several.",
-            show_default="the preset's",
-        ),
-    ] = None,
-    num_parameter_shards: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Parts of the parameter server; short for --set num_parameter_shards=N. Of agents that have one.",
-            show_default="the preset's",
-        ),
-    ] = None,
-    envs_per_actor: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Environments of each actor; short for --set envs_per_actor=N.", show_default="the preset's"
-        ),
-    ] = None,
-    max_steps: Annotated[
-        int | None,
-        typer.Option(
-            "--max-steps",
-            "--total-timesteps",
-            min=1,
-            help="Environment steps at most; short for --set max_env_steps=N.",
-            show_default="the preset's",
-        ),
-    ] = None,
-    target_return: Annotated[
-        float | None,
-        typer.Option(
-            help="Mean greedy return at which the run ends; short for --set target_return=X.",
-            show_default="the preset's",
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Short for --set batch_size=N.", show_default="the preset's"),
-    ] = None,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(help="Short for --set learning_rate=X.", show_default="the preset's"),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="Where learner and policies compute: cpu, cuda, cuda:N, or auto, which is cuda where there is one and"
-            " the agent computes on it; short for --set device=D.",
-            metavar="DEVICE",
-            show_default="the preset's",
-        ),
-    ] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            help="float32, or bfloat16 for all layers but the last; short for --set precision=P.",
-            metavar="PRECISION",
-            show_default="the preset's",
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="PyTorch's threads of the learner; short for --set threads=N.", show_default="the preset's"
-        ),
-    ] = None,
-    tensorboard: Annotated[
-        bool | None,
-        typer.Option(help="Write TensorBoard's files too (by default where tensorboard is installed)."),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run and what memory it needs, and end.")
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong, and the result in one line.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object as the last line of stdout; all else goes to stderr.")
-    ] = False,
+    agent: flags.Agent,
+    env: flags.Env,
+    seed: flags.Seed = None,
+    seeds: flags.Seeds = None,
+    jobs: flags.Jobs = None,
+    config: flags.Config = None,
+    settings: flags.Settings = None,
+    out: flags.Out = None,
+    resume: flags.Resume = False,
+    to_the_end: flags.ToTheEnd = False,
+    runner: flags.Where = flags.Runner.local,
+    num_shards: flags.NumShards = 1,
+    address: flags.Address = None,
+    num_actors: flags.NumActors = None,
+    envs_per_actor: flags.EnvsPerActor = None,
+    num_learners: flags.NumLearners = None,
+    num_parameter_shards: flags.NumParameterShards = None,
+    max_steps: flags.MaxSteps = None,
+    target_return: flags.TargetReturn = None,
+    batch_size: flags.BatchSize = None,
+    learning_rate: flags.LearningRate = None,
+    device: flags.Device = None,
+    precision: flags.Precision = None,
+    threads: flags.Threads = None,
+    tensorboard: flags.TensorBoard = None,
+    dry_run: flags.DryRun = False,
+    quiet: flags.Quiet = False,
+    as_json: flags.Json = False,
 ) -> None:
     """Train AGENT on ENV until a greedy evaluation, confirmed on other episodes, says so.
 
@@ -184,12 +68,9 @@ def train(
     with those that were interrupted, and begins the others.
     """
     require_agents()
-    if address is not None and runner is not Runner.ray:
-        refuse(f"--address is of a Ray cluster, and --runner is {runner.value}: leave one of them out")
-    _refuse_what_sweeps_have_not(seed, seeds, jobs)
     find_modules_here()
+    _refuse_what_does_not_go_together(context.params)
     layout = {"runner": runner.value, "num_shards": num_shards}
-    _refuse_what_one_learner_has_not(agent, num_learners, num_parameter_shards)
     if seeds is not None:
         if not resume:  # what a resumed run needs is in its checkpoint
             _check_sweep(agent, env, sweep.seeds_of(seeds), jobs or 1, config, context.params, layout)
@@ -208,17 +89,21 @@ def train(
     raise typer.Exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
 
 
-def _refuse_what_sweeps_have_not(seed: int | None, seeds: str | None, jobs: int | None) -> None:
+def _refuse_what_does_not_go_together(given: Mapping[str, Any]) -> None:
+    """Flags of which one makes another mean nothing."""
+    seed, seeds, jobs = given["seed"], given["seeds"], given["jobs"]
+    runner = given["runner"]
+    if given["address"] is not None and runner is not flags.Runner.ray:
+        refuse(f"--address is of a Ray cluster, and --runner is {runner.value}: leave one of them out")
     if seeds is not None and seed is not None:
         refuse(f"--seed is {seed} and --seeds {seeds}: give one of them")
     if seeds is None and jobs is not None:
         refuse(f"--jobs is {jobs}, and there is one run: name several with --seeds, or leave it out")
+    _refuse_what_one_learner_has_not(given["agent"], given["num_learners"], given["num_parameter_shards"])
 
 
 def _refuse_what_one_learner_has_not(name: str, num_learners: int | None, num_parameter_shards: int | None) -> None:
     """An agent without a parameter server has one learner, which has the parameters itself."""
-    from reverie import agents
-
     try:
         agent = agents.find(name)
     except ValueError as error:
