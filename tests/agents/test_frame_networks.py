@@ -10,7 +10,7 @@ pytest.importorskip("ale_py")
 
 from torch.nn import functional  # noqa: E402
 
-from reverie.agents import apex_dqn, dqn, presets, sac  # noqa: E402
+from reverie.agents import apex_dqn, dqn, gorila, presets, sac  # noqa: E402
 from reverie.agents.apex_dqn.networks import make_network  # noqa: E402
 from reverie.agents.core import RunSettings, Stopwatch, Weights  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
@@ -145,6 +145,16 @@ def learned(agent, spec, config, frames, updates=2):
     return learner.latest(-1).flat - before, table.priorities
 
 
+def test_gorila_learns_from_frames_what_dqn_does_and_memory_counts_its_network(pong, frames):
+    spec, config = pong[0], dqn.load_preset("ALE/Pong-v5").config
+    alone = gorila.GorilaConfig(
+        **dataclasses.asdict(config), num_learners=1, num_parameter_shards=1, max_staleness=0, bundled=False
+    )
+    assert (learned(gorila, spec, alone, frames)[0] == learned(dqn, spec, config, frames)[0]).all()
+    counted = gorila.memory(spec, alone)["networks and optimiser"]
+    assert counted == 4 * gorila.GreedyPolicy(spec, alone)._network.flat.numel() * 8
+
+
 @pytest.mark.parametrize("agent", [apex_dqn, dqn])
 def test_precision_changes_what_is_learned_a_little(agent, pong, frames):
     spec, config = pong[0], agent.load_preset("ALE/Pong-v5").config
@@ -159,6 +169,7 @@ def test_precision_changes_what_is_learned_a_little(agent, pong, frames):
 
 def test_rmsprop_is_centred_and_takes_other_steps_than_adam(pong, frames):
     spec, config = pong
+    config = dataclasses.replace(config, optimizer_epsilon=1.5e-7)
     adam, _ = learned(apex_dqn, spec, config, frames)
     rmsprop, _ = learned(apex_dqn, spec, dataclasses.replace(config, optimizer="rmsprop"), frames)
     assert (adam != rmsprop).any()

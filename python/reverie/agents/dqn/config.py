@@ -44,11 +44,16 @@ def epsilon(step: int, config: DqnConfig) -> float:
     return config.epsilon_start + walked * (config.epsilon_end - config.epsilon_start)
 
 
-def memory(spec: EnvSpec, config: DqnConfig) -> dict[str, int]:
-    """Bytes that a run needs, by what needs them, an upper estimate."""
+def sizes(spec: EnvSpec, config: DqnConfig) -> tuple[int, int]:
+    """Parameters of the network, and the widths of all layers that one observation passes through, added up."""
     frames = spec.frame_stack is not None
     features, parameters, units = nature_sizes(spec.obs_shape) if frames else (spec.num_inputs, 0, 0)
     widths = (features, *config.hidden, spec.num_actions or 0)
+    return parameters + num_parameters(*widths), units + spec.num_inputs + sum(widths)
+
+
+def memory(spec: EnvSpec, config: DqnConfig) -> dict[str, int]:
+    """Bytes that a run needs, by what needs them, an upper estimate."""
     networks = 5 + config.num_actors  # online, target, gradient, two moments; one in each actor
-    parameters += num_parameters(*widths)
-    return replay.memory(spec, config, parameters=parameters * networks, units=units + spec.num_inputs + sum(widths))
+    parameters, units = sizes(spec, config)
+    return replay.memory(spec, config, parameters=parameters * networks, units=units)

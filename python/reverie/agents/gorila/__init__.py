@@ -10,14 +10,7 @@ from reverie.agents.gorila.actor import Actor
 from reverie.agents.gorila.config import GorilaConfig, make_tables, memory, needs
 from reverie.agents.gorila.learner import Learner, make_parameter_server, make_parameter_shard
 from reverie.agents.gorila.networks import NAME, GreedyPolicy, check
-from reverie.agents.gorila.parameters import (
-    LocalParameterServer,
-    LocalShard,
-    ParameterServer,
-    Pull,
-    Push,
-    make_shards,
-)
+from reverie.agents.gorila.parameters import ParameterServer, Pull, Push
 from reverie.agents.gorila.states import join_metrics, join_states, learner_state, parameter_shard_state
 from reverie.agents.replay import TABLE
 
@@ -29,8 +22,6 @@ __all__ = [
     "GorilaConfig",
     "GreedyPolicy",
     "Learner",
-    "LocalParameterServer",
-    "LocalShard",
     "ParameterServer",
     "Pull",
     "Push",
@@ -45,7 +36,6 @@ __all__ = [
     "make_parameter_server",
     "make_parameter_shard",
     "make_policy",
-    "make_shards",
     "make_tables",
     "memory",
     "needs",

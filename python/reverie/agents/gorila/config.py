@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from reverie import selectors
 from reverie.agents import checks, replay
 from reverie.agents.core import TableNeeds, seed_of
-from reverie.agents.dqn.config import DqnConfig
+from reverie.agents.dqn.config import DqnConfig, sizes
 from reverie.agents.environments import EnvSpec
-from reverie.agents.layers import num_parameters
 from reverie.agents.replay import TABLE
 from reverie.tables import Table
 
@@ -67,10 +66,10 @@ def make_tables(spec: EnvSpec, config: GorilaConfig, *, seed: int) -> list[Table
 
 def memory(spec: EnvSpec, config: GorilaConfig) -> dict[str, int]:
     """Bytes that a run needs, by what needs them, an upper estimate."""
-    widths = (spec.num_inputs, *config.hidden, spec.num_actions or 0)
+    parameters, units = sizes(spec, config)
     # Each learner: online, target, gradient; each actor one; the server: parameters, gradient, two moments.
     vectors = 3 * config.num_learners + config.num_actors + 4
-    parts = replay.memory(spec, config, parameters=num_parameters(*widths) * vectors, units=sum(widths))
+    parts = replay.memory(spec, config, parameters=parameters * vectors, units=units)
     (items, size), *rest = parts.items()
     tables = len(needs(config).tables)
     return {items if tables == 1 else f"{tables} times {items}": tables * size, **dict(rest)}

@@ -143,13 +143,10 @@ class Learner(NetworkLearner):
         order = [*self._indices[self._turn :], *self._indices[: self._turn]]
         index: int = order[0]
         if self._needs.bundled and len(order) > 1:
-            index = next((i for i in order if self._can_sample(i)), order[0])
+            size = self._config.batch_size
+            index = next((i for i in order if self._client.can_sample(self._needs.table_of(i), size)), order[0])
         self._turn = (self._indices.index(index) + 1) % len(order)
         return index
-
-    def _can_sample(self, index: int) -> bool:
-        can: bool = self._client.can_sample(self._needs.table_of(index), self._config.batch_size)
-        return can
 
     def latest(self, newer_than: int) -> Weights | None:
         """The server's newest weights, or None when there are none newer than version `newer_than`."""

@@ -12,4 +12,4 @@ NAME = "gorila"
 
 def check(spec: EnvSpec) -> None:
     """Refuse what this agent cannot play, with what would fit."""
-    require_discrete(spec, NAME)
+    require_discrete(spec, NAME, frames=True)

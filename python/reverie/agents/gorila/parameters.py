@@ -59,7 +59,7 @@ class LocalShard:
         """The gradient's own memory, to write into."""
         self._optimizer = adam(self, config.learning_rate, config.adam_epsilon)
         self._max_grad_norm, self._max_staleness = config.max_grad_norm, config.max_staleness
-        self.version = self._dropped = 0
+        self.version = self.dropped = 0  # updates and gradients that were dropped, so far
 
     def answer(self, question: Question) -> bool | Weights | None:
         """Do what is asked. A question of another class is a TypeError."""
@@ -82,7 +82,7 @@ class LocalShard:
         if not 0 <= based_on <= self.version:
             raise ValueError(f"based_on is {based_on}, and this shard is at version {self.version}")
         if self.version - based_on > self._max_staleness:
-            self._dropped += 1
+            self.dropped += 1
             return False
         assert self.flat.grad is not None
         self._grad[:] = gradient
@@ -95,21 +95,17 @@ class LocalShard:
         """A copy of the range, and its version."""
         return Weights(self.version, self.flat.detach().numpy().copy())
 
-    def dropped(self) -> int:
-        """Gradients dropped so far."""
-        return self._dropped
-
     def state_dict(self) -> dict[str, Any]:
         """A copy of range, optimiser and counts."""
         optimizer = copy.deepcopy(self._optimizer.state_dict())
-        return {**self.pull()._asdict(), "optimizer": optimizer, "dropped": self._dropped}
+        return {**self.pull()._asdict(), "optimizer": optimizer, "dropped": self.dropped}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave; the state stays the caller's."""
         with torch.no_grad():
             self.flat.copy_(torch.from_numpy(state["flat"]))
         self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
-        self.version, self._dropped = state["version"], state["dropped"]
+        self.version, self.dropped = state["version"], state["dropped"]
 
 
 class Pulled(NamedTuple):
@@ -171,10 +167,6 @@ class LocalParameterServer(ParameterServer):
     def ask(self, questions: Sequence[Question]) -> list[Any]:
         """The shards' answers, at once."""
         return [shard.answer(question) for shard, question in zip(self._shards, questions, strict=True)]
-
-    def dropped(self) -> int:
-        """Gradients that were dropped so far, by the shard that dropped most."""
-        return max(shard.dropped() for shard in self._shards)
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of all shards' state."""
