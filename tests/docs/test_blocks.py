@@ -68,10 +68,19 @@ def test_a_broken_block_is_found_at_its_line() -> None:
 
 
 def test_decisions_are_numbered_once_and_dated() -> None:
-    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    pages = sorted(set((ROOT / "docs" / "decisions").glob("*.md")) - {ROOT / "docs" / "decisions" / "README.md"})
     assert pages
     numbers = [page.name[:4] for page in pages]
     assert all(re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", page.name) for page in pages), [page.name for page in pages]
     assert len(set(numbers)) == len(numbers), numbers
     undated = [page.name for page in pages if not re.search(r"^20\d\d-\d\d-\d\d\b", page.read_text(), re.MULTILINE)]
     assert undated == []
+
+
+def test_the_index_of_decisions_names_each_of_its_pages_by_its_title() -> None:
+    folder = ROOT / "docs" / "decisions"
+    told = re.findall(r"^- \[(\d{4})\]\((\S+)\): (.*)$", (folder / "README.md").read_text(), re.MULTILINE)
+    assert len(told) > 40
+    assert len({number for number, _, _ in told}) == len(told)
+    titles = {page: (folder / page).read_text().partition("\n")[0] for _, page, _ in told}
+    assert {page: title for number, page, words in told if (title := titles[page]) != f"# {number}: {words}"} == {}
