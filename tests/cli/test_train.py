@@ -227,15 +227,25 @@ def test_eval_plays_the_weights_of_a_checkpoint_as_the_runs_own_evaluator_does(r
 
 def test_eval_of_a_damaged_checkpoint_names_the_file(reverie, tmp_path):
     reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT)
-    path = checkpoints.find(tmp_path / "here") / "arrays.npz"
-    path.write_bytes(path.read_bytes()[:-1])
-    for command in (
-        ["eval", "here"],
-        ["train", "dqn", "--env", "CartPole-v1", "--out", "here", "--resume", "--set", "max_env_steps=9999"],
-    ):
-        result = reverie(*command)
-        assert result.exit_code == 2
-        assert "arrays.npz is damaged: its checksum is another; remove its folder to go on" in result.stderr
+    resume = ["train", "dqn", "--env", "CartPole-v1", "--out", "here", "--resume", "--set", "max_env_steps=9999"]
+    newest = checkpoints.find(tmp_path / "here")
+    (older,) = (path for path in (tmp_path / "here" / "checkpoints").glob("0*") if path != newest)
+    for name in ("arrays.npz", "preset.toml"):
+        whole = (newest / name).read_bytes()
+        (newest / name).write_bytes(whole[:-1])
+        for command in (["eval", "here"], resume):
+            result = reverie(*command)
+            assert result.exit_code == 2
+            assert f"{name} is damaged: its checksum is another; {older.name}, before it, is whole" in result.stderr
+        (newest / name).write_bytes(whole)
+    tables = newest.parent / checkpoints.load(newest)[checkpoints.REPLAY][0]
+    tables.write_bytes(tables.read_bytes()[:-1])
+    result = reverie(*resume)
+    assert result.exit_code == 2
+    damaged, instead = result.stderr.splitlines()[-2:]
+    assert f"{tables.name} is damaged at byte" in damaged
+    which = Path("here", "checkpoints", newest.name)
+    assert f"these are the tables of {which}; {older.name}, before it, is whole: remove {which} to go on" in instead
     assert "is not there" in reverie("eval", "nowhere").stderr
 
 

@@ -64,8 +64,9 @@ def test_any_changed_byte_is_found_and_the_file_is_named(tmp_path, name):
         checkpoints.load(path)
     assert caught.value.path == path / name
     (path / name).unlink()
-    with pytest.raises(CheckpointError, match=r"cannot be read: No such file"):
-        checkpoints.load(path)
+    with pytest.raises(CheckpointError, match=r"cannot be read: No such file") as caught:
+        checkpoints.load(checkpoints.find(tmp_path))
+    assert caught.value.path == path / name
 
 
 def test_the_newest_two_stay_and_are_found_by_the_runs_folder_or_their_own(tmp_path):
@@ -259,6 +260,28 @@ def test_damaged_tables_are_refused_with_the_file(tmp_path):
         segment.write_bytes(bytes(data))
     with pytest.raises(DamagedError, match="segment"):
         run("dqn", None, resume=checkpoints.find(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["state.json", "arrays.npz", "preset.toml"])
+def test_of_a_damaged_checkpoint_it_is_told_which_before_it_is_whole_with_its_tables(tmp_path, name):
+    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_700))
+    older, newest = checkpoints._all(tmp_path)
+    (newest / name).write_bytes(b"")
+    with pytest.raises(CheckpointError, match=f"{older.name}, before it, is whole: remove {newest} to go on from that"):
+        run("dqn", tmp_path, resume=tmp_path)
+    # That very one is gone on with, once the other is away.
+    damaged = (newest / name).read_bytes()
+    newest.rename(tmp_path / "away")
+    result, events = run("dqn", None, resume=tmp_path)
+    assert events[0].env_steps == int(older.name)
+    assert result.env_steps > int(newest.name)
+    (tmp_path / "away").rename(newest)
+    assert (newest / name).read_bytes() == damaged
+    # Where its tables are damaged it is not whole.
+    tables = tmp_path / checkpoints.load(older)[checkpoints.REPLAY][0]
+    tables.write_bytes(tables.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="no checkpoint before it is whole: begin anew in another folder"):
+        run("dqn", tmp_path, resume=tmp_path)
 
 
 def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import typer
 
@@ -15,8 +16,8 @@ from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, complain, ref
 
 
 @contextmanager
-def ends_told() -> Iterator[None]:
-    """How a run can end other than well: each in a line, with its exit code."""
+def ends_told(folder: Path) -> Iterator[None]:
+    """How the run of a folder can end other than well: each in a line, with its exit code."""
     from reverie.agents.core import EnvironmentCrashedError
     from reverie.agents.learning import DivergedError
     from reverie.errors import DamagedError
@@ -36,16 +37,21 @@ def ends_told() -> Iterator[None]:
         raise typer.Exit(EXIT_NOT_REACHED) from None
     except RoleError as error:
         if error.error == DamagedError.__name__:  # of a checkpoint that a shard was to begin from
-            refuse(error)
+            _refuse_tables(error, folder)
         print(f"{error.traceback}reverie: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_NOT_REACHED) from None
-    except (
-        CheckpointError,
-        DamagedError,
-        DeviceError,
-        OSError,
-    ) as error:  # of the network, or of a disk that is full from the start
+    except DamagedError as error:
+        _refuse_tables(error, folder)
+    except (CheckpointError, DeviceError, OSError) as error:  # of the network, or of a disk that is full from the start
         refuse(error)
+
+
+def _refuse_tables(damage: Exception, folder: Path) -> NoReturn:
+    """Say what is damaged, whose tables these are, and which checkpoint of the run can be gone on with."""
+    from reverie.runners import checkpoints
+
+    newest = checkpoints.find(folder)
+    refuse(f"{damage}\nreverie: these are the tables of {newest}; {checkpoints.instead_of(newest)}")
 
 
 def wishes_to_end() -> tuple[signal.Signals, ...]:

@@ -38,7 +38,7 @@ def run(
     train = _runner(request.topology, address)
     with (
         _recording(request, board=board, to_stderr=to_stderr, quiet=quiet) as on_event,
-        ending.ends_told(),
+        ending.ends_told(folder),
         ending.asked_to_stop() as asked,
     ):
         result = train(

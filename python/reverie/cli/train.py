@@ -178,6 +178,8 @@ def _request(
         folder = out or Path("runs") / f"{agent.NAME}-{env.replace('/', '_')}-seed-{seed}"
         anew = resume and logs.has_begun(folder) and not checkpoints.any_in(folder)
         checkpoint = checkpoints.find(folder) if resume and not anew else None
+        if checkpoint is not None:
+            checkpoints.check(checkpoint)  # its settings are read before all the rest
     except ValueError as error:
         refuse(error)
     if resume:

@@ -26,32 +26,35 @@ from typing import Any
 import numpy as np
 import torch
 
-from reverie import checkpointers
+from reverie import _native, checkpointers
 from reverie.agents import presets
 from reverie.agents.core import Preset
+from reverie.errors import ReplayError
 from reverie.runners.topology import Topology
 
 FORMAT = 3
 KEPT = 2
 """Checkpoints of a run that stay; older ones are removed once a newer one is whole."""
 
+DIGITS = 12
+"""Of its environment steps, at least, a checkpoint's folder has its name."""
 STATE, ARRAYS, PRESET = "state.json", "arrays.npz", "preset.toml"
 REPLAY = "replay"
 """Where a state has the paths of its tables, one for each shard, from the folder of the checkpoints."""
 
 
 class CheckpointError(ValueError):
-    """There is no checkpoint, or it is damaged, or it is of another run. `.path` (the file or folder)"""
+    """There is no checkpoint, or it is damaged, or it is of another run. `.path` (the file or folder), `.reason`"""
 
     def __init__(self, path: Path, reason: str) -> None:
-        self.path = path
+        self.path, self.reason = path, reason
         super().__init__(f"checkpoint {path} {reason}")
 
 
 def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Path:
     """Write a checkpoint into `folder`, then remove all but the newest. At an OSError none of them was touched."""
-    final = folder / f"{env_steps:012d}"
-    draft, aside = (folder / f".{word}-{env_steps:012d}" for word in ("draft", "aside"))
+    final = folder / f"{env_steps:0{DIGITS}d}"
+    draft, aside = (folder / f".{word}-{final.name}" for word in ("draft", "aside"))
     arrays: list[np.ndarray[Any, Any]] = []
     text = json.dumps(_encode(state, arrays)).encode()
     packed = io.BytesIO()
@@ -123,7 +126,7 @@ def replay_checkpointers(
         tables = [resume.parent / path for path in load(resume)[REPLAY]]
         for path in tables:
             if path is not None and not path.exists():
-                raise CheckpointError(resume, f"has its tables in {path}, which is not there")
+                raise CheckpointError(resume, f"has its tables in {path}, which is not there; {instead_of(resume)}")
     ours = folder / f"replay-{number}"
     # One more than the runs' own: the tables are written before the checkpoint that names them.
     return [
@@ -139,7 +142,7 @@ def remove_replays(folder: Path, current: str) -> None:
     needed = {current}
     for path in _all(folder):
         with suppress(CheckpointError):  # a damaged one names nothing
-            needed.update(Path(one).parts[0] for one in load(path)[REPLAY])
+            needed.update(Path(one).parts[0] for one in _tables_of(_state_file(path / STATE)[1]))
     for replay in _replays(folder):
         if replay.name not in needed:
             shutil.rmtree(replay)
@@ -150,22 +153,62 @@ def _replays(folder: Path) -> list[Path]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The state of a checkpoint. Raises `CheckpointError` that names the file."""
-    header, text = _state_file(path / STATE)
-    for name in (ARRAYS, PRESET):
-        if _sum(_read(path / name)) != header.get(name):
-            raise CheckpointError(
-                path / name, "is damaged: its checksum is another; remove its folder to go on from the one before it"
-            )
+    """The state of a checkpoint. Raises `CheckpointError` that names the file, and a checkpoint that is whole."""
+    text = check(path)
     with np.load(io.BytesIO(_read(path / ARRAYS)), allow_pickle=False) as packed:
         arrays = [packed[str(i)] for i in range(len(packed.files))]
     state: dict[str, Any] = _decode(json.loads(text), arrays)
     return state
 
 
+def check(path: Path) -> bytes:
+    """Whether all files of a checkpoint, its tables apart, are what was written; the text of its state.
+
+    Raises as `load` does.
+    """
+    try:
+        return _checked(path)
+    except CheckpointError as error:
+        raise CheckpointError(error.path, f"{error.reason}; {instead_of(path)}") from error
+
+
+def _checked(path: Path) -> bytes:
+    header, text = _state_file(path / STATE)
+    for name in (ARRAYS, PRESET):
+        if _sum(_read(path / name)) != header.get(name):
+            raise CheckpointError(path / name, "is damaged: its checksum is another")
+    return text
+
+
+def instead_of(path: Path) -> str:
+    """What can be gone on with where the checkpoint at `path`, or its tables, are damaged.
+
+    Reads those before it with all their tables, until one is whole.
+    """
+    for older in reversed([one for one in _all(path.parent) if one.name < path.name]):
+        if _is_whole(older):
+            return f"{older.name}, before it, is whole: remove {path} to go on from that one"
+    return "no checkpoint before it is whole: begin anew in another folder"
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        for tables in _tables_of(_checked(path)):
+            _native.verify_checkpoint(str(path.parent / tables))
+    except (CheckpointError, ReplayError):
+        return False
+    return True
+
+
+def _tables_of(text: bytes) -> list[str]:
+    """The paths of a checkpoint's tables, from the text of its state."""
+    paths: list[str] = next(_decode(value, []) for key, value in json.loads(text)["dict"] if key == REPLAY)
+    return paths
+
+
 def find(path: Path) -> Path:
     """The checkpoint at `path`, or the newest of the run whose folder it is. Raises `CheckpointError`."""
-    if (path / STATE).is_file():
+    if (path / STATE).is_file() or (_is_name(path.name) and path.is_dir()):
         return path
     for folder in (path / "checkpoints", path):
         found = _all(folder)
@@ -183,12 +226,17 @@ def as_paths(folder: Path | str | None, resume: Path | str | None) -> tuple[Path
 
 
 def any_in(folder: Path) -> bool:
-    """Whether the run of this folder has written a whole checkpoint."""
+    """Whether the run of this folder has written a checkpoint."""
     return bool(_all(folder / "checkpoints"))
 
 
 def _all(folder: Path) -> list[Path]:
-    return sorted(one for one in folder.glob("[0-9]*") if (one / STATE).is_file())
+    """Oldest first. One that lacks a file is among them: it was whole when it got its name, and is missed."""
+    return sorted(one for one in folder.glob("[0-9]*") if _is_name(one.name) and one.is_dir())
+
+
+def _is_name(name: str) -> bool:
+    return len(name) >= DIGITS and name.isdecimal()
 
 
 def _state_file(path: Path) -> tuple[dict[str, Any], bytes]:
@@ -198,16 +246,12 @@ def _state_file(path: Path) -> tuple[dict[str, Any], bytes]:
     except ValueError:
         header = None
     if not isinstance(header, dict):
-        raise CheckpointError(
-            path, "is damaged: its first line is not a JSON object; remove its folder to go on from the one before it"
-        )
+        raise CheckpointError(path, "is damaged: its first line is not a JSON object")
     if header.get("format") != FORMAT:
         raise CheckpointError(path, f"has format {header.get('format')!r}, and this version reads {FORMAT}")
     text = rest.removesuffix(b"\n")
     if _sum(text) != header.get(STATE):
-        raise CheckpointError(
-            path, "is damaged: its checksum is another; remove its folder to go on from the one before it"
-        )
+        raise CheckpointError(path, "is damaged: its checksum is another")
     return header, text
 
 
