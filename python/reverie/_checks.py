@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
-__all__ = ["MANY", "count", "integer", "number", "priority"]
+__all__ = ["MANY", "count", "functions", "integer", "number", "path", "priority"]
 
 #: The largest count that the engine is given.
 MANY = sys.maxsize
@@ -42,6 +44,20 @@ def number(name: str, value: Any) -> float:
         return float(value)
     except TypeError:
         raise TypeError(f"{name} must be a number, got {value!r}") from None
+
+
+def path(name: str, value: Any) -> Path:
+    """The value as a path, TypeError for what is none."""
+    if isinstance(value, str | os.PathLike):
+        return Path(value)
+    raise TypeError(f"{name} must be a path, got {value!r}")
+
+
+def functions(**values: Any) -> None:
+    """Refuses what can not be called, None apart, with a TypeError."""
+    for name, value in values.items():
+        if not (value is None or callable(value)):
+            raise TypeError(f"{name} must be a function, got {value!r}")
 
 
 def priority(value: Any) -> None:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import types
 from contextlib import suppress
 from pathlib import Path
 
@@ -511,8 +512,10 @@ def test_what_keeps_the_fork_server_from_beginning_ends_the_run(monkeypatch):
 
 
 def test_an_agent_that_others_cannot_import_is_refused_before_anything_starts():
+    agent = types.SimpleNamespace(**vars(agents.dqn))
+    del agent.__name__
     with pytest.raises(TypeError, match="agent must be an importable module"):
-        process.train(object(), "CartPole-v1")
+        process.train(agent, "CartPole-v1")
 
 
 def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):

@@ -1,4 +1,6 @@
 import dataclasses
+import importlib
+from unittest.mock import Mock
 
 import pytest
 
@@ -277,3 +279,47 @@ def test_shards_of_bundles_are_refused_with_what_else_there_is(bundles):
     with pytest.raises(ValueError, match=rf"num_shards is 2, .*{servers}: set bundled=false for one .* over 2 shards"):
         plan(gorila, "CartPole-v1", runner="process", config=config, num_shards=2)
     assert plan(gorila, "CartPole-v1", runner="process", config=config).num_servers == bundles
+
+
+def runner(name, monkeypatch):
+    """`train` of a runner that starts nothing."""
+    if name == "ray":
+        pytest.importorskip("ray")
+        pytest.importorskip("cryptography")
+    module = importlib.import_module(f"reverie.runners.{name}")
+    begins = {"local": "Server", "process": "Processes", "ray": "joined"}[name]
+    monkeypatch.setattr(module, begins, Mock(side_effect=AssertionError("it began")))
+    return module.train
+
+
+@pytest.mark.parametrize("name", ["local", "process", "ray"])
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"agent": "dqn"}, TypeError, "agent is 'dqn', and must be the module of one, such as"),
+        ({"env_id": "NoSuch-v0"}, UnknownEnvironmentError, "no environment 'NoSuch-v0'"),
+        ({"seed": "a"}, TypeError, "seed must be an int, got 'a'"),
+        ({"config": {"n_step": 3}}, TypeError, "config is a dict, and apex-dqn takes a ApexDqnConfig"),
+        ({"run": {"max_env_steps": 3}}, TypeError, "run is a dict, and a run takes a RunSettings"),
+        ({"preset": 5}, TypeError, "preset must be a path, got 5"),
+        ({"checkpoint_folder": 5}, TypeError, "checkpoint_folder must be a path, got 5"),
+        ({"resume": 5}, TypeError, "resume must be a path, got 5"),
+        ({"on_event": 5}, TypeError, "on_event must be a function, got 5"),
+        ({"should_stop": True}, TypeError, "should_stop must be a function, got True"),
+    ],
+)
+def test_every_runner_refuses_wrong_arguments_in_the_same_words_before_anything_begins(
+    monkeypatch, name, changes, error, words
+):
+    given = {"agent": apex_dqn, "env_id": "CartPole-v1", **changes}
+    with pytest.raises(error, match=words):
+        runner(name, monkeypatch)(given.pop("agent"), given.pop("env_id"), **given)
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "words"),
+    [(0, ValueError, "num_shards must be at least 1, got 0"), ("2", TypeError, "num_shards must be an int, got '2'")],
+)
+def test_a_run_on_no_shard_is_refused(monkeypatch, number, error, words):
+    with pytest.raises(error, match=words):
+        runner("process", monkeypatch)(apex_dqn, "CartPole-v1", num_shards=number)

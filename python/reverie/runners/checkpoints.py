@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from reverie import _native, checkpointers
+from reverie import _checks, _native, checkpointers
 from reverie.agents import presets
 from reverie.agents.core import Preset
 from reverie.errors import ReplayError
@@ -220,9 +220,10 @@ def find(path: Path) -> Path:
 def as_paths(folder: Path | str | None, resume: Path | str | None) -> tuple[Path | None, Path | None]:
     """Where a run writes its checkpoints, and the one that it goes on from: of a run's folder the newest.
 
-    Raises `CheckpointError` where there is none to go on from.
+    Raises `CheckpointError` where there is none to go on from, TypeError for what is no path.
     """
-    return None if folder is None else Path(folder), None if resume is None else find(Path(resume))
+    into = None if folder is None else _checks.path("checkpoint_folder", folder)
+    return into, None if resume is None else find(_checks.path("resume", resume))
 
 
 def any_in(folder: Path) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from reverie import _checks
 from reverie.agents.core import Actor, Agent, EnvironmentCrashedError, Learner, RunSettings, Weights, seed_of
 from reverie.runners import checkpoints
 from reverie.runners.account import Account, identity, replay_figures
@@ -70,6 +71,7 @@ def train(
     """
     topology = plan(agent, env_id, seed=seed, preset=preset, config=config, run=run)
     checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
+    _checks.functions(on_event=on_event, should_stop=should_stop)
     state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))
     threads = torch.get_num_threads()
     torch.set_num_threads(topology.run.threads)

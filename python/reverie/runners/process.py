@@ -25,6 +25,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+from reverie import _checks
 from reverie.agents.core import Agent, RunSettings
 from reverie.checkpointers import CheckpointerBase
 from reverie.runners import checkpoints
@@ -68,11 +69,12 @@ def train(
     Raises what `reverie.runners.train` raises, and `RoleError` where a role ended in a way that starting it again would
     not mend; every process has ended by then.
     """
-    name = agent_name(agent)
     topology = plan(
         agent, env_id, seed=seed, preset=preset, config=config, run=run, num_shards=num_shards, runner="process"
     )
+    name = agent_name(agent)
     checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
+    _checks.functions(on_event=on_event, should_stop=should_stop)
     state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))
     stage = Processes()
     try:

@@ -25,6 +25,7 @@ try:
 except ImportError as error:  # pragma: no cover - without the extra
     raise ImportError('ray is not installed: pip install "reverie[ray]"') from error
 
+from reverie import _checks
 from reverie.agents.core import Agent, RunSettings, Weights
 from reverie.checkpointers import CheckpointerBase
 from reverie.runners import checkpoints
@@ -74,11 +75,12 @@ def train(
     Raises what `reverie.runners.process.train` raises, `DeviceError` where the cluster has too few GPUs, ImportError
     without `reverie[ray]`, and ConnectionError where there is no cluster at `address`, or Ray does not start here.
     """
-    name = agent_name(agent)
     topology = plan(
         agent, env_id, seed=seed, preset=preset, config=config, run=run, num_shards=num_shards, runner="ray"
     )
+    name = agent_name(agent)
     checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
+    _checks.functions(on_event=on_event, should_stop=should_stop)
     state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))
     with joined(address), closing(Cluster(topology)) as stage:
         supervisor = Supervisor(
@@ -281,13 +283,13 @@ class Cluster:
 
     def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
         """At its node's address, which it finds out there, with TLS and the run's token; at a new port each time."""
-        tls = self._trust.server(_host_name(name))
+        tls = self._trust.server(f"shard-{name.index}.reverie")
         return Serving(token=self._trust.token, tls=tls, checkpointer=checkpointer)
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
         """Where the shard says that it listens."""
         assert ready.address is not None
-        return Endpoint(ready.address, self._trust.token, self._trust.client(_host_name(name)))
+        return Endpoint(ready.address, self._trust.token, self._trust.client(f"shard-{name.index}.reverie"))
 
     def lines(self, shards: Sequence[Setup]) -> Calls:
         """Calls of their actors."""
@@ -342,10 +344,8 @@ class Cluster:
         """Send a command; one for an actor that is gone is lost."""
         living = self._living.get(name)
         if living is not None:
-            try:
+            with suppress(RayError):  # it is slow and will come to it, or will be told as died
                 ray.get(living.host.order.remote(command), timeout=TELL_SECONDS)
-            except RayError:
-                return  # it is slow and will come to it, or will be told as died
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
         """What roles told; the end of an actor comes after all that it had to tell."""
@@ -393,10 +393,6 @@ def _has_place(host: Any) -> bool:
     What is free says nothing of it: the place that it was given is not free either.
     """
     return bool(ray._private.state.actors(host._actor_id.hex()).get("Pid"))
-
-
-def _host_name(name: RoleName) -> str:
-    return f"shard-{name.index}.reverie"
 
 
 def _reason(error: RayError) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from reverie._checks import integer
+from reverie import _checks
 from reverie.agents.core import Agent, RunSettings, TableNeeds
 from reverie.agents.environments import EnvSpec, describe
 from reverie.sharding import shard_table
@@ -177,11 +177,11 @@ def plan(
             f"agent is {agent!r}, and must be the module of one, such as reverie.agents.dqn; reverie.agents.find gives"
             " it by name"
         )
-    seed = integer("seed", seed)
+    seed, num_shards = _checks.integer("seed", seed), _checks.count("num_shards", num_shards, 1)
     env = describe(env_id)
     # Before the preset: no preset makes an environment fit that the agent cannot play.
     agent.check(env)
-    found = agent.load_preset(env_id, None if preset is None else Path(preset))
+    found = agent.load_preset(env_id, None if preset is None else _checks.path("preset", preset))
     _require_settings("config", config, found.config, agent.NAME)
     _require_settings("run", run, found.run, "a run")
     _require_device(agent, found.run if run is None else run, runner)
