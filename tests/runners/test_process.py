@@ -13,17 +13,15 @@ import tempfile
 import textwrap
 import threading
 import types
-from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
 import reverie
 from reverie import agents
-from reverie.agents.core import RunSettings, Weights
+from reverie.agents.core import RunSettings
 from reverie.agents.environments import describe
 from reverie.runners import (
     Evaluated,
@@ -45,7 +43,6 @@ from reverie.runners import (
 )
 from reverie.runners import train as train_here
 from reverie.runners.messages import Ready, Served
-from reverie.runners.parameters import WeightsFile
 
 SHORT = RunSettings(
     target_return=10_000.0,  # more than there is: a slow machine must not solve it before the test is over
@@ -550,25 +547,6 @@ def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
             living.discard(one)
             os.close(one)
     assert left_by(child.pid) == []
-
-
-def test_what_a_role_publishes_while_the_folder_of_an_ended_run_is_removed_does_not_keep_it(tmp_path, monkeypatch):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    publisher = WeightsFile(folder / "weights").publisher(0)
-    weights = Weights(1, np.zeros(3, np.float32))
-    publisher.publish(weights)
-    rmdir = os.rmdir
-
-    def just_before(*args, **options):
-        with suppress(FileNotFoundError):
-            publisher.publish(weights)
-        rmdir(*args, **options)
-
-    monkeypatch.setattr(os, "rmdir", just_before)
-    for _ in range(2):  # by two roles, one after the other
-        process._sweep(folder)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

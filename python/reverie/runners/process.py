@@ -11,10 +11,8 @@ import multiprocessing
 import os
 import secrets
 import select
-import shutil
 import signal
 import socket
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +29,7 @@ from reverie.checkpointers import CheckpointerBase
 from reverie.runners import checkpoints
 from reverie.runners.account import identity
 from reverie.runners.events import Event, Result
+from reverie.runners.folder import RunFolder, remove
 from reverie.runners.lines import Door, SocketPaths
 from reverie.runners.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
 from reverie.runners.parameters import WeightsFile
@@ -118,10 +117,9 @@ class Processes:
         # Imported once, and shared by all: PyTorch takes seconds and hundreds of megabytes; its compiler, which the
         # first optimiser of a process asks for, as much again.
         self._context.set_forkserver_preload(["reverie.runners.play", "torch._dynamo"])
-        memory = Path("/dev/shm")
-        place = memory if os.access(memory, os.W_OK) else None
         self._token = secrets.token_urlsafe(32)
-        self._folder = Path(tempfile.mkdtemp(prefix=f"reverie-run-{os.getpid()}-", dir=place))
+        self._run_folder = RunFolder()
+        self._folder = self._run_folder.path
         self._living: dict[RoleName, _Process] = {}
         self._killed: list[_Process] = []
         self._asked: dict[RoleName, Setup] = {}
@@ -261,7 +259,7 @@ class Processes:
         os.close(living.end)
 
     def close(self) -> None:
-        """Kill what still lives, wait for it, and remove the file of the weights."""
+        """Kill what still lives, wait for it, and remove the folder of the run."""
         for name in list(self._living):
             self.kill(name)
         while self._killed:
@@ -269,7 +267,7 @@ class Processes:
             wait([killed.end], KILL_SECONDS)
             os.close(killed.end)
             killed.process.join(KILL_SECONDS)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._run_folder.close()
 
 
 def _is_stopped(pid: int | None) -> bool:
@@ -331,16 +329,6 @@ def _door(folder: Path, shard: Setup) -> Path:
     return folder / f"parameters-{shard.name.index}-{shard.generation}"
 
 
-def _sweep(folder: Path) -> None:
-    """Remove the folder of a run without a supervisor; any of its roles may, all at once.
-
-    It is moved first: into a folder of that name a role that publishes would put a file meanwhile, and it would stay.
-    """
-    with suppress(OSError):
-        gone = folder.rename(folder.with_name(f"{folder.name}-{os.getpid()}"))
-        shutil.rmtree(gone, ignore_errors=True)
-
-
 def _nothing() -> None:
     """What the first process does that is forked, if it comes to it."""
 
@@ -353,7 +341,7 @@ def _live(setup: Setup, line: socket.socket, folder: Path) -> None:
         signal.signal(number, signal.SIG_IGN)
 
     def orphaned() -> None:
-        _sweep(folder)
+        remove(folder)
         os._exit(1)
 
     play(setup, PipeLink(RoleEnd(line), orphaned, _door(folder, setup)))
