@@ -12,7 +12,7 @@ use reverie_core::clock::{Clock, ManualClock};
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Priority, TableOptions, Tables};
+use reverie_core::table::{Inserts, Keys, Priority, Sent, TableOptions, Tables};
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -147,13 +147,7 @@ fn shared(item_bytes: usize, limits: Limits, token: Option<&str>) -> Arc<Shared>
         extensions: Vec::new(),
     };
     let tables = Arc::new(Tables::new(vec![table], None, &clock, 7).unwrap());
-    let sink: Arc<dyn Sink> = tables.clone();
-    let columns = vec![ColumnSpec { path: "x".to_owned(), dtype: DType::UInt8, shape: vec![item_bytes] }];
-    let schema = Arc::new(Schema { columns, structure: Structure::Leaf });
-    let cells = [Cells { itemsize: 1, bytes: &vec![1; item_bytes] }];
-    let items = RowWriter::new(sink, Compression::None, false).append(&schema, &cells, 1).unwrap();
-    let inserts = items.into_iter().map(|item| (item, Priority::Value(1.0))).collect();
-    assert!(tables.get("a").unwrap().insert(inserts).unwrap().is_done());
+    assert!(tables.get("a").unwrap().insert(row(&tables, item_bytes)).unwrap().is_done());
     let options = Options {
         address: "127.0.0.1:0".parse().unwrap(),
         token: token.map(str::to_owned),
@@ -165,6 +159,28 @@ fn shared(item_bytes: usize, limits: Limits, token: Option<&str>) -> Arc<Shared>
         checkpoint: None,
     };
     Shared::new(tables, &options)
+}
+
+fn row(tables: &Arc<Tables>, item_bytes: usize) -> Inserts {
+    let sink: Arc<dyn Sink> = tables.clone();
+    let columns = vec![ColumnSpec { path: "x".to_owned(), dtype: DType::UInt8, shape: vec![item_bytes] }];
+    let schema = Arc::new(Schema { columns, structure: Structure::Leaf });
+    let cells = [Cells { itemsize: 1, bytes: &vec![1; item_bytes] }];
+    let items = RowWriter::new(sink, Compression::None, false).append(&schema, &cells, 1).unwrap();
+    items.into_iter().map(|item| (item, Priority::Value(1.0))).collect()
+}
+
+/// A connection of the session of that name, and whether the hello says that its outcomes are known no more.
+async fn connect_as(shared: &Arc<Shared>, name: u8) -> (Told, bool) {
+    let told = Told::default();
+    told.hello("");
+    if let Some(Asked::Hello(hello)) = &mut told.script().messages[0].body {
+        hello.session = vec![name; 16];
+    }
+    Arc::clone(shared).welcome(Box::new(told.clone())).await;
+    settle().await;
+    let Some(Body::Hello(hello)) = told.read().unwrap().body else { panic!("no hello") };
+    (told, hello.forgot)
 }
 
 async fn connect(shared: &Arc<Shared>, told: &Told) {
@@ -240,6 +256,60 @@ async fn a_client_that_reads_nothing_for_a_minute_is_let_go() {
     }
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert!(told.script().closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_gives_clients_the_grace_time_to_read_what_they_asked_for_and_no_more() {
+    let limits = Limits { session_batch_bytes: 1500, ..Limits::default() };
+    let grace = Duration::from_secs(7);
+    for reads in [true, false] {
+        let (shared, told) = (shared(1000, limits, None), Told::default());
+        connect(&shared, &told).await;
+        (1..=3).for_each(|id| told.ask(id, 1));
+        settle().await;
+        let start = tokio::time::Instant::now();
+        let stopping = tokio::spawn({
+            let shared = Arc::clone(&shared);
+            async move { shared.stop(grace).await }
+        });
+        settle().await;
+        assert!(!stopping.is_finished(), "one batch fits, two are still to be sent");
+        let mut read = Vec::new();
+        while let Some(message) = told.read().filter(|_| reads) {
+            read.push(message);
+            settle().await;
+        }
+        stopping.await.unwrap();
+        let took = start.elapsed();
+        assert_eq!((took >= grace, took <= grace + Duration::from_secs(1)), (!reads, true), "{took:?}");
+        let parts = read.iter().filter(|message| matches!(message.body, Some(Body::Part(_)))).count();
+        assert_eq!(parts, if reads { 3 } else { 0 });
+        assert!(!reads || matches!(&read.last().unwrap().body, Some(Body::Goodbye(goodbye)) if goodbye.stopping));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_back_to_a_restarted_server_later_than_to_any_session_is_told_that_it_is_too_late() {
+    let linger = Limits::default().linger;
+    for comes_first in [false, true] {
+        let shared = shared(10, Limits::default(), None);
+        let table = Arc::clone(shared.tables.get("a").unwrap());
+        // As a checkpoint knew them.
+        for name in [3, 9] {
+            let sent = Sent { sender: [name; 16], number: 1 };
+            assert!(table.insert_sent(row(&shared.tables, 10), sent, Keys::new()).unwrap().is_done());
+        }
+        let (_in_time, forgot) = connect_as(&shared, 3).await;
+        assert!(!forgot);
+        tokio::time::sleep(linger + Duration::from_secs(1)).await;
+        if !comes_first {
+            assert!(!connect_as(&shared, 5).await.1, "nothing was known of it");
+            assert_eq!(shared.tables.forgotten().names(), [[9; 16]]);
+        }
+        assert!(connect_as(&shared, 9).await.1);
+        let known = |name| !table.arrivals(&[name; 16]).is_empty();
+        assert_eq!((known(3), known(9)), (true, false), "who is there is still known");
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 use crate::support::*;
+use reverie_core::table::{Keys, Priority, Sent};
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::{self, reply, request};
 use reverie_net::server::{Limits, Options};
@@ -220,4 +221,103 @@ async fn there_are(session: &mut Session) -> u64 {
         reply::Body::Info(info) => info.grpc_connections,
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_waits_since_an_earlier_connection_takes_no_credit_of_the_new_one() {
+    let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
+    let host = Host::with(vec![queue("a", 1), table("b")], Options { limits, ..options() });
+    let mut session = host.session(1).await;
+    let first = session.insert(0, &[1.0]);
+    session.inserted(first, 1).await;
+    // A message may pass the credit.
+    session.insert(0, &vec![2.0; 200]);
+    until(|| host.tables.get("a").unwrap().info().pending_inserts == 200).await;
+    session.lose();
+    let (mut session, resumed) = again(&host, 1).await;
+    assert!(resumed);
+    session.take_id(300);
+    let other = session.insert(1, &[3.0]);
+    session.inserted(other, 1).await;
+    assert_eq!(session.held, [true], "who comes back is told what waits, before anything is sent again");
+    // One of them goes in, and the others are still of that connection.
+    let id = session.ask(sample("a", 1), None);
+    let (mut confirmed, mut drawn) = (false, false);
+    while !(confirmed && drawn) {
+        match session.next().await.unwrap() {
+            proto::server_message::Body::Inserted(inserted) => confirmed |= inserted.first_id == first + 1,
+            proto::server_message::Body::Part(part) => drawn |= part.id == id,
+            _ => {}
+        }
+    }
+    let other = session.insert(1, &[4.0]);
+    session.inserted(other, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn inserts_whose_outcomes_a_client_has_are_not_kept_for_a_checkpoint() {
+    let host = Host::new(vec![table("a")]);
+    let mut session = host.session(1).await;
+    let first = session.insert(0, &[1.0, 2.0, 3.0]);
+    session.inserted(first, 3).await;
+    let known = || host.tables.get("a").unwrap().arrivals(&[1; 16]).iter().map(|(id, _)| *id).collect::<Vec<_>>();
+    assert_eq!(known(), [first, first + 1, first + 2]);
+    for (below, ids, left) in [(first + 1, vec![], vec![first + 1, first + 2]), (0, vec![first + 2], vec![first + 1])] {
+        session.received(below, &ids);
+        let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+        session.reply(info).await;
+        assert_eq!(known(), left);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_is_in_since_before_a_restart_is_confirmed_again_and_only_the_rest_goes_in() {
+    let host = Host::new(vec![table("a")]);
+    // As a checkpoint knew it: one request, and two of three items of another.
+    let (mut rows, known) = (Rows::new(&host.tables), host.tables.get("a").unwrap());
+    let mut sent = |number: u64, values: &[f64]| {
+        let items = values.iter().map(|value| (rows.item(&[*value]), Priority::Value(1.0))).collect();
+        let mut ticket = known.insert_sent(items, Sent { sender: [1; 16], number }, Keys::new()).unwrap();
+        ticket.poll().unwrap().unwrap().iter().map(|key| key.get()).collect::<Vec<_>>()
+    };
+    let (one, two, three) = (sent(1, &[1.0]), sent(2, &[2.0]), sent(3, &[3.0, 4.0]));
+    let numbers = || known.arrivals(&[1; 16]).iter().map(|(number, _)| *number).collect::<Vec<_>>();
+    let mut session = host.session(1).await;
+    session.take_id(10);
+    session.received(2, &[]);
+    session.insert_again(2, 0, &[2.0]);
+    assert_eq!(session.inserted(2, 1).await, two);
+    assert_eq!(numbers(), [2, 3], "{one:?} is not asked for any more");
+    for chunk in [8, 9] {
+        let mut whole = insert(3, 0, &[3.0, 4.0, 5.0], chunk);
+        whole.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 3 }];
+        session.send.send(message(Asked::Insert(whole))).unwrap();
+        let keys = session.inserted(3, 1).await;
+        assert_eq!((&keys[..2], keys.len(), host.size("a")), (&three[..], 3, 5));
+    }
+    session.received(4, &[]);
+    let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+    assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
+    assert_eq!(numbers(), Vec::<u64>::new());
+    session.lose();
+    assert!(!again(&host, 1).await.1, "nothing is left that would have to be remembered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_draw_that_waits_and_is_asked_for_again_is_made_once() {
+    let host = Host::new(vec![queue("a", 10)]);
+    let mut session = host.session(1).await;
+    let id = session.ask(sample("a", 1), None);
+    let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+    assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
+    session.lose();
+    let (mut session, resumed) = again(&host, 1).await;
+    assert!(resumed);
+    session.ask_again(id, sample("a", 1), None);
+    session.take_id(10);
+    let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+    assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
+    host.fill("a", [1.0, 2.0]);
+    assert_eq!(session.whole(id).await.values(), [1.0]);
+    assert_eq!((host.size("a"), host.tables.get("a").unwrap().info().pending_samples), (1, 0));
 }
