@@ -4,6 +4,7 @@ Experience flows in one direction: append -> chunk -> item -> table -> sample ->
 """
 
 import sys as _sys
+import typing as _typing
 
 from reverie import (
     _ported,
@@ -67,6 +68,19 @@ from reverie.writers import (
 _ported.install(_sys.modules[__name__])
 # In dm-reverb `structured` is the writer's own module; ours is of a layer below it.
 vars(structured)["StructuredWriter"] = StructuredWriter
+
+__version__: str
+"""Of the installed package."""
+if not _typing.TYPE_CHECKING:  # for a checker every name would be there
+
+    def __getattr__(name: str) -> str:
+        """`__version__`, looked up when it is asked for: what does takes a third of NumPy's time to import."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version
+
+        return version(__name__)
+
 
 # What the user names, in the order of the flow: where experience is kept, who reaches it, what comes out, what goes
 # wrong.

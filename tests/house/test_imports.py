@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,11 @@ def test_importing_the_package_loads_numpy_and_no_framework() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_package_tells_its_version_as_installed_and_names_what_it_lacks() -> None:
+    import reverie
+
+    assert reverie.__version__ == version("reverie")
+    with pytest.raises(AttributeError, match="module 'reverie' has no attribute 'nothing'"):
+        _ = reverie.nothing  # type: ignore[attr-defined]

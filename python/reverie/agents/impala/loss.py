@@ -31,7 +31,8 @@ def vtrace(
     `v` `[B, T + 1]` are the values of all observations, that after the unroll included. `discount_t` is 0 where the
     episode terminated in step t. `lambda_t` scales `c_t` (remark 2) and is 0 where the episode ended in any way: the
     trace stops there, and a truncated episode bootstraps from `v_{t+1}`, the value of its true last observation. So
-    does the advantage: where the trace is cut, what follows is another episode's.
+    does the advantage: where the trace is cut, what follows is another episode's. With lambda between 0 and 1 it
+    bootstraps from that much of `v_{s+1}` and the rest of the value there; the paper's own is that of lambda 1.
     """
     rho = log_rho.exp()
     rho_t, c_t = rho.clamp(max=rho_bar), lambda_t * rho.clamp(max=c_bar)
