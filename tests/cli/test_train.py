@@ -83,6 +83,7 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
     ("arguments", "words"),
     [
         (["dqm", "--env", "CartPole-v1"], ["no agent 'dqm'", "did you mean dqn"]),
+        (["dqn", "--env", "MountainCar"], ["'MountainCar': it says no version; did you mean MountainCar-v0?"]),
         (["dqn", "--env", "CartPoel-v1"], ["no environment 'CartPoel-v1'", "did you mean CartPole-v1"]),
         (["dqn", "--env", "Pendulum-v1"], ["continuous actions need", "sac", "CartPole-v1"]),
         (["sac", "--env", "CartPole-v1"], ["discrete actions need", "dqn", "Pendulum-v1"]),

@@ -79,10 +79,10 @@ class EnvSpec:
 def describe(env_id: str) -> EnvSpec:
     """Look the environment up and make it once.
 
-    Raises `UnknownEnvironmentError` where the id is unknown, its version is not there, or the module that it names
-    cannot be imported; `UnsupportedEnvironmentError` where a package that the environment needs is missing, where it
-    raises when it is made, or where its observations or actions are of no kind that agents here take; and TypeError
-    where `env_id` is no id.
+    Raises `UnknownEnvironmentError` where the id is unknown, says no version or one that is not there, or names a
+    module that cannot be imported; `UnsupportedEnvironmentError` where a package that the environment needs is missing,
+    where it raises when it is made, or where its observations or actions are of no kind that agents here take; and
+    TypeError where `env_id` is no id.
     """
     from reverie.agents import atari
 
@@ -91,6 +91,10 @@ def describe(env_id: str) -> EnvSpec:
             f"env_id is a {type(env_id).__name__}, and must be the id of a registered environment: every role of a run"
             " makes its own; gymnasium.register(id, entry_point=...) takes anything that makes one"
         )
+    versions = [known for known in gymnasium.registry if known.rpartition("-v")[0] == env_id]
+    if versions and env_id not in gymnasium.registry:  # a run's name and its presets are those of one version
+        newest = max(versions, key=lambda known: int(known.rpartition("-v")[2]))
+        raise UnknownEnvironmentError(env_id, "it says no version", (newest,))
     if atari.is_game(env_id):
         return atari.describe(env_id)
     try:
