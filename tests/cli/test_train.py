@@ -214,6 +214,17 @@ def test_a_run_whose_terminal_is_closed_saves_and_one_after_nohup_goes_on(tmp_pa
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.parametrize("errors", [subprocess.DEVNULL, subprocess.STDOUT], ids=["2> file", "2>&1"])
+def test_a_run_whose_output_nobody_reads_any_more_saves_and_ends(tmp_path, errors):
+    command = [sys.executable, "-c", "from reverie.cli import main; main()", "train", "dqn", "--env", "CartPole-v1"]
+    command += ["--no-tensorboard", "--to-the-end", "--set", "evaluate_every=200", "--set", "max_env_steps=1000000000"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=errors, text=True)
+    assert "dqn on CartPole-v1" in process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=200) == 130
+    assert checkpoints.load(checkpoints.find(tmp_path / "runs" / "dqn-CartPole-v1-seed-0"))["env_steps"] >= 200
+
+
 def test_eval_plays_the_weights_of_a_checkpoint_as_the_runs_own_evaluator_does(reverie):
     trained = json.loads(reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", *SHORT, "--json").stdout)
     # On the seeds that confirmed the run, the return is the run's own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 from collections.abc import Iterator
@@ -91,9 +92,21 @@ def asked_to_stop() -> Iterator[Any]:
             signal.signal(number, signal.SIG_IGN if asked and number != signal.SIGINT else handler)
 
 
-def _let_go(terminals: list[int]) -> None:
-    """Write to nowhere what would go to a terminal that is gone: an error for it would end the run before it saves."""
+def reader_is_gone() -> None:
+    """Nobody reads what the run says any more, as behind `| head`: it is to save and end, as on SIGTERM."""
+    _let_go([number for number in (1, 2) if _is_unread(number)])
+    signal.raise_signal(signal.SIGTERM)
+
+
+def _is_unread(number: int) -> bool:
+    poll = select.poll()
+    poll.register(number, 0)  # that the other end is closed is told without being asked for
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _let_go(outputs: list[int]) -> None:
+    """Write to nowhere what would go to somebody who is gone: an error for it would end the run before it saves."""
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for number in terminals:
+    for number in outputs:
         os.dup2(nowhere, number)
     os.close(nowhere)

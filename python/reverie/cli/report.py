@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from reverie.cli import ending
 from reverie.runners import (
     CurvePoint,
     EnvironmentRestarted,
@@ -25,6 +26,15 @@ from reverie.runners import (
 )
 from reverie.runners import Progress as ProgressEvent
 
+
+class _Output(Console):
+    """Where a run's progress goes."""
+
+    def on_broken_pipe(self) -> None:
+        """Called where nobody reads it any more."""
+        ending.reader_is_gone()
+
+
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -32,7 +42,7 @@ class Progress:
     """Callback for a run: a live view on a terminal, one line for each evaluation elsewhere. A context manager."""
 
     def __init__(self, *, to_stderr: bool, quiet: bool = False) -> None:
-        self._console = Console(stderr=to_stderr, highlight=False)
+        self._console = _Output(stderr=to_stderr, highlight=False)
         self._quiet, self._shows = quiet, self._console.is_terminal and not quiet
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._event: ProgressEvent | None = None
