@@ -1,5 +1,7 @@
 import importlib.util
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -130,6 +132,16 @@ def test_without_its_libraries_the_command_names_the_extra_in_one_line(monkeypat
         reverie.cli.main()
     assert caught.value.code == 2
     assert capsys.readouterr().err == 'reverie: rich not installed: pip install "reverie[cli]"\n'
+
+
+def test_a_demo_whose_output_nobody_reads_any_more_ends_as_if_it_was_interrupted(tmp_path, short_preset):
+    command = [sys.executable, "-c", "from reverie.cli import main; main()", "demo", "--config"]
+    command += [short_preset(target_return=475.0, max_env_steps=1_000_000_000)]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "apex-dqn on CartPole-v1" in process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=200) == 130
+    assert process.stderr.read() == ""
 
 
 def test_without_torch_the_demo_names_its_extra(demo, monkeypatch):

@@ -91,9 +91,10 @@ def describe(env_id: str) -> EnvSpec:
             f"env_id is a {type(env_id).__name__}, and must be the id of a registered environment: every role of a run"
             " makes its own; gymnasium.register(id, entry_point=...) takes anything that makes one"
         )
-    versions = [known for known in gymnasium.registry if known.rpartition("-v")[0] == env_id]
+    versioned = {known: known.rpartition("-v") for known in gymnasium.registry}
+    versions = [known for known, (name, _, version) in versioned.items() if name == env_id and version.isdecimal()]
     if versions and env_id not in gymnasium.registry:  # a run's name and its presets are those of one version
-        newest = max(versions, key=lambda known: int(known.rpartition("-v")[2]))
+        newest = max(versions, key=lambda known: int(versioned[known][2]))
         raise UnknownEnvironmentError(env_id, "it says no version", (newest,))
     if atari.is_game(env_id):
         return atari.describe(env_id)

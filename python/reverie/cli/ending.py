@@ -93,8 +93,11 @@ def asked_to_stop() -> Iterator[Any]:
 
 
 def reader_is_gone() -> None:
-    """Nobody reads what the run says any more, as behind `| head`: it is to save and end, as on SIGTERM."""
+    """Nobody reads what the run says any more, as behind `| head`: it is to save and end, as on SIGTERM. One that saves
+    nothing, as the demo, ends here."""
     _let_go([number for number in (1, 2) if _is_unread(number)])
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        raise SystemExit(EXIT_INTERRUPTED)
     signal.raise_signal(signal.SIGTERM)
 
 
