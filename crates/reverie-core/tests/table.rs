@@ -331,7 +331,8 @@ fn inserts_wait_for_bytes_that_a_consumer_of_another_table_frees() {
 fn without_replacement_a_batch_has_no_item_twice_and_waits_for_more_items() {
     let (_tables, table, mut rows, _) = one(TableOptions { sampler: SelectorOptions::Uniform, ..options("t", 10) });
     table.insert(rows.inserts(&[1.0, 2.0, 3.0])).unwrap();
-    let mut ticket = table.sample(SampleRequest { num_samples: 4, without_replacement: true, windows: None }).unwrap();
+    let mut ticket =
+        table.sample(SampleRequest { num_samples: 4, without_replacement: true, ..Default::default() }).unwrap();
     assert!(!ticket.is_done());
     assert_eq!(table.why().sample_reason, Some(SampleReason::TooFewItems { size: 3 }));
     table.insert(rows.inserts(&[4.0])).unwrap();

@@ -2,7 +2,7 @@
 
 use super::{Window, Windows};
 use crate::item::{Item, Key};
-use crate::table::Tally;
+use crate::table::{Lease, Tally};
 
 /// A number that somebody asks for is no reason to take memory for it: beyond, it comes with the draws.
 const MOST_RESERVED: usize = 1 << 16;
@@ -36,6 +36,11 @@ pub struct Draws {
     pub windows: Vec<Window>,
     /// Draws that were passed over since the last one here, their items being too short for a window.
     pub short: u32,
+    /// True where the draws are made to be leased.
+    pub is_leased: bool,
+    /// What returns the draws to their tables unless it is [acknowledged](Lease::acknowledge). Stays with these draws as
+    /// they are cut and copied, and joins as they are joined.
+    pub lease: Lease,
     /// Draws that met such an item and were not to be made again; see [`Windows::once`].
     pub passed: usize,
 }
@@ -59,6 +64,8 @@ impl Draws {
             windows: Vec::new(),
             short: 0,
             passed: 0,
+            is_leased: false,
+            lease: Lease::default(),
         }
     }
 
@@ -100,6 +107,8 @@ impl Draws {
             windows: self.windows.split_off(n.min(self.windows.len())),
             short: 0,
             passed: 0,
+            is_leased: self.is_leased,
+            lease: Lease::default(),
         }
     }
 
@@ -117,5 +126,6 @@ impl Draws {
         self.tally = other.tally;
         self.wanted_windows = other.wanted_windows.or(self.wanted_windows);
         self.windows.append(&mut other.windows);
+        self.lease.join(other.lease);
     }
 }

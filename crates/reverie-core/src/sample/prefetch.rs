@@ -204,7 +204,7 @@ fn draw_parts<M>(
 ) -> Result<bool> {
     for (index, (table, count)) in parts.iter().enumerate() {
         let Schedule { without_replacement, windows, .. } = *schedule;
-        let request = SampleRequest { num_samples: *count, without_replacement, windows };
+        let request = SampleRequest { num_samples: *count, without_replacement, windows, lease: false };
         let mut ticket = source.sample(table, request)?;
         let draws = loop {
             if let Some(done) = ticket.wait(SLICE) {

@@ -18,6 +18,8 @@ pub struct SampleRequest {
     pub without_replacement: bool,
     /// Windows of the items, each chosen as its item is drawn.
     pub windows: Option<Windows>,
+    /// Draws of a table that deletes sampled items are leased: see [`Draws::lease`].
+    pub lease: bool,
 }
 
 /// Gives draws. A batch of n is n single draws in sequence; a request keeps its place until it is full.

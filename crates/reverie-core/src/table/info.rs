@@ -40,7 +40,13 @@ impl Stats {
     pub(super) fn note_draw(&mut self, times: u32, age: u64) {
         self.sampled_present += u64::from(times == 1);
         self.sampled_unique += u64::from(times == 1);
-        self.age_histogram[(64 - age.leading_zeros() as usize).min(AGE_BUCKETS - 1)] += 1;
+        self.age_histogram[Self::age_bucket(age)] += 1;
+    }
+
+    /// The bucket of an age in nanoseconds.
+    #[inline]
+    pub(super) fn age_bucket(age: u64) -> usize {
+        (64 - age.leading_zeros() as usize).min(AGE_BUCKETS - 1)
     }
 }
 
@@ -96,6 +102,8 @@ pub struct TableInfo {
     pub pending_inserts: u64,
     /// Draws that wait.
     pub pending_samples: u64,
+    /// Draws that clients have not acknowledged yet: they come back where their client does not get them.
+    pub leased: u64,
     /// The largest priority of a present item, 1 without items.
     pub max_priority: f64,
     /// What became of the copies, for each of the extensions.
@@ -156,6 +164,8 @@ pub struct Why {
     pub max_size: u64,
     /// It takes and gives nothing any more.
     pub closed: bool,
+    /// Draws that clients have not acknowledged yet; until then inserts count them as not made.
+    pub leased: u64,
     /// The limiter's counters.
     pub counters: Counters,
     /// Inserts, in order of arrival.
@@ -219,6 +229,13 @@ impl fmt::Display for Why {
             return f.write_str(
                 " It is closed, as all tables of a stopped server are: every insert and sample is refused.",
             );
+        }
+        if self.leased > 0 {
+            write!(
+                f,
+                " {} not acknowledged by their clients yet; inserts go on as they are.",
+                Counted(self.leased, "sample")
+            )?;
         }
         let queue = |f: &mut fmt::Formatter<'_>,
                      name: &'static str,

@@ -1,7 +1,8 @@
 //! Who comes behind whom: the present items of a stream of steps, in the order in which they came in.
 
+use super::spread::Spread;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 const NONE: u32 = u32::MAX;
 
@@ -34,6 +35,26 @@ impl Lineage {
         self.links[slot as usize] = Link { before, behind: NONE };
         if before != NONE {
             self.links[before as usize].behind = slot;
+        }
+    }
+
+    /// An item that left is back; `age` is a slot's position in the order of insertion.
+    pub(super) fn put_back(&mut self, slot: u32, stream: u32, age: impl Fn(u32) -> u64) {
+        if stream == 0 {
+            return;
+        }
+        let own = age(slot);
+        let (mut before, mut behind) = (self.newest.get(&stream).copied().unwrap_or(NONE), NONE);
+        while before != NONE && age(before) > own {
+            (before, behind) = (self.links[before as usize].before, before);
+        }
+        self.links[slot as usize] = Link { before, behind };
+        if before != NONE {
+            self.links[before as usize].behind = slot;
+        }
+        match behind {
+            NONE => _ = self.newest.insert(stream, slot),
+            behind => self.links[behind as usize].before = slot,
         }
     }
 
@@ -71,24 +92,6 @@ impl Lineage {
     /// All items left.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
-    }
-}
-
-/// Streams are numbered one after another: a multiplication spreads them (Knuth 1998, section 6.4).
-#[derive(Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
     }
 }
 

@@ -5,8 +5,9 @@
 
 use super::copies::Copy;
 use super::info::Times;
+use super::lease::Lease;
 use super::sent::{Arrivals, Sender, Senders, Sent};
-use super::shared::Priority;
+use super::shared::{Priority, SharedTable};
 use super::table::{Dropped, Emptied, Seen, Table, Tally};
 use super::tables::{Budget, Starved};
 use super::ticket::{Cell, Keys};
@@ -16,6 +17,7 @@ use crate::sample::{Draws, SampleRequest};
 use crate::sync::Arc;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::VecDeque;
+use std::sync::Weak;
 use std::time::Duration;
 
 pub(super) struct State {
@@ -66,6 +68,8 @@ pub(super) struct PendingSample {
     pub(super) draws: Draws,
     pub(super) since: Duration,
     pub(super) cell: Arc<Cell<Draws>>,
+    /// Where leased draws go back to.
+    pub(super) table: Weak<SharedTable>,
 }
 
 /// Whoever draws from several shards and has to wait: told when there is news.
@@ -79,7 +83,7 @@ pub(super) struct PendingLook {
 #[derive(Default)]
 pub(super) struct After {
     pub(super) keys: Vec<(Arc<Cell<Keys>>, Result<Keys>)>,
-    pub(super) draws: Vec<(Arc<Cell<Draws>>, Result<Draws>)>,
+    pub(super) draws: Vec<(Arc<Cell<Draws>>, PendingSample, Result<()>)>,
     pub(super) tallies: Vec<(Arc<Cell<Tally>>, Tally)>,
     pub(super) items: Dropped,
     pub(super) emptied: Vec<Emptied>,
@@ -90,7 +94,7 @@ impl After {
     pub(super) fn run(self) {
         let Self { keys, draws, tallies, items, emptied, late } = self;
         keys.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
-        draws.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
+        draws.into_iter().for_each(|(cell, pending, outcome)| cell.fill(outcome.map(|()| pending.into_draws())));
         tallies.into_iter().for_each(|(cell, tally)| cell.fill(Ok(tally)));
         drop((items, emptied, late));
     }
@@ -117,6 +121,15 @@ impl PendingInsert {
 impl PendingSample {
     pub(super) fn left(&self) -> u64 {
         (self.request.num_samples - self.draws.done()) as u64
+    }
+
+    /// The draws, with their lease. Called without the lock: a lease that is dropped takes it.
+    pub(super) fn into_draws(self) -> Draws {
+        let mut draws = self.draws;
+        if draws.is_leased {
+            draws.lease = Lease::of(&self.table, &draws);
+        }
+        draws
     }
 }
 
@@ -226,6 +239,14 @@ impl State {
         Ok(made)
     }
 
+    /// Undoes leased draws of a request that is refused; true where there were some.
+    pub(super) fn undo(&mut self, draws: &Draws) -> bool {
+        if draws.is_leased {
+            self.table.give_back(&draws.keys);
+        }
+        draws.is_leased && !draws.is_empty()
+    }
+
     /// What the table is, those who wait included.
     pub(super) fn tally(&mut self, now: Duration) -> Tally {
         Tally { waiting_inserts: self.waiting_inserts(), now, ..self.table.tally() }
@@ -312,7 +333,10 @@ impl State {
                     self.samples.push_front(head);
                     break;
                 }
-                after.draws.push((head.cell, outcome.map(|_| head.draws)));
+                if outcome.is_err() {
+                    progress |= self.undo(&head.draws);
+                }
+                after.draws.push((Arc::clone(&head.cell), head, outcome.map(drop)));
             }
             if left == 0 && !self.samples.is_empty() {
                 return true;

@@ -10,7 +10,7 @@ use rand_core::RngCore;
 impl SharedTable {
     /// A consistent cut of the items; the table goes on at once.
     pub fn cut(&self) -> Cut {
-        lock(&self.state).table.snapshot().items
+        lock(&self.state).table.cut_present()
     }
 
     /// Refuses what [`SharedTable::restore`] would refuse.

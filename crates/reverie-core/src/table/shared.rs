@@ -8,6 +8,7 @@ mod querying;
 
 use super::copies::Copying;
 use super::info::Times;
+use super::lease::Lease;
 use super::options::{Change, TableOptions};
 use super::queues::{After, DRAWS_AT_ONCE, MEASURED_EVERY, PendingInsert, PendingSample, State};
 use super::sent::{Senders, Sent};
@@ -16,7 +17,7 @@ use super::tables::Budget;
 use super::ticket::{Cell, Keys, Ticket};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::item::Item;
+use crate::item::{Item, Key};
 use crate::sample::{Draws, SampleRequest};
 use crate::sync::{Arc, Deciding, Mutex, lock};
 use rand_core::{RngCore, SeedableRng};
@@ -218,23 +219,35 @@ impl SharedTable {
 
     /// Enqueues a request for draws; never blocks. The ticket is done when all of them are made.
     pub fn sample(self: &Arc<Self>, request: SampleRequest) -> Result<Ticket<Draws>> {
-        let draws = Draws::with_capacity(request.num_samples);
-        self.decide(|state, now| {
+        // What is refused is dropped after the decision, and so is a lease.
+        let mut draws = Draws::with_capacity(request.num_samples);
+        let waiting = self.decide(|state, now| {
             state.open(&self.name)?;
-            let mut draws = draws;
+            draws.is_leased = request.lease && state.table.options().max_times_sampled > 0;
             if state.samples.is_empty() {
                 let started = state.measured().then(|| self.clock.now());
-                state.fill(&request, &mut draws, now, &mut { DRAWS_AT_ONCE })?;
+                let filled = state.fill(&request, &mut draws, now, &mut { DRAWS_AT_ONCE });
+                filled.inspect_err(|_| _ = state.undo(&draws))?;
                 if let Some(started) = started {
                     state.times.sampling += (self.clock.now() - started) * MEASURED_EVERY;
                 }
             }
             if draws.done() == request.num_samples {
-                return Ok(Ticket::done(Ok(draws)));
+                return Ok(None);
             }
             let (id, cell) = (state.take_id(), Cell::new());
-            state.samples.push_back(PendingSample { id, request, draws, since: now, cell: Arc::clone(&cell) });
-            Ok(Ticket::waiting(self.clone(), id, cell, true))
+            let (table, draws) = (Arc::downgrade(self), std::mem::take(&mut draws));
+            state.samples.push_back(PendingSample { id, request, draws, since: now, cell: Arc::clone(&cell), table });
+            Ok(Some((id, cell)))
+        })?;
+        Ok(match waiting {
+            Some((id, cell)) => Ticket::waiting(self.clone(), id, cell, true),
+            None => {
+                if draws.is_leased {
+                    draws.lease = Lease::of(&Arc::downgrade(self), &draws);
+                }
+                Ticket::done(Ok(draws))
+            }
         })
     }
 
@@ -321,7 +334,11 @@ impl SharedTable {
         };
         let closed = || Error::Closed { name: self.name.clone() };
         inserts.into_iter().for_each(|pending| pending.give_up(closed()));
-        samples.iter().for_each(|pending| pending.cell.fill(Err(closed())));
+        for pending in samples {
+            Arc::clone(&pending.cell).fill(Err(closed()));
+            // Its leased draws go back.
+            drop(pending.into_draws());
+        }
         looks.iter().for_each(|pending| pending.cell.fill(Err(closed())));
     }
 
@@ -374,7 +391,17 @@ impl SharedTable {
     /// True when sampling this table frees bytes: its items leave after a number of draws.
     pub(super) fn consumes(&self) -> bool {
         let state = lock(&self.state);
-        state.table.options().max_times_sampled > 0 && !state.table.is_empty()
+        state.table.options().max_times_sampled > 0 && (!state.table.is_empty() || state.table.leased() > 0)
+    }
+
+    /// Leased draws reached their client; see [`Table::acknowledge`].
+    pub(super) fn acknowledge(&self, keys: &[Key]) {
+        self.decide(|state, _| state.table.acknowledge(keys));
+    }
+
+    /// Leased draws reached nobody; see [`Table::give_back`]. Also where the table is closed: a last checkpoint has them.
+    pub(super) fn give_back(&self, keys: &[Key]) {
+        self.decide(|state, _| state.table.give_back(keys));
     }
 
     pub(super) fn withdraw_insert(&self, id: u64) -> Option<Keys> {
@@ -390,6 +417,6 @@ impl SharedTable {
             let index = state.samples.iter().position(|pending| pending.id == id)?;
             state.samples.remove(index)
         });
-        withdrawn.map(|pending| pending.draws)
+        withdrawn.map(PendingSample::into_draws)
     }
 }

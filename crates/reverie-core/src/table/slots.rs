@@ -224,6 +224,18 @@ impl Slots {
         slot.times_sampled
     }
 
+    /// Undoes a count; how often the item was drawn without it.
+    pub fn uncount_draw(&mut self, index: u32) -> u32 {
+        let slot = self.slot_mut(index);
+        slot.times_sampled = slot.times_sampled.saturating_sub(1);
+        slot.times_sampled
+    }
+
+    /// What ties and cuts ask for.
+    pub fn age(&self, index: u32) -> &Age {
+        &self.page(index).ages[index as usize & (PAGE - 1)]
+    }
+
     /// Sets the priority; `order` is the update's position in the order of updates.
     #[inline]
     pub fn set_priority(&mut self, index: u32, priority: f64, order: u64) {

@@ -3,6 +3,7 @@
 mod change;
 mod copy;
 mod draw;
+mod lease;
 mod ration;
 mod restore;
 mod windows;
@@ -23,6 +24,7 @@ use crate::chunk::Account;
 use crate::error::{Error, Result};
 use crate::item::{Form, Item, Key};
 use crate::sample::Draws;
+use lease::Leases;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -61,6 +63,8 @@ pub struct Table {
     remover: AnySelector,
     largest: Largest,
     lineage: Lineage,
+    /// Draws that may come back.
+    leases: Leases,
     /// Random; another after a reset or a restart.
     incarnation: u64,
     /// How many inserts were admitted in all, where the limiter leaves that to somebody else.
@@ -91,6 +95,7 @@ impl Table {
             remover: AnySelector::new(&options.remover, options.remover_seed),
             largest: Largest::default(),
             lineage: Lineage::default(),
+            leases: Leases::default(),
             incarnation,
             ration: 0,
             order: 0,
@@ -124,12 +129,12 @@ impl Table {
 
     /// Number of items.
     pub fn len(&self) -> usize {
-        self.slots.len()
+        self.slots.len() - self.num_used_up()
     }
 
     /// True without items.
     pub fn is_empty(&self) -> bool {
-        self.slots.len() == 0
+        self.len() == 0
     }
 
     /// True when so many inserts (at least 1), whose chunks have so many bytes, come to evict an item.
@@ -202,7 +207,12 @@ impl Table {
     pub fn max_priority(&mut self) -> f64 {
         match self.sampler.max_slot().or_else(|| self.remover.max_slot()) {
             Some(slot) => self.slots.slot(slot).priority(),
-            None => self.largest.of(self.slots.iter().map(|(_, slot)| slot.priority())),
+            None => {
+                let mut largest = self.largest;
+                let max = largest.of(self.present().map(|(_, slot)| slot.priority()));
+                self.largest = largest;
+                max
+            }
         }
     }
 
@@ -232,7 +242,7 @@ impl Table {
 
     fn evict(&mut self) {
         let budget = self.options.max_bytes.unwrap_or(u64::MAX);
-        while self.slots.len() as u64 > self.options.max_size || self.account.bytes() > budget {
+        while self.len() as u64 > self.options.max_size || self.account.bytes() > budget {
             let Some(pick) = self.remover.draw() else { break };
             self.remove(pick.slot);
             self.stats.evicted += 1;
@@ -240,16 +250,22 @@ impl Table {
     }
 
     fn remove(&mut self, slot: u32) {
-        let leaving = self.slots.slot(slot);
-        self.stats.sampled_present -= u64::from(leaving.times_sampled() > 0);
-        self.largest.remove(leaving.priority());
+        self.note_gone(slot);
+        self.uncount(slot);
         self.sampler.remove(slot);
         self.remover.remove(slot);
         let item = self.slots.remove(slot);
         self.lineage.remove(slot, item.stream);
         self.release(&item);
-        self.counters.deletes += 1;
         self.dropped.push(item);
+    }
+
+    /// The slot's item is present no more.
+    fn uncount(&mut self, slot: u32) {
+        let leaving = self.slots.slot(slot);
+        self.stats.sampled_present -= u64::from(leaving.times_sampled() > 0);
+        self.largest.remove(leaving.priority());
+        self.counters.deletes += 1;
     }
 
     fn hold(&mut self, item: &Item) {
@@ -288,7 +304,7 @@ impl Table {
     pub fn get(&self, keys: &[i64]) -> Result<Draws> {
         let mut found = Draws::with_capacity(keys.len());
         for key in keys.iter().map(|key| Key::from(*key)) {
-            let Some(index) = self.slots.find(key) else {
+            let Some(index) = self.find(key) else {
                 return Err(Error::UnknownKey { table: self.options.name.clone(), key });
             };
             let slot = self.slots.slot(index);
@@ -296,7 +312,7 @@ impl Table {
             found.items.push(slot.item.clone().expect("a found slot holds an item"));
             found.probabilities.push(0.0);
             found.priorities.push(slot.priority());
-            found.table_sizes.push(self.slots.len() as u64);
+            found.table_sizes.push(self.len() as u64);
             found.times_sampled.push(slot.times_sampled());
             found.versions.push(slot.version());
             found.inserted_at.push(slot.inserted_at);
@@ -306,6 +322,7 @@ impl Table {
 
     /// Drops all items and starts counting anew; every key given out so far is stale.
     pub fn reset(&mut self, incarnation: u64) {
+        self.drop_leased();
         let account = std::mem::replace(&mut self.account, Arc::new(Account::new()));
         self.emptied.push(Emptied { items: self.slots.clear(incarnation as u32), account });
         self.sampler.clear();

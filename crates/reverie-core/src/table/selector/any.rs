@@ -68,6 +68,14 @@ impl Selector for AnySelector {
         dispatch!(self, selector => selector.remove(slot))
     }
 
+    fn take_out(&mut self, slot: u32) -> u64 {
+        dispatch!(self, selector => selector.take_out(slot))
+    }
+
+    fn put_back(&mut self, slot: u32, priority: f64, place: u64, age: &dyn Fn(u32) -> u64) {
+        dispatch!(self, selector => selector.put_back(slot, priority, place, age))
+    }
+
     fn draw(&mut self) -> Option<Pick> {
         dispatch!(self, selector => selector.draw())
     }

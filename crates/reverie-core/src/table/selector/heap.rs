@@ -62,6 +62,16 @@ impl Heap {
         self.positions[node.slot as usize] = position as u32;
     }
 
+    fn add(&mut self, node: Node) {
+        let slot = node.slot as usize;
+        if self.positions.len() <= slot {
+            self.positions.resize(slot + 1, ABSENT);
+        }
+        debug_assert!(self.positions[slot] == ABSENT, "slot {slot} is present already");
+        self.nodes.push(node);
+        self.rise(self.nodes.len() - 1, node);
+    }
+
     /// Puts `node` at `position` or above, moving down what it passes.
     fn rise(&mut self, mut position: usize, node: Node) {
         while position > 0 {
@@ -108,13 +118,18 @@ impl Selector for Heap {
     }
 
     fn insert(&mut self, slot: u32, priority: f64) {
-        if self.positions.len() <= slot as usize {
-            self.positions.resize(slot as usize + 1, ABSENT);
-        }
-        debug_assert!(self.positions[slot as usize] == ABSENT, "slot {slot} is present already");
         let node = self.stamped(slot, priority);
-        self.nodes.push(node);
-        self.rise(self.nodes.len() - 1, node);
+        self.add(node);
+    }
+
+    fn take_out(&mut self, slot: u32) -> u64 {
+        let stamp = self.nodes[self.position(slot)].stamp;
+        self.remove(slot);
+        stamp
+    }
+
+    fn put_back(&mut self, slot: u32, priority: f64, place: u64, _age: &dyn Fn(u32) -> u64) {
+        self.add(Node { rank: self.sign * priority, stamp: place, slot });
     }
 
     fn update(&mut self, slot: u32, priority: f64) {

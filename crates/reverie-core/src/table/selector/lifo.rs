@@ -41,6 +41,10 @@ impl Selector for Lifo {
         self.order.remove(slot);
     }
 
+    fn put_back(&mut self, slot: u32, _priority: f64, _place: u64, age: &dyn Fn(u32) -> u64) {
+        self.order.put_back(slot, age);
+    }
+
     fn draw(&mut self) -> Option<Pick> {
         self.order.newest().map(|slot| Pick { slot, probability: 1.0 })
     }

@@ -55,6 +55,37 @@ impl Linked {
         self.len += 1;
     }
 
+    /// Puts a slot where its age belongs; looks for the place from both ends at once.
+    pub(super) fn put_back(&mut self, slot: u32, age: &dyn Fn(u32) -> u64) {
+        let own = age(slot);
+        let (mut newer, mut older) = (self.oldest, self.newest);
+        // `newer` becomes the first that is newer, or `older` the last that is older: the other follows from it.
+        loop {
+            if newer == NONE || age(newer) > own {
+                older = if newer == NONE { self.newest } else { self.links[newer as usize].older };
+                break;
+            }
+            if older == NONE || age(older) < own {
+                newer = if older == NONE { self.oldest } else { self.links[older as usize].newer };
+                break;
+            }
+            (newer, older) = (self.links[newer as usize].newer, self.links[older as usize].older);
+        }
+        if self.links.len() <= slot as usize {
+            self.links.resize(slot as usize + 1, ABSENT);
+        }
+        self.links[slot as usize] = Link { older, newer };
+        match older {
+            NONE => self.oldest = slot,
+            older => self.links[older as usize].newer = slot,
+        }
+        match newer {
+            NONE => self.newest = slot,
+            newer => self.links[newer as usize].older = slot,
+        }
+        self.len += 1;
+    }
+
     pub(super) fn remove(&mut self, slot: u32) {
         debug_assert!(self.contains(slot), "slot {slot} is not present");
         let Link { older, newer } = std::mem::replace(&mut self.links[slot as usize], ABSENT);

@@ -130,6 +130,19 @@ pub trait Selector {
     /// Takes an item out. At most O(log n).
     fn remove(&mut self, slot: u32);
 
+    /// Takes an item out that may come back; its place, for [`Selector::put_back`]. At most O(log n).
+    fn take_out(&mut self, slot: u32) -> u64 {
+        self.remove(slot);
+        0
+    }
+
+    /// Puts an item back that was taken out of `place`: it is picked again as if it had never left. `age` is a slot's
+    /// position in the order of insertion. At most O(log n), but for a line, which is walked from both ends.
+    fn put_back(&mut self, slot: u32, priority: f64, place: u64, age: &dyn Fn(u32) -> u64) {
+        let (_, _) = (place, age);
+        self.insert(slot, priority);
+    }
+
     /// Picks an item and leaves it in; `None` where there is none. At most O(log n).
     fn draw(&mut self) -> Option<Pick>;
 

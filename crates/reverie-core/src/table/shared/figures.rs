@@ -34,6 +34,7 @@ impl SharedTable {
             stats: table.stats().clone(),
             times,
             pending_inserts: state.inserts.iter().map(PendingInsert::left).sum(),
+            leased: table.leased(),
             pending_samples: state.samples.iter().fold(0, |all, pending| pending.left().saturating_add(all)),
             max_priority,
             copies,
@@ -133,6 +134,7 @@ impl SharedTable {
             size: table.len() as u64,
             max_size: table.options().max_size,
             closed: state.closed,
+            leased: table.leased(),
             counters,
             inserts: state
                 .inserts
@@ -145,7 +147,7 @@ impl SharedTable {
                 .map(|p| waiting(p.since, p.request.num_samples as u64, p.draws.len() as u64))
                 .collect(),
             // Who hands out rations can always hand out more.
-            stuck: blocked_insert.is_some() && sample_blocked && !limiter.is_rationed(),
+            stuck: blocked_insert.is_some() && sample_blocked && !limiter.is_rationed() && table.leased() == 0,
             insert_reason,
             sample_reason,
         }

@@ -63,7 +63,7 @@ impl SharedTable {
         let now = self.clock.now().as_nanos() as u64;
         let mut state = lock(&self.state);
         state.open(&self.name)?;
-        let cut = state.table.snapshot();
-        Ok((cut.items, cut.options.shard, now, cut.size))
+        let (shard, size) = (state.table.options().shard, state.table.len() as u64);
+        Ok((state.table.cut_present(), shard, now, size))
     }
 }

@@ -55,11 +55,19 @@ impl Page {
 #[derive(Clone, Debug)]
 pub struct Cut {
     pages: Vec<Arc<Page>>,
+    /// Slots that are passed over, ascending.
+    hidden: Vec<u32>,
 }
 
 impl Cut {
     pub(super) fn of(pages: Vec<Arc<Page>>) -> Self {
-        Self { pages }
+        Self { pages, hidden: Vec::new() }
+    }
+
+    /// Passes over these slots from now on.
+    pub fn hide(&mut self, mut slots: Vec<u32>) {
+        slots.sort_unstable();
+        self.hidden = slots;
     }
 
     /// The key of an occupied slot's item, in a table of that shard.
@@ -85,6 +93,7 @@ impl Cut {
                 .enumerate()
                 .filter(|(_, (slot, _))| slot.item.is_some())
                 .map(move |(index, (slot, age))| ((page_index * PAGE + index) as u32, slot, age))
+                .filter(|(index, ..)| self.hidden.is_empty() || self.hidden.binary_search(index).is_err())
         })
     }
 }

@@ -70,7 +70,7 @@ impl Table {
         self.check_priorities(priorities)?;
         let mut changes = Vec::with_capacity(keys.len());
         for (index, (key, priority)) in keys.iter().zip(priorities).enumerate() {
-            let Some(slot) = self.slots.find(Key::from(*key)) else { continue };
+            let Some(slot) = self.find(Key::from(*key)) else { continue };
             if if_version.is_some_and(|versions| versions[index] != self.slots.slot(slot).version()) {
                 continue;
             }
@@ -142,7 +142,7 @@ impl Table {
     pub fn delete_where(&mut self, keys: &[i64], conditions: &[Condition], now: u64) -> Updated {
         let mut result = Updated::default();
         for key in keys {
-            let slot = self.slots.find(Key::from(*key));
+            let slot = self.find(Key::from(*key));
             match slot.filter(|slot| all_hold(conditions, self.slots.slot(*slot), now)) {
                 Some(slot) => {
                     self.remove(slot);

@@ -39,7 +39,8 @@ impl Table {
         };
         self.dropped.push(item);
         let is_copy = self.slots.is_copy(slot);
-        if is_copy {
+        // A copy that waits for the acknowledgement of its last draw is here, and in no selector.
+        if is_copy && self.find(key).is_some() {
             self.set_priority(slot, priority);
             self.sampler.update_many(&[(slot, priority)]);
             self.remover.update_many(&[(slot, priority)]);

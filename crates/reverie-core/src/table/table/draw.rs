@@ -37,9 +37,7 @@ impl Table {
             while made < wanted && self.options.limiter.can_sample(&self.counters, 1) {
                 let Some(pick) = self.sampler.draw() else { break };
                 self.deliver(&[pick], now, into);
-                if self.is_used_up(pick.slot) {
-                    self.remove(pick.slot);
-                }
+                self.hand_out(pick.slot, now, into);
                 made += 1;
             }
             made
@@ -75,7 +73,7 @@ impl Table {
         }
         let mass = self.sampler.mass();
         // Items already drawn leave the sampler while the request is served: what is left is drawn as usual.
-        let mut out: Vec<u32> = into.keys.iter().filter_map(|key| self.slots.find(*key)).collect();
+        let mut out: Vec<u32> = into.keys.iter().filter_map(|key| self.find(*key)).collect();
         out.iter().for_each(|slot| self.sampler.remove(*slot));
         let mut made = 0;
         while made < wanted && self.options.limiter.can_sample(&self.counters, 1) {
@@ -84,9 +82,7 @@ impl Table {
             let of_all = if mass > 0.0 && left > 0.0 { pick.probability * left / mass } else { pick.probability };
             self.deliver(&[Pick { slot: pick.slot, probability: of_all }], now, into);
             made += 1;
-            if self.is_used_up(pick.slot) {
-                self.remove(pick.slot);
-            } else {
+            if !self.hand_out(pick.slot, now, into) {
                 self.sampler.remove(pick.slot);
                 out.push(pick.slot);
             }
@@ -94,6 +90,19 @@ impl Table {
         out.iter().for_each(|slot| self.sampler.insert(*slot, self.slots.slot(*slot).priority()));
         into.smallest_probability = self.sampler.smallest_probability();
         Ok(made)
+    }
+
+    /// What comes after a draw of a table that deletes sampled items: the item leaves where it is used up (true), or the
+    /// draw is leased.
+    #[inline]
+    pub(super) fn hand_out(&mut self, slot: u32, now: u64, into: &Draws) -> bool {
+        let used_up = self.is_used_up(slot);
+        match into.is_leased {
+            true if self.options.max_times_sampled > 0 => self.lease(slot, now),
+            _ if used_up => self.remove(slot),
+            _ => {}
+        }
+        used_up
     }
 
     pub(super) fn is_used_up(&self, slot: u32) -> bool {
@@ -127,7 +136,7 @@ impl Table {
         into.priorities.extend(slots.iter().map(|slot| slot.priority()));
         into.versions.extend(slots.iter().map(|slot| slot.version()));
         into.inserted_at.extend(slots.iter().map(|slot| slot.inserted_at));
-        into.table_sizes.extend(std::iter::repeat_n(self.slots.len() as u64, picks.len()));
+        into.table_sizes.extend(std::iter::repeat_n(self.len() as u64, picks.len()));
         into.items.extend(slots.iter().map(|slot| slot.item.clone().expect("a picked slot holds an item")));
         self.counters.samples += picks.len() as u64;
         if let Some(first) = &mut self.first_draws {

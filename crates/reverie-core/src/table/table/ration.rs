@@ -67,7 +67,7 @@ impl Table {
         Tally {
             shard: self.options.shard,
             incarnation: self.incarnation,
-            size: self.slots.len() as u64,
+            size: self.len() as u64,
             mass: self.sampler.weighed(),
             smallest_probability: self.sampler.smallest_probability(),
             counters: self.counters,
@@ -97,7 +97,7 @@ impl Table {
         let limiter = &self.options.limiter;
         match limiter.is_rationed() {
             true => self.counters.inserts.saturating_add(n) <= self.ration,
-            false => limiter.can_insert(&self.counters, n),
+            false => limiter.can_insert(&self.settled(), n),
         }
     }
 
@@ -107,7 +107,7 @@ impl Table {
         let (inserts, ration) = (self.counters.inserts, self.ration);
         match limiter.is_rationed() {
             true => (!self.can_insert()).then_some(InsertBlock::RationUsedUp { inserts, ration }),
-            false => limiter.blocked_insert(&self.counters),
+            false => limiter.blocked_insert(&self.settled()),
         }
     }
 }

@@ -73,8 +73,13 @@ pub struct Restoring {
 }
 
 impl Table {
-    /// The table as it is, at the cost of one reference per page; whoever holds its queues fills in `sent`.
+    /// The table without its leased draws, at the cost of one reference per page; the holder of its queues fills in
+    /// `sent`.
     pub fn snapshot(&mut self) -> TableCut {
+        self.without_leases(Self::cut)
+    }
+
+    fn cut(&mut self) -> TableCut {
         TableCut {
             options: self.options.clone(),
             counters: self.counters,

@@ -35,9 +35,7 @@ impl Table {
                 into.windows.push(window);
                 into.short = 0;
                 made += 1;
-                if self.is_used_up(pick.slot) {
-                    self.remove(pick.slot);
-                }
+                self.hand_out(pick.slot, now, into);
             } else {
                 self.pass_over(pick, now);
                 if windows.is_once() {
@@ -62,7 +60,7 @@ impl Table {
 
     fn too_short(&self, windows: &Windows) -> Error {
         let steps = |item: &Item| num_steps(&item.pattern).unwrap_or(0);
-        let longest = self.slots.iter().filter_map(|(_, slot)| slot.item.as_ref()).map(steps).max().unwrap_or(0);
+        let longest = self.present().filter_map(|(_, slot)| slot.item.as_ref()).map(steps).max().unwrap_or(0);
         let reason = format!(
             "table '{}': none of the last {MOST_SHORT} draws holds a window of {} steps (the longest item has \
              {longest}); ask for shorter windows, write longer items, or pass borders=\"pad\"",
