@@ -107,6 +107,13 @@ pub enum Error {
     #[error("{0}")]
     Protocol(String),
 
+    /// A withdrawn insert of which the server has not said yet whether it is in its table.
+    #[error("whether the insert is in its table is not known: the server has not answered since it was withdrawn")]
+    UnknownFate {
+        /// The insert, to ask later what became of it.
+        number: u64,
+    },
+
     /// The deadline passed, or the request was withdrawn, before all of it was done.
     #[error("the timeout passed; {0}")]
     Deadline(String),

@@ -252,6 +252,7 @@ proptest! {
             },
             pending_inserts: counts[62],
             pending_samples: counts[63],
+            leased: counts[63] ^ 5,
             max_priority: ms[0] as f64,
             copies,
         };

@@ -330,7 +330,7 @@ async fn a_server_that_is_killed_takes_no_batch_away_and_the_next_start_cleans_u
     other.kill();
     assert_rows(&held, 16);
     let late = client.sample(draws("replay", 16), Some(Duration::from_millis(100))).await?;
-    assert!(matches!(late.error, Some(Error::Unavailable(why)) if why.contains(&address)), "the server is named");
+    assert!(matches!(late.error, Some(Error::Deadline(why)) if why.contains(&address)), "the server is named");
     assert!(path.exists(), "nobody was there to remove it");
     let (next, _, other_path) = serving(&base);
     assert!(!path.exists() && other_path.exists());

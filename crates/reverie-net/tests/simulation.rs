@@ -24,6 +24,9 @@ fn whatever_happens_no_insert_is_lost_or_done_twice_and_no_deadline_is_missed() 
         all.consumed += one.consumed;
         all.reconnects += one.reconnects;
         all.late += one.late;
+        all.withdrawn += one.withdrawn;
+        all.unknown += one.unknown;
+        all.abandoned += one.abandoned;
     }
     println!("{all:?}");
     // A network in which nothing goes wrong would show nothing.

@@ -90,6 +90,27 @@ impl SharedTable {
         lock(&self.state).senders.all.keys().copied().collect()
     }
 
+    /// Takes the sender's waiting inserts out of the queue. What is in of them stays known.
+    pub fn withdraw_sender(&self, sender: &Sender) {
+        let withdrawn: Vec<_> = self.decide(|state, _| {
+            let own = |sent: Option<Sent>| sent.is_some_and(|sent| sent.sender == *sender);
+            let mut withdrawn = Vec::new();
+            for pending in std::mem::take(&mut state.inserts) {
+                match pending.sent.filter(|_| own(pending.sent)) {
+                    Some(sent) => {
+                        if !pending.keys.is_empty() {
+                            state.senders.arrived(sent, &pending.keys);
+                        }
+                        withdrawn.push(pending);
+                    }
+                    None => state.inserts.push_back(pending),
+                }
+            }
+            withdrawn
+        });
+        drop(withdrawn);
+    }
+
     /// The sender will not come back, or is to be told that nothing is known of what he sent.
     pub fn forget_sender(&self, sender: &Sender) {
         // Dropped after the lock.

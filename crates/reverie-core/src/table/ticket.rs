@@ -114,6 +114,11 @@ impl Desk<Tally> for SharedTable {
 pub struct Promise<T>(Option<Arc<Cell<T>>>);
 
 impl<T> Promise<T> {
+    /// False where the ticket was dropped: the outcome would reach nobody.
+    pub fn is_awaited(&self) -> bool {
+        self.0.as_ref().is_some_and(|cell| Arc::strong_count(cell) > 1)
+    }
+
     /// Gives the outcome, and wakes whoever waits for it.
     pub fn fill(mut self, outcome: Result<T>) {
         if let Some(cell) = self.0.take() {
@@ -231,17 +236,23 @@ impl<T> Ticket<T> {
         outcome
     }
 
+    /// Withdraws the request without waiting: what was done of it becomes its outcome, now or when its holder answers.
+    pub fn withdraw(&mut self) {
+        if let State::Waiting(waiting) = &self.state
+            && let Some(partial) = waiting.desk.withdraw(waiting.id)
+        {
+            self.state = State::Done(Ok(partial));
+        }
+    }
+
     /// Withdraws the request: `Ok` with what was done of it, all of it where it was completed meanwhile.
     /// Items of an insert that are in their table stay there.
     pub fn cancel(mut self) -> Result<T>
     where
         T: Default,
     {
+        self.withdraw();
         if let State::Waiting(waiting) = &self.state {
-            if let Some(partial) = waiting.desk.withdraw(waiting.id) {
-                self.state = State::Taken;
-                return Ok(partial);
-            }
             // Its outcome has been put into the cell or is about to be.
             let mut state = lock(&waiting.cell.state);
             while state.outcome.is_none() {

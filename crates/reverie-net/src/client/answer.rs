@@ -26,6 +26,11 @@ pub(super) enum Answer {
 }
 
 impl Answer {
+    /// False where draws would reach nobody: their ticket was dropped.
+    pub(super) fn is_awaited(&self) -> bool {
+        !matches!(self, Self::Sampled(promise) if !promise.is_awaited())
+    }
+
     /// Gives what the server replied. `Err` where that is no answer to this request.
     pub(super) fn fill(self, reply: Reply, batches: Vec<RemoteBatch>) -> Result<()> {
         match (self, reply) {

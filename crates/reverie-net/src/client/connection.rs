@@ -11,9 +11,14 @@ use tokio::time::Instant;
 /// For how long inserts, and requests that nobody waits for, are gathered after others were sent, unless somebody waits
 /// for them.
 const NAP: Duration = Duration::from_micros(300);
+/// After such a time without more to say, draws are acknowledged that inserts may wait for: mostly the next request is
+/// sooner.
+const SOON: Duration = Duration::from_micros(300);
 /// After such a time without more to say, the server is told what it may forget.
 const TIDY: Duration = Duration::from_millis(20);
 
+/// For how long a client that ends waits for the server to hear it.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// How often a client with nothing to say looks whether what the server keeps for it is still used.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -26,6 +31,8 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
         engine.absorb(idle);
         engine.expire();
         if engine.should_end() {
+            let leaving = take_leave(engine, outlet, inlet);
+            let _ = tokio::time::timeout(FAREWELL, leaving).await;
             return Ok(());
         }
         let sends = engine.has_message();
@@ -60,13 +67,26 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
                 };
                 engine.take(arrived)?;
                 if engine.has_untold() {
-                    quiet.tidy_later();
+                    quiet.tidy_within(if engine.has_leased() { SOON } else { TIDY });
                 }
             }
             () = outbox.bell.notified() => {}
             () = until(timer) => quiet.wake(Instant::now()),
             // What was taken up may have led to no message, or the outlet takes none.
             () = outbox.sleeps(idle) => {}
+        }
+    }
+}
+
+/// Tells the server what was received and that the client ends, and waits until the server has heard it.
+async fn take_leave<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut O, inlet: &mut I) -> Result<()> {
+    outlet.ready(0).await?;
+    engine.leave(outlet)?;
+    loop {
+        tokio::select! {
+            biased;
+            arrived = inlet.receive() => if arrived?.is_none() { return Ok(()) },
+            ready = outlet.ready(0), if outlet.is_pressed() => ready?,
         }
     }
 }
@@ -105,8 +125,8 @@ impl Quiet {
         }
     }
 
-    fn tidy_later(&mut self) {
-        let soon = Instant::now() + TIDY;
+    fn tidy_within(&mut self, most: Duration) {
+        let soon = Instant::now() + most;
         self.tidy = Some(self.tidy.map_or(soon, |tidy| tidy.min(soon)));
     }
 

@@ -1,7 +1,7 @@
 //! All that a client has under way, whether there is a connection or not. Owned by the client's one task.
 
 use super::arriving::{Arriving, Heads};
-use super::inserts::Inserts;
+use super::inserts::{Inserts, Withdrawal, unknown_fate};
 use super::outbox::{Ending, Left, Mood, Outbox};
 use super::requests::Requests;
 use crate::block::Pool;
@@ -11,7 +11,9 @@ use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage};
 use crate::way::client::{Arrived, Outlet};
+use reverie_core::table::{Keys, Promise};
 use reverie_core::{Error, Result};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -20,8 +22,6 @@ use tokio::time::Instant;
 pub(super) struct Engine {
     pub(super) outbox: Arc<Outbox>,
     pub(super) patience: Duration,
-    /// See `Options::grace`.
-    grace: Duration,
     pub(super) inserts: Inserts,
     pub(super) requests: Requests,
     left: Left,
@@ -29,12 +29,20 @@ pub(super) struct Engine {
     /// All numbers below have been given out and taken up.
     taken_below: u64,
     /// Requests to be withdrawn at the server.
-    cancels: Vec<u64>,
+    cancels: Vec<proto::Cancel>,
+    /// Requests whose draws the server is to take back.
+    returned: Vec<u64>,
+    /// Who asks what became of an insert, by the number of the question: the insert's number.
+    fates: BTreeMap<u64, (u64, Promise<Keys>)>,
     /// Withdrawn inserts, and when their callers wait no longer.
     abandon: Vec<(Instant, u64)>,
     /// Numbers that were answered since the server was last told: first and how many.
     answered: Vec<(u64, u64)>,
     told_below: u64,
+    /// Nothing was sent on this connection, which takes the place of another: the server is told all that is open.
+    begins_again: bool,
+    /// The server waits for the acknowledgement of draws.
+    has_leased: bool,
     /// Since when there has been no connection; `None` where there is one.
     pub(super) outage: Option<Instant>,
     /// What the last attempt to connect said.
@@ -69,14 +77,17 @@ impl Engine {
             patience,
             inserts: Inserts::default(),
             requests: Requests::new(grace),
-            grace,
             left: Left::default(),
             ending: Ending::No,
             taken_below: 1,
             cancels: Vec::new(),
+            returned: Vec::new(),
+            fates: BTreeMap::new(),
             abandon: Vec::new(),
             answered: Vec::new(),
             told_below: 1,
+            begins_again: false,
+            has_leased: false,
             outage: Some(Instant::now()),
             trouble: String::new(),
             encoder: Encoder::default(),
@@ -100,30 +111,45 @@ impl Engine {
         let mut left = std::mem::take(&mut self.left);
         let some = !left.is_empty();
         left.drain_inserts().for_each(|insert| self.inserts.push(insert));
-        if !left.requests.is_empty() || !left.withdrawn.is_empty() {
+        if !left.requests.is_empty() || !left.withdrawn.is_empty() || !left.fates.is_empty() {
             let now = Instant::now();
             left.requests.drain(..).for_each(|request| self.requests.push(request, now));
+            self.fates.extend(left.fates.drain(..).map(|(id, number, promise)| (id, (number, promise))));
             left.withdrawn.drain(..).for_each(|id| self.withdraw(id, now));
         }
         // Its memory is used again.
         self.left = left;
+        self.tell_fates();
         some
     }
 
     fn withdraw(&mut self, id: u64, now: Instant) {
         let connected = self.outage.is_none();
-        let at_server = match self.requests.withdraw(id, connected, now) {
-            Some(at_server) => at_server,
-            None => match self.inserts.withdraw(id, connected) {
-                Some(true) => {
-                    self.abandon.push((now + self.grace, id));
-                    true
-                }
-                _ => false,
-            },
-        };
-        if at_server {
-            self.cancels.push(id);
+        if let Some(at_server) = self.requests.withdraw(id, connected, now) {
+            self.cancels.extend(at_server.then_some(proto::Cancel { id, insert: false }));
+            // One that was sent on an earlier connection.
+            let returning = connected && self.requests.get_mut(id).is_some_and(|request| request.is_returning());
+            self.returned.extend(returning.then_some(id));
+            return;
+        }
+        if let Some((number, promise)) = self.fates.remove(&id) {
+            promise.fill(Err(unknown_fate(number)));
+            return;
+        }
+        let withdrawal = self.inserts.withdraw(id);
+        if withdrawal != Withdrawal::Done {
+            self.abandon.push((now + self.requests.grace(), id));
+        }
+        if withdrawal == Withdrawal::AskNow {
+            self.cancels.push(proto::Cancel { id, insert: true });
+        }
+    }
+
+    /// Answers those who ask what became of an insert, where it is known.
+    fn tell_fates(&mut self) {
+        for (_, (number, promise)) in self.fates.extract_if(.., |_, (number, _)| self.inserts.fate(*number).is_some()) {
+            let known = self.inserts.fate(number).expect("it is known");
+            promise.fill(known);
         }
     }
 
@@ -131,20 +157,27 @@ impl Engine {
     pub(super) fn should_end(&self) -> bool {
         match self.ending {
             Ending::No => false,
-            Ending::Idle => self.is_idle(),
+            // Draws that a server that is gone was to take back are no reason to stay.
+            Ending::Idle => self.is_idle() && (self.outage.is_some() || self.requests.returning().next().is_none()),
             Ending::Now => true,
         }
     }
 
-    /// True where nothing is under way.
+    /// True where nothing is under way that anybody waits for.
     pub(super) fn is_idle(&self) -> bool {
         self.inserts.is_empty() && !self.requests.any_wanted()
+    }
+
+    /// True where a connection is needed for nothing.
+    pub(super) fn needs_no_connection(&self) -> bool {
+        self.is_idle() && self.requests.returning().next().is_none()
     }
 
     /// Ends everything.
     pub(super) fn fail_all(&mut self, error: &Error) {
         self.requests.fail(error);
         self.inserts.fail(|_| Some(error.clone()));
+        self.tell_fates();
     }
 
     /// When something is to be looked at although nothing happens.
@@ -155,6 +188,7 @@ impl Engine {
 
     /// Answers whoever has waited as long as he wanted.
     pub(super) fn expire(&mut self) {
+        self.tell_fates();
         let Some(timer) = self.next_timer() else { return };
         let now = Instant::now();
         if timer > now {
@@ -162,10 +196,10 @@ impl Engine {
         }
         let (address, trouble, outage) = (self.outbox.address(), &self.trouble, self.outage);
         let patience = self.patience;
-        let told = self.requests.expire(now, outage, patience, |waited, what| {
+        let (told, returned) = self.requests.expire(now, outage, patience, |waited, what| {
             let seconds = waited.as_secs_f64();
             let Some(begun) = outage else {
-                return Error::Unavailable(format!(
+                return Error::Deadline(format!(
                     "{address} did not answer for {seconds:.1} s while {what}; does the server still run?"
                 ));
             };
@@ -175,12 +209,19 @@ impl Engine {
                 ));
             }
             let trouble = if trouble.is_empty() { "no answer yet" } else { trouble };
+            if now < begun + patience {
+                // The caller's deadline was sooner than the client's patience with the server.
+                return Error::Deadline(format!(
+                    "{address} could not be reached for {seconds:.1} s while {what} ({trouble}); does a server run there?"
+                ));
+            }
             Error::Unavailable(format!(
                 "{address} could not be reached for {seconds:.1} s while {what}: {trouble}; does a server run there?"
             ))
         });
         if outage.is_none() {
-            self.cancels.extend(told);
+            self.cancels.extend(told.into_iter().map(|id| proto::Cancel { id, insert: false }));
+            self.returned.extend(returned);
         }
         for index in (0..self.abandon.len()).rev() {
             if self.abandon[index].0 <= now {
@@ -197,7 +238,8 @@ impl Engine {
         self.cancels.clear();
         self.answered.clear();
         self.told_below = 0;
-        self.abandon.clear();
+        self.begins_again = true;
+        self.returned.clear();
         self.requests.lost();
         self.inserts.lost();
         self.encoder = Encoder::default();
@@ -206,9 +248,17 @@ impl Engine {
 
     // What follows is for a connection.
 
+    /// On a new connection the server is asked again for what it did of withdrawn inserts, and to take draws back.
+    pub(super) fn ask_again(&mut self) {
+        self.cancels = self.inserts.withdrawn().map(|id| proto::Cancel { id, insert: true }).collect();
+        self.returned = self.requests.returning().collect();
+    }
+
     /// True where a message can be sent but for the outlet.
     pub(super) fn has_message(&self) -> bool {
         !self.cancels.is_empty()
+            || !self.returned.is_empty()
+            || self.begins_again
             || self.requests.has_unsent()
             || self.inserts.is_planned()
             || self.inserts.can_send(self.credit)
@@ -220,9 +270,15 @@ impl Engine {
         !self.answered.is_empty()
     }
 
+    /// True where answers of that kind hold up others until the server is told.
+    pub(super) fn has_leased(&self) -> bool {
+        self.has_leased && !self.answered.is_empty()
+    }
+
     /// Bulk bytes of the next message.
     pub(super) fn next_bytes(&mut self) -> u64 {
-        let others = !self.cancels.is_empty() || self.requests.has_unsent();
+        let others =
+            !self.cancels.is_empty() || !self.returned.is_empty() || self.begins_again || self.requests.has_unsent();
         if others && !self.inserts.is_planned() {
             return 0;
         }
@@ -245,7 +301,7 @@ impl Engine {
             }
             Some(Asked::Request(request))
         } else {
-            self.cancels.pop().map(|id| Asked::Cancel(proto::Cancel { id }))
+            self.cancels.pop().map(Asked::Cancel)
         };
         self.post(outlet, body)?;
         Ok(said)
@@ -260,6 +316,11 @@ impl Engine {
         self.post(outlet, body)
     }
 
+    /// The last message of a client that ends on purpose.
+    pub(super) fn leave<O: Outlet>(&mut self, outlet: &mut O) -> Result<()> {
+        self.post(outlet, Some(Asked::Leave(proto::Leave {})))
+    }
+
     fn post<O: Outlet>(&mut self, outlet: &mut O, body: Option<Asked>) -> Result<()> {
         let received = self.received();
         if body.is_none() && received.is_none() {
@@ -272,13 +333,19 @@ impl Engine {
     fn received(&mut self) -> Option<proto::Received> {
         let waiting = self.inserts.first_id().into_iter().chain(self.requests.first_id()).min();
         let below = waiting.unwrap_or(self.taken_below);
-        if self.answered.is_empty() && below == self.told_below {
+        let begins_again = std::mem::take(&mut self.begins_again);
+        if !begins_again && self.answered.is_empty() && self.returned.is_empty() && below == self.told_below {
             return None;
         }
+        self.has_leased = false;
         let answered = self.answered.drain(..).flat_map(|(first, count)| first..first + count);
         let ids = answered.filter(|id| *id >= below).collect();
         self.told_below = below;
-        Some(proto::Received { below, ids })
+        let (before, open) = match begins_again {
+            true => (self.taken_below, self.inserts.ids().chain(self.requests.ids()).collect()),
+            false => (0, Vec::new()),
+        };
+        Some(proto::Received { below, ids, returned: std::mem::take(&mut self.returned), before, open })
     }
 
     /// What came from the server. `Err` ends the connection.
@@ -310,10 +377,17 @@ impl Engine {
     fn reply(&mut self, reply: proto::Reply) -> Result<()> {
         let proto::Reply { id, body } = reply;
         let body = body.ok_or_else(|| Error::Protocol("a reply without an answer".to_owned()))?;
-        self.answered.push((id, 1));
-        if self.requests.get_mut(id).is_some() {
-            return self.requests.reply(id, body);
+        if let Some(request) = self.requests.get_mut(id) {
+            if !request.is_wanted() && request.may_hold_draws() && !request.is_returning() {
+                self.returned.push(request.take_back(id));
+            } else if !request.is_returning() {
+                self.answered.push((id, 1));
+            }
+            self.requests.reply(id, body, Instant::now())?;
+            self.outbox.set_grace(self.requests.grace());
+            return Ok(());
         }
+        self.answered.push((id, 1));
         match body {
             proto::reply::Body::Error(detail) => {
                 let keys = match &detail.kind {
@@ -343,6 +417,7 @@ impl Engine {
             arriving => arriving?,
         };
         request.arriving = Some(arriving);
+        self.has_leased |= batch.leased;
         self.finish_batch(id)
     }
 
@@ -357,8 +432,13 @@ impl Engine {
         let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
         let Some(arriving) = request.arriving.take_if(|arriving| arriving.is_complete()) else { return Ok(()) };
         let last = arriving.last;
-        if last {
-            self.answered.push((id, 1));
+        // Draws that nobody takes are not acknowledged.
+        if last && !request.is_returning() {
+            match request.is_wanted() {
+                true => self.answered.push((id, 1)),
+                // There was no memory for them, or their ticket was dropped.
+                false => self.returned.push(request.take_back(id)),
+            }
         }
         self.requests.complete(id, arriving.finish(), last)
     }

@@ -7,10 +7,12 @@ use crate::way::client::Outlet;
 use reverie_core::item::Key;
 use reverie_core::table::{Inserts as Items, Keys, Promise};
 use reverie_core::{Error, Result};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Requests of one message at most.
 const MAX_REQUESTS: u64 = 4096;
+/// Fates that are kept.
+const FATES: usize = 4096;
 
 /// Unconfirmed inserts, in the order of their numbers.
 #[derive(Default)]
@@ -28,6 +30,24 @@ pub(super) struct Inserts {
     room: u64,
     /// Bulk bytes that went before their request: it will count for them.
     ahead: u64,
+    /// What became of inserts whose callers were told that it is not known: the last of them, by number.
+    fates: BTreeMap<u64, Result<Keys>>,
+}
+
+/// What follows from a withdrawal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Withdrawal {
+    /// Nothing.
+    Done,
+    /// The server is to be asked now.
+    AskNow,
+    /// The server is to be asked when there is a connection.
+    AskLater,
+}
+
+/// What a caller is told whose insert may be in its table or not.
+pub(super) fn unknown_fate(number: u64) -> Error {
+    Error::UnknownFate { number }
 }
 
 /// The requests of a message: consecutive numbers.
@@ -48,6 +68,8 @@ struct Insert {
     promise: Option<Promise<Keys>>,
     bytes: u64,
     state: State,
+    /// True where it was sent on this connection.
+    pushed: bool,
     /// True where it was sent on a connection that is gone: it may be in its table.
     tried: bool,
 }
@@ -55,7 +77,7 @@ struct Insert {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Waits,
-    /// The caller took it back: what is done of it is told as that, not as an error.
+    /// The caller took it back: it is not sent again, and the server is asked what it did of it.
     Withdrawn,
     Done,
 }
@@ -64,12 +86,27 @@ impl Inserts {
     pub(super) fn push(&mut self, new: NewInsert) {
         let NewInsert { id, table, items, promise } = new;
         let (count, promise) = (items.len(), Some(promise));
-        self.all.push_back(Insert { id, table, count, items, promise, bytes: 0, state: State::Waits, tried: false });
+        self.all.push_back(Insert {
+            id,
+            table,
+            count,
+            items,
+            promise,
+            bytes: 0,
+            state: State::Waits,
+            pushed: false,
+            tried: false,
+        });
     }
 
     /// True where nothing waits for the server.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
+    }
+
+    /// The numbers that are not confirmed.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
+        self.all.iter().filter(|insert| insert.state != State::Done).map(|insert| insert.id)
     }
 
     /// The smallest number that is not confirmed.
@@ -108,17 +145,18 @@ impl Inserts {
         while let Some(insert) = self.all.get_mut(self.sent) {
             let follows = plan.is_none_or(|plan| insert.id == plan.first_id + plan.requests);
             let full = plan.is_some_and(|plan| plan.requests == MAX_REQUESTS);
-            if insert.state != State::Done && (full || !follows || counted >= credit) {
+            if insert.state == State::Waits && (full || !follows || counted >= credit) {
                 break;
             }
             // Tables that are gone were refused when the connection was made.
             let table = tables.get(insert.table as usize).copied().flatten();
-            if let (State::Waits | State::Withdrawn, Some(table)) = (insert.state, table) {
+            if let (State::Waits, Some(table)) = (insert.state, table) {
                 let first_id = insert.id;
                 match encoder.push(insert.id, table, &insert.items, room) {
                     Ok(Pushed::Whole) => {
                         let plan = plan.get_or_insert(Plan { first_id, requests: 0 });
                         plan.requests += 1;
+                        insert.pushed = true;
                         counted += insert.count as u64 * ITEM_BYTES;
                         self.room = 0;
                     }
@@ -150,7 +188,9 @@ impl Inserts {
             let mut rest = all;
             let at = self.all.partition_point(|insert| insert.id < first_id);
             let mut first = None;
-            for insert in self.all.range_mut(at..self.sent).filter(|insert| insert.state != State::Done) {
+            for insert in
+                self.all.range_mut(at..self.sent).filter(|insert| insert.pushed && insert.state != State::Done)
+            {
                 insert.bytes = insert.count as u64 * ITEM_BYTES;
                 rest -= insert.bytes.min(rest);
                 first.get_or_insert(insert);
@@ -177,8 +217,7 @@ impl Inserts {
             let insert = self.all.get_mut(at).filter(|insert| insert.id == id).ok_or_else(wrong)?;
             let (own, rest) = keys.split_at_checked(insert.count).ok_or_else(wrong)?;
             keys = rest;
-            let in_flight = insert.finish(Ok(own.iter().copied().map(Key::from).collect()));
-            self.count_done(in_flight);
+            self.end(at, Ok(own.iter().copied().map(Key::from).collect()));
         }
         self.settle();
         if keys.is_empty() { Ok(()) } else { Err(wrong()) }
@@ -187,47 +226,55 @@ impl Inserts {
     /// The server refused one, or ended it at its deadline with the keys of what is in. False where it is none of ours.
     pub(super) fn refused(&mut self, id: u64, error: Error, keys: &[i64]) -> bool {
         let Some(at) = self.find(id) else { return false };
-        let insert = &mut self.all[at];
-        let outcome = match insert.state {
-            State::Withdrawn => Ok(keys.iter().copied().map(Key::from).collect()),
-            _ => Err(error),
+        let outcome = match (self.all[at].state, error) {
+            (State::Withdrawn, Error::Deadline(_)) => Ok(keys.iter().copied().map(Key::from).collect()),
+            (_, error) => Err(error),
         };
-        let in_flight = insert.finish(outcome);
-        self.count_done(in_flight);
+        self.end(at, outcome);
         self.settle();
         true
     }
 
-    /// The caller takes one back. `None`: there is none. `Some(true)`: the server has to be told.
-    pub(super) fn withdraw(&mut self, id: u64, connected: bool) -> Option<bool> {
-        let at = self.find(id).filter(|at| self.all[*at].state == State::Waits)?;
-        if connected && at < self.sent {
-            self.all[at].state = State::Withdrawn;
-            return Some(true);
+    /// The caller takes one back. One that was never sent is answered here.
+    pub(super) fn withdraw(&mut self, id: u64) -> Withdrawal {
+        let Some(at) = self.find(id).filter(|at| self.all[*at].state == State::Waits) else { return Withdrawal::Done };
+        let insert = &mut self.all[at];
+        if insert.pushed || insert.tried {
+            insert.state = State::Withdrawn;
+            return if insert.pushed { Withdrawal::AskNow } else { Withdrawal::AskLater };
         }
-        let in_flight = self.all[at].finish(Ok(Keys::new()));
-        self.count_done(in_flight);
+        self.end(at, Ok(Keys::new()));
         self.settle();
-        Some(false)
+        Withdrawal::Done
     }
 
-    /// The server did not answer a withdrawal in time: the caller waits no longer.
+    /// Those that were taken back and whose fate is not known: to be asked for on a new connection.
+    pub(super) fn withdrawn(&self) -> impl Iterator<Item = u64> {
+        self.all.iter().filter(|insert| insert.state == State::Withdrawn).map(|insert| insert.id)
+    }
+
+    /// The server did not say in time what became of a withdrawn insert: the caller waits no longer. What became of it
+    /// is kept for [`Inserts::fate`] when it is known.
     pub(super) fn abandon(&mut self, id: u64) {
         if let Some(promise) = self.find(id).and_then(|at| self.all[at].promise.take()) {
-            promise.fill(Ok(Keys::new()));
+            promise.fill(Err(unknown_fate(id)));
         }
     }
 
-    /// The connection is gone: all is to be sent again, but for what nobody wants any more.
+    /// What became of an insert whose caller was told that it is not known; `None` where it still is not.
+    pub(super) fn fate(&self, id: u64) -> Option<Result<Keys>> {
+        if self.find(id).is_some() {
+            return None;
+        }
+        let unknown = || Err(Error::InvalidArgument(format!("nothing is kept of an insert with the number {id}")));
+        Some(self.fates.get(&id).cloned().unwrap_or_else(unknown))
+    }
+
+    /// The connection is gone: all is to be sent again, but for what was taken back.
     pub(super) fn lost(&mut self) {
-        for at in 0..self.all.len() {
-            let insert = &mut self.all[at];
+        for insert in &mut self.all {
             insert.bytes = 0;
-            insert.tried |= at < self.sent;
-            if insert.state == State::Withdrawn {
-                insert.finish(Ok(Keys::new()));
-                self.done += 1;
-            }
+            insert.tried |= std::mem::take(&mut insert.pushed);
         }
         (self.sent, self.in_flight, self.plan, self.room, self.ahead) = (0, 0, None, 0, 0);
         self.settle();
@@ -244,8 +291,7 @@ impl Inserts {
         let tried = |insert: &Insert| insert.tried && insert.state != State::Done;
         let doubtful: Vec<_> = (0..self.all.len()).filter(|at| tried(&self.all[*at])).collect();
         for at in &doubtful {
-            let in_flight = self.all[*at].finish(Err(error.clone()));
-            self.count_done(in_flight);
+            self.end(*at, Err(error.clone()));
         }
         self.settle();
         doubtful.len()
@@ -259,8 +305,7 @@ impl Inserts {
                 continue;
             }
             if let Some(error) = refuse(insert.table) {
-                let in_flight = insert.finish(Err(error));
-                self.count_done(in_flight);
+                self.end(at, Err(error));
             }
         }
         self.settle();
@@ -270,6 +315,19 @@ impl Inserts {
         let is_front = self.all.front().is_some_and(|insert| insert.id == id);
         let at = if is_front { Some(0) } else { self.all.binary_search_by_key(&id, |insert| insert.id).ok() };
         at.filter(|at| self.all[*at].state != State::Done)
+    }
+
+    /// Answers one, or keeps the answer where its caller waits no longer.
+    fn end(&mut self, at: usize, outcome: Result<Keys>) {
+        let insert = &mut self.all[at];
+        if insert.promise.is_none() {
+            self.fates.insert(insert.id, outcome.clone());
+            if self.fates.len() > FATES {
+                self.fates.pop_first();
+            }
+        }
+        let in_flight = insert.finish(outcome);
+        self.count_done(in_flight);
     }
 
     fn count_done(&mut self, bytes: u64) {

@@ -12,6 +12,7 @@ mod inserts;
 mod outbox;
 mod pipeline;
 mod requests;
+mod round_trip;
 mod runtime;
 mod task;
 
@@ -34,7 +35,7 @@ use reverie_core::batch::Ragged;
 use reverie_core::chunk::Meter;
 use reverie_core::sample::Windows;
 use reverie_core::table::{
-    Change, Condition, Promise, Query, Seen, TableInfo, TableOptions, Tally, Ticket, Updated, Updates,
+    Change, Condition, Keys, Promise, Query, Seen, TableInfo, TableOptions, Tally, Ticket, Updated, Updates,
 };
 use reverie_core::{Error, Result};
 use std::sync::Arc;
@@ -274,6 +275,18 @@ impl Remote {
         let keys = keys.map(|keys| proto::Keys { keys: keys.to_vec() });
         let delete = proto::Delete { table: table.to_owned(), keys, conditions: encode_conditions(conditions) };
         self.request(Body::Delete(delete), None, false, Answer::Mutated)
+    }
+
+    /// How much later than its deadline an answer may come in: [`Options::grace`], or what the measured round trip asks
+    /// for where that is more.
+    pub fn grace(&self) -> Duration {
+        self.options.grace.max(self.outbox.grace())
+    }
+
+    /// What became of an insert that ended with [`Error::UnknownFate`]: the keys of what is in, once the server was
+    /// reached again. Withdrawn, it ends with that error again.
+    pub fn fate(self: &Arc<Self>, number: u64) -> Ticket<Keys> {
+        self.outbox.fate(number)
     }
 
     /// Whether so many inserts (or else samples) could go on now.

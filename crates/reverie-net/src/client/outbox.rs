@@ -58,13 +58,15 @@ pub(super) struct Left {
     pub(super) inserts: Vec<NewInsert>,
     pub(super) requests: Vec<NewRequest>,
     pub(super) withdrawn: Vec<u64>,
+    /// Questions what became of an insert: their numbers, the inserts' numbers.
+    pub(super) fates: Vec<(u64, u64, Promise<Keys>)>,
     /// Items of the inserts.
     items: usize,
 }
 
 impl Left {
     pub(super) fn is_empty(&self) -> bool {
-        self.inserts.is_empty() && self.requests.is_empty() && self.withdrawn.is_empty()
+        self.inserts.is_empty() && self.requests.is_empty() && self.withdrawn.is_empty() && self.fates.is_empty()
     }
 
     /// Takes off the inserts.
@@ -113,6 +115,8 @@ pub(super) struct Outbox {
     pub(super) bell: Arc<Notify>,
     /// `Link::server_restarts`, for those who look at every step.
     restarts: AtomicU64,
+    /// Nanoseconds; see `Remote::grace`.
+    grace: AtomicU64,
 }
 
 impl Outbox {
@@ -142,6 +146,7 @@ impl Outbox {
             state: Mutex::new(state),
             bell: Arc::default(),
             restarts: AtomicU64::new(0),
+            grace: AtomicU64::new(0),
         })
     }
 
@@ -207,6 +212,21 @@ impl Outbox {
         ticket
     }
 
+    /// Leaves a question what became of an insert. After the end it is answered here.
+    pub(super) fn fate(self: &Arc<Self>, number: u64) -> Ticket<Keys> {
+        let mut state = self.lock();
+        let id = state.take_id();
+        let (ticket, promise) = Ticket::promised(self.clone(), id, false);
+        if state.ending == Ending::Now {
+            drop(state);
+            promise.fill(Err(Error::ClientClosed { address: self.address.clone() }));
+            return ticket;
+        }
+        state.left.fates.push((id, number, promise));
+        self.ring(state, true);
+        ticket
+    }
+
     /// Refuses items that [`Outbox::insert`] would refuse.
     pub(super) fn check(&self, table: &str, items: &[(Item, Priority)]) -> Result<()> {
         self.lock().check(&self.address, table, items).map(drop)
@@ -235,6 +255,15 @@ impl Outbox {
 
     pub(super) fn server_restarts(&self) -> u64 {
         self.restarts.load(Ordering::Relaxed)
+    }
+
+    /// See `Remote::grace`.
+    pub(super) fn grace(&self) -> Duration {
+        Duration::from_nanos(self.grace.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_grace(&self, grace: Duration) {
+        self.grace.store(grace.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Why there is no connection, and since when, in a few words; `None` where there is one.

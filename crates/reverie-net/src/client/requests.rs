@@ -4,6 +4,7 @@ use super::RemoteBatch;
 use super::answer::{Answer, doing};
 use super::arriving::Arriving;
 use super::outbox::NewRequest;
+use super::round_trip::RoundTrip;
 use crate::proto::{self, reply};
 use reverie_core::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
@@ -15,8 +16,9 @@ const PATIENCE_FOR_REASONS: Duration = Duration::from_millis(500);
 
 /// Requests by their numbers.
 pub(super) struct Requests {
-    /// How much later than the server a client looks at a deadline.
+    /// How much later than the server a client looks at a deadline, at least.
     grace: Duration,
+    round_trip: RoundTrip,
     all: BTreeMap<u64, Request>,
     /// Those that were not sent on this connection, in order.
     unsent: VecDeque<u64>,
@@ -32,15 +34,30 @@ pub(super) struct Request {
     since: Instant,
     /// What the caller allowed.
     timeout: Option<Duration>,
-    /// When the caller is answered whatever the server does.
-    answer_by: Option<Instant>,
+    /// When the server answers at the latest; the caller is answered the grace later, whatever the server does.
+    due: Option<Instant>,
     withdrawn: bool,
+    /// When it was sent, on whichever connection.
+    sent: Option<Instant>,
+    /// Nobody takes its draws: the server is asked to take them back, and says when it has.
+    returning: bool,
     batches: Vec<RemoteBatch>,
     pub(super) arriving: Option<Arriving>,
     patient: bool,
 }
 
 impl Request {
+    /// True where the server may hold draws for it that must not be lost.
+    pub(super) fn may_hold_draws(&self) -> bool {
+        self.sent.is_some() && matches!(self.body, Some(proto::request::Body::Sample(_)))
+    }
+
+    /// True where the server answers without waiting for anything.
+    fn is_answered_at_once(&self) -> bool {
+        use proto::request::Body;
+        matches!(self.body, Some(Body::Mutate(_) | Body::Delete(_) | Body::Can(_) | Body::Info(_) | Body::Why(_)))
+    }
+
     fn deadline(&self) -> Option<Instant> {
         self.timeout.map(|timeout| self.since + timeout)
     }
@@ -57,37 +74,65 @@ impl Request {
         }
     }
 
+    /// Its draws cannot be taken; its number.
+    pub(super) fn take_back(&mut self, id: u64) -> u64 {
+        (self.returning, self.answer) = (true, None);
+        id
+    }
+
+    /// True where nobody takes its draws.
+    pub(super) fn is_returning(&self) -> bool {
+        self.returning
+    }
+
     /// True where somebody waits for it.
     pub(super) fn is_wanted(&self) -> bool {
-        self.answer.is_some()
+        self.answer.as_ref().is_some_and(Answer::is_awaited)
     }
 }
 
 impl Requests {
     pub(super) fn new(grace: Duration) -> Self {
-        Self { grace, all: BTreeMap::new(), unsent: VecDeque::new(), soonest: None }
+        Self { grace, round_trip: RoundTrip::default(), all: BTreeMap::new(), unsent: VecDeque::new(), soonest: None }
+    }
+
+    /// An answer that the server gave at once took so long.
+    pub(super) fn measured(&mut self, took: Duration) {
+        self.round_trip.measured(took);
+    }
+
+    /// How long after its deadline an answer may be on its way.
+    pub(super) fn grace(&self) -> Duration {
+        self.grace.max(self.round_trip.bound())
     }
 
     pub(super) fn push(&mut self, new: NewRequest, now: Instant) {
         let NewRequest { id, body, timeout, patient, answer } = new;
-        let answer_by = match answer {
-            Answer::Sentence(_) => Some(now + PATIENCE_FOR_REASONS.max(self.grace)),
-            _ => timeout.map(|timeout| now + timeout + self.grace),
+        let due = match answer {
+            Answer::Sentence(_) => Some(now + PATIENCE_FOR_REASONS.saturating_sub(self.grace())),
+            _ => timeout.map(|timeout| now + timeout),
         };
         let request = Request {
             body,
             answer: Some(answer),
             since: now,
             timeout,
-            answer_by,
+            due,
             withdrawn: false,
+            sent: None,
+            returning: false,
             batches: Vec::new(),
             arriving: None,
             patient,
         };
         self.all.insert(id, request);
         self.unsent.push_back(id);
-        self.soonest = earlier(self.soonest, answer_by);
+        self.soonest = earlier(self.soonest, due.map(|due| due + self.grace()));
+    }
+
+    /// The numbers of those that are not done with.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
+        self.all.keys().copied()
     }
 
     pub(super) fn first_id(&self) -> Option<u64> {
@@ -106,9 +151,10 @@ impl Requests {
     /// answered with what the server is.
     pub(super) fn next(&mut self, now: Instant) -> Option<(proto::Request, bool)> {
         while let Some(id) = self.unsent.pop_front() {
-            let Some(request) = self.all.get(&id) else { continue };
+            let Some(request) = self.all.get_mut(&id) else { continue };
             let Some(body) = request.body.clone() else { continue };
             let timeout = request.deadline().map(|deadline| deadline.saturating_duration_since(now).as_secs_f64());
+            request.sent = Some(now);
             return Some((proto::Request { id, timeout, body: Some(body) }, !request.patient));
         }
         None
@@ -127,16 +173,22 @@ impl Requests {
 
     /// The caller takes one back. `None`: there is none. `Some(true)`: the server has to be told.
     pub(super) fn withdraw(&mut self, id: u64, connected: bool, now: Instant) -> Option<bool> {
+        let grace = self.grace();
         let request = self.all.get_mut(&id)?;
         let was_sent = connected && !self.unsent.contains(&id);
         if was_sent {
             request.withdrawn = true;
-            request.answer_by = Some(now + self.grace);
-            self.soonest = earlier(self.soonest, request.answer_by);
+            request.due = Some(now);
+            self.soonest = earlier(self.soonest, Some(now + grace));
             return Some(true);
         }
         request.withdraw();
-        self.forget(id);
+        request.returning = request.may_hold_draws();
+        if request.returning {
+            self.unsent.retain(|other| *other != id);
+        } else {
+            self.forget(id);
+        }
         Some(false)
     }
 
@@ -146,8 +198,16 @@ impl Requests {
     }
 
     /// A reply.
-    pub(super) fn reply(&mut self, id: u64, body: reply::Body) -> Result<()> {
+    pub(super) fn reply(&mut self, id: u64, body: reply::Body, now: Instant) -> Result<()> {
+        let Some(request) = self.all.get(&id) else { return Ok(()) };
+        if request.returning && !matches!(body, reply::Body::Done(_)) {
+            // Its own end, from before the server was asked to take the draws back.
+            return Ok(());
+        }
         let Some(request) = self.all.remove(&id) else { return Ok(()) };
+        if let Some(sent) = request.sent.filter(|_| request.is_answered_at_once()) {
+            self.round_trip.measured(now - sent);
+        }
         let Request { answer, batches, withdrawn, .. } = request;
         match (answer, body) {
             (None, _) => {}
@@ -161,7 +221,7 @@ impl Requests {
     pub(super) fn complete(&mut self, id: u64, batch: Option<RemoteBatch>, last: bool) -> Result<()> {
         let Some(request) = self.all.get_mut(&id) else { return Ok(()) };
         request.batches.extend(batch);
-        if last {
+        if last && !request.returning {
             let request = self.all.remove(&id).expect("it was there");
             if let Some(answer) = request.answer {
                 answer.sampled(request.batches)?;
@@ -174,7 +234,7 @@ impl Requests {
     pub(super) fn next_timer(&self, outage: Option<Instant>, patience: Duration) -> Option<Instant> {
         match outage {
             None => self.soonest,
-            Some(outage) => self.wanted().map(|request| request.give_up(outage, patience)).min(),
+            Some(outage) => self.wanted().map(|request| request.give_up(outage, patience, self.grace())).min(),
         }
     }
 
@@ -182,20 +242,22 @@ impl Requests {
         self.all.values().filter(|request| request.is_wanted())
     }
 
-    /// Answers those whose time has come; gives the numbers of those that the server has to be told of.
+    /// Answers those whose time has come; gives the numbers of those that are to be withdrawn at the server, and of those
+    /// whose draws it is to take back.
     pub(super) fn expire(
         &mut self,
         now: Instant,
         outage: Option<Instant>,
         patience: Duration,
         silent: impl Fn(Duration, &str) -> Error,
-    ) -> Vec<u64> {
-        let mut told = Vec::new();
+    ) -> (Vec<u64>, Vec<u64>) {
+        let grace = self.grace();
+        let (mut told, mut returned) = (Vec::new(), Vec::new());
         let mut forgotten = Vec::new();
         for (id, request) in &mut self.all {
             let due = match outage {
-                None => request.answer_by,
-                Some(outage) => Some(request.give_up(outage, patience)),
+                None => request.due.map(|due| due + grace),
+                Some(outage) => Some(request.give_up(outage, patience, grace)),
             };
             if request.answer.is_none() || due.is_none_or(|due| due > now) {
                 continue;
@@ -205,16 +267,21 @@ impl Requests {
                 false => {
                     let what = doing(request.body.as_ref());
                     request.fail(silent(now - request.since, &what));
-                    told.push(*id);
+                    told.extend((!request.may_hold_draws()).then_some(*id));
                 }
             }
-            if outage.is_some() {
-                forgotten.push(*id);
+            request.returning = request.may_hold_draws();
+            match (request.returning, outage) {
+                (true, _) => returned.push(*id),
+                (false, Some(_)) => forgotten.push(*id),
+                (false, None) => {}
             }
         }
         forgotten.into_iter().for_each(|id| self.forget(id));
-        self.soonest = self.wanted().filter_map(|request| request.answer_by).min();
-        told
+        let returning = &returned;
+        self.unsent.retain(|id| !returning.contains(id));
+        self.soonest = self.wanted().filter_map(|request| Some(request.due? + grace)).min();
+        (told, returned)
     }
 
     /// The connection is gone: all are to be sent again, but for those that nobody waits for.
@@ -224,19 +291,27 @@ impl Requests {
             if request.withdrawn {
                 request.withdraw();
             }
+            request.returning = request.answer.is_none() && request.may_hold_draws();
             // What came is gathered again: the server keeps the draws until it knows that all arrived.
             request.batches.clear();
         }
-        self.all.retain(|_, request| request.answer.is_some());
-        self.unsent = self.all.keys().copied().collect();
+        self.all.retain(|_, request| request.answer.is_some() || request.returning);
+        self.unsent = self.all.iter().filter(|(_, request)| !request.returning).map(|(id, _)| *id).collect();
     }
 
     /// Ends all.
     pub(super) fn fail(&mut self, error: &Error) {
         self.unsent.clear();
-        for (_, mut request) in std::mem::take(&mut self.all) {
+        for request in self.all.values_mut() {
             request.fail(error.clone());
+            request.returning = request.may_hold_draws();
         }
+        self.all.retain(|_, request| request.returning);
+    }
+
+    /// Those whose draws the server is to take back.
+    pub(super) fn returning(&self) -> impl Iterator<Item = u64> {
+        self.all.iter().filter(|(_, request)| request.returning).map(|(id, _)| *id)
     }
 
     /// True where somebody waits for one.
@@ -251,9 +326,9 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 
 impl Request {
     /// When the caller is told that there is no connection.
-    fn give_up(&self, outage: Instant, patience: Duration) -> Instant {
+    fn give_up(&self, outage: Instant, patience: Duration, grace: Duration) -> Instant {
         let patient = self.since.max(outage) + patience;
-        let by = self.deadline().or(self.answer_by);
+        let by = self.deadline().or(self.due.map(|due| due + grace));
         by.map_or(patient, |by| by.min(patient))
     }
 }

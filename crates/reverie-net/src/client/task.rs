@@ -45,7 +45,7 @@ async fn wait_for_work(engine: &mut Engine) -> bool {
         if engine.should_end() {
             return false;
         }
-        if !engine.is_idle() {
+        if !engine.needs_no_connection() {
             return true;
         }
         let outbox = Arc::clone(&engine.outbox);
@@ -106,7 +106,9 @@ impl Life {
 
     /// Takes up the work on a connection, until it ends.
     async fn serve(&mut self, engine: &mut Engine, dialed: Dialed) -> Result<()> {
-        let Dialed { halves, hello, description, reason } = dialed;
+        let Dialed { halves, hello, description, reason, round_trip } = dialed;
+        engine.requests.measured(round_trip);
+        engine.outbox.set_grace(engine.requests.grace());
         let before = self.incarnation.replace(hello.incarnation);
         let (again, restarted) = (before.is_some(), before.is_some_and(|before| before != hello.incarnation));
         let transport = match &halves {
@@ -129,6 +131,7 @@ impl Life {
             true => engine.inserts.renewed(),
             false => {}
         }
+        engine.ask_again();
         match (again, restarted) {
             (false, _) => tracing::info!("connected to {address} by {transport}: {reason}"),
             (true, false) => tracing::warn!("connected to {address} again, by {transport}"),
@@ -152,7 +155,7 @@ async fn meanwhile<F: Future>(engine: &mut Engine, step: F) -> Option<F::Output>
     loop {
         engine.absorb_all(Mood::Sleeping);
         engine.expire();
-        if engine.should_end() || engine.is_idle() {
+        if engine.should_end() || engine.needs_no_connection() {
             return None;
         }
         tokio::select! {

@@ -256,6 +256,7 @@ pub fn encode_info(info: &TableInfo) -> proto::TableInfo {
         alive: times.alive.as_secs_f64(),
         pending_inserts: info.pending_inserts,
         pending_samples: info.pending_samples,
+        leased: info.leased,
         max_priority: info.max_priority,
         copies: info.copies.iter().map(encode_copied).collect(),
     }
@@ -308,6 +309,7 @@ pub fn decode_info(message: proto::TableInfo) -> Result<TableInfo> {
         },
         pending_inserts: message.pending_inserts,
         pending_samples: message.pending_samples,
+        leased: message.leased,
         max_priority: message.max_priority,
         copies: message.copies.iter().map(decode_copied).collect(),
     })
@@ -339,6 +341,7 @@ pub fn encode_why(why: &Why) -> proto::Why {
         sample_reason: why.sample_reason.as_ref().map_or_else(String::new, ToString::to_string),
         stuck: why.stuck,
         closed: why.closed,
+        leased: why.leased,
         text: why.to_string(),
     }
 }

@@ -96,7 +96,7 @@ impl Batches {
         pool: &Pool,
         batch: (u64, &Planned, &Draws),
         leave: Option<Leave>,
-        last: bool,
+        (last, leased): (bool, bool),
     ) -> Result<Sent> {
         let (id, planned, draws) = batch;
         let size = planned.size_bytes();
@@ -128,6 +128,7 @@ impl Batches {
             bulk_bytes: size as u64,
             slot,
             last,
+            leased,
         };
         way.send(ServerMessage { body: Some(Body::Batch(batch)) });
         let mut offset = 0;

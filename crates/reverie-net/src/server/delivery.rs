@@ -43,7 +43,7 @@ impl Session {
                 Ok(Sent::Refused) => return,
                 Ok(Sent::Whole) => {
                     let sent = answer.groups.pop_front();
-                    answer.sent.extend(sent.filter(|_| answer.consumed));
+                    answer.sent.extend(sent.filter(|_| answer.is_leased()));
                 }
                 Err(error) => answer.split_first(error),
             }
@@ -56,7 +56,7 @@ impl Session {
             let reply = refusal(answer.id, error);
             self.send(Body::Reply(reply));
         }
-        self.keep(answer);
+        self.await_acknowledgement(answer);
     }
 }
 
@@ -73,6 +73,11 @@ impl Link {
             moved: true,
             watch: tokio::time::interval(PATIENCE),
         }
+    }
+
+    /// The first answer is not to be sent any more.
+    pub(super) fn forget_planned(&mut self) {
+        (self.planned, self.waits_for_leave) = (None, None);
     }
 
     /// The leave that was waited for.
@@ -128,7 +133,13 @@ impl Link {
         };
         let size = planned.size_bytes();
         let leave = self.leave.take().or_else(|| shared.pool.try_leave(size));
-        let sent = self.batches.send(&mut *self.way, &shared.pool, (answer.id, &planned, draws), leave, last)?;
+        let sent = self.batches.send(
+            &mut *self.way,
+            &shared.pool,
+            (answer.id, &planned, draws),
+            leave,
+            (last, answer.is_leased()),
+        )?;
         if let Sent::Refused = sent {
             self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
             self.planned = Some(planned);

@@ -2,7 +2,7 @@
 
 use super::memory::Known;
 use super::samples::{Patience, wait};
-use super::session::{Finished, Session};
+use super::session::{Cancel, Finished, Session};
 use crate::convert;
 use crate::items::Arrived;
 use crate::proto::server_message::Body;
@@ -112,9 +112,8 @@ impl Session {
                 self.send_inserted(id, &[keys]);
                 return Ok(());
             }
-            Known::Other(outcome) => {
-                let outcome = outcome.clone();
-                self.send_again(outcome);
+            Known::Other => {
+                self.send_again(id);
                 return Ok(());
             }
             Known::No if self.cancels.contains_key(&id) => return Ok(()),
@@ -158,7 +157,7 @@ impl Session {
         self.inserts.waiting += 1;
         self.inserts.in_flight += size_bytes;
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, sender);
+        self.cancels.insert(id, Cancel { sender, consumes: false });
         let retry = self.shared.tables.bytes().1.is_some();
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(None, cancel);
@@ -186,6 +185,19 @@ impl Session {
             }
         }
         self.tell_held();
+    }
+
+    /// The client takes an insert back that does not wait here: it is in, or was refused, or never came.
+    pub(super) fn withdraw_insert(&mut self, id: u64) {
+        let keys = match self.memory.look_up(id) {
+            Known::Keys(keys) => keys.iter().map(|key| key.get()).collect(),
+            Known::Other => return self.send_again(id),
+            Known::Received => return,
+            Known::No => Vec::new(),
+        };
+        let deadline = proto::Deadline { why: "the insert was withdrawn".to_owned(), keys };
+        let error = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
+        self.reply(proto::Reply { id, body: Some(proto::reply::Body::Error(error)) }, false);
     }
 
     fn refuse_insert(&mut self, id: u64, error: &Error) {

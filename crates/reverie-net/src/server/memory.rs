@@ -3,18 +3,25 @@
 use super::samples::Answer;
 use crate::proto;
 use reverie_core::table::{Arrivals, Keys};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Outcomes that a session may leave unreceived: a client that never says what it received must not fill the server.
 pub(super) const MOST_REMEMBERED: usize = 1 << 20;
 
 /// What was done of one request.
-#[derive(Clone)]
 pub(super) enum Outcome {
     /// The answer, as it was sent.
     Reply(Box<proto::Reply>),
-    /// Draws that their table does not hold any more: gathered again where they are asked for again.
+    /// Leased draws that were sent: gathered again where they are asked for again.
     Draws(Box<Answer>),
+}
+
+impl Outcome {
+    fn acknowledge(self) {
+        if let Self::Draws(answer) = self {
+            answer.lease.acknowledge();
+        }
+    }
 }
 
 /// Requests that are done, by number, until the client says that it received their outcomes.
@@ -38,8 +45,8 @@ pub(super) enum Known<'a> {
     Received,
     /// The keys of an insert.
     Keys(&'a Keys),
-    /// The rest.
-    Other(&'a Outcome),
+    /// The rest: see [`Memory::take`].
+    Other,
 }
 
 impl Memory {
@@ -74,7 +81,7 @@ impl Memory {
                 None => {}
             }
         }
-        self.others.get(&id).map_or(Known::No, Known::Other)
+        if self.others.contains_key(&id) { Known::Other } else { Known::No }
     }
 
     /// Requests `first`, `first + 1`, ... are in their tables, with these keys.
@@ -88,15 +95,41 @@ impl Memory {
         self.len += usize::from(self.others.insert(id, outcome).is_none());
     }
 
-    /// The client has these.
+    /// Takes an outcome out, to be sent again.
+    pub(super) fn take(&mut self, id: u64) -> Option<Outcome> {
+        self.others.remove(&id).inspect(|_| self.len -= 1)
+    }
+
+    /// True while draws wait for their acknowledgement.
+    pub(super) fn has_leases(&self) -> bool {
+        self.others.values().any(|outcome| matches!(outcome, Outcome::Draws(_)))
+    }
+
+    /// Draws are given back to their tables: the client will not ask for them again.
+    pub(super) fn end_leases(&mut self) {
+        let before = self.others.len();
+        self.others.retain(|_, outcome| !matches!(outcome, Outcome::Draws(_)));
+        self.len -= before - self.others.len();
+    }
+
+    /// The client has all below a number but these: leased draws among them are acknowledged.
+    pub(super) fn received_but(&mut self, before: u64, open: &[u64]) {
+        let open: BTreeSet<u64> = open.iter().copied().collect();
+        let known = self.others.range(..before).map(|(id, _)| *id);
+        let ids: Vec<u64> = known.filter(|id| !open.contains(id)).collect();
+        self.received(&proto::Received { ids, ..Default::default() });
+    }
+
+    /// The client has these: leased draws among them are acknowledged.
     pub(super) fn received(&mut self, received: &proto::Received) {
         if received.below > self.below {
             self.below = received.below;
             self.forget_below();
         }
         for id in &received.ids {
-            if self.others.remove(id).is_some() {
+            if let Some(outcome) = self.others.remove(id) {
                 self.len -= 1;
+                outcome.acknowledge();
             } else if let Some((first, keys)) = self.inserts.range_mut(..=*id).next_back() {
                 let first = *first;
                 if keys.get_mut((id - first) as usize).is_some_and(|keys| keys.take().is_some()) {
@@ -111,7 +144,9 @@ impl Memory {
 
     fn forget_below(&mut self) {
         let rest = self.others.split_off(&self.below);
-        self.len -= std::mem::replace(&mut self.others, rest).len();
+        let done = std::mem::replace(&mut self.others, rest);
+        self.len -= done.len();
+        done.into_values().for_each(Outcome::acknowledge);
         while let Some(mut run) = self.inserts.first_entry() {
             let (first, end) = (*run.key(), run.key() + run.get().len() as u64);
             if first >= self.below {
@@ -143,7 +178,7 @@ mod tests {
     }
 
     fn received(below: u64, ids: &[u64]) -> proto::Received {
-        proto::Received { below, ids: ids.to_vec() }
+        proto::Received { below, ids: ids.to_vec(), ..Default::default() }
     }
 
     fn key(memory: &mut Memory, id: u64) -> Option<i64> {
@@ -162,13 +197,24 @@ mod tests {
         memory.done(9, Outcome::Reply(Box::default()));
         assert_eq!((key(&mut memory, 3), key(&mut memory, 7), key(&mut memory, 11)), (Some(3), Some(7), Some(11)));
         assert!(matches!(memory.look_up(8), Known::No) && matches!(memory.look_up(12), Known::No));
-        assert!(matches!(memory.look_up(9), Known::Other(_)));
+        assert!(matches!(memory.look_up(9), Known::Other));
         memory.received(&received(5, &[9, 11]));
         assert!([1, 3, 4, 11].iter().all(|id| matches!(memory.look_up(*id), Known::Received)));
         assert_eq!((key(&mut memory, 5), key(&mut memory, 10), memory.len()), (Some(5), Some(10), 4));
         memory.received(&received(12, &[]));
         assert_eq!(memory.len(), 0);
         assert!(memory.inserts.is_empty() && memory.others.is_empty());
+    }
+
+    #[test]
+    fn all_but_the_open_ones_are_received_at_once() {
+        let mut memory = Memory::default();
+        (1..=9).for_each(|id| _ = memory.look_up(id));
+        (2..=6).for_each(|id| memory.done(id, Outcome::Reply(Box::default())));
+        memory.received_but(6, &[3, 5]);
+        let known =
+            |memory: &mut Memory| (1..=9).filter(|id| matches!(memory.look_up(*id), Known::Other)).collect::<Vec<_>>();
+        assert_eq!((known(&mut memory), memory.len()), (vec![3, 5, 6], 3));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::batches::heavy;
 use super::memory::{Known, Outcome};
-use super::samples::{Answer, Patience, Reading, draw, wait};
-use super::session::{Finished, Session};
+use super::samples::{Answer, Patience, Reading, consumes, draw, wait};
+use super::session::{Cancel, Finished, Session};
 use crate::bulk::INFO_ARRAYS;
 use crate::convert;
 use crate::proto::{self, Done, reply::Body, request};
@@ -27,9 +27,8 @@ impl Session {
         match self.memory.look_up(id) {
             Known::Received => return Ok(()),
             Known::Keys(_) => return Err(Error::Protocol(format!("request {id} was an insert"))),
-            Known::Other(outcome) => {
-                let outcome = outcome.clone();
-                self.send_again(outcome);
+            Known::Other => {
+                self.send_again(id);
                 return Ok(());
             }
             Known::No => {}
@@ -71,22 +70,27 @@ impl Session {
     }
 
     /// What is remembered of a request that was sent again.
-    pub(super) fn send_again(&mut self, outcome: Outcome) {
-        match outcome {
-            Outcome::Reply(reply) => self.reply(*reply, false),
-            Outcome::Draws(answer) => self.answer(*answer),
+    pub(super) fn send_again(&mut self, id: u64) {
+        match self.memory.take(id) {
+            Some(Outcome::Reply(reply)) => self.reply(*reply, true),
+            Some(Outcome::Draws(answer)) => self.answer(*answer),
+            None => {}
         }
     }
 
     fn sample(&mut self, id: u64, sample: proto::Sample, timeout: Option<Duration>) {
         let (sender, cancel) = oneshot::channel();
-        let mut drawn = Box::pin(draw(Arc::clone(&self.shared), id, sample, Patience::new(timeout, cancel)));
+        let consumes = consumes(&self.shared, &sample);
+        // A client without a session has no way to acknowledge.
+        let (patience, lease) = (Patience::new(timeout, cancel), self.id.is_some());
+        let mut drawn = Box::pin(draw(Arc::clone(&self.shared), id, sample, patience, lease));
         // Mostly the draws can be made at once. Where not, the future is polled again when it is among the others.
         if let Poll::Ready(answer) = drawn.poll_unpin(&mut Context::from_waker(Waker::noop())) {
             return self.answer(answer);
         }
-        self.cancels.insert(id, sender);
-        self.waiting.push(Box::pin(drawn.map(Finished::Draws)));
+        self.cancels.insert(id, Cancel { sender, consumes });
+        let connection = consumes.then_some(self.connection);
+        self.waiting.push(Box::pin(drawn.map(move |answer| Finished::Draws(answer, connection))));
     }
 
     /// Answers a grant when the table is not what the client has seen of it.
@@ -108,7 +112,7 @@ impl Session {
             return self.reply(told(tally), false);
         }
         let (sender, cancel) = oneshot::channel();
-        self.cancels.insert(id, sender);
+        self.cancels.insert(id, Cancel { sender, consumes: false });
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(timeout, cancel);
             // What the table is at the deadline is an answer, too.
@@ -150,7 +154,7 @@ impl Session {
             return self.reply(refusal(id, &error), false);
         };
         let (sender, _) = oneshot::channel();
-        self.cancels.insert(id, sender);
+        self.cancels.insert(id, Cancel { sender, consumes: false });
         let taken = tokio::task::spawn_blocking(move || checkpoint());
         self.waiting.push(Box::pin(async move {
             let path = taken.await.unwrap_or_else(|panic| Err(Error::Unavailable(format!("the checkpoint: {panic}"))));

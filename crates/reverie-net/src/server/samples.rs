@@ -5,7 +5,7 @@ use crate::convert;
 use crate::proto;
 use reverie_core::batch::{Options, Planner, Ragged};
 use reverie_core::sample::{Draws, MAX_SAMPLES, SampleRequest};
-use reverie_core::table::{SharedTable, Ticket};
+use reverie_core::table::{Lease, SharedTable, Ticket};
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,8 +31,7 @@ impl Reading {
     }
 }
 
-/// Draws on their way to the client.
-#[derive(Clone)]
+/// Draws on their way to the client. Dropped before the client acknowledged them, leased draws go back to their tables.
 pub(super) struct Answer {
     pub(super) id: u64,
     pub(super) reading: Reading,
@@ -42,19 +41,29 @@ pub(super) struct Answer {
     pub(super) sent: VecDeque<Draws>,
     /// What ended the request early.
     pub(super) error: Option<Error>,
-    /// The draws are in no table any more.
-    pub(super) consumed: bool,
+    /// Of the draws of tables that delete sampled items.
+    pub(super) lease: Lease,
 }
 
 impl Answer {
+    fn empty(id: u64, reading: Reading) -> Self {
+        let lease = Lease::default();
+        Self { id, reading, groups: VecDeque::new(), sent: VecDeque::new(), error: None, lease }
+    }
+
     /// An answer of one batch.
     pub(super) fn whole(id: u64, reading: Reading, draws: Draws) -> Self {
-        Self { id, reading, groups: VecDeque::from([draws]), sent: VecDeque::new(), error: None, consumed: false }
+        Self { groups: VecDeque::from([draws]), ..Self::empty(id, reading) }
     }
 
     /// Nothing but an error.
     pub(super) fn refused(id: u64, reading: Reading, error: Error) -> Self {
-        Self { id, reading, groups: VecDeque::new(), sent: VecDeque::new(), error: Some(error), consumed: false }
+        Self { error: Some(error), ..Self::empty(id, reading) }
+    }
+
+    /// True where draws are leased.
+    pub(super) fn is_leased(&self) -> bool {
+        !self.lease.is_empty()
     }
 
     /// As it was before anything was sent.
@@ -150,14 +159,25 @@ pub(super) async fn wait<T: Default + Unpin>(
     Err((ticket.cancel(), why))
 }
 
-/// Draws for a request, waiting for the tables as long as there is patience.
-pub(super) async fn draw(shared: Arc<Shared>, id: u64, sample: proto::Sample, mut patience: Patience) -> Answer {
+/// True where one of the tables deletes sampled items.
+pub(super) fn consumes(shared: &Shared, sample: &proto::Sample) -> bool {
+    let deletes = |part: &proto::SamplePart| shared.tables.get(&part.table).is_ok_and(|table| table.deletes_sampled());
+    sample.parts.iter().any(deletes)
+}
+
+/// Draws for a request, waiting for the tables as long as there is patience. `lease`: the client acknowledges them.
+pub(super) async fn draw(
+    shared: Arc<Shared>,
+    id: u64,
+    sample: proto::Sample,
+    mut patience: Patience,
+    lease: bool,
+) -> Answer {
     let reading = match Reading::decode(sample.reading) {
         Ok(reading) => reading,
         Err(error) => return Answer::refused(id, Reading { columns: None, ragged: Ragged::Refuse }, error),
     };
-    let mut answer =
-        Answer { id, reading, groups: VecDeque::new(), sent: VecDeque::new(), error: None, consumed: false };
+    let mut answer = Answer::empty(id, reading);
     let mut draws = Draws::default();
     let parts = match tables(&shared, &sample.parts) {
         Ok(parts) => parts,
@@ -173,12 +193,11 @@ pub(super) async fn draw(shared: Arc<Shared>, id: u64, sample: proto::Sample, mu
         Ok(windows) => windows.map(|windows| if sample.only_now { windows.once() } else { windows }),
         Err(error) => return Answer { error: Some(error), ..answer },
     };
-    answer.consumed = parts.iter().any(|(table, _)| table.deletes_sampled());
     if sample.only_now {
         patience.deadline = Some(Instant::now());
     }
     let without_replacement = sample.without_replacement;
-    let request = |num_samples| SampleRequest { num_samples, without_replacement, windows };
+    let request = |num_samples| SampleRequest { num_samples, without_replacement, windows, lease };
     for (index, (table, count)) in parts.iter().enumerate() {
         let (more, error) = match sample.at_once {
             true => draw_some(table, *count, request, &mut patience).await,
@@ -197,6 +216,7 @@ pub(super) async fn draw(shared: Arc<Shared>, id: u64, sample: proto::Sample, mu
             break;
         }
     }
+    answer.lease = std::mem::take(&mut draws.lease);
     if sample.at_once {
         split(draws, alike_at_the_end, &mut answer.groups);
     } else if !draws.is_empty() {

@@ -19,16 +19,19 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use reverie_core::table::{Arrivals, Keys};
 use reverie_core::{Error, Result};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 
 /// Events that a session handles before it lets others of its thread go on.
 const TURN: u32 = 32;
+/// For how long a stop waits for the acknowledgement of draws that were sent.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes of small replies that a client may leave unread before the server stops reading from it.
 const REPLIES: u64 = 4 << 20;
 
@@ -38,10 +41,17 @@ pub(super) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(super) enum Finished {
     /// An insert: the keys (in part, where the second says why it was withdrawn), and the bytes it had in flight.
     Insert { id: u64, keys: Result<Keys>, late: Option<String>, size_bytes: u64 },
-    /// Draws.
-    Draws(Answer),
+    /// Draws; those of tables that delete sampled items with the number of the connection that asked for them.
+    Draws(Answer, Option<u64>),
     /// Anything else.
     Reply(proto::Reply),
+}
+
+/// How a request that waits is withdrawn.
+pub(super) struct Cancel {
+    pub(super) sender: oneshot::Sender<()>,
+    /// It draws from a table that deletes sampled items.
+    pub(super) consumes: bool,
 }
 
 /// See the module.
@@ -53,7 +63,13 @@ pub(super) struct Session {
     pub(super) memory: Memory,
     pub(super) waiting: FuturesUnordered<Later<Finished>>,
     /// Who withdraws a request that waits, by its number.
-    pub(super) cancels: HashMap<u64, oneshot::Sender<()>>,
+    pub(super) cancels: HashMap<u64, Cancel>,
+    /// Counts the connections: answers of an earlier one are not sent.
+    pub(super) connection: u64,
+    /// Requests whose draws the client does not want any more, while they wait.
+    unwanted: HashSet<u64>,
+    /// Until when a stop waits for the acknowledgement of draws that were sent.
+    acknowledged_by: Option<Pin<Box<Sleep>>>,
     /// Draws that are to be gathered, in the order in which they were made.
     pub(super) ready: VecDeque<Answer>,
     pub(super) inserts: Inserts,
@@ -104,6 +120,9 @@ impl Session {
             memory: Memory::restored(done),
             waiting: FuturesUnordered::new(),
             cancels: HashMap::new(),
+            connection: 0,
+            unwanted: HashSet::new(),
+            acknowledged_by: None,
             ready: VecDeque::new(),
             inserts: Inserts::new(tables),
             episodes: Arc::default(),
@@ -205,9 +224,13 @@ impl Session {
                 return Poll::Ready(leave.map_or(Event::Deliver, Event::Leave));
             }
         } else if stopping && self.waiting.is_empty() {
-            return Poll::Ready(Event::Stop);
+            // What the client has, a last checkpoint must not have.
+            let by = self.acknowledged_by.get_or_insert_with(|| Box::pin(tokio::time::sleep(ACKNOWLEDGED_WITHIN)));
+            if !self.memory.has_leases() || by.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Event::Stop);
+            }
         }
-        if stopping {
+        if stopping && !self.memory.has_leases() {
             return Poll::Pending;
         }
         if self.id.is_none() && self.waiting.is_empty() && self.ready.is_empty() && self.asked {
@@ -221,10 +244,37 @@ impl Session {
         }
     }
 
+    /// Gives leased draws back that the client cannot have, and withdraws what draws more of them: a client that comes
+    /// back asks again, and one that does not must not take from others.
+    fn end_consuming(&mut self) {
+        let consuming = self.cancels.extract_if(|_, cancel| cancel.consumes);
+        // A request that is done just now is not listened to; see `finished`.
+        consuming.for_each(|(_, cancel)| _ = cancel.sender.send(()));
+        self.link.iter_mut().for_each(Link::forget_planned);
+        self.ready.clear();
+    }
+
+    /// The client does not take the draws of a request, whatever became of it.
+    fn take_back(&mut self, id: u64) {
+        if let Some(cancel) = self.cancels.remove(&id) {
+            self.unwanted.insert(id);
+            let _ = cancel.sender.send(());
+        }
+        if self.ready.front().is_some_and(|answer| answer.id == id) {
+            self.link.iter_mut().for_each(Link::forget_planned);
+        }
+        self.ready.retain(|answer| answer.id != id);
+        // Dropped, its lease ends.
+        self.memory.take(id);
+        let done = proto::reply::Body::Done(proto::Done {});
+        self.reply(proto::Reply { id, body: Some(done) }, false);
+    }
+
     /// A connection of the session: the first, or one that takes the place of a lost one.
     fn connect(&mut self, mut way: Box<dyn Way>) {
         let resumed = self.link.is_some() || self.forget.is_some();
         self.lose_link();
+        self.connection += 1;
         self.forget = None;
         self.inserts.reconnected();
         if self.id.is_some() {
@@ -248,9 +298,7 @@ impl Session {
         let Some(link) = self.link.take() else { return };
         self.shared.counter(link.way.transport()).fetch_sub(1, Ordering::Relaxed);
         self.forget = Some(Box::pin(tokio::time::sleep(self.shared.limits.linger)));
-        for answer in std::mem::take(&mut self.ready) {
-            self.keep(answer);
-        }
+        self.end_consuming();
         link.way.close();
     }
 
@@ -274,6 +322,10 @@ impl Session {
         }
         if let Some(received) = &message.received {
             self.memory.received(received);
+            if received.before > 0 {
+                self.memory.received_but(received.before, &received.open);
+            }
+            received.returned.iter().for_each(|id| self.take_back(*id));
             if let Some(id) = &self.id {
                 self.inserts.tables.iter().for_each(|table| table.received(id, received.below, &received.ids));
             }
@@ -286,12 +338,20 @@ impl Session {
             Some(Asked::Hello(_)) => Err(Error::Protocol("a second hello".to_owned())),
             Some(Asked::Insert(insert)) => self.insert(insert),
             Some(Asked::Request(request)) => self.request(request),
-            Some(Asked::Cancel(proto::Cancel { id })) => {
-                if let Some(cancel) = self.cancels.remove(&id) {
-                    // Where nobody listens any more, the request is done.
-                    let _ = cancel.send(());
+            Some(Asked::Cancel(proto::Cancel { id, insert })) => {
+                match self.cancels.remove(&id) {
+                    // Where the request is done just now, its outcome follows.
+                    Some(cancel) => _ = cancel.sender.send(()),
+                    None if insert => self.withdraw_insert(id),
+                    None => {}
                 }
                 Ok(())
+            }
+            Some(Asked::Leave(proto::Leave {})) => {
+                self.end_consuming();
+                self.memory.end_leases();
+                self.lose_link();
+                return Ok(());
             }
             Some(Asked::SlotWanted(wanted)) => {
                 self.link.as_mut().map_or(Ok(()), |link| link.way.slot_wanted(wanted.size_bytes))
@@ -306,7 +366,10 @@ impl Session {
     fn finished(&mut self, finished: Finished) {
         match finished {
             Finished::Insert { id, keys, late, size_bytes } => self.inserted_late(id, keys, late, size_bytes),
-            Finished::Draws(answer) => self.answer(answer),
+            // Dropped, its lease ends.
+            Finished::Draws(answer, _) if self.unwanted.remove(&answer.id) => drop(answer),
+            Finished::Draws(answer, Some(connection)) if connection != self.connection => drop(answer),
+            Finished::Draws(answer, _) => self.answer(answer),
             Finished::Reply(reply) => {
                 self.cancels.remove(&reply.id);
                 self.reply(reply, true);
@@ -319,13 +382,12 @@ impl Session {
         self.cancels.remove(&answer.id);
         if self.link.is_some() {
             self.ready.push_back(answer);
-        } else {
-            self.keep(answer);
         }
     }
 
-    pub(super) fn keep(&mut self, answer: Answer) {
-        if answer.consumed {
+    /// All was sent: leased draws are kept until the client says that it has them.
+    pub(super) fn await_acknowledgement(&mut self, answer: Answer) {
+        if answer.is_leased() {
             self.memory.done(answer.id, Outcome::Draws(Box::new(answer.whole_again())));
         }
     }
@@ -352,6 +414,8 @@ struct Leaving(Arc<Shared>, Option<SessionId>);
 impl Drop for Leaving {
     fn drop(&mut self) {
         if let (true, Some(id)) = (std::thread::panicking(), self.1) {
+            // What waits must not go in behind the back of the session that comes next, which begins with what is in.
+            self.0.tables.iter().for_each(|table| table.withdraw_sender(&id));
             self.0.forget(id);
         }
     }

@@ -336,6 +336,25 @@ async fn a_panic_ends_its_session_only_and_its_name_is_free_again() {
 }
 
 #[tokio::test]
+async fn what_waits_in_a_session_that_panics_does_not_go_in_and_what_is_in_stays_known() {
+    let shared = shared(10, Limits::default(), None);
+    let table = Arc::clone(shared.tables.get("a").unwrap());
+    let (told, _) = connect_as(&shared, 3).await;
+    let sent = |number| Sent { sender: [3; 16], number };
+    let change = |limiter| reverie_core::table::Change { limiter: Some(limiter), ..Default::default() };
+    assert!(table.insert_sent(row(&shared.tables, 10), sent(1), Keys::new()).unwrap().is_done());
+    table.configure(change(Limiter::queue(1).unwrap())).unwrap();
+    let waits = table.insert_sent(row(&shared.tables, 10), sent(2), Keys::new()).unwrap();
+    assert!(!waits.is_done());
+    told.script().panics = true;
+    told.ask(1, 1);
+    settle().await;
+    assert_eq!(table.info().pending_inserts, 0, "it was taken out of the queue");
+    table.configure(change(Limiter::min_size(1).unwrap())).unwrap();
+    assert_eq!(table.arrivals(&[3; 16]).iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1]);
+}
+
+#[tokio::test]
 async fn a_way_that_brings_no_token_is_asked_for_it_in_the_hello() {
     let shared = shared(10, Limits::default(), Some("secret"));
     for (token, admitted) in [("", false), ("wrong", false), ("secret", true)] {

@@ -5,7 +5,9 @@ use super::support::{Rows, SECOND, connected, next_inserts, say_inserted, until}
 use reverie_core::Error;
 use reverie_core::append::Sink;
 use reverie_core::item::Key;
+use reverie_core::table::{Keys, Ticket};
 use reverie_net::convert;
+use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, reply};
 use std::sync::atomic::Ordering;
@@ -172,4 +174,95 @@ async fn a_server_that_confirms_what_it_was_not_sent_breaks_the_rules() {
         assert!(matches!(second.await, Err(Error::Protocol(_)) | Ok(_)));
         assert!(talk.asked().await.is_none(), "the connection has ended");
     }
+}
+
+/// A client with an insert that was sent and not confirmed, and the insert's number.
+async fn in_doubt(fake: &Fake) -> (std::sync::Arc<reverie_net::client::Remote>, Rows, Ticket<Keys>, u64) {
+    let client = fake.client(SECOND);
+    let mut talk = connected(fake, &client).await;
+    let mut rows = Rows::new(&client);
+    let ticket = client.insert("replay", rows.inserts()).unwrap();
+    let (number, _) = next_inserts(&mut talk).await;
+    drop(talk);
+    fake.refuse();
+    until(|| client.outage().map(drop)).await;
+    (client, rows, ticket, number)
+}
+
+async fn cancelled(talk: &mut super::fake::Talk) -> proto::Cancel {
+    match talk.asked().await {
+        Some(Asked::Cancel(cancel)) => cancel,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_insert_withdrawn_during_an_outage_is_of_unknown_fate_and_is_asked_for_and_not_sent_again() {
+    for keys in [vec![], vec![5]] {
+        let fake = Fake::start();
+        let (client, _rows, mut ticket, number) = in_doubt(&fake).await;
+        ticket.withdraw();
+        assert_eq!(ticket.await, Err(Error::UnknownFate { number }));
+        let mut early = client.fate(number);
+        early.withdraw();
+        assert_eq!(early.await, Err(Error::UnknownFate { number }), "still");
+        let fate = client.fate(number);
+        fake.listen();
+        let mut talk = fake.session().await;
+        assert_eq!(cancelled(&mut talk).await, proto::Cancel { id: number, insert: true });
+        let deadline = proto::Deadline { why: String::new(), keys: keys.clone() };
+        let detail = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
+        talk.reply(number, reply::Body::Error(detail)).await;
+        let expected: Keys = keys.into_iter().map(Key::from).collect();
+        assert_eq!(fate.await.as_ref(), Ok(&expected));
+        assert_eq!(client.fate(number).await, Ok(expected), "as often as it is asked");
+        assert!(matches!(client.fate(number + 1).await, Err(Error::InvalidArgument(_))));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_insert_withdrawn_while_its_confirmation_is_lost_is_asked_for_on_every_new_connection() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let mut talk = connected(&fake, &client).await;
+    let mut rows = Rows::new(&client);
+    let mut ticket = client.insert("replay", rows.inserts()).unwrap();
+    let (number, _) = next_inserts(&mut talk).await;
+    ticket.withdraw();
+    assert_eq!(cancelled(&mut talk).await.id, number);
+    for _ in 0..2 {
+        drop(talk);
+        talk = fake.session().await;
+        assert_eq!(cancelled(&mut talk).await, proto::Cancel { id: number, insert: true });
+    }
+    say_inserted(&talk, number, 9..10).await;
+    match ticket.await {
+        Ok(keys) => assert_eq!(keys[..], [Key::from(9)], "it was in"),
+        Err(error) => {
+            assert_eq!(error, Error::UnknownFate { number });
+            assert_eq!(client.fate(number).await.unwrap()[..], [Key::from(9)]);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_insert_that_was_never_sent_is_withdrawn_without_asking_anybody() {
+    let fake = Fake::start();
+    let (client, mut rows, first, _) = in_doubt(&fake).await;
+    let mut second = client.insert("replay", rows.inserts()).unwrap();
+    second.withdraw();
+    assert_eq!(second.await, Ok(Keys::new()));
+    drop(first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_insert_whose_server_forgot_the_client_stays_of_unknown_fate() {
+    let fake = Fake::start();
+    let (client, _rows, mut ticket, number) = in_doubt(&fake).await;
+    ticket.withdraw();
+    assert_eq!(ticket.await, Err(Error::UnknownFate { number }));
+    let fate = client.fate(number);
+    fake.listen();
+    let _talk = fake.session_with(false, true).await;
+    assert!(matches!(fate.await, Err(Error::Unavailable(text)) if text.contains("not known")));
 }

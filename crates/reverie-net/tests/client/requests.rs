@@ -86,7 +86,7 @@ async fn a_deadline_holds_while_the_server_takes_nothing() {
     let start = Instant::now();
     let sample = tokio::time::timeout(50 * SECOND, client.sample(draws(4), Some(2 * SECOND))).await;
     let error = sample.expect("it is answered").unwrap().error;
-    assert!(matches!(error, Some(Error::Unavailable(_))), "{error:?}");
+    assert!(matches!(error, Some(Error::Deadline(_))), "{error:?}");
     assert!(start.elapsed() < 3 * SECOND, "{:?}", start.elapsed());
 }
 
@@ -100,14 +100,16 @@ async fn a_server_that_is_silent_is_named_soon_after_the_deadline() {
     let asked = talk.request().await;
     assert_eq!(asked.timeout, Some(2.0));
     let sampled = sample.await.unwrap();
-    let Some(Error::Unavailable(text)) = sampled.error else { panic!("{:?}", sampled.error) };
+    let Some(Error::Deadline(text)) = sampled.error else { panic!("{:?}", sampled.error) };
     assert!(text.contains(ADDRESS) && text.contains("sampling from 'replay'") && text.contains("2.0 s"), "{text}");
     assert!((2 * SECOND..2 * SECOND + Duration::from_millis(100)).contains(&start.elapsed()), "{:?}", start.elapsed());
     // The server need not go on; and what it says now does no harm.
-    assert!(matches!(talk.asked().await, Some(Asked::Cancel(cancel)) if cancel.id == asked.id));
-    send_batch(&talk, asked.id, 4, 100, 0, true).await;
+    let late = asked.id;
+    send_batch(&talk, late, 4, 100, 0, true).await;
     let next = client.sample(draws(4), None);
     let asked = talk.request().await;
+    assert!(talk.received.iter().any(|received| received.returned == [late]), "{:?}", talk.received);
+    assert!(!talk.received.iter().any(|received| received.ids.contains(&late) || received.below > late));
     send_batch(&talk, asked.id, 4, 100, 0, false).await;
     assert_batch(&next.await.unwrap(), 4);
 }
@@ -229,7 +231,7 @@ async fn requests_fail_when_patience_ends_and_succeed_when_the_server_is_there()
     assert!(fake.inside.attempts.load(Ordering::SeqCst) > 5, "it was tried again and again");
     // A deadline of the caller's own is kept also then.
     let start = Instant::now();
-    assert!(matches!(client.sample(draws(1), Some(SECOND)).await.unwrap().error, Some(Error::Unavailable(_))));
+    assert!(matches!(client.sample(draws(1), Some(SECOND)).await.unwrap().error, Some(Error::Deadline(_))));
     assert!((SECOND..SECOND + Duration::from_millis(100)).contains(&start.elapsed()), "{:?}", start.elapsed());
     let can = client.can("replay", 1, false);
     tokio::time::sleep(SECOND).await;
@@ -288,6 +290,7 @@ async fn a_dropped_client_still_makes_the_changes_that_were_asked_for_and_leaves
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
     talk.reply(id, reply::Body::Mutated(proto::Mutated::default())).await;
+    assert!(matches!(talk.asked().await, Some(Asked::Leave(_))));
     assert!(talk.asked().await.is_none(), "the connection has ended");
 }
 
@@ -415,4 +418,132 @@ async fn a_pipeline_keeps_so_many_requests_in_flight_and_gives_back_what_was_not
     let left: Vec<usize> = pipeline.close().iter().map(|batch| batch.num_draws).collect();
     assert_eq!(left, [4, 2]);
     assert!(matches!(pipeline.next(Duration::ZERO), Some(Ok(None))), "a closed one has ended");
+}
+
+/// The numbers that the server was asked to take back.
+fn returned(talk: &super::fake::Talk) -> Vec<u64> {
+    talk.received.iter().flat_map(|received| received.returned.iter().copied()).collect()
+}
+
+fn acknowledged(talk: &super::fake::Talk, id: u64) -> bool {
+    talk.received.iter().any(|received| received.ids.contains(&id) || received.below > id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn draws_that_nobody_waits_for_after_an_outage_are_returned_until_the_server_says_that_it_has_them() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let sample = client.sample(draws(4), None);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    drop(talk);
+    fake.refuse();
+    let sampled = sample.await.unwrap();
+    assert!(matches!(sampled.error, Some(Error::Unavailable(_))), "{:?}", sampled.error);
+    // The connection on which the client says so is lost, too.
+    for _ in 0..2 {
+        fake.listen();
+        let mut talk = fake.session().await;
+        let info = client.info();
+        talk.request().await;
+        assert_eq!((returned(&talk), acknowledged(&talk, id)), (vec![id], false));
+        drop((talk, info));
+    }
+    let mut talk = fake.session().await;
+    let info = client.info();
+    talk.request().await;
+    assert_eq!(returned(&talk), [id]);
+    talk.reply(id, reply::Body::Done(proto::Done {})).await;
+    // The client has read that when it answers this.
+    let can = client.can("replay", 1, false);
+    loop {
+        let asked = talk.request().await;
+        if let Some(request::Body::Can(_)) = asked.body {
+            talk.reply(asked.id, reply::Body::Can(true)).await;
+            break;
+        }
+    }
+    can.await.unwrap();
+    drop((talk, info));
+    let info = client.info();
+    let mut talk = fake.session().await;
+    talk.request().await;
+    assert_eq!(returned(&talk), [0; 0], "the server has them");
+    drop(info);
+}
+
+#[tokio::test(start_paused = true)]
+async fn draws_whose_ticket_was_dropped_are_returned_and_those_that_were_taken_are_acknowledged() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let (taken, dropped) = (client.sample(draws(4), None), client.sample(draws(4), None));
+    let mut talk = fake.session().await;
+    let (first, second) = (talk.request().await.id, talk.request().await.id);
+    drop(dropped);
+    send_batch(&talk, first, 4, 100, 0, true).await;
+    send_batch(&talk, second, 4, 100, 0, true).await;
+    assert!(taken.await.unwrap().error.is_none());
+    let info = client.info();
+    while !matches!(talk.asked().await, Some(Asked::Request(_))) {}
+    tokio::time::sleep(SECOND).await;
+    let other = client.info();
+    talk.request().await;
+    assert_eq!((returned(&talk), acknowledged(&talk, first), acknowledged(&talk, second)), (vec![second], true, false));
+    drop((info, other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_on_its_way_is_waited_for_as_long_as_the_measured_round_trip_asks() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let mut talk = connected(&fake, &client).await;
+    assert!(client.grace() < Duration::from_millis(100), "{:?}", client.grace());
+    for _ in 0..20 {
+        let can = client.can("replay", 1, false);
+        let id = talk.request().await.id;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        talk.reply(id, reply::Body::Can(true)).await;
+        can.await.unwrap();
+    }
+    assert!(client.grace() > Duration::from_millis(190), "{:?}", client.grace());
+    let sample = client.sample(draws(4), Some(Duration::ZERO));
+    let id = talk.request().await.id;
+    tokio::time::sleep(Duration::from_millis(190)).await;
+    send_batch(&talk, id, 4, 100, 0, true).await;
+    assert!(sample.await.unwrap().error.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_ends_says_what_it_has_and_leaves() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let sample = client.sample(draws(4), None);
+    let mut talk = fake.session().await;
+    let id = talk.request().await.id;
+    send_batch(&talk, id, 4, 100, 0, true).await;
+    sample.await.unwrap();
+    client.close();
+    assert!(matches!(talk.asked().await, Some(Asked::Leave(_))));
+    assert!(acknowledged(&talk, id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_new_connection_the_server_is_told_all_that_is_open() {
+    let fake = Fake::start();
+    let client = fake.client(100 * SECOND);
+    let (open, taken) = (client.sample(draws(4), None), client.sample(draws(4), None));
+    let mut talk = fake.session().await;
+    let (first, second) = (talk.request().await.id, talk.request().await.id);
+    send_batch(&talk, second, 4, 100, 0, true).await;
+    assert!(taken.await.unwrap().error.is_none());
+    // The acknowledgement is lost with the connection.
+    drop(talk);
+    let mut talk = fake.session().await;
+    assert_eq!(talk.request().await.id, first);
+    let received = &talk.received[0];
+    assert!(received.before > second && received.open == [first], "{received:?}");
+    let info = client.info();
+    talk.request().await;
+    assert!(talk.received[1..].iter().all(|received| received.before == 0), "once");
+    drop((open, info));
 }

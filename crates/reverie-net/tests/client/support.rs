@@ -44,6 +44,7 @@ pub async fn send_batch(talk: &Talk, id: u64, n: usize, part: usize, shift: u8, 
         bulk_bytes: layout.size_bytes as u64,
         slot: None,
         tally: None,
+        leased: false,
         last: true,
     }))
     .await;

@@ -24,7 +24,7 @@ async fn an_insert_waits_for_its_table_and_no_other_request_waits_for_it() {
     let other = session.insert(1, &[4.0]);
     session.inserted(other, 1).await;
     let id = session.ask(sample("a", 1), None);
-    // The draw makes room; which of both is told first is nobody's business.
+    // The draw makes room once it is acknowledged.
     let (mut keys, mut values) = (None, None);
     for _ in 0..2 {
         match session.next().await {
@@ -33,6 +33,7 @@ async fn an_insert_waits_for_its_table_and_no_other_request_waits_for_it() {
                 assert_eq!(batch.id, id);
                 let Some(proto::server_message::Body::Part(part)) = session.next().await else { panic!("no part") };
                 values = Some(f64::from_le_bytes(part.data[64..72].try_into().unwrap()));
+                session.received(0, &[id]);
             }
             other => panic!("{other:?}"),
         }
@@ -49,7 +50,7 @@ async fn an_insert_that_is_withdrawn_says_which_items_are_in() {
     let mut insert = insert(id, 0, &[1.0, 2.0, 3.0], 1);
     insert.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 3 }];
     session.send.send(message(Asked::Insert(insert))).unwrap();
-    session.send.send(message(Asked::Cancel(proto::Cancel { id }))).unwrap();
+    session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: true }))).unwrap();
     let Kind::Deadline(deadline) = session.refusal(id).await else { panic!("not a deadline") };
     assert_eq!(deadline.keys.len(), 2);
     assert!(deadline.why.contains("table 'a'"), "{}", deadline.why);
@@ -96,7 +97,10 @@ async fn a_client_is_told_when_its_inserts_begin_to_wait_for_their_tables_and_wh
         while !(confirmed && drawn) {
             match session.next().await.unwrap() {
                 proto::server_message::Body::Inserted(_) => confirmed = true,
-                proto::server_message::Body::Part(part) => drawn = part.id == id,
+                proto::server_message::Body::Part(part) => {
+                    drawn = part.id == id;
+                    session.received(0, &[id]);
+                }
                 _ => {}
             }
         }

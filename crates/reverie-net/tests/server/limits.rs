@@ -161,7 +161,7 @@ async fn outcomes_that_are_received_are_forgotten() {
     let mut session = host.session(1).await;
     let first = session.insert(0, &[1.0, 2.0]);
     session.inserted(first, 2).await;
-    let received = Some(proto::Received { below: 0, ids: vec![first, first + 1] });
+    let received = Some(proto::Received { below: 0, ids: vec![first, first + 1], ..Default::default() });
     let id = session.take_id(1);
     let request = proto::Request { id, timeout: None, body: Some(sample("a", 2)) };
     session

@@ -6,6 +6,7 @@ mod access;
 mod calls;
 mod hostile;
 mod inserts;
+mod leases;
 mod limits;
 mod resume;
 mod samples;

@@ -6,12 +6,12 @@ use reverie_net::server::{Limits, Options};
 use std::time::Duration;
 
 /// Comes back under the same name, as the same client or as a new one.
-async fn again(host: &Host, name: u8) -> (Session, bool) {
+pub async fn again(host: &Host, name: u8) -> (Session, bool) {
     let (session, hello) = Session::open(host.client().await, [name; 16]).await;
     (session, hello.resumed)
 }
 
-async fn until(what: impl Fn() -> bool) {
+pub async fn until(what: impl Fn() -> bool) {
     let waited = async {
         while !what() {
             tokio::task::yield_now().await;
@@ -61,7 +61,10 @@ async fn an_insert_that_waits_goes_on_without_its_connection() {
                 assert_eq!((inserted.first_id, inserted.requests), (first + 1, 1));
                 seen.0 = true;
             }
-            proto::server_message::Body::Part(part) => seen.1 |= part.id == id,
+            proto::server_message::Body::Part(part) => {
+                seen.1 |= part.id == id;
+                session.received(0, &[id]);
+            }
             _ => {}
         }
     }
@@ -94,17 +97,18 @@ async fn draws_of_a_consuming_table_are_given_again_until_they_were_received() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn draws_that_were_made_while_nobody_was_connected_are_not_lost() {
+async fn nothing_is_drawn_from_a_queue_while_its_client_is_not_connected() {
     let host = Host::new(vec![queue("a", 10)]);
     let mut session = host.session(1).await;
     let id = session.ask(sample("a", 2), None);
     let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
     session.lose();
+    until(|| host.tables.get("a").unwrap().info().pending_samples == 0).await;
     host.fill("a", [1.0, 2.0]);
-    assert_eq!(host.size("a"), 0, "the request is still there");
-    let (mut session, resumed) = again(&host, 1).await;
-    assert!(resumed);
+    assert_eq!(host.size("a"), 2, "others may have them");
+    let (mut session, _) = again(&host, 1).await;
+    session.take_id(id + 1);
     session.ask_again(id, sample("a", 2), None);
     assert_eq!(session.whole(id).await.values(), [1.0, 2.0]);
 }
@@ -133,6 +137,7 @@ async fn a_new_connection_takes_the_place_of_a_half_open_one() {
     assert!(resumed);
     assert!(old.next().await.is_none(), "the old connection is ended");
     host.fill("a", [1.0]);
+    new.ask_again(id, sample("a", 1), None);
     assert_eq!(new.whole(id).await.values(), [1.0], "what was asked before is answered on the new one");
 }
 
@@ -150,7 +155,7 @@ async fn a_session_is_forgotten_after_a_while() {
     let (mut session, resumed) = again(&host, 1).await;
     assert!(!resumed);
     // A cancel of what is unknown says nothing.
-    session.send.send(message(Asked::Cancel(proto::Cancel { id: 77 }))).unwrap();
+    session.send.send(message(Asked::Cancel(proto::Cancel { id: 77, insert: false }))).unwrap();
     let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
 }
@@ -246,7 +251,10 @@ async fn what_waits_since_an_earlier_connection_takes_no_credit_of_the_new_one()
     while !(confirmed && drawn) {
         match session.next().await.unwrap() {
             proto::server_message::Body::Inserted(inserted) => confirmed |= inserted.first_id == first + 1,
-            proto::server_message::Body::Part(part) => drawn |= part.id == id,
+            proto::server_message::Body::Part(part) => {
+                drawn |= part.id == id;
+                session.received(0, &[id]);
+            }
             _ => {}
         }
     }
@@ -311,8 +319,9 @@ async fn a_draw_that_waits_and_is_asked_for_again_is_made_once() {
     let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);
     assert!(matches!(session.reply(info).await, reply::Body::Info(_)));
     session.lose();
-    let (mut session, resumed) = again(&host, 1).await;
-    assert!(resumed);
+    // Meanwhile it takes nothing from others.
+    until(|| host.tables.get("a").unwrap().info().pending_samples == 0).await;
+    let (mut session, _) = again(&host, 1).await;
     session.ask_again(id, sample("a", 1), None);
     session.take_id(10);
     let info = session.ask(request::Body::Info(proto::InfoRequest {}), None);

@@ -111,7 +111,7 @@ async fn a_request_that_is_withdrawn_gives_the_draws_that_were_made() {
     let id = session.ask(sample("a", 2), None);
     settle(&mut session).await;
     for _ in 0..2 {
-        session.send.send(message(Asked::Cancel(proto::Cancel { id }))).unwrap();
+        session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: false }))).unwrap();
     }
     assert_eq!(session.batch(id).await.values(), [1.0]);
     assert!(matches!(session.refusal(id).await, Kind::Deadline(_)));

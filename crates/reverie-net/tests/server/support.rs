@@ -224,7 +224,7 @@ impl Session {
     }
 
     pub fn received(&self, below: u64, ids: &[u64]) {
-        let received = Some(proto::Received { below, ids: ids.to_vec() });
+        let received = Some(proto::Received { below, ids: ids.to_vec(), ..Default::default() });
         self.send.send(ClientMessage { received, ..Default::default() }).unwrap();
     }
 

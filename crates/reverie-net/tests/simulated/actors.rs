@@ -2,6 +2,7 @@
 
 use super::rows::{Rows, batch_values};
 use super::{WRITERS, World, below, random, server_options, unavailable};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use reverie_core::Error;
 use reverie_core::append::Sink;
 use reverie_core::batch::Ragged;
@@ -20,7 +21,7 @@ type Outcome = turmoil::Result;
 /// Inserts of a writer in all.
 const INSERTS: u64 = 100;
 /// How long after its deadline an answer may come: the promise, and a tick of the simulation for each end.
-const LATEST: Duration = Duration::from_millis(120);
+const LATEST: Duration = Duration::from_millis(320);
 
 pub fn writer_name(writer: usize) -> String {
     format!("writer{writer}")
@@ -74,7 +75,11 @@ pub async fn write(world: Arc<World>, me: usize) -> Outcome {
         let ticket = client.insert(table, rows.inserts(values.clone())).unwrap();
         waiting.push_back((table, values, ticket));
         while waiting.len() > below(&mut random, 60) as usize {
-            confirm(&world, &mut waiting).await;
+            if below(&mut random, 12) == 0 {
+                take_back(&world, &client, &mut random, &mut waiting).await;
+            } else {
+                confirm(&world, &mut waiting).await;
+            }
         }
         if below(&mut random, 3) == 0 {
             sleep(Duration::from_millis(below(&mut random, 200))).await;
@@ -92,6 +97,41 @@ async fn confirm(world: &World, waiting: &mut VecDeque<(&'static str, Range<i64>
     let (table, values, ticket) = waiting.pop_front().expect("something waits");
     let keys = ticket.await.unwrap_or_else(|error| panic!("seed {}: the insert of {values:?}: {error}", world.seed));
     world.confirm(table, values, &keys);
+}
+
+/// Takes an insert back, finds out what became of it, and leaves what is not in out for good: nothing may come later.
+async fn take_back(
+    world: &World,
+    client: &Arc<Remote>,
+    random: &mut Xoshiro256PlusPlus,
+    waiting: &mut VecDeque<(&'static str, Range<i64>, Ticket<Keys>)>,
+) {
+    let at = below(random, waiting.len() as u64) as usize;
+    let (table, values, mut ticket) = waiting.remove(at).expect("something waits");
+    world.withdrawn.fetch_add(1, Ordering::Relaxed);
+    // The caller's own deadline.
+    let patience = Duration::from_millis(below(random, 500));
+    let outcome = match tokio::time::timeout(patience, &mut ticket).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            ticket.withdraw();
+            let start = Instant::now();
+            let outcome = ticket.await;
+            assert!(start.elapsed() <= LATEST, "seed {}: a withdrawal took {:?}", world.seed, start.elapsed());
+            outcome
+        }
+    };
+    let keys = match outcome {
+        Err(Error::UnknownFate { number }) => {
+            world.unknown.fetch_add(1, Ordering::Relaxed);
+            client.fate(number).await
+        }
+        known => known,
+    };
+    let keys = keys.unwrap_or_else(|error| panic!("seed {}: the insert of {values:?}: {error}", world.seed));
+    let middle = values.start + keys.len() as i64;
+    world.confirm(table, values.start..middle, &keys);
+    world.absent.lock().unwrap().extend(middle..values.end);
 }
 
 pub async fn read(world: Arc<World>, kind: usize) -> Outcome {
@@ -138,15 +178,41 @@ async fn sample(world: &World) {
     world.reconnects.fetch_add(client.link().reconnects, Ordering::Relaxed);
 }
 
-/// Takes all that the queue is given, however long that takes: it never withdraws, so nothing may be lost.
+/// Takes all that the queue is given, with deadlines and without, and gives requests up at any moment: nothing may be
+/// lost, and nothing come twice.
 async fn consume(world: &World) {
-    let client = world.client(Duration::from_secs(100_000));
+    // In a third of the simulations it is told of outages in the midst of them.
+    let patience = if world.seed.is_multiple_of(3) { 3 } else { 100_000 };
+    let client = world.client(Duration::from_secs(patience));
     let mut random = random(world.seed, 30);
     let mut idle = 0;
     loop {
         let at_once = below(&mut random, 2) == 0;
-        let request = SampleRequest { at_once, ..draws("queue", if at_once { 3 } else { 1 }) };
-        let mut ticket = client.sample(request, None);
+        let n = if at_once { 3 } else { 1 + below(&mut random, 4) as usize };
+        // Requests for several may wait for the last values for ever: these have a deadline.
+        let timeout = (n > 1 && !at_once).then(|| Duration::from_millis(below(&mut random, 300)));
+        let mut ticket = client.sample(SampleRequest { at_once, ..draws("queue", n) }, timeout);
+        match below(&mut random, 6) {
+            // Gives it up at any moment, and does not look back.
+            0 => {
+                let until = Instant::now() + Duration::from_millis(below(&mut random, 200));
+                // The outcome stays where it is: one that was taken out and dropped would be lost by the test itself.
+                while !ticket.is_done() && Instant::now() < until {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                if !ticket.is_done() {
+                    world.abandoned.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
+            }
+            // Takes it back, and takes what was drawn by then.
+            1 => {
+                sleep(Duration::from_millis(below(&mut random, 200))).await;
+                world.abandoned.fetch_add(u64::from(!ticket.is_done()), Ordering::Relaxed);
+                ticket.withdraw();
+            }
+            _ => {}
+        }
         let sampled = loop {
             if let Ok(sampled) = tokio::time::timeout(Duration::from_secs(1), &mut ticket).await {
                 break sampled.unwrap();
@@ -158,11 +224,22 @@ async fn consume(world: &World) {
                 return;
             }
         };
-        idle = 0;
-        assert_eq!(sampled.error, None, "seed {}", world.seed);
+        match sampled.error {
+            None | Some(Error::Deadline(_) | Error::Unavailable(_)) => {}
+            Some(error) => panic!("seed {}: {error}", world.seed),
+        }
+        let mut none = true;
         for value in sampled.batches.iter().flat_map(batch_values) {
             world.consume(value);
+            none = false;
         }
+        // What a crashed server had is gone: its queue is empty, and stays so.
+        let done = world.is_consumed() || (none && idle > 10 * PATIENCE);
+        if done {
+            world.reconnects.fetch_add(client.link().reconnects, Ordering::Relaxed);
+            return;
+        }
+        idle = if none && world.is_lost_to_a_crash() { idle + 1 } else { 0 };
     }
 }
 

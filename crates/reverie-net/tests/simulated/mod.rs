@@ -56,6 +56,13 @@ pub struct World {
     pub readers_done: AtomicUsize,
     pub reconnects: AtomicU64,
     pub late: AtomicU64,
+    /// Inserts that were taken back, and of how many of them it was not known at first whether they are in.
+    pub withdrawn: AtomicU64,
+    pub unknown: AtomicU64,
+    /// Requests for draws of the queue that were given up.
+    pub abandoned: AtomicU64,
+    /// Values whose withdrawal was confirmed: they must be nowhere.
+    absent: Mutex<HashSet<i64>>,
 }
 
 struct Confirmed {
@@ -112,6 +119,10 @@ impl World {
             readers_done: 0.into(),
             reconnects: 0.into(),
             late: 0.into(),
+            withdrawn: 0.into(),
+            unknown: 0.into(),
+            abandoned: 0.into(),
+            absent: Mutex::default(),
         });
         let mut sim = turmoil::Builder::new()
             .simulation_duration(Duration::from_secs(3600))
@@ -168,9 +179,13 @@ impl World {
     fn save(&self, store: &Store, tables: &Tables) {
         // What was consumed in this life is in no table. What was consumed in one before may be here again, where that
         // life's last checkpoint did not have it and its writer was not told.
+        // What the consumer has and did not acknowledge yet is in the checkpoint, and may be given again after it.
+        let cut = tables.cut().unwrap();
+        let kept = rows::values_of(&cut.tables[1].items);
         let here = self.consumed_here.lock().unwrap();
         let consumed = self.consumed.lock().unwrap();
-        let consumed = here.iter().map(|value| (*value, consumed[value])).collect();
+        let gone = here.iter().filter(|value| !kept.contains_key(value));
+        let consumed = gone.map(|value| (*value, consumed[value])).collect();
         let mut saved = self.saved.lock().unwrap();
         let number = store.save(tables, Duration::ZERO).unwrap().number as usize;
         assert_eq!(number, saved.len() + 1);
@@ -221,6 +236,11 @@ impl World {
             let there = lives.iter().any(|tables| rows::value_of(tables, "replay", *key) == Some(*value));
             assert!(there, "seed {seed}: {value} was confirmed with the key {key}, and no life of the server has it");
         }
+        for (life, values) in present.iter().enumerate() {
+            for value in self.absent.lock().unwrap().iter() {
+                assert!(!values.contains_key(value), "seed {seed}: {value} was withdrawn, and life {life} has it");
+            }
+        }
         let consumed = self.consumed.lock().unwrap();
         for before in self.over.lock().unwrap().iter() {
             for (value, times) in before {
@@ -235,6 +255,9 @@ impl World {
             for (value, times) in consumed.iter() {
                 assert_eq!(*times, 1, "seed {seed}: the queue gave {value} {times} times");
             }
+            for value in self.absent.lock().unwrap().iter() {
+                assert!(!consumed.contains_key(value), "seed {seed}: {value} was withdrawn, and the queue gave it");
+            }
             for Confirmed { value, .. } in confirmed.iter().filter(|confirmed| confirmed.table == "queue") {
                 assert!(consumed.contains_key(value), "seed {seed}: {value} was confirmed, and the queue lost it");
             }
@@ -246,6 +269,9 @@ impl World {
             consumed: consumed.len(),
             reconnects: self.reconnects.load(Ordering::Relaxed),
             late: self.late.load(Ordering::Relaxed),
+            withdrawn: self.withdrawn.load(Ordering::Relaxed),
+            unknown: self.unknown.load(Ordering::Relaxed),
+            abandoned: self.abandoned.load(Ordering::Relaxed),
         }
     }
 }
@@ -259,6 +285,9 @@ pub struct Summary {
     pub consumed: usize,
     pub reconnects: u64,
     pub late: u64,
+    pub withdrawn: u64,
+    pub unknown: u64,
+    pub abandoned: u64,
 }
 
 fn table(name: &str) -> TableOptions {

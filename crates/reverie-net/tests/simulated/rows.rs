@@ -4,7 +4,7 @@ use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
 use reverie_core::item::Item;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
-use reverie_core::table::{Inserts, Priority, Tables};
+use reverie_core::table::{Cut, Inserts, Priority, Tables};
 use reverie_net::client::{Remote, RemoteBatch};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -54,7 +54,11 @@ fn value(item: &Item) -> i64 {
 
 /// How often a table holds each value.
 pub fn values(tables: &Tables, table: &str) -> HashMap<i64, u64> {
-    let cut = tables.get(table).unwrap().cut();
+    values_of(&tables.get(table).unwrap().cut())
+}
+
+/// The same of a cut.
+pub fn values_of(cut: &Cut) -> HashMap<i64, u64> {
     let mut values = HashMap::new();
     for (_, slot, _) in cut.iter() {
         *values.entry(value(slot.item.as_ref().unwrap())).or_default() += 1;

@@ -179,7 +179,7 @@ async fn a_message_that_is_too_long_is_not_queued() {
     let ((_, mut writer), _peer) = pair();
     assert!(matches!(writer.queue(&part(1, MAX_MESSAGE_BYTES), None), Err(Error::Protocol(_))));
     assert_eq!(writer.waiting(), 0);
-    let received = Some(Received { below: 7, ids: vec![] });
+    let received = Some(Received { below: 7, ..Received::default() });
     writer.queue(&ClientMessage { received, ..ClientMessage::default() }, None).unwrap();
     assert!(writer.waiting() > PREFIX);
 }
