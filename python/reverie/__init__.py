@@ -43,6 +43,7 @@ from reverie.errors import (
     StorageError,
     UnauthenticatedError,
     UnavailableError,
+    UnknownFateError,
     UnknownKeyError,
     UnknownTableError,
 )
@@ -122,6 +123,7 @@ __all__ = [
     "TransitionWriter",
     "UnauthenticatedError",
     "UnavailableError",
+    "UnknownFateError",
     "UnknownKeyError",
     "UnknownTableError",
     "UpdateResult",

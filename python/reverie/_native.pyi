@@ -699,6 +699,23 @@ class TrajectoryColumn:
     def numpy(self) -> npt.NDArray[Any]:
         """The steps as an array. RuntimeError where they have expired."""
 
+@final
+class Fate:
+    """What became of an insert whose caller was told that it is not known; `UnknownFateError.fate`."""
+
+    def wait(self, timeout: float | None = None) -> npt.NDArray[np.int64]:
+        """The keys of what is in, once the server was reached again; waits for that.
+
+        The insert was withdrawn: what is not in does not go in any more.
+
+        Args:
+            timeout: seconds; None waits for as long as it takes.
+
+        Raises:
+            UnknownFateError: the timeout passed.
+            UnavailableError: the server no longer knows the client, or the client ended.
+        """
+
 @disjoint_base
 class DrawInfo:
     """What `reverie.BatchInfo` is made of: its fields, each an array made when it is first asked for."""

@@ -24,6 +24,7 @@ __all__ = [
     "StorageError",
     "UnauthenticatedError",
     "UnavailableError",
+    "UnknownFateError",
     "UnknownKeyError",
     "UnknownTableError",
 ]
@@ -154,6 +155,29 @@ class ClosedError(ReplayError, RuntimeError):
 
 class UnavailableError(ReplayError, ConnectionError):
     """The server, or the way to it, is not there. The text says where it was looked for, for what and for how long."""
+
+
+class UnknownFateError(DeadlineExceededError, UnavailableError):
+    """An insert was withdrawn, and the server has not said yet whether it is in its table.
+
+    It happens where the connection is lost between the insert and its confirmation. A caller that inserts again without
+    asking may have the item twice.
+
+    Attributes:
+        number: the insert, as its client numbers them.
+        partial: what is known to be in: keys, or of `insert` the names of tables.
+        fate: `fate.wait(timeout=None)` gives the keys of what is in, as an int64 array, once the server was reached
+            again; the insert does not go in afterwards. It raises this error again where the timeout passes, and
+            UnavailableError where the server no longer knows the client. None in a copy from another process.
+    """
+
+    def __init__(self, message: str, *, number: int = 0, why: str = "", partial: Any = None, fate: Any = None) -> None:
+        super().__init__(message, why=why, partial=partial)
+        self.number = number
+        self.fate = fate
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), *self.args, **{**self.__dict__, "fate": None}), ()
 
 
 class UnauthenticatedError(ReplayError, PermissionError):

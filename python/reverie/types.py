@@ -268,6 +268,8 @@ class TableInfo:
     """Draws by age of the item: bucket b counts ages in [2**(b-1), 2**b) nanoseconds."""
     shard: int = 0
     """The shard that the table's keys name: `Server(..., shard=)`."""
+    num_leased: int = 0
+    """Draws of used-up items that clients have not acknowledged yet: they come back where their client does not get them."""
     copies: tuple[CopyStats, ...] = ()
     """What became of the copies, for each `reverie.extensions.insert_on_sample` of the table."""
 
@@ -305,6 +307,8 @@ class Why:
     stuck: bool
     """True where both sides are held back and no call that waits now can change it."""
     text: str
+    num_leased: int = 0
+    """Draws that clients have not acknowledged yet; until then inserts count them as not made."""
 
     def __str__(self) -> str:
         return self.text

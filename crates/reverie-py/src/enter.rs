@@ -197,8 +197,14 @@ pub fn finish<T: Default + Send>(
         // The request's own: there is nothing to withdraw.
         Err(error) if ended => Err(error),
         Err(error) => {
-            let done = detached(py, || ticket.cancel())?;
-            Ok(Err(Late { done, why: String::new(), interrupt: Some(error) }))
+            match detached(py, || ticket.cancel()) {
+                Ok(done) => Ok(Err(Late { done, why: String::new(), interrupt: Some(error) })),
+                // What ended the wait is raised, and not what its end came to.
+                Err(unknown) => {
+                    error.set_cause(py, Some(unknown));
+                    Err(error)
+                }
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::array::column;
 use crate::client::Client;
 use crate::enter::{Deadline, copying, detached, finish, late, quick};
+use crate::fate::with_means;
 use crate::reach::Way;
 use crate::rows::{Priorities, priority};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -91,7 +92,8 @@ fn every<'a>(
                 taken.push(table);
             }
         }
-        let late = late?;
+        let named = || taken.clone().into_pyobject(py).map(Bound::into_any);
+        let late = late.map_err(|error| with_means(py, way, error, named))?;
         let what = if taken.is_empty() { "insert".to_owned() } else { format!("insert (done in {taken:?})") };
         return Err(late.raise(py, &what, |_, with| with.set_item("partial", taken.to_vec())));
     }
@@ -134,8 +136,12 @@ pub fn batch<'py>(
         client.alone(py)?.inserts.leave(ticket, table, size_bytes as u64);
         return Ok(None);
     }
-    let ended = finish(py, ticket, deadline, || way.reasons().why(table))?;
-    match ended.or_else(|left| left.unless_whole(|keys| keys.len() == count)) {
+    let none = || column(py, &[], |key: &i64| *key);
+    let ended = finish(py, ticket, deadline, || way.reasons().why(table));
+    match ended
+        .map_err(|error| with_means(py, &way, error, none))?
+        .or_else(|left| left.unless_whole(|keys| keys.len() == count))
+    {
         Ok(keys) => column(py, &keys, |key| key.get()).map(Some),
         Err(left) => {
             Err(left
@@ -163,7 +169,9 @@ fn in_parts<'py>(
             client.alone(py)?.inserts.leave(ticket, table, (size_bytes / parts) as u64);
             continue;
         }
-        let ended = finish(py, ticket, deadline.after(start.elapsed()), || way.reasons().why(table))?;
+        let before = || column(py, &keys, |key| key.get());
+        let ended = finish(py, ticket, deadline.after(start.elapsed()), || way.reasons().why(table));
+        let ended = ended.map_err(|error| with_means(py, way, error, before))?;
         match ended.or_else(|left| left.unless_whole(|keys| keys.len() == count)) {
             Ok(more) => keys.extend(more),
             Err(mut left) => {

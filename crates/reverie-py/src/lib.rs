@@ -16,6 +16,7 @@ mod count;
 mod drawing;
 mod enter;
 mod errors;
+mod fate;
 mod figures;
 mod info;
 mod inserts;
@@ -58,6 +59,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::verify_checkpoint, module)?)?;
     module.add_class::<client::Client>()?;
     module.add_class::<info::DrawInfo>()?;
+    module.add_class::<fate::Fate>()?;
     module.add_class::<batches::Prefetch>()?;
     module.add_class::<shards::Shards>()?;
     module.add_class::<shards::ShardDraws>()?;

@@ -48,7 +48,7 @@ impl Way<'_> {
     pub fn reasons(&self) -> Reasons {
         let (soon, address) = match self {
             Way::Here(_) => (Duration::ZERO, String::new()),
-            Way::There(far) => (far.connection.options.grace, far.connection.address().to_owned()),
+            Way::There(far) => (far.remote.grace(), far.connection.address().to_owned()),
         };
         Reasons { sink: self.shared_sink(), soon, address }
     }
@@ -71,12 +71,12 @@ impl Far<'_> {
         deadline: Deadline,
     ) -> PyResult<Result<T, Late<T>>> {
         let since = Instant::now();
-        finish(py, ticket, deadline.plus(self.connection.options.grace + DEFECT), || self.silence(since))
+        finish(py, ticket, deadline.plus(self.remote.grace() + DEFECT), || self.silence(since))
     }
 
     /// How much later than its deadline an answer may come in.
     pub fn grace(&self) -> Duration {
-        self.connection.options.grace
+        self.remote.grace()
     }
 
     /// What is waited for where no table holds it up.
@@ -92,7 +92,7 @@ impl Far<'_> {
         ticket: Ticket<T>,
         deadline: Deadline,
     ) -> PyResult<T> {
-        self.connection.answer(py, what, &self.remote, ticket, deadline.plus(self.connection.options.grace))
+        self.connection.answer(py, what, &self.remote, ticket, deadline.plus(self.remote.grace()))
     }
 
     /// Waits for the answer to a request whose deadline the server knows: it says itself why it is late.

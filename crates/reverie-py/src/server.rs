@@ -267,6 +267,7 @@ pub fn info_dict<'py>(py: Python<'py>, info: &TableInfo) -> PyResult<Bound<'py, 
     dict.set_item("num_stale_updates", stats.stale_updates)?;
     dict.set_item("pending_inserts", info.pending_inserts)?;
     dict.set_item("pending_samples", info.pending_samples)?;
+    dict.set_item("num_leased", info.leased)?;
     dict.set_item("max_priority", info.max_priority)?;
     dict.set_item("max_bytes", options.max_bytes)?;
     let copies = options.extensions.iter().zip(&info.copies).map(|(extension, copied)| {
@@ -299,6 +300,7 @@ pub fn why_dict<'py>(py: Python<'py>, why: &reverie_core::table::Why) -> PyResul
     dict.set_item("num_inserts", why.counters.inserts)?;
     dict.set_item("num_samples", why.counters.samples)?;
     dict.set_item("num_deletes", why.counters.deletes)?;
+    dict.set_item("num_leased", why.leased)?;
     dict.set_item("inserts", waiting(&why.inserts))?;
     dict.set_item("samples", waiting(&why.samples))?;
     dict.set_item("insert_reason", why.insert_reason.as_ref().map(InsertReason::to_string))?;

@@ -1,0 +1,48 @@
+//! What became of an insert whose caller was told that it is not known.
+
+use crate::array::column;
+use crate::enter::{Deadline, Live, finish};
+use crate::reach::Way;
+use pyo3::prelude::*;
+use reverie_net::client::Remote;
+use std::sync::Arc;
+
+/// The question, bound to the client that sent the insert.
+#[pyclass(frozen, module = "reverie._native")]
+pub struct Fate {
+    remote: Live<Arc<Remote>>,
+    number: u64,
+}
+
+#[pymethods]
+impl Fate {
+    /// The keys of what is in, once the server was reached again.
+    #[pyo3(signature = (timeout=None))]
+    fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        let (deadline, remote) = (Deadline::from_timeout(timeout)?, self.remote.get(py)?);
+        let why = || remote.outage().unwrap_or_else(|| "the server has not answered".to_owned());
+        match finish(py, remote.fate(self.number), deadline, why)? {
+            Ok(keys) => column(py, &keys, |key| key.get()),
+            Err(left) => Err(left.raise(py, "fate", |_, _| Ok(()))),
+        }
+    }
+}
+
+/// Adds to an UnknownFateError the means to find out, and what is known to be in. Other errors stay as they are.
+pub fn with_means<'py>(
+    py: Python<'py>,
+    way: &Way<'_>,
+    error: PyErr,
+    partial: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyErr {
+    let Way::There(far) = way else { return error };
+    let added = || {
+        if let Ok(number) = error.value(py).getattr("number").and_then(|number| number.extract::<u64>()) {
+            let fate = Fate { remote: Live::new(Arc::clone(&far.remote), "client"), number };
+            error.value(py).setattr("fate", Bound::new(py, fate)?)?;
+            error.value(py).setattr("partial", partial()?)?;
+        }
+        PyResult::Ok(())
+    };
+    added().err().unwrap_or(error)
+}

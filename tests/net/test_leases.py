@@ -1,0 +1,101 @@
+"""What is left open where a call ends before the server's word: draws that go back, inserts whose fate is asked for."""
+
+import contextlib
+import os
+import pickle
+import signal
+
+import numpy as np
+import pytest
+
+import reverie
+
+
+@contextlib.contextmanager
+def standing_still(host):
+    """The server process is stopped for the length of the block."""
+    host.process.send_signal(signal.SIGSTOP)
+    assert os.WIFSTOPPED(os.waitpid(host.process.pid, os.WUNTRACED)[1])
+    try:
+        yield
+    finally:
+        host.process.send_signal(signal.SIGCONT)
+
+
+def test_draws_are_leased_until_the_client_has_them(network, own_host, connect, fifo, until):
+    with own_host.serve([fifo()]) as address:
+        client = connect(address, transport=network)
+        client.insert_batch("t", np.arange(4))
+        assert client.sample_batch("t", 3, timeout=200).data.tolist() == [0, 1, 2]
+        until(lambda: client.info().tables["t"].num_leased == 0)
+        assert client.info().tables["t"].num_deletes == 3
+        assert client.why("t").num_leased == 0
+
+
+def test_draws_that_come_too_late_for_their_call_go_back_in_the_order_that_they_had(
+    network, own_host, connect, fifo, until
+):
+    with own_host.serve([fifo()]) as address:
+        client = connect(address, transport=network, grace=0.01)
+        client.insert_batch("t", np.arange(6), timeout=200)
+        client.sample_batch("t", 1, timeout=200)
+        with standing_still(own_host):
+            for _ in range(3):
+                with pytest.raises(reverie.DeadlineExceededError) as raised:
+                    client.sample_batch("t", 2, timeout=0.05)
+                assert raised.value.partial is None
+        other = connect(address, transport=network)
+        until(lambda: (info := other.info().tables["t"]).current_size == 5 and info.num_leased == 0)
+        assert other.sample_batch("t", 5, timeout=200).data.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_draws_of_a_killed_client_go_to_the_next(own_host, connect, fifo):
+    with own_host.serve([fifo()], session_timeout=0.05) as address:
+        client = connect(address, transport="grpc")
+        client.insert_batch("t", np.arange(3))
+        dead = os.fork()
+        if dead == 0:
+            # A client that waits for more than there is, and is killed.
+            with contextlib.suppress(BaseException):
+                reverie.Client(address, transport="grpc").sample_batch("t", 100)
+            os._exit(0)
+        try:
+            while client.info().tables["t"].num_leased < 3:
+                pass
+        finally:
+            os.kill(dead, signal.SIGKILL)
+            os.waitpid(dead, 0)
+        assert client.sample_batch("t", 3, timeout=200).data.tolist() == [0, 1, 2]
+
+
+def test_an_insert_without_an_answer_is_of_unknown_fate_which_can_be_found_out(network, own_host, connect, uniform):
+    with own_host.serve([uniform()]) as address:
+        client = connect(address, transport=network, grace=0.01)
+        client.insert_batch("t", np.arange(2), timeout=200)
+        with standing_still(own_host):
+            with pytest.raises(reverie.UnknownFateError) as raised:
+                client.insert_batch("t", np.arange(2, 5), timeout=0.05)
+            error = raised.value
+            assert isinstance(error, reverie.DeadlineExceededError)
+            assert error.partial.tolist() == []
+            with pytest.raises(reverie.UnknownFateError):
+                error.fate.wait(timeout=0.01)
+            copy = pickle.loads(pickle.dumps(error))
+            assert (copy.number, copy.fate, str(copy)) == (error.number, None, str(error))
+        keys = error.fate.wait(timeout=200)
+        assert (keys.dtype, len(keys)) == (np.int64, client.info().tables["t"].current_size - 2)
+
+
+def test_a_step_for_several_tables_names_those_that_are_known_to_have_it(network, own_host, connect, uniform):
+    with own_host.serve([uniform("a"), uniform("b")]) as address:
+        client = connect(address, transport=network, grace=0.01)
+        client.insert({"n": 1}, {"a": 1.0, "b": 1.0}, timeout=200)
+        with standing_still(own_host), pytest.raises(reverie.UnknownFateError) as raised:
+            client.insert({"n": 2}, {"a": 1.0, "b": 1.0}, timeout=0.05)
+        assert raised.value.partial == []
+        raised.value.fate.wait(timeout=200)
+
+
+def test_a_session_timeout_that_is_none_is_refused_by_name(uniform):
+    with pytest.raises(ValueError, match="session_timeout"):
+        reverie.Server([uniform()], session_timeout=-1.0)
