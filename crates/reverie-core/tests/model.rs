@@ -166,6 +166,20 @@ impl Pair {
         entries.get(pick).map_or_else(|| gone[pick - entries.len()], |entry| entry.key)
     }
 
+    /// Items that come and go at once, so many that their slots are used again.
+    fn churn(&mut self, pairs: usize) -> Result<(), TestCaseError> {
+        let item = self.rows.item(-1.0);
+        for _ in 0..pairs {
+            let key = self.table.insert(item.clone(), 1.0, self.now).get();
+            prop_assert_eq!(self.table.delete(&[key]).applied, 1);
+            drop(self.table.take_dropped());
+            let model = &mut self.model;
+            model.gone.push(key);
+            (model.order, model.inserts, model.deletes) = (model.order + 1, model.inserts + 1, model.deletes + 1);
+        }
+        self.compare()
+    }
+
     fn apply(&mut self, op: &Op) -> Result<(), TestCaseError> {
         self.now += 1;
         self.model.order += 1;
@@ -290,6 +304,9 @@ impl Pair {
         prop_assert_eq!(self.table.num_episodes(), entries.len() as u64);
         let keys: Vec<i64> = entries.iter().map(|entry| entry.key).collect();
         let found = self.table.get(&keys).unwrap();
+        if let Some(gone) = self.model.gone.get(self.now as usize * 7 % self.model.gone.len().max(1)) {
+            prop_assert!(self.table.get(&[*gone]).is_err(), "a key of an item that is gone finds another");
+        }
         for (index, entry) in entries.iter().enumerate() {
             prop_assert_eq!(f64_of(&found.items[index]), entry.value);
             prop_assert_eq!(found.priorities[index], entry.priority);
@@ -358,6 +375,38 @@ proptest! {
     ) {
         let options = TableOptions { sampler, remover, limiter, max_times_sampled, ..options("t", 8) };
         let mut pair = Pair::new(options);
+        for op in &ops {
+            pair.apply(op)?;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_table_whose_slots_are_used_again_does_what_a_naive_one_does(
+        sampler in selector(),
+        remover in selector(),
+        max_times_sampled in 0..4_u32,
+        // A slot is used again once two thousand others are free.
+        pairs in prop_oneof![Just(300_usize), 2_040..2_060_usize, 4_090..4_110_usize],
+        before in prop::collection::vec(op(), 1..40),
+        ops in prop::collection::vec(op(), 1..80),
+    ) {
+        let limiter = Limiter::min_size(1).unwrap();
+        let options = TableOptions { sampler, remover, limiter, max_times_sampled, ..options("t", 8) };
+        let mut pair = Pair::new(options);
+        // A reset would begin with new slots.
+        for op in before.iter().filter(|op| !matches!(op, Op::Reset)) {
+            pair.apply(op)?;
+        }
+        // Room for one more than there are, so that no other item leaves.
+        pair.apply(&Op::Resize(14))?;
+        while pair.model.entries.len() > 10 {
+            pair.apply(&Op::Delete(0))?;
+        }
+        pair.churn(pairs)?;
         for op in &ops {
             pair.apply(op)?;
         }

@@ -4,6 +4,7 @@
 mod copies;
 mod forgotten;
 mod info;
+mod insert_queue;
 mod largest;
 mod lineage;
 pub mod limiter;

@@ -24,16 +24,50 @@ pub struct Sent {
 /// What is in of a sender's inserts: their numbers, ascending, and the keys of their first items or of all.
 pub type Arrivals = Vec<(u64, Keys)>;
 
+/// Where an insert came from, for as long as its sender is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    sent: Sent,
+    /// See [`Known::since`].
+    since: u64,
+}
+
+/// A sender, until it is forgotten.
+#[derive(Debug)]
+struct Known {
+    /// Tells it from one of the same name that was forgotten before, of which inserts may still wait.
+    since: u64,
+    arrivals: VecDeque<(u64, Keys)>,
+}
+
 /// Of one table.
 #[derive(Debug, Default)]
 pub(super) struct Senders {
-    all: HashMap<Sender, VecDeque<(u64, Keys)>>,
+    all: HashMap<Sender, Known>,
+    /// How many there were.
+    count: u64,
 }
 
 impl Senders {
-    /// An insert is in, whole.
-    pub(super) fn arrived(&mut self, sent: Sent, keys: &Keys) {
-        let arrivals = self.all.entry(sent.sender).or_default();
+    /// An insert comes from there; its sender is known from now on.
+    pub(super) fn origin(&mut self, sent: Sent) -> Origin {
+        let known = self.all.entry(sent.sender).or_insert_with(|| {
+            self.count += 1;
+            Known { since: self.count, arrivals: VecDeque::new() }
+        });
+        Origin { sent, since: known.since }
+    }
+
+    /// Which insert it was; `None` where its sender was forgotten meanwhile.
+    pub(super) fn known(&self, origin: Origin) -> Option<Sent> {
+        let known = self.all.get(&origin.sent.sender)?;
+        (known.since == origin.since).then_some(origin.sent)
+    }
+
+    /// An insert is in, whole. Nothing is kept of it where its sender was forgotten: nobody would ever receive it.
+    pub(super) fn arrived(&mut self, origin: Origin, keys: &Keys) {
+        let Some(sent) = self.known(origin) else { return };
+        let Some(Known { arrivals, .. }) = self.all.get_mut(&sent.sender) else { return };
         match arrivals.back() {
             // One of which a checkpoint had a part.
             Some((last, _)) if *last >= sent.number => match arrivals.binary_search_by_key(&sent.number, |(n, _)| *n) {
@@ -45,7 +79,7 @@ impl Senders {
     }
 
     fn received(&mut self, sender: &Sender, below: u64, numbers: &[u64]) {
-        let Some(arrivals) = self.all.get_mut(sender) else { return };
+        let Some(Known { arrivals, .. }) = self.all.get_mut(sender) else { return };
         while arrivals.front().is_some_and(|(number, _)| *number < below) {
             arrivals.pop_front();
         }
@@ -57,14 +91,18 @@ impl Senders {
 
     /// All senders with something, in the order of their names.
     pub(super) fn cut(&self) -> Vec<(Sender, Arrivals)> {
-        let some = self.all.iter().filter(|(_, arrivals)| !arrivals.is_empty());
-        let mut all: Vec<_> = some.map(|(sender, arrivals)| (*sender, arrivals.iter().cloned().collect())).collect();
+        let some = self.all.iter().filter(|(_, known)| !known.arrivals.is_empty());
+        let mut all: Vec<_> = some.map(|(sender, known)| (*sender, known.arrivals.iter().cloned().collect())).collect();
         all.sort_unstable_by_key(|(sender, _)| *sender);
         all
     }
 
     pub(super) fn restore(&mut self, from: Vec<(Sender, Arrivals)>) {
-        self.all = from.into_iter().map(|(sender, arrivals)| (sender, arrivals.into())).collect();
+        self.all.clear();
+        for (sender, arrivals) in from {
+            self.count += 1;
+            self.all.insert(sender, Known { since: self.count, arrivals: arrivals.into() });
+        }
     }
 }
 
@@ -82,7 +120,8 @@ impl SharedTable {
 
     /// What is in of a sender's inserts, as far as he may send it again.
     pub fn arrivals(&self, sender: &Sender) -> Arrivals {
-        lock(&self.state).senders.all.get(sender).map(|arrivals| arrivals.iter().cloned().collect()).unwrap_or_default()
+        let state = lock(&self.state);
+        state.senders.all.get(sender).map(|known| known.arrivals.iter().cloned().collect()).unwrap_or_default()
     }
 
     /// All senders of whom something is in that they may send again.
@@ -90,7 +129,8 @@ impl SharedTable {
         lock(&self.state).senders.all.keys().copied().collect()
     }
 
-    /// The sender will not come back, or is to be told that nothing is known of what he sent.
+    /// The sender will not come back, or is to be told that nothing is known of what it sent. Its inserts that wait go in
+    /// all the same, and nothing is noted of them.
     pub fn forget_sender(&self, sender: &Sender) {
         // Dropped after the lock.
         let _gone = lock(&self.state).senders.all.remove(sender);

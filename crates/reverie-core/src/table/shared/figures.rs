@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::spec::Signature;
 use crate::sync::{Arc, lock};
 use crate::table::info::{InsertReason, SampleReason, TableInfo, Waiting, Why};
-use crate::table::queues::{PendingInsert, PendingLook};
+use crate::table::insert_queue::PendingInsert;
+use crate::table::queues::PendingLook;
 use crate::table::table::{Seen, Tally};
 use crate::table::tables::Starved;
 use crate::table::ticket::{Cell, Ticket};
@@ -33,7 +34,7 @@ impl SharedTable {
             num_episodes: table.num_episodes(),
             stats: table.stats().clone(),
             times,
-            pending_inserts: state.inserts.iter().map(PendingInsert::left).sum(),
+            pending_inserts: state.inserts.items(),
             pending_samples: state.samples.iter().fold(0, |all, pending| pending.left().saturating_add(all)),
             max_priority,
             copies,
@@ -111,7 +112,7 @@ impl SharedTable {
         let counters = *table.counters();
         let waiting =
             |since: Duration, wanted: u64, done: u64| Waiting { since: now.saturating_sub(since), wanted, done };
-        let next = state.inserts.front().and_then(PendingInsert::next);
+        let next = state.inserts.first().and_then(PendingInsert::next);
         let bytes = self.budget.as_deref().and_then(|budget| budget.blocks(table, next));
         let blocked_insert = table.blocked_insert();
         let insert_reason = match (blocked_insert, bytes) {
