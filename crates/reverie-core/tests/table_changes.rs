@@ -148,19 +148,21 @@ fn all_of(exponent: f64, priorities: &[f64], seed: u64, at_a_time: usize) -> Dra
 
 #[test]
 fn without_replacement_no_probability_exceeds_one_and_items_that_come_last_share_theirs() {
-    let (small, third) = (0.25_f64.powf(-1.0), 1.0 / 3.0);
-    let cases: [(f64, &[f64], &[(f64, f64)]); 5] = [
-        (1.0, &[0.25, 0.0], &[(0.25, 1.0), (0.0, 1.0)]),
-        (1.0, &[8.0, 0.0, 0.0, 0.0], &[(8.0, 1.0), (0.0, third)]),
-        (1.0, &[3.0, 1.0, 0.0, 0.0], &[(3.0, 0.75), (1.0, 0.25), (0.0, 0.5)]),
-        (-1.0, &[0.25, 0.0, 0.0], &[(0.25, 1.0), (0.0, 0.5)]),
-        (-1.0, &[0.25, 0.5, 0.0], &[(0.25, small / (small + 2.0)), (0.5, 2.0 / (small + 2.0)), (0.0, 1.0)]),
+    // The exponent, the priorities, and with which probability each of these is drawn.
+    let (four, third) = (0.25_f64.powf(-1.0), 1.0 / 3.0);
+    type Case<'a> = (f64, &'a [f64], &'a [f64]);
+    let cases: [Case<'_>; 5] = [
+        (1.0, &[0.25, 0.0], &[1.0, 1.0]),
+        (1.0, &[8.0, 0.0, 0.0, 0.0], &[1.0, third, third, third]),
+        (1.0, &[3.0, 1.0, 0.0, 0.0], &[0.75, 0.25, 0.5, 0.5]),
+        (-1.0, &[0.25, 0.0, 0.0], &[1.0, 0.5, 0.5]),
+        (-1.0, &[0.25, 0.5, 0.0], &[four / (four + 2.0), 2.0 / (four + 2.0), 1.0]),
     ];
     for (exponent, priorities, wanted) in cases {
         for (seed, at_a_time) in (0..20).flat_map(|seed| [(seed, 1), (seed, 2), (seed, 9)]) {
             let draws = all_of(exponent, priorities, seed, at_a_time);
             for (priority, probability) in draws.priorities.iter().zip(&draws.probabilities) {
-                let (_, wanted) = wanted.iter().find(|(of, _)| of == priority).unwrap();
+                let wanted = wanted[priorities.iter().position(|of| of == priority).unwrap()];
                 assert!(*probability <= 1.0 && (probability - wanted).abs() < 1e-12, "{priorities:?}: {draws:?}");
             }
         }

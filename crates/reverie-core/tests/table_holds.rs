@@ -7,7 +7,7 @@ use reverie_core::clock::Clock;
 use reverie_core::sample::SampleRequest;
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Change, Neighbours, SharedTable, TableOptions, Tables, Updates};
+use reverie_core::table::{Change, MOST_REPORTED, Neighbours, SharedTable, TableOptions, Tables, Updates};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -99,6 +99,22 @@ fn very_many_inserts_that_may_go_in_at_once_let_go_of_the_lock_in_between_and_ke
     assert_eq!(items.iter().map(f64_of).collect::<Vec<_>>(), numbers(30_000));
     let drawn = table.sample(SampleRequest { num_samples: 1, ..Default::default() }).unwrap().poll().unwrap().unwrap();
     assert_eq!(f64_of(&drawn.items[0]), 0.0, "the oldest is the one that came first");
+}
+
+#[test]
+fn of_very_many_requests_that_wait_the_first_are_told_of_and_all_are_counted() {
+    let (_, tables, table) = counted(queue("t", 1));
+    let mut rows = Rows::new(&tables);
+    let most = MOST_REPORTED as u64;
+    let _tickets: Vec<_> = (0..most + 500).map(|_| table.insert(rows.inserts(&[1.0, 1.0])).unwrap()).collect();
+    let why = table.why();
+    assert_eq!((why.num_inserts, why.inserts.len() as u64, why.num_samples), (most + 500, most, 0));
+    assert_eq!((why.inserts[0].done, why.inserts[1].done), (1, 0));
+    assert!(why.to_string().contains(&format!(" {} inserts waiting", most + 500)), "{why}");
+    let request = SampleRequest { num_samples: 10 * MOST_REPORTED, ..Default::default() };
+    let _samples: Vec<_> = (0..most + 7).map(|_| table.sample(request).unwrap()).collect();
+    let why = table.why();
+    assert_eq!((why.num_samples, why.samples.len() as u64), (most + 7, most));
 }
 
 #[test]

@@ -44,8 +44,8 @@ impl Meter {
         self.in_tables.load(Relaxed)
     }
 
-    /// Calls `then` after each time that a chunk takes fewer bytes than before, where no table sees it: by packing. With no
-    /// lock of a chunk or a table held, on the thread of the writer. Only the first call of this counts.
+    /// Calls `then` each time that a chunk was packed and takes fewer bytes than before, which no table sees. On the
+    /// writer's thread, with no lock of a chunk or a table held. Only the first call of this has an effect.
     pub(crate) fn on_packed(&self, then: impl Fn() + Send + Sync + 'static) {
         let _ = self.packed.0.set(Box::new(then));
     }

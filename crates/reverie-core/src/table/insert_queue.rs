@@ -1,4 +1,4 @@
-//! Inserts that wait for their table, in order of arrival, with their number: no call looks at all of them.
+//! Inserts that wait for their table, in order of arrival, and the number of their items: no call visits all of them.
 
 use super::copies::Copy;
 use super::sent::Origin;
@@ -18,7 +18,7 @@ pub(super) struct PendingInsert {
     pub(super) origin: Option<Origin>,
     pub(super) since: Duration,
     pub(super) cell: Arc<Cell<Keys>>,
-    /// Of a copy, for which nobody waits.
+    /// Of a copy, for which no caller waits.
     pub(super) copy: Option<Copy>,
 }
 
@@ -45,7 +45,7 @@ impl PendingInsert {
     }
 }
 
-/// The queue. Every call is O(log n) of the n inserts that wait, but for those that hand all of them out.
+/// The queue. Every call is O(log n) of the n inserts that wait, but for those that return all of them.
 #[derive(Default)]
 pub(super) struct InsertQueue {
     /// By their numbers, which ascend in the order of arrival.

@@ -26,7 +26,7 @@ mod ticket;
 
 pub use copies::{Copied, InsertOnSample, MOST_WAITING};
 pub use forgotten::Forgotten;
-pub use info::{AGE_BUCKETS, InsertReason, SampleReason, Stats, TableInfo, Times, Waiting, Why};
+pub use info::{AGE_BUCKETS, InsertReason, MOST_REPORTED, SampleReason, Stats, TableInfo, Times, Waiting, Why};
 pub use options::{Change, TableOptions, check_pattern};
 pub use query::{Comparison, Condition, Field, MAX_CONDITIONS, Query};
 pub use sent::{Arrivals, Sender, Sent};

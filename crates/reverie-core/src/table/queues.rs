@@ -38,7 +38,8 @@ pub(super) struct State {
     pub(super) operations: u32,
     /// Somebody makes the draws of the first waiting request, a hold of the lock after the other.
     pub(super) driven: bool,
-    /// The same for items that must leave and inserts that may go in.
+    /// A thread takes out items that must leave, and takes in inserts that may go in, over several holds of the lock; others
+    /// leave that to it.
     pub(super) moved: bool,
 }
 
@@ -133,7 +134,7 @@ impl State {
         if self.table.can_insert() { budget.blocks(&self.table, Some(item)) } else { None }
     }
 
-    /// Goes on with what this thread left to itself.
+    /// Continues what this thread left for its next hold of the lock.
     pub(super) fn resume(&mut self, rest: Rest) {
         if rest.draws {
             self.driven = false;

@@ -64,7 +64,7 @@ impl Senders {
         (known.since == origin.since).then_some(origin.sent)
     }
 
-    /// An insert is in, whole. Nothing is kept of it where its sender was forgotten: nobody would ever receive it.
+    /// An insert is in, whole. Nothing is kept of it where its sender was forgotten: no client would ever receive it.
     pub(super) fn arrived(&mut self, origin: Origin, keys: &Keys) {
         let Some(sent) = self.known(origin) else { return };
         let Some(Known { arrivals, .. }) = self.all.get_mut(&sent.sender) else { return };
@@ -124,7 +124,7 @@ impl SharedTable {
         state.senders.all.get(sender).map(|known| known.arrivals.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// All senders of whom something is in that they may send again.
+    /// All senders that are known here: of inserts that wait or are in, until they are forgotten.
     pub fn senders(&self) -> Vec<Sender> {
         lock(&self.state).senders.all.keys().copied().collect()
     }

@@ -3,6 +3,7 @@
 //! The lock is held for decisions: a batch of draws, a group of inserts. Bytes are copied, items dropped and
 //! waiters woken after it is released.
 
+mod changing;
 mod figures;
 mod querying;
 
@@ -12,7 +13,7 @@ use super::insert_queue::{InsertQueue, PendingInsert};
 use super::options::{Change, TableOptions};
 use super::queues::{After, DRAWS_AT_ONCE, MEASURED_EVERY, PendingSample, Rest, State};
 use super::sent::{Senders, Sent};
-use super::table::{Neighbours, Table, Updated, Updates};
+use super::table::Table;
 use super::tables::Budget;
 use super::ticket::{Cell, Keys, Ticket};
 use crate::clock::Clock;
@@ -116,8 +117,8 @@ impl SharedTable {
     /// The same at this table only; tells whether items left it, and whether an insert waits for bytes.
     pub(super) fn decide_alone<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool) {
         let (result, mut freed, mut starves, mut rest) = self.hold(decision);
-        // Very many draws, items that must leave, or inserts that may go in: this thread goes on with them, and lets go of
-        // the lock in between.
+        // Very many draws, items that must leave, or inserts that may go in: this thread continues, and releases the lock in
+        // between.
         let driving = rest.is_any().then(|| Driving(self));
         while rest.is_any() {
             let (more, mine) = (freed, rest);
@@ -128,7 +129,7 @@ impl SharedTable {
         (result, freed, starves)
     }
 
-    /// One hold of the lock; at the end what there is more to do, which is left to the caller.
+    /// One hold of the lock; returns what is left to do, which the caller must continue.
     fn hold<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool, Rest) {
         let now = self.clock.now();
         let mut after = After::default();
@@ -245,53 +246,6 @@ impl SharedTable {
         })
     }
 
-    /// Sets priorities; see [`Table::update`]. All slices have one length.
-    pub fn update(&self, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<Updated> {
-        let updates = Updates { keys, priorities, if_version, neighbours: None };
-        Ok(self.mutate(&updates, &[])?.0)
-    }
-
-    /// Deletes items, and then sets priorities, as one decision; of very many items the neighbours are raised behind it,
-    /// some at a time.
-    pub fn mutate(&self, updates: &Updates<'_>, deletes: &[i64]) -> Result<(Updated, Updated)> {
-        let Updates { keys, priorities, if_version, .. } = *updates;
-        if keys.len() != priorities.len() || if_version.is_some_and(|versions| versions.len() != keys.len()) {
-            return Err(Error::InvalidArgument(format!(
-                "table '{}': keys, priorities and versions must have one length, got {}, {} and {}",
-                self.name,
-                keys.len(),
-                priorities.len(),
-                if_version.map_or("none".to_owned(), |versions| versions.len().to_string())
-            )));
-        }
-        let at_once = updates.neighbours.map_or(usize::MAX, Neighbours::at_once);
-        let (updated, deleted, raising) = self.decide(|state, _| {
-            state.open(&self.name)?;
-            // Refused priorities refuse the whole call; without deletes `update` does.
-            if !deletes.is_empty() {
-                state.table.check_priorities(priorities)?;
-            }
-            let deleted = state.table.delete(deletes);
-            let (updated, raising) = match keys.len() <= at_once {
-                true => (state.table.update(updates)?, Vec::new()),
-                false => state.table.update_alone(updates)?,
-            };
-            Ok((updated, deleted, raising))
-        })?;
-        for (some, neighbours) in raising.chunks(at_once).zip(std::iter::repeat(updates.neighbours)) {
-            self.decide(|state, _| neighbours.into_iter().for_each(|of| state.table.raise_before(some, of)));
-        }
-        Ok((updated, deleted))
-    }
-
-    /// Deletes items; unknown keys are counted and ignored.
-    pub fn delete(&self, keys: &[i64]) -> Result<Updated> {
-        self.decide(|state, _| {
-            state.open(&self.name)?;
-            Ok(state.table.delete(keys))
-        })
-    }
-
     /// Looks items up; nothing is counted as sampled.
     pub fn get(&self, keys: &[i64]) -> Result<Draws> {
         let state = lock(&self.state);
@@ -381,10 +335,10 @@ impl SharedTable {
         lock(&self.state).table.options().max_times_sampled > 0
     }
 
-    /// True when sampling this table frees bytes: its items leave after a number of draws.
+    /// True when this table will free bytes: its items leave after a number of draws, or some must leave now.
     pub(super) fn consumes(&self) -> bool {
         let state = lock(&self.state);
-        state.table.options().max_times_sampled > 0 && !state.table.is_empty()
+        (state.table.options().max_times_sampled > 0 && !state.table.is_empty()) || state.moved
     }
 
     pub(super) fn withdraw_insert(&self, id: u64) -> Option<Keys> {

@@ -29,8 +29,8 @@ use std::sync::Arc;
 
 /// Items that leave in one decision because the table's bounds are smaller now: some milliseconds of work.
 const EVICTED_AT_ONCE: usize = 4096;
-/// Items that leave at once for one that comes in. More than one where it is larger than they are.
-const EVICTED_BY_INSERT: usize = 64;
+/// Items that leave at once for one that comes in, which may be larger than they are. Few: many may come in together.
+const EVICTED_BY_INSERT: usize = 4;
 
 /// Items that left; an insert into a full table drops one, and allocates nothing for it.
 pub type Dropped = SmallVec<[Item; 2]>;

@@ -95,9 +95,9 @@ impl Budget {
         self.starving.load(Ordering::SeqCst)
     }
 
-    /// A chunk was packed: what waits for bytes may go on. Nothing else is to be done where nothing waits for them.
+    /// A chunk was packed: inserts that wait for bytes may go on. Touches no table while none waits for bytes.
     fn packed(&self) {
-        // See `settle`: the bytes are counted before this looks whether an insert waits for them.
+        // The bytes were counted before the mark is read; `settle` sets the mark before it reads the bytes.
         fence(Ordering::SeqCst);
         if self.is_starving() {
             self.settle();
@@ -114,7 +114,7 @@ impl Budget {
             let starving = self.each(SharedTable::is_starving);
             if starving {
                 self.starving.store(true, Ordering::SeqCst);
-                // A chunk that was packed before is counted by now; one that is packed from here on sees the mark.
+                // A chunk packed before this is counted by now; the writer of one packed later sees the mark.
                 fence(Ordering::SeqCst);
                 if self.each(SharedTable::serve_waiting) {
                     continue;

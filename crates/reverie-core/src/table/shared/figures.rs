@@ -5,7 +5,7 @@ use crate::chunk::Compression;
 use crate::error::Result;
 use crate::spec::Signature;
 use crate::sync::{Arc, lock};
-use crate::table::info::{InsertReason, SampleReason, TableInfo, Waiting, Why};
+use crate::table::info::{InsertReason, MOST_REPORTED, SampleReason, TableInfo, Waiting, Why};
 use crate::table::insert_queue::PendingInsert;
 use crate::table::queues::PendingLook;
 use crate::table::table::{Seen, Tally};
@@ -135,14 +135,18 @@ impl SharedTable {
             max_size: table.options().max_size,
             closed: state.closed,
             counters,
+            num_inserts: state.inserts.iter().len() as u64,
+            num_samples: state.samples.len() as u64,
             inserts: state
                 .inserts
                 .iter()
+                .take(MOST_REPORTED)
                 .map(|p| waiting(p.since, p.keys.len() as u64 + p.left(), p.keys.len() as u64))
                 .collect(),
             samples: state
                 .samples
                 .iter()
+                .take(MOST_REPORTED)
                 .map(|p| waiting(p.since, p.request.num_samples as u64, p.draws.len() as u64))
                 .collect(),
             // Who hands out rations can always hand out more.

@@ -158,7 +158,7 @@ impl Table {
         for heap in heaps {
             ages.iter().for_each(|(_, _, slot, priority)| heap.insert(*slot, *priority));
         }
-        // Nobody has the table yet.
+        // No other caller uses the table yet.
         self.evict(usize::MAX);
     }
 }
