@@ -73,7 +73,14 @@ async fn an_insert_that_waits_under_a_budget_of_bytes_looks_at_its_table_only_wh
     let ticket = q.insert(item(&tables, 8)).unwrap();
     let (_cancel, cancelled) = oneshot::channel();
     let before = clock.reads.load(Ordering::Relaxed);
-    let outcome = wait(q, ticket, &mut Patience::new(Some(HOUR), cancelled), true).await;
+    let mut patience = Patience::new(Some(HOUR), cancelled);
+    let (mut polls, mut waiting) = (0, Box::pin(wait(q, ticket, &mut patience, true)));
+    let outcome = std::future::poll_fn(|context| {
+        polls += 1;
+        waiting.as_mut().poll(context)
+    })
+    .await;
+    assert!(polls < 10, "woken {polls} times in an hour");
     assert!(outcome.is_err_and(|(keys, _)| keys.is_ok_and(|keys| keys.is_empty())), "withdrawn after an hour");
     let reads = clock.reads.load(Ordering::Relaxed) - before;
     assert!(reads < 10, "{reads} looks in an hour");
