@@ -247,7 +247,8 @@ class Client:
             ragged: what becomes of a column whose items differ in length: None refuses, "pad" pads with zeros and gives
                 `Batch.mask`, "values" puts all cells behind one another and gives `Batch.lengths`.
             without_replacement: no item twice in the batch. The probabilities, and so the weights, stay those of draws
-                from the whole table: approximate.
+                from the whole table: approximate. Items that are drawn only once no others are left (those of priority
+                0) have their probability among themselves.
 
         Returns:
             `.data` has the structure that was stored, its leaves contiguous arrays `[B, ...]` (`[B, T, ...]` of
@@ -278,7 +279,8 @@ class Client:
             table: the table.
             keys: `[N]`, ints.
             priorities: `[N]`, numbers; where a key occurs twice the last one counts.
-            if_version: `[N]`: only where the item's version (`BatchInfo.version`) is still this one.
+            if_version: `[N]`: only where the item's version (`BatchInfo.version`) is still this one before the call, so
+                that a key that occurs twice is changed twice, too.
             neighbours: `(k, decay)` also raises what led there: where an item is given the priority p, the i-th item
                 before it gets `max(own, p * decay**i)`, for i from 1 to k (Brittain et al. 2019, prioritized sequence
                 experience replay, section 4). Before it are the items that are still in the table, of the same writer

@@ -297,9 +297,9 @@ class Why:
     num_samples: int
     num_deletes: int
     inserts: tuple[Waiting, ...]
-    """Inserts that wait, in order of arrival."""
+    """Inserts that wait, in order of arrival; of more than 1000 the first. `str()` counts all."""
     samples: tuple[Waiting, ...]
-    """Requests for samples that wait, in order of arrival."""
+    """Requests for samples that wait, in order of arrival; of more than 1000 the first."""
     insert_reason: str | None
     """What holds a single insert back now; None where one could go on."""
     sample_reason: str | None

@@ -264,11 +264,7 @@ fn a_manifest_that_is_whole_but_makes_no_sense_is_refused_without_a_panic() {
             for value in [1, 0xff] {
                 let mut changed = whole.clone();
                 changed[at] = value;
-                let mut crc = crc32fast::Hasher::new();
-                crc.update(&(number as u64).to_le_bytes());
-                crc.update(&changed[payload.start - 12..payload.end]);
-                changed[payload.end..payload.end + 4].copy_from_slice(&crc.finalize().to_le_bytes());
-                disk.edit(&path, |bytes| *bytes = changed);
+                disk.edit(&path, |bytes| *bytes = sealed(changed, number, &payload));
                 let (tables, _) = tables(all.clone());
                 let outcome = load(&disk, &path, tables.bytes().0).and_then(|loaded| loaded.restore(&tables, NOW));
                 match outcome {
@@ -287,6 +283,41 @@ fn a_manifest_that_is_whole_but_makes_no_sense_is_refused_without_a_panic() {
     }
     // Most of the bytes are priorities, counts and times, of which one is as good as another.
     assert!(refused > 500 && taken > 500, "{refused} refused, {taken} taken");
+}
+
+/// The manifest with a section's bytes changed, and its CRC made right again.
+fn sealed(mut manifest: Vec<u8>, number: usize, payload: &std::ops::Range<usize>) -> Vec<u8> {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&(number as u64).to_le_bytes());
+    crc.update(&manifest[payload.start - 12..payload.end]);
+    manifest[payload.end..payload.end + 4].copy_from_slice(&crc.finalize().to_le_bytes());
+    manifest
+}
+
+#[test]
+fn a_priority_that_is_no_finite_number_is_refused_as_damage_where_the_rest_of_the_manifest_is_whole() {
+    let (before, all) = small();
+    let mut rows = Rows::new(&before);
+    let priority = 12_345.678_f64;
+    insert(&before, "rows", [(rows.item(1.0), priority)]);
+    let disk = FakeDisk::default();
+    let path = tight(&disk).save(&before, NOW).unwrap().path;
+    let whole = disk.files().into_iter().find(|(file, _)| *file == path).unwrap().1;
+    let at = whole.windows(8).position(|bytes| bytes == priority.to_le_bytes()).expect("it is there");
+    let (number, payload) = payloads(&whole).into_iter().enumerate().find(|(_, of)| of.contains(&at)).unwrap();
+    for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.5] {
+        let mut changed = whole.clone();
+        changed[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        disk.edit(&path, |bytes| *bytes = sealed(changed, number, &payload));
+        let (tables, _) = tables(all.clone());
+        match load(&disk, &path, tables.bytes().0) {
+            Ok(_) => assert_eq!(value, -1.5, "a queue takes negative priorities"),
+            Err(Error::DamagedFile { what, .. }) => {
+                assert!(!value.is_finite() && what.contains(&format!("the priority {value}")), "{value}: {what}");
+            }
+            Err(other) => panic!("{value}: {other}"),
+        }
+    }
 }
 
 #[test]

@@ -39,6 +39,10 @@ impl<F: FnOnce() + Send> Disk for Meanwhile<F> {
         self.disk.remove(path)
     }
 
+    fn shorten(&self, path: &Path, size: u64) -> io::Result<()> {
+        self.disk.shorten(path, size)
+    }
+
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
         self.disk.list(folder)
     }

@@ -2,11 +2,13 @@
 
 mod support;
 
-use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::append::{Cells, ItemColumn, RowWriter, Sink, StepWriter, WriterOptions};
 use reverie_core::chunk::Compression;
+use reverie_core::clock::Clock;
 use reverie_core::error::Error;
+use reverie_core::item;
 use reverie_core::sample::SampleRequest;
-use reverie_core::spec::DType;
+use reverie_core::spec::{DType, Structure};
 use reverie_core::table::{Change, InsertReason, Inserts, Priority, SharedTable, TableOptions, Tables};
 use std::sync::Arc;
 use support::{bounded_tables, leaf, options, queue};
@@ -150,6 +152,98 @@ fn what_a_request_holds_is_freed_outside_the_lock_however_it_ends() {
         let times = table.info().times;
         assert!(times.inserts_blocked.max(times.samples_blocked).as_secs() <= 1, "nobody waits at a closed table");
     }
+}
+
+#[test]
+fn an_item_that_fills_a_servers_budget_to_the_last_byte_goes_in_and_one_byte_more_waits() {
+    for (less, goes_in) in [(0, true), (1, false)] {
+        let (tables, _) = bounded_tables(vec![queue("q", 100), options("t", 100)], None);
+        let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));
+        assert!(q.insert(big.items(2)).unwrap().is_done());
+        let full = tables.bytes().0.table_bytes();
+        let (tables, _) = bounded_tables(vec![queue("q", 100), options("t", 100)], Some(full - less));
+        let (q, mut big) = (tables.get("q").unwrap(), Big::new(&tables));
+        assert!(q.insert(big.items(1)).unwrap().is_done());
+        let second = q.insert(big.items(1)).unwrap();
+        assert_eq!((second.is_done(), tables.bytes().0.table_bytes() == full), (goes_in, goes_in));
+    }
+}
+
+/// A writer of chunks that take next to nothing once they are packed.
+struct Packing {
+    writer: StepWriter,
+    column: usize,
+    steps: u64,
+}
+
+impl Packing {
+    fn new(tables: &Arc<Tables>) -> Self {
+        let sink: Arc<dyn Sink> = tables.clone();
+        let options = WriterOptions { keep_alive: 1, chunk_length: Some(2), compression: Compression::Zstd };
+        let mut writer = StepWriter::new(sink, options).unwrap();
+        let column = writer.resolve(&leaf(DType::UInt8, &[ITEM as usize])).unwrap()[0];
+        Self { writer, column, steps: 0 }
+    }
+
+    /// The item of another step; every second step packs a chunk.
+    fn item(&mut self) -> Inserts {
+        let cells = [Cells { itemsize: 1, bytes: &[0; ITEM as usize] }];
+        self.writer.append(&[self.column], &cells, false).unwrap();
+        let column =
+            ItemColumn { column: self.column, start: self.steps, cells: item::Cells::range(0, 1), squeeze: true };
+        self.steps += 1;
+        let item = self.writer.item(&Arc::new(Structure::Leaf), &[column]).unwrap();
+        std::iter::once((item, Priority::Value(1.0))).collect()
+    }
+}
+
+#[test]
+fn an_insert_that_waits_for_bytes_goes_on_when_a_chunk_of_another_table_is_packed() {
+    let (tables, _) = bounded_tables(vec![queue("q", 100), options("t", 100)], Some(4 * ITEM));
+    let (q, t, mut big, mut packing) =
+        (tables.get("q").unwrap(), tables.get("t").unwrap(), Big::new(&tables), Packing::new(&tables));
+    // Two cells of room, of which one is written.
+    assert!(t.insert(packing.item()).unwrap().is_done());
+    assert!(q.insert(big.items(1)).unwrap().is_done());
+    let mut waiting = [q.insert(big.items(1)).unwrap(), q.insert(big.items(1)).unwrap()];
+    assert!(waiting.iter().all(|ticket| !ticket.is_done()));
+    drop(packing.item());
+    packing.writer.end_episode(true);
+    assert!(waiting.iter_mut().all(|ticket| ticket.poll().is_some_and(|outcome| outcome.is_ok())));
+}
+
+#[test]
+fn an_insert_that_waits_for_bytes_goes_on_when_its_own_chunk_is_packed() {
+    let (tables, _) = bounded_tables(vec![queue("q", 100)], Some(3 * ITEM));
+    let (q, mut big, mut packing) = (tables.get("q").unwrap(), Big::new(&tables), Packing::new(&tables));
+    assert!(q.insert(big.items(2)).unwrap().is_done());
+    let mut waiting = q.insert(packing.item()).unwrap();
+    assert!(waiting.poll().is_none());
+    drop(packing.item());
+    packing.writer.end_episode(true);
+    assert!(waiting.poll().is_some_and(|outcome| outcome.is_ok()));
+}
+
+#[test]
+fn packing_looks_at_no_table_while_no_insert_waits_for_bytes() {
+    #[derive(Default)]
+    struct Counting(std::sync::atomic::AtomicUsize);
+    impl Clock for Counting {
+        fn now(&self) -> std::time::Duration {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            std::time::Duration::ZERO
+        }
+    }
+    let clock = Arc::new(Counting::default());
+    let as_clock: Arc<dyn Clock> = clock.clone();
+    let tables = Arc::new(Tables::new(vec![queue("q", 1)], Some(100 * ITEM), &as_clock, 7).unwrap());
+    let (q, mut big, mut packing) = (tables.get("q").unwrap(), Big::new(&tables), Packing::new(&tables));
+    assert!(q.insert(big.items(1)).unwrap().is_done());
+    let mut waiting = q.insert(big.items(1)).unwrap();
+    let before = clock.0.load(std::sync::atomic::Ordering::Relaxed);
+    (0..10).for_each(|_| drop(packing.item()));
+    assert!(waiting.wait(std::time::Duration::ZERO).is_none(), "it waits for the limiter");
+    assert_eq!(clock.0.load(std::sync::atomic::Ordering::Relaxed), before);
 }
 
 #[test]

@@ -183,3 +183,20 @@ fn a_waiting_sample_of_the_other_table_is_served_by_a_copy() {
     let served = waiting.poll().expect("the copy is there").unwrap();
     assert_eq!((served.keys[1], &*served.times_sampled), (key, &[2, 3][..]));
 }
+
+#[test]
+fn an_insert_behind_a_copy_knows_when_the_copy_is_dropped_and_no_other_insert_waits_for_time() {
+    let (tables, clock) = tables(vec![copying(options("a", 10), "b", Some(SECOND)), queue("b", 1)]);
+    let b = tables.get("b").unwrap();
+    insert(&tables, "a", &[1.0]);
+    insert(&tables, "b", &[2.0, 3.0]);
+    assert_eq!(b.drops_late_in(), None);
+    drop(sample(&tables, "a", 1));
+    insert(&tables, "b", &[4.0]);
+    assert_eq!((b.drops_late_in(), b.info().pending_inserts), (Some(SECOND), 3));
+    clock.advance(SECOND / 4);
+    assert_eq!(b.drops_late_in(), Some(SECOND * 3 / 4));
+    clock.advance(SECOND);
+    assert_eq!(b.drops_late_in(), Some(Duration::ZERO));
+    assert_eq!((b.info().pending_inserts, b.drops_late_in()), (2, None));
+}

@@ -261,3 +261,31 @@ fn the_counts_to_an_opening_are_exact_where_a_division_rounds() {
         }
     }
 }
+
+#[test]
+fn the_counts_to_an_opening_are_found_where_very_many_counts_give_the_same_difference() {
+    // The difference is a multiple of 2^48 here: the estimates are off by as much.
+    let huge = 2_f64.powi(100);
+    let limiter = Limiter::new(huge, 1, f64::MIN, huge - 2_f64.powi(50)).unwrap();
+    let at = counters(1, 5, 0);
+    let needed = limiter.samples_until_insert(&counters(0, 5, 0));
+    assert_eq!(needed, Some(0), "below the minimum size");
+    assert_eq!(limiter.samples_until_insert(&at), None);
+    assert!(limiter.blocked_insert(&at).is_some());
+    for (exponent, below) in [(60, 8), (80, 30), (100, 51), (100, 49)] {
+        let (spi, less) = (2_f64.powi(exponent), 2_f64.powi(below));
+        let limiter = Limiter::new(spi, 1, f64::MIN, 2.0 * spi - less).unwrap();
+        let at = counters(1, 0, 0);
+        let opens = |samples| limiter.can_insert(&counters(1, samples, 0), 1);
+        match limiter.samples_until_insert(&at) {
+            Some(n) => assert!(opens(n) && !opens(n - 1), "2^{exponent}: {n}"),
+            None => assert!(!opens(1 << 53), "2^{exponent}"),
+        }
+        let limiter = Limiter::new(spi, 1, 2.0 * spi - less, f64::MAX).unwrap();
+        let needed = limiter.inserts_until_sample(&at).unwrap();
+        let opens = |inserts| limiter.can_sample(&counters(1 + inserts, 0, 0), 1);
+        assert!(opens(needed) && (needed == 0 || !opens(needed - 1)), "2^{exponent}: {needed}");
+        let most = Limiter::new(spi, 1, f64::MIN, 7.0 * spi).unwrap().most_inserts(&at).unwrap();
+        assert_eq!(most, 7, "2^{exponent}");
+    }
+}

@@ -3,7 +3,7 @@ import gc
 import numpy as np
 import pytest
 
-from reverie import Table, rate_limiters, selectors
+from reverie import Table, rate_limiters, selectors, structured
 
 
 def table(name="t", **options):
@@ -46,6 +46,41 @@ def test_auto_leaves_what_does_not_compress_as_it_is(connect):
     rows = np.random.default_rng(0).random((200, 2000), np.float32)
     client.insert_batch("t", rows)
     assert rows.nbytes <= client.info().size_bytes < rows.nbytes * 1.05
+
+
+def write(client, kind, rows, tables):
+    if kind == "trajectory":
+        with client.trajectory_writer(1) as writer:
+            for row in rows:
+                writer.append({"x": row})
+                for name in tables:
+                    writer.create_item(name, 1.0, {"x": writer.history["x"][-1]})
+        return
+    step = structured.create_reference_step({"x": None})
+    with client.structured_writer([structured.create_config({"x": step["x"][-1]}, name) for name in tables]) as writer:
+        for row in rows:
+            writer.append({"x": row})
+
+
+@pytest.mark.parametrize("kind", ["trajectory", "structured"])
+@pytest.mark.parametrize("tables", ["ab", "ba"])
+@pytest.mark.parametrize("shrinks", [True, False])
+def test_a_writer_for_tables_that_are_stored_differently_measures_what_pays(connect, kind, tables, shrinks):
+    client = connect(table("a", compression="none"), table("b", compression="zstd"))
+    rows = frames(100) if shrinks else np.random.default_rng(0).random((100, 2000), np.float32)
+    write(client, kind, rows, tables)
+    size_bytes = client.info().size_bytes
+    if shrinks:
+        assert size_bytes < rows.nbytes / 5
+    else:
+        assert rows.nbytes <= size_bytes < rows.nbytes * 1.05
+
+
+@pytest.mark.parametrize("kind", ["trajectory", "structured"])
+def test_a_writer_for_tables_that_agree_stores_its_steps_as_they_say(connect, kind):
+    client = connect(table("a", compression="none"), table("b", compression="none"))
+    write(client, kind, frames(100), "ab")
+    assert client.info().size_bytes > 100 * 84 * 84
 
 
 def test_bytes_go_back_to_zero_when_the_tables_are_emptied(connect, until):

@@ -17,9 +17,12 @@ pub trait Disk: Send + Sync {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Leaves the first `size` bytes of a file that is longer.
+    fn shorten(&self, path: &Path, size: u64) -> io::Result<()>;
     /// The names in a folder, in no order; `NotFound` where there is no folder.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
-    /// Makes a folder and those above it, for this user alone; nothing where it exists.
+    /// Makes a folder and those above it that there are not, for this user alone, and waits until the names of all of
+    /// them are on the disk; nothing where it exists.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
     /// Waits until the folder's names are on the disk.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
@@ -72,6 +75,10 @@ impl Disk for Folder {
         fs::remove_file(path)
     }
 
+    fn shorten(&self, path: &Path, size: u64) -> io::Result<()> {
+        OpenOptions::new().write(true).open(path)?.set_len(size)
+    }
+
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
         let names = fs::read_dir(folder)?.map(|found| Ok(found?.file_name().into_string().ok()));
         // A name that is no text is none of ours.
@@ -79,11 +86,7 @@ impl Disk for Folder {
     }
 
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
-        if folder.is_dir() {
-            return Ok(());
-        }
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        folder.parent().map_or(Ok(()), |above| self.sync_folder(above))
+        make_folders(folder, |above| self.sync_folder(above))
     }
 
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
@@ -99,6 +102,24 @@ impl Disk for Folder {
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
+}
+
+/// Makes a folder and those above it that there are not, and calls `sync` for the folder above each of them. With an error
+/// none of them stays, so that the next attempt does not take a name for safe that is not.
+fn make_folders(folder: &Path, sync: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
+    let missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.is_dir();
+    let mut made: Vec<&Path> = folder.ancestors().take_while(missing).collect();
+    made.reverse();
+    let outcome = made.iter().try_for_each(|folder| {
+        // Another thread may have made it.
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        sync(folder.parent().unwrap_or(Path::new("")))
+    });
+    if outcome.is_err() {
+        // What has something in it is another's by now.
+        made.iter().rev().for_each(|folder| _ = fs::remove_dir(folder));
+    }
+    outcome
 }
 
 impl Output for File {
@@ -151,4 +172,44 @@ pub(super) fn names(disk: &dyn Disk, folder: &Path) -> Result<Vec<String>> {
 /// The folder that a file is in.
 pub(super) fn folder_of(path: &Path) -> PathBuf {
     path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    fn temporary(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("reverie-disk-{}-{name}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn the_name_of_every_new_folder_is_synced_up_to_the_first_that_was_there() {
+        let root = temporary("nested");
+        let folder = root.join("a/b/c");
+        let synced = RefCell::new(Vec::new());
+        let note = |above: &Path| {
+            synced.borrow_mut().push(above.to_owned());
+            Ok(())
+        };
+        make_folders(&folder, note).unwrap();
+        assert!(folder.is_dir());
+        assert_eq!(synced.take(), [root.clone(), root.join("a"), root.join("a/b")]);
+        make_folders(&folder, note).unwrap();
+        assert_eq!(synced.take(), Vec::<PathBuf>::new());
+        Folder.make_folder(&root.join("d/e")).unwrap();
+        assert!(root.join("d/e").is_dir());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn new_folders_whose_names_cannot_be_synced_do_not_stay() {
+        let root = temporary("unsynced");
+        let fails = |above: &Path| if above == root.join("a") { Err(io::Error::other("no")) } else { Ok(()) };
+        assert!(make_folders(&root.join("a/b"), fails).is_err());
+        assert!(!root.join("a").exists());
+        fs::remove_dir_all(root).unwrap();
+    }
 }

@@ -96,3 +96,25 @@ pub(super) fn retain(
     }
     Ok(())
 }
+
+/// Removes what a checkpoint that failed wrote: its manifest where that was not renamed, its segments and others that no
+/// checkpoint refers to, and what is behind the bytes of the segment that was written before (`kept`: its number and end).
+/// Nothing where the manifest may be in its place, and no error: the files do no harm, and the next checkpoint that is
+/// taken removes those that are left.
+pub(super) fn clean_up(disk: &dyn Disk, root: &Path, before: &Found, kept: Option<(u64, u64)>) {
+    let Ok(now) = scan(disk, root) else { return };
+    if now.manifests.last() > before.manifests.last() {
+        return;
+    }
+    now.unfinished.iter().for_each(|number| _ = disk.remove(&names::unfinished(root, *number)));
+    let segments = |number: &u64| describe(disk, &names::manifest(root, *number)).map(|summary| summary.segments);
+    let used = now.manifests.iter().map(segments).collect::<Result<Vec<_>>>();
+    // Those of a checkpoint that cannot be read are not known: they stay.
+    let used = used.map_or_else(|_| before.segments.clone(), |used| used.into_iter().flatten().collect());
+    for segment in now.segments.difference(&used) {
+        let _ = disk.remove(&names::segment(root, *segment));
+    }
+    if let Some((number, end)) = kept {
+        let _ = disk.shorten(&names::segment(root, number), end);
+    }
+}

@@ -5,7 +5,7 @@ use super::load::Checkpoint;
 use super::manifest;
 use super::names;
 use super::plan::Plan;
-use super::retain::{Found, Newest, retain, scan};
+use super::retain::{Found, Newest, clean_up, retain, scan};
 use super::section::SectionWriter;
 use super::segment::{Place, SegmentWriter};
 use crate::chunk::Chunk;
@@ -131,7 +131,8 @@ impl Store {
     /// Takes a checkpoint of all tables, which stand still only while references to them are taken. Blocks until it is
     /// on the disk, and while another is being taken. `now` is the time since the Unix epoch.
     ///
-    /// With an error the checkpoints that were there are as they were. `Closed` for tables that are closed,
+    /// With an error the checkpoints that were there are as they were, and what was written is removed as far as the disk
+    /// allows, so that it is no fuller than before. `Closed` for tables that are closed,
     /// `Storage` where another server saves in the folder.
     pub fn save(&self, tables: &Tables, now: Duration) -> Result<Saved> {
         self.take(tables, now, false)
@@ -160,12 +161,14 @@ impl Store {
         // A closed table is changed by nobody.
         let spared = (!last).then(|| tables.spare());
         let cuts = if last { tables.last_cut() } else { tables.cut() }?;
+        let kept = written.segment.as_ref().map(|segment| (segment.number, segment.end));
         let saved = self.write(&mut written, &before, &cuts, now);
         drop(cuts);
         let spare = spared.map_or((0, 0), |spared| (spared.size_bytes(), spared.take_back()));
         if saved.is_err() {
             // What is behind its last sync is not known: the next checkpoint begins another.
             written.segment = None;
+            clean_up(&*self.disk, &self.root, &before, kept);
         }
         let (mut saved, newest) = saved?;
         (saved.spare, saved.spare_used) = spare;

@@ -9,6 +9,17 @@ pub struct Meter {
     bytes: AtomicU64,
     chunks: AtomicU64,
     in_tables: AtomicU64,
+    packed: Hook,
+}
+
+/// Called after a chunk was packed; once set.
+#[derive(Default)]
+struct Hook(OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+impl std::fmt::Debug for Hook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.get().is_some() { "Hook(set)" } else { "Hook(unset)" })
+    }
 }
 
 impl Meter {
@@ -31,6 +42,19 @@ impl Meter {
     /// and readers.
     pub fn table_bytes(&self) -> u64 {
         self.in_tables.load(Relaxed)
+    }
+
+    /// Calls `then` each time that a chunk was packed and takes fewer bytes than before, which no table sees. On the
+    /// writer's thread, with no lock of a chunk or a table held. Only the first call of this has an effect.
+    pub(crate) fn on_packed(&self, then: impl Fn() + Send + Sync + 'static) {
+        let _ = self.packed.0.set(Box::new(then));
+    }
+
+    /// A chunk takes fewer bytes than before.
+    pub(super) fn packed(&self) {
+        if let Some(then) = self.packed.0.get() {
+            then();
+        }
     }
 
     /// A first table refers to a chunk of that size.

@@ -152,6 +152,9 @@ impl Chunk {
         drop(state);
         self.meter.replace(old, size);
         drop(raw);
+        if size < old {
+            self.meter.packed();
+        }
     }
 
     /// True where the cell was written and holds a value; false for a column that there is not.

@@ -3,7 +3,8 @@
 //! The table's lock is held for noting who was drawn first; the copies are offered to the other table behind it, before
 //! whoever sampled is told. Copies that the other table's limits hold back wait in its queue of inserts, as data.
 
-use super::queues::{After, PendingInsert, State};
+use super::insert_queue::PendingInsert;
+use super::queues::{After, State};
 use super::shared::{Priority, SharedTable};
 use super::table::FirstDraw;
 use super::tables::Budget;
@@ -83,8 +84,9 @@ impl Copy {
         self.key
     }
 
-    pub(super) fn is_late(&self, now: Duration) -> bool {
-        self.until.is_some_and(|until| until <= now)
+    /// How long it may wait.
+    pub(super) fn until(&self) -> Option<Duration> {
+        self.until
     }
 
     /// It waits no more.
@@ -192,10 +194,16 @@ impl SharedTable {
         self.copying.get().into_iter().flatten().for_each(|copying| copying.counts.clear());
     }
 
+    /// In how long the first copy that waits here for a time at most is dropped, and inserts behind it may go on; `None`
+    /// without one. Nothing else that an insert waits for comes with time alone.
+    pub fn drops_late_in(&self) -> Option<Duration> {
+        let late_at = crate::sync::lock(&self.state).inserts.late_at()?;
+        Some(late_at.saturating_sub(self.clock.now()))
+    }
+
     /// Lets go of copies whose time is over: figures are as if that had been done in time.
     pub(super) fn drop_late(&self) {
-        let now = self.clock.now();
-        if crate::sync::lock(&self.state).late_at <= now {
+        if self.drops_late_in().is_some_and(|left| left.is_zero()) {
             self.decide(|_, _| ());
         }
     }
@@ -227,37 +235,23 @@ impl State {
                 false => Some(offered),
             };
             let Some(next) = next else { continue };
-            if copy.is_late(now) || how.counts.waiting.load(Relaxed) > MOST_WAITING {
+            if until.is_some_and(|until| until <= now) || how.counts.waiting.load(Relaxed) > MOST_WAITING {
                 copy.end(false);
                 refused.push(next);
                 continue;
             }
-            self.late_at = self.late_at.min(until.unwrap_or(Duration::MAX));
             let (id, items) = (self.take_id(), smallvec::SmallVec::new().into_iter());
             let (next, copy, cell) = (Some(next), Some(copy), Cell::new());
-            self.inserts.push_back(PendingInsert { id, items, next, keys, sent: None, since: now, cell, copy });
+            self.inserts.put(PendingInsert { id, items, next, keys, origin: None, since: now, cell, copy });
         }
         refused
     }
 
     /// Takes copies whose time is over out of the queue.
     pub(super) fn take_late(&mut self, now: Duration, after: &mut After) {
-        if self.late_at > now {
-            return;
+        while let Some(pending) = self.inserts.remove_late(now) {
+            pending.copy.iter().for_each(|copy| copy.end(false));
+            after.late.push(pending);
         }
-        self.late_at = Duration::MAX;
-        let mut waiting = std::mem::take(&mut self.inserts);
-        self.inserts.extend(waiting.drain(..).filter_map(|pending| {
-            match &pending.copy {
-                Some(copy) if copy.is_late(now) => {
-                    copy.end(false);
-                    after.late.push(pending);
-                    return None;
-                }
-                Some(copy) => self.late_at = self.late_at.min(copy.until.unwrap_or(Duration::MAX)),
-                None => {}
-            }
-            Some(pending)
-        }));
     }
 }

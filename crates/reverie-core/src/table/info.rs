@@ -153,6 +153,9 @@ pub struct Waiting {
     pub done: u64,
 }
 
+/// Requests of a queue that are reported one by one: listing all of very many would hold a table's lock for long.
+pub const MOST_REPORTED: usize = 1000;
+
 /// Who waits at a table, since when, for what, and what would free them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Why {
@@ -168,9 +171,13 @@ pub struct Why {
     pub leased: u64,
     /// The limiter's counters.
     pub counters: Counters,
-    /// Inserts, in order of arrival.
+    /// Inserts that wait, as requests.
+    pub num_inserts: u64,
+    /// Samples that wait, as requests.
+    pub num_samples: u64,
+    /// The first of the inserts, in order of arrival, at most [`MOST_REPORTED`].
     pub inserts: Vec<Waiting>,
-    /// Samples, in order of arrival.
+    /// The first of the samples, likewise.
     pub samples: Vec<Waiting>,
     /// What holds a single insert back now; `None` where one could go on.
     pub insert_reason: Option<InsertReason>,
@@ -239,13 +246,14 @@ impl fmt::Display for Why {
         }
         let queue = |f: &mut fmt::Formatter<'_>,
                      name: &'static str,
+                     count: u64,
                      queue: &[Waiting],
                      reason: Option<&dyn fmt::Display>| match (queue.first(), reason) {
             (Some(first), reason) => {
                 write!(
                     f,
                     " {} waiting, the first for {:.1} s with {} of {} done",
-                    Counted(queue.len() as u64, name),
+                    Counted(count, name),
                     first.since.as_secs_f64(),
                     first.done,
                     first.wanted
@@ -256,8 +264,20 @@ impl fmt::Display for Why {
             (None, Some(reason)) => write!(f, " no {name}s waiting; one would: {reason}."),
             (None, None) => write!(f, " {name}s can go on."),
         };
-        queue(f, "insert", &self.inserts, self.insert_reason.as_ref().map(|reason| reason as &dyn fmt::Display))?;
-        queue(f, "sample", &self.samples, self.sample_reason.as_ref().map(|reason| reason as &dyn fmt::Display))?;
+        queue(
+            f,
+            "insert",
+            self.num_inserts,
+            &self.inserts,
+            self.insert_reason.as_ref().map(|reason| reason as &dyn fmt::Display),
+        )?;
+        queue(
+            f,
+            "sample",
+            self.num_samples,
+            &self.samples,
+            self.sample_reason.as_ref().map(|reason| reason as &dyn fmt::Display),
+        )?;
         if self.stuck {
             f.write_str(
                 " Both sides are held back for ever: only a delete, a reset or other limits (configure) change this.",

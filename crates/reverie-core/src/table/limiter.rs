@@ -219,11 +219,7 @@ impl Limiter {
         if estimate > MANY {
             return None;
         }
-        // The cast takes what is negative as 0; rounding is off by one at most.
-        let mut for_ratio = (estimate as u64).saturating_add(1);
-        while for_ratio > 0 && !fits(for_ratio) {
-            for_ratio -= 1;
-        }
+        let for_ratio = first(estimate, |total| !fits(total))?.saturating_sub(1);
         Some(for_size.max(for_ratio))
     }
 
@@ -324,19 +320,45 @@ impl Limiter {
     }
 }
 
-/// The smallest `n` for which `holds`, which is false below it and true from it on, and which `estimate`
-/// gives but for rounding. `None` where that is out of reach.
+/// The smallest `n` for which `holds`, which is false below it and true from it on, and which `estimate` gives but for
+/// rounding. `None` where that is out of reach.
+///
+/// Looked for in steps that double, and then by halves: where the counts are small beside the ratio, a difference is the
+/// same for very many of them, and the estimate off by as many.
 fn first(estimate: f64, holds: impl Fn(u64) -> bool) -> Option<u64> {
     if estimate > MANY {
         return None;
     }
     // The cast takes what is negative as 0.
-    let mut n = estimate.ceil() as u64;
-    while n > 0 && holds(n - 1) {
-        n -= 1;
+    let near = estimate.ceil() as u64;
+    // It holds from `high` on, and not at `low`, where there is one.
+    let (mut low, mut high, mut step) = (near, near, 1);
+    if holds(near) {
+        while high > 0 {
+            low = high.saturating_sub(step);
+            if !holds(low) {
+                break;
+            }
+            (high, step) = (low, step * 2);
+        }
+        if high == 0 {
+            return Some(0);
+        }
+    } else {
+        loop {
+            high = low.saturating_add(step);
+            if holds(high) {
+                break;
+            }
+            if high as f64 > MANY {
+                return None;
+            }
+            (low, step) = (high, step * 2);
+        }
     }
-    while !holds(n) {
-        n += 1;
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if holds(middle) { high = middle } else { low = middle }
     }
-    Some(n)
+    Some(high)
 }

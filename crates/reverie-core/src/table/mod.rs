@@ -4,6 +4,7 @@
 mod copies;
 mod forgotten;
 mod info;
+mod insert_queue;
 mod largest;
 mod lease;
 mod lineage;
@@ -27,7 +28,7 @@ mod ticket;
 
 pub use copies::{Copied, InsertOnSample, MOST_WAITING};
 pub use forgotten::Forgotten;
-pub use info::{AGE_BUCKETS, InsertReason, SampleReason, Stats, TableInfo, Times, Waiting, Why};
+pub use info::{AGE_BUCKETS, InsertReason, MOST_REPORTED, SampleReason, Stats, TableInfo, Times, Waiting, Why};
 pub use lease::Lease;
 pub use options::{Change, TableOptions, check_pattern};
 pub use query::{Comparison, Condition, Field, MAX_CONDITIONS, Query};

@@ -51,6 +51,11 @@ pub struct Change {
 }
 
 impl TableOptions {
+    /// True where a selector knows the largest priority.
+    pub(super) fn knows_largest(&self) -> bool {
+        self.sampler.knows_largest() || self.remover.knows_largest()
+    }
+
     /// Refuses what can never work.
     pub fn validate(&self) -> Result<()> {
         let refuse = |reason: String| Err(Error::InvalidArgument(reason));

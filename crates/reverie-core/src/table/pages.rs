@@ -36,7 +36,8 @@ impl<T: Clone> Pages<T> {
         &self.pages[page]
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+    #[cfg(test)]
+    fn iter(&self) -> impl Iterator<Item = &T> {
         self.pages.iter().map(|page| &**page)
     }
 

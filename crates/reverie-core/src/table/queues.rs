@@ -5,8 +5,9 @@
 
 use super::copies::Copy;
 use super::info::Times;
+use super::insert_queue::{InsertQueue, PendingInsert};
 use super::lease::Lease;
-use super::sent::{Arrivals, Sender, Senders, Sent};
+use super::sent::{Arrivals, Sender, Senders};
 use super::shared::{Priority, SharedTable};
 use super::table::{Dropped, Emptied, Seen, Table, Tally};
 use super::tables::{Budget, Starved};
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 pub(super) struct State {
     pub(super) table: Table,
-    pub(super) inserts: VecDeque<PendingInsert>,
+    pub(super) inserts: InsertQueue,
     pub(super) samples: VecDeque<PendingSample>,
     /// Who waits for the table to be another than he knows, in no order.
     pub(super) looks: Vec<PendingLook>,
@@ -37,30 +38,37 @@ pub(super) struct State {
     pub(super) samples_since: Option<Duration>,
     pub(super) created: Duration,
     pub(super) operations: u32,
-    /// When the first copy that waits is late.
-    pub(super) late_at: Duration,
     /// Somebody makes the draws of the first waiting request, a hold of the lock after the other.
     pub(super) driven: bool,
+    /// A thread takes out items that must leave, and takes in inserts that may go in, over several holds of the lock; others
+    /// leave that to it.
+    pub(super) moved: bool,
+}
+
+/// What is left to do after a hold of the lock, for the thread that held it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rest {
+    /// See [`State::driven`].
+    pub(super) draws: bool,
+    /// See [`State::moved`].
+    pub(super) moves: bool,
+}
+
+impl Rest {
+    pub(super) fn is_any(self) -> bool {
+        self.draws || self.moves
+    }
 }
 
 /// Draws that are made under one hold of the lock, of all requests together; beyond, others get their turn. A request
 /// without replacement is not cut: what it drew already would have to be left out anew each time.
 pub(super) const DRAWS_AT_ONCE: usize = 1 << 14;
 
+/// Items that come in from the queue under one hold of the lock; a request is not cut for it.
+const INSERTS_AT_ONCE: usize = 1 << 12;
+
 /// One operation in this many is timed, and counted this often: a clock costs as much as an insert.
 pub(super) const MEASURED_EVERY: u32 = 64;
-
-pub(super) struct PendingInsert {
-    pub(super) id: u64,
-    pub(super) items: smallvec::IntoIter<[(Item, Priority); 1]>,
-    pub(super) next: Option<(Item, Priority)>,
-    pub(super) keys: Keys,
-    pub(super) sent: Option<Sent>,
-    pub(super) since: Duration,
-    pub(super) cell: Arc<Cell<Keys>>,
-    /// Of a copy, for which nobody waits.
-    pub(super) copy: Option<Copy>,
-}
 
 pub(super) struct PendingSample {
     pub(super) id: u64,
@@ -100,24 +108,6 @@ impl After {
     }
 }
 
-impl PendingInsert {
-    pub(super) fn next(&self) -> Option<&Item> {
-        self.next.as_ref().map(|(item, _)| item)
-    }
-
-    pub(super) fn left(&self) -> u64 {
-        self.items.len() as u64 + u64::from(self.next.is_some())
-    }
-
-    /// It is taken out of the queue, and its items do not go in.
-    pub(super) fn give_up(self, reason: Error) {
-        if let Some(copy) = &self.copy {
-            copy.end(false);
-        }
-        self.cell.fill(Err(reason));
-    }
-}
-
 impl PendingSample {
     pub(super) fn left(&self) -> u64 {
         (self.request.num_samples - self.draws.done()) as u64
@@ -153,8 +143,26 @@ impl State {
 
     /// What the first waiting insert wants of the server's bytes, where these hold it back and the limiter does not.
     pub(super) fn starves(&self, budget: &Budget) -> Option<Starved> {
-        let item = self.inserts.front()?.next()?;
+        let item = self.inserts.first()?.next()?;
         if self.table.can_insert() { budget.blocks(&self.table, Some(item)) } else { None }
+    }
+
+    /// Continues what this thread left for its next hold of the lock.
+    pub(super) fn resume(&mut self, rest: Rest) {
+        if rest.draws {
+            self.driven = false;
+        }
+        if rest.moves {
+            self.moved = false;
+            self.table.evict_some();
+        }
+    }
+
+    /// True where a hold of the lock left items that must leave, or inserts that may go in.
+    pub(super) fn must_move(&self, budget: Option<&Budget>) -> bool {
+        let goes_in = |item| budget.is_none_or(|budget| budget.blocks(&self.table, Some(item)).is_none());
+        let first = || self.inserts.first()?.next();
+        self.table.is_over() || (self.table.can_insert() && first().is_some_and(goes_in))
     }
 
     pub(super) fn note_blocked(&mut self, now: Duration) {
@@ -249,23 +257,19 @@ impl State {
 
     /// What the table is, those who wait included.
     pub(super) fn tally(&mut self, now: Duration) -> Tally {
-        Tally { waiting_inserts: self.waiting_inserts(), now, ..self.table.tally() }
-    }
-
-    fn waiting_inserts(&self) -> u64 {
-        self.inserts.iter().map(PendingInsert::left).sum()
+        Tally { waiting_inserts: self.inserts.items(), now, ..self.table.tally() }
     }
 
     /// True where the table is not what was seen.
     pub(super) fn differs(&self, seen: &Seen) -> bool {
-        self.table.differs(seen, self.waiting_inserts())
+        self.table.differs(seen, self.inserts.items())
     }
 
     /// What is in of inserts that may be sent again, those that are in in part included.
     pub(super) fn arrivals(&self) -> Vec<(Sender, Arrivals)> {
         let mut all = self.senders.cut();
-        let parts = self.inserts.iter().filter(|pending| !pending.keys.is_empty());
-        for (sent, keys) in parts.filter_map(|pending| Some((pending.sent?, &pending.keys))) {
+        let parts = self.inserts.begun().filter_map(|pending| Some((pending.origin?, &pending.keys)));
+        for (sent, keys) in parts.filter_map(|(origin, keys)| Some((self.senders.known(origin)?, keys))) {
             let at = all.binary_search_by_key(&sent.sender, |(sender, _)| *sender);
             let at = at.unwrap_or_else(|at| {
                 all.insert(at, (sent.sender, Arrivals::new()));
@@ -285,7 +289,7 @@ impl State {
         if self.looks.is_empty() {
             return;
         }
-        let waiting = self.waiting_inserts();
+        let waiting = self.inserts.items();
         for at in (0..self.looks.len()).rev() {
             if self.table.differs(&self.looks[at].seen, waiting) {
                 let look = self.looks.swap_remove(at);
@@ -298,26 +302,30 @@ impl State {
     /// where the draws of one hold of the lock were used up before: the caller is to come again, and nobody else draws
     /// until then.
     pub(super) fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) -> bool {
-        let mut left = DRAWS_AT_ONCE;
+        let (mut left, mut goes_in) = (DRAWS_AT_ONCE, if self.moved { 0 } else { INSERTS_AT_ONCE });
         self.take_late(now, after);
         loop {
             if self.inserts.is_empty() && self.samples.is_empty() {
                 return false;
             }
             let mut progress = false;
-            while let Some(mut head) = self.inserts.pop_front() {
+            while goes_in > 0
+                && self.table.can_insert()
+                && let Some(mut head) = self.inserts.pop_first()
+            {
                 let before = head.keys.len();
                 head.next = match head.next.take() {
                     None => None,
                     first => self.admit(&mut head.items, &mut head.keys, first, head.copy.as_ref(), now, budget),
                 };
                 progress |= head.keys.len() > before;
+                goes_in = goes_in.saturating_sub(head.keys.len() - before);
                 if head.next.is_some() {
-                    self.inserts.push_front(head);
+                    self.inserts.put(head);
                     break;
                 }
-                if let Some(sent) = head.sent {
-                    self.senders.arrived(sent, &head.keys);
+                if let Some(origin) = head.origin {
+                    self.senders.arrived(origin, &head.keys);
                 }
                 after.keys.push((head.cell, Ok(head.keys)));
             }

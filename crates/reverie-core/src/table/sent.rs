@@ -3,6 +3,7 @@
 //! Kept where the items are, under the same lock, so that a checkpoint has both as they were at one moment: a server that
 //! starts from it knows what it has, and does none of it twice.
 
+use super::insert_queue::PendingInsert;
 use super::shared::{Inserts, SharedTable};
 use super::ticket::{Keys, Ticket};
 use crate::error::Result;
@@ -24,16 +25,50 @@ pub struct Sent {
 /// What is in of a sender's inserts: their numbers, ascending, and the keys of their first items or of all.
 pub type Arrivals = Vec<(u64, Keys)>;
 
+/// Where an insert came from, for as long as its sender is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    sent: Sent,
+    /// See [`Known::since`].
+    since: u64,
+}
+
+/// A sender, until it is forgotten.
+#[derive(Debug)]
+struct Known {
+    /// Tells it from one of the same name that was forgotten before, of which inserts may still wait.
+    since: u64,
+    arrivals: VecDeque<(u64, Keys)>,
+}
+
 /// Of one table.
 #[derive(Debug, Default)]
 pub(super) struct Senders {
-    all: HashMap<Sender, VecDeque<(u64, Keys)>>,
+    all: HashMap<Sender, Known>,
+    /// How many there were.
+    count: u64,
 }
 
 impl Senders {
-    /// An insert is in, whole.
-    pub(super) fn arrived(&mut self, sent: Sent, keys: &Keys) {
-        let arrivals = self.all.entry(sent.sender).or_default();
+    /// An insert comes from there; its sender is known from now on.
+    pub(super) fn origin(&mut self, sent: Sent) -> Origin {
+        let known = self.all.entry(sent.sender).or_insert_with(|| {
+            self.count += 1;
+            Known { since: self.count, arrivals: VecDeque::new() }
+        });
+        Origin { sent, since: known.since }
+    }
+
+    /// Which insert it was; `None` where its sender was forgotten meanwhile.
+    pub(super) fn known(&self, origin: Origin) -> Option<Sent> {
+        let known = self.all.get(&origin.sent.sender)?;
+        (known.since == origin.since).then_some(origin.sent)
+    }
+
+    /// An insert is in, whole. Nothing is kept of it where its sender was forgotten: no client would ever receive it.
+    pub(super) fn arrived(&mut self, origin: Origin, keys: &Keys) {
+        let Some(sent) = self.known(origin) else { return };
+        let Some(Known { arrivals, .. }) = self.all.get_mut(&sent.sender) else { return };
         match arrivals.back() {
             // One of which a checkpoint had a part.
             Some((last, _)) if *last >= sent.number => match arrivals.binary_search_by_key(&sent.number, |(n, _)| *n) {
@@ -45,7 +80,7 @@ impl Senders {
     }
 
     fn received(&mut self, sender: &Sender, below: u64, numbers: &[u64]) {
-        let Some(arrivals) = self.all.get_mut(sender) else { return };
+        let Some(Known { arrivals, .. }) = self.all.get_mut(sender) else { return };
         while arrivals.front().is_some_and(|(number, _)| *number < below) {
             arrivals.pop_front();
         }
@@ -57,14 +92,18 @@ impl Senders {
 
     /// All senders with something, in the order of their names.
     pub(super) fn cut(&self) -> Vec<(Sender, Arrivals)> {
-        let some = self.all.iter().filter(|(_, arrivals)| !arrivals.is_empty());
-        let mut all: Vec<_> = some.map(|(sender, arrivals)| (*sender, arrivals.iter().cloned().collect())).collect();
+        let some = self.all.iter().filter(|(_, known)| !known.arrivals.is_empty());
+        let mut all: Vec<_> = some.map(|(sender, known)| (*sender, known.arrivals.iter().cloned().collect())).collect();
         all.sort_unstable_by_key(|(sender, _)| *sender);
         all
     }
 
     pub(super) fn restore(&mut self, from: Vec<(Sender, Arrivals)>) {
-        self.all = from.into_iter().map(|(sender, arrivals)| (sender, arrivals.into())).collect();
+        self.all.clear();
+        for (sender, arrivals) in from {
+            self.count += 1;
+            self.all.insert(sender, Known { since: self.count, arrivals: arrivals.into() });
+        }
     }
 }
 
@@ -82,10 +121,11 @@ impl SharedTable {
 
     /// What is in of a sender's inserts, as far as he may send it again.
     pub fn arrivals(&self, sender: &Sender) -> Arrivals {
-        lock(&self.state).senders.all.get(sender).map(|arrivals| arrivals.iter().cloned().collect()).unwrap_or_default()
+        let state = lock(&self.state);
+        state.senders.all.get(sender).map(|known| known.arrivals.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// All senders of whom something is in that they may send again.
+    /// All senders that are known here: of inserts that wait or are in, until they are forgotten.
     pub fn senders(&self) -> Vec<Sender> {
         lock(&self.state).senders.all.keys().copied().collect()
     }
@@ -93,17 +133,15 @@ impl SharedTable {
     /// Takes the sender's waiting inserts out of the queue. What is in of them stays known.
     pub fn withdraw_sender(&self, sender: &Sender) {
         let withdrawn: Vec<_> = self.decide(|state, _| {
-            let own = |sent: Option<Sent>| sent.is_some_and(|sent| sent.sender == *sender);
-            let mut withdrawn = Vec::new();
-            for pending in std::mem::take(&mut state.inserts) {
-                match pending.sent.filter(|_| own(pending.sent)) {
-                    Some(sent) => {
-                        if !pending.keys.is_empty() {
-                            state.senders.arrived(sent, &pending.keys);
-                        }
-                        withdrawn.push(pending);
-                    }
-                    None => state.inserts.push_back(pending),
+            let own = |pending: &PendingInsert| {
+                let sent = pending.origin.and_then(|origin| state.senders.known(origin));
+                sent.is_some_and(|sent| sent.sender == *sender)
+            };
+            let ids: Vec<u64> = state.inserts.iter().filter(|pending| own(pending)).map(|pending| pending.id).collect();
+            let withdrawn: Vec<_> = ids.into_iter().filter_map(|id| state.inserts.remove(id)).collect();
+            for pending in withdrawn.iter().filter(|pending| !pending.keys.is_empty()) {
+                if let Some(origin) = pending.origin {
+                    state.senders.arrived(origin, &pending.keys);
                 }
             }
             withdrawn
@@ -111,7 +149,8 @@ impl SharedTable {
         drop(withdrawn);
     }
 
-    /// The sender will not come back, or is to be told that nothing is known of what he sent.
+    /// The sender will not come back, or is to be told that nothing is known of what it sent. Its inserts that wait go in
+    /// all the same, and nothing is noted of them.
     pub fn forget_sender(&self, sender: &Sender) {
         // Dropped after the lock.
         let _gone = lock(&self.state).senders.all.remove(sender);

@@ -3,16 +3,18 @@
 //! The lock is held for decisions: a batch of draws, a group of inserts. Bytes are copied, items dropped and
 //! waiters woken after it is released.
 
+mod changing;
 mod figures;
 mod querying;
 
 use super::copies::Copying;
 use super::info::Times;
+use super::insert_queue::{InsertQueue, PendingInsert};
 use super::lease::Lease;
 use super::options::{Change, TableOptions};
-use super::queues::{After, DRAWS_AT_ONCE, MEASURED_EVERY, PendingInsert, PendingSample, State};
+use super::queues::{After, DRAWS_AT_ONCE, MEASURED_EVERY, PendingSample, Rest, State};
 use super::sent::{Senders, Sent};
-use super::table::{Table, Updated, Updates};
+use super::table::Table;
 use super::tables::Budget;
 use super::ticket::{Cell, Keys, Ticket};
 use crate::clock::Clock;
@@ -51,13 +53,14 @@ pub struct SharedTable {
     pub(super) state: Mutex<State>,
 }
 
-/// Lets others draw where whoever was to go on cannot: a waker of somebody's panicked.
+/// Lets others go on where whoever was to go on cannot: a waker of somebody's panicked.
 struct Driving<'a>(&'a SharedTable);
 
 impl Drop for Driving<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            lock(&self.0.state).driven = false;
+            let mut state = lock(&self.0.state);
+            (state.driven, state.moved) = (false, false);
         }
     }
 }
@@ -79,7 +82,7 @@ impl SharedTable {
         let table = Table::new(options, incarnations.next_u64())?;
         let state = State {
             table,
-            inserts: VecDeque::new(),
+            inserts: InsertQueue::default(),
             samples: VecDeque::new(),
             looks: Vec::new(),
             senders: Senders::default(),
@@ -91,8 +94,8 @@ impl SharedTable {
             samples_since: None,
             created: clock.now(),
             operations: 0,
-            late_at: Duration::MAX,
             driven: false,
+            moved: false,
         };
         let copying = OnceLock::new();
         Ok(Arc::new(Self { name, clock, budget, copying, state: Mutex::new(state) }))
@@ -114,34 +117,38 @@ impl SharedTable {
 
     /// The same at this table only; tells whether items left it, and whether an insert waits for bytes.
     pub(super) fn decide_alone<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool) {
-        let (result, mut freed, mut starves, mut again) = self.hold(decision);
-        // A request for very many draws: this thread goes on with it, and lets go of the lock in between.
-        let driving = again.then(|| Driving(self));
-        while again {
-            let more;
-            ((), more, starves, again) = self.hold(|state, _| state.driven = false);
+        let (result, mut freed, mut starves, mut rest) = self.hold(decision);
+        // Very many draws, items that must leave, or inserts that may go in: this thread continues, and releases the lock in
+        // between.
+        let driving = rest.is_any().then(|| Driving(self));
+        while rest.is_any() {
+            let (more, mine) = (freed, rest);
+            ((), freed, starves, rest) = self.hold(|state, _| state.resume(mine));
             freed |= more;
         }
         drop(driving);
         (result, freed, starves)
     }
 
-    /// One hold of the lock; true at the end where there is more to draw, which is left to the caller.
-    fn hold<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool, bool) {
+    /// One hold of the lock; returns what is left to do, which the caller must continue.
+    fn hold<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool, Rest) {
         let now = self.clock.now();
         let mut after = After::default();
         let mut state = lock(&self.state);
         let deciding = Deciding::new();
         let result = decision(&mut state, now);
-        let again = state.serve(now, self.budget.as_deref(), &mut after);
-        state.driven |= again;
+        let budget = self.budget.as_deref();
+        let draws = state.serve(now, budget, &mut after);
+        let rest = Rest { draws, moves: !state.moved && state.must_move(budget) };
+        state.driven |= rest.draws;
+        state.moved |= rest.moves;
         state.note_blocked(now);
         state.serve_looks(now, &mut after);
         let mut freed = state.table.has_dropped();
         if freed {
             (after.items, after.emptied) = state.table.take_dropped();
         }
-        let mut starves = self.budget.as_deref().is_some_and(|budget| state.starves(budget).is_some());
+        let mut starves = budget.is_some_and(|budget| state.starves(budget).is_some());
         let first = state.table.take_first_draws();
         drop((deciding, state));
         if !first.is_empty() {
@@ -149,7 +156,7 @@ impl SharedTable {
             (freed, starves) = (freed | more, starves | waits);
         }
         after.run();
-        (result, freed, starves, again)
+        (result, freed, starves, rest)
     }
 
     /// Refuses a priority that [`SharedTable::insert`] would refuse.
@@ -192,6 +199,7 @@ impl SharedTable {
             state.check(&self.name, &offered)?;
             let mut items = std::mem::take(&mut offered).into_iter();
             let mut keys = before;
+            let origin = sent.map(|sent| state.senders.origin(sent));
             let next = match state.inserts.is_empty() {
                 true => {
                     let started = state.measured().then(|| self.clock.now());
@@ -204,15 +212,15 @@ impl SharedTable {
                 false => items.next(),
             };
             if next.is_none() {
-                if let Some(sent) = sent {
-                    state.senders.arrived(sent, &keys);
+                if let Some(origin) = origin {
+                    state.senders.arrived(origin, &keys);
                 }
                 return Ok(Ticket::done(Ok(keys)));
             }
             let (id, cell) = (state.take_id(), Cell::new());
             let cell_of = Arc::clone(&cell);
-            let pending = PendingInsert { id, items, next, keys, sent, since: now, cell: cell_of, copy: None };
-            state.inserts.push_back(pending);
+            let pending = PendingInsert { id, items, next, keys, origin, since: now, cell: cell_of, copy: None };
+            state.inserts.put(pending);
             Ok(Ticket::waiting(self.clone(), id, cell, false))
         })
     }
@@ -248,43 +256,6 @@ impl SharedTable {
                 }
                 Ticket::done(Ok(draws))
             }
-        })
-    }
-
-    /// Sets priorities; see [`Table::update`]. All slices have one length.
-    pub fn update(&self, keys: &[i64], priorities: &[f64], if_version: Option<&[u32]>) -> Result<Updated> {
-        let updates = Updates { keys, priorities, if_version, neighbours: None };
-        Ok(self.mutate(&updates, &[])?.0)
-    }
-
-    /// Deletes items, and then sets priorities, as one decision.
-    pub fn mutate(&self, updates: &Updates<'_>, deletes: &[i64]) -> Result<(Updated, Updated)> {
-        let Updates { keys, priorities, if_version, .. } = *updates;
-        if keys.len() != priorities.len() || if_version.is_some_and(|versions| versions.len() != keys.len()) {
-            return Err(Error::InvalidArgument(format!(
-                "table '{}': keys, priorities and versions must have one length, got {}, {} and {}",
-                self.name,
-                keys.len(),
-                priorities.len(),
-                if_version.map_or("none".to_owned(), |versions| versions.len().to_string())
-            )));
-        }
-        self.decide(|state, _| {
-            state.open(&self.name)?;
-            // Refused priorities refuse the whole call; without deletes `update` does.
-            if !deletes.is_empty() {
-                state.table.check_priorities(priorities)?;
-            }
-            let deleted = state.table.delete(deletes);
-            Ok((state.table.update(updates)?, deleted))
-        })
-    }
-
-    /// Deletes items; unknown keys are counted and ignored.
-    pub fn delete(&self, keys: &[i64]) -> Result<Updated> {
-        self.decide(|state, _| {
-            state.open(&self.name)?;
-            Ok(state.table.delete(keys))
         })
     }
 
@@ -333,7 +304,7 @@ impl SharedTable {
             waiting
         };
         let closed = || Error::Closed { name: self.name.clone() };
-        inserts.into_iter().for_each(|pending| pending.give_up(closed()));
+        inserts.into_all().for_each(|pending| pending.give_up(closed()));
         for pending in samples {
             Arc::clone(&pending.cell).fill(Err(closed()));
             // Its leased draws go back.
@@ -342,14 +313,7 @@ impl SharedTable {
         looks.iter().for_each(|pending| pending.cell.fill(Err(closed())));
     }
 
-    /// Serves waiting inserts after bytes were freed where no table sees it: by packing.
-    pub(super) fn retry(&self) {
-        if self.budget.is_some() && !lock(&self.state).inserts.is_empty() {
-            self.decide(|_, _| ());
-        }
-    }
-
-    /// Serves waiting inserts after bytes were freed at another table; true where that freed bytes here.
+    /// Serves waiting inserts after bytes were freed at another table, or by packing; true where that freed bytes here.
     pub(super) fn serve_waiting(&self) -> bool {
         let waits = !lock(&self.state).inserts.is_empty();
         waits && self.decide_alone(|_, _| ()).1
@@ -374,7 +338,7 @@ impl SharedTable {
             let refused = {
                 let mut state = lock(&self.state);
                 let starved = state.starves(budget);
-                starved.and_then(|starved| Some((state.inserts.pop_front()?, budget.refusal(self, &starved))))
+                starved.and_then(|starved| Some((state.inserts.pop_first()?, budget.refusal(self, &starved))))
             };
             let Some((pending, refusal)) = refused else { return any };
             any = true;
@@ -388,10 +352,11 @@ impl SharedTable {
         lock(&self.state).table.options().max_times_sampled > 0
     }
 
-    /// True when sampling this table frees bytes: its items leave after a number of draws.
+    /// True when this table will free bytes: its items leave after a number of draws, or some must leave now.
     pub(super) fn consumes(&self) -> bool {
         let state = lock(&self.state);
-        state.table.options().max_times_sampled > 0 && (!state.table.is_empty() || state.table.leased() > 0)
+        let draws_free = !state.table.is_empty() || state.table.leased() > 0;
+        (state.table.options().max_times_sampled > 0 && draws_free) || state.moved
     }
 
     /// Leased draws reached their client; see [`Table::acknowledge`].
@@ -405,10 +370,7 @@ impl SharedTable {
     }
 
     pub(super) fn withdraw_insert(&self, id: u64) -> Option<Keys> {
-        let withdrawn = self.decide(|state, _| {
-            let index = state.inserts.iter().position(|pending| pending.id == id)?;
-            state.inserts.remove(index)
-        });
+        let withdrawn = self.decide(|state, _| state.inserts.remove(id));
         withdrawn.map(|pending| pending.keys)
     }
 

@@ -342,17 +342,6 @@ impl Slots {
     pub fn exchange_spares(&mut self, spares: Spares) -> Spares {
         Spares::of(self.pages.exchange_spares(spares.into_pages()))
     }
-
-    /// Every occupied slot, in slot order.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Slot)> {
-        self.pages.iter().enumerate().flat_map(|(page_index, page)| {
-            page.slots
-                .iter()
-                .enumerate()
-                .filter(|(_, slot)| slot.item.is_some())
-                .map(move |(index, slot)| ((page_index * PAGE + index) as u32, slot))
-        })
-    }
 }
 
 #[cfg(test)]

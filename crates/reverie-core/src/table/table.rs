@@ -29,6 +29,11 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Items that leave in one decision because the table's bounds are smaller now: some milliseconds of work.
+const EVICTED_AT_ONCE: usize = 4096;
+/// Items that leave at once for one that comes in, which may be larger than they are. Few: many may come in together.
+const EVICTED_BY_INSERT: usize = 4;
+
 /// Items that left; an insert into a full table drops one, and allocates nothing for it.
 pub type Dropped = SmallVec<[Item; 2]>;
 
@@ -61,7 +66,8 @@ pub struct Table {
     slots: Slots,
     sampler: AnySelector,
     remover: AnySelector,
-    largest: Largest,
+    /// Where no selector knows it.
+    largest: Option<Largest>,
     lineage: Lineage,
     /// Draws that may come back.
     leases: Leases,
@@ -93,7 +99,7 @@ impl Table {
             slots: Slots::new(options.shard, incarnation as u32),
             sampler: AnySelector::new(&options.sampler, options.sampler_seed),
             remover: AnySelector::new(&options.remover, options.remover_seed),
-            largest: Largest::default(),
+            largest: (!options.knows_largest()).then(Largest::default),
             lineage: Lineage::default(),
             leases: Leases::default(),
             incarnation,
@@ -207,17 +213,13 @@ impl Table {
     pub fn max_priority(&mut self) -> f64 {
         match self.sampler.max_slot().or_else(|| self.remover.max_slot()) {
             Some(slot) => self.slots.slot(slot).priority(),
-            None => {
-                let mut largest = self.largest;
-                let max = largest.of(self.present().map(|(_, slot)| slot.priority()));
-                self.largest = largest;
-                max
-            }
+            None => self.largest.as_ref().and_then(Largest::get).unwrap_or(1.0),
         }
     }
 
-    /// Takes the item in, then removes until the table is within its bounds (the newcomer may go).
-    /// The limiter must have allowed it, and [`Table::check`] accepted it.
+    /// Takes the item in, then removes until the table is within its bounds (the newcomer may go); of very many items
+    /// that must leave for it some stay for [`Table::evict_some`]. The limiter must have allowed it, and [`Table::check`]
+    /// accepted it.
     pub fn insert(&mut self, item: Item, priority: f64, now: u64) -> Key {
         self.take_in(item, priority, now, None)
     }
@@ -232,20 +234,39 @@ impl Table {
         };
         self.sampler.insert(slot, priority);
         self.remover.insert(slot, priority);
-        self.largest.add(priority);
+        self.note_priority(slot, priority);
         self.lineage.insert(slot, stream);
         self.counters.inserts += 1;
         let key = self.slots.key(slot);
-        self.evict();
+        self.evict(EVICTED_BY_INSERT);
         key
     }
 
-    fn evict(&mut self) {
+    #[inline]
+    fn note_priority(&mut self, slot: u32, priority: f64) {
+        if let Some(largest) = &mut self.largest {
+            largest.set(slot, priority);
+        }
+    }
+
+    /// True while more items are to leave than one decision takes out: [`Table::evict_some`] goes on.
+    pub fn is_over(&self) -> bool {
         let budget = self.options.max_bytes.unwrap_or(u64::MAX);
-        while self.len() as u64 > self.options.max_size || self.account.bytes() > budget {
+        self.len() as u64 > self.options.max_size || (self.account.bytes() > budget && !self.is_empty())
+    }
+
+    /// Removes some of the items that are beyond the table's bounds.
+    pub fn evict_some(&mut self) {
+        self.evict(EVICTED_AT_ONCE);
+    }
+
+    fn evict(&mut self, most: usize) {
+        let mut left = most;
+        while left > 0 && self.is_over() {
             let Some(pick) = self.remover.draw() else { break };
             self.remove(pick.slot);
             self.stats.evicted += 1;
+            left -= 1;
         }
     }
 
@@ -264,7 +285,9 @@ impl Table {
     fn uncount(&mut self, slot: u32) {
         let leaving = self.slots.slot(slot);
         self.stats.sampled_present -= u64::from(leaving.times_sampled() > 0);
-        self.largest.remove(leaving.priority());
+        if let Some(largest) = &mut self.largest {
+            largest.remove(slot);
+        }
         self.counters.deletes += 1;
     }
 
@@ -328,14 +351,15 @@ impl Table {
         self.sampler.clear();
         self.remover.clear();
         self.episodes.clear();
-        self.largest = Largest::default();
+        self.largest = self.largest.is_some().then(Largest::default);
         self.lineage.clear();
         self.counters = Counters::default();
         self.stats = Stats::default();
         (self.incarnation, self.ration) = (incarnation, 0);
     }
 
-    /// Changes limits while running; a smaller size evicts through the remover.
+    /// Changes limits while running; a smaller size evicts through the remover, so many items at once: while
+    /// [`Table::is_over`], the caller goes on with [`Table::evict_some`].
     pub fn configure(&mut self, change: Change) -> Result<()> {
         let mut options = self.options.clone();
         options.max_size = change.max_size.unwrap_or(options.max_size);
@@ -347,7 +371,7 @@ impl Table {
             self.ration = self.counters.inserts;
         }
         self.options = options;
-        self.evict();
+        self.evict_some();
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ use crate::sync::lock;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -92,7 +92,16 @@ impl Budget {
 
     /// True where an insert waited for bytes when that was last looked at.
     pub(super) fn is_starving(&self) -> bool {
-        self.starving.load(Ordering::Relaxed)
+        self.starving.load(Ordering::SeqCst)
+    }
+
+    /// A chunk was packed: inserts that wait for bytes may go on. Touches no table while none waits for bytes.
+    fn packed(&self) {
+        // The bytes were counted before the mark is read; `settle` sets the mark before it reads the bytes.
+        fence(Ordering::SeqCst);
+        if self.is_starving() {
+            self.settle();
+        }
     }
 
     /// Bytes may have been freed, or the last hope for them: inserts that wait for bytes go on, or are refused.
@@ -101,9 +110,16 @@ impl Budget {
             // An insert that goes on may free bytes for another, by what it evicts.
             while self.each(SharedTable::serve_waiting) {}
             // First false: whoever begins to starve meanwhile says so after this, or is seen below.
-            self.starving.store(false, Ordering::Relaxed);
+            self.starving.store(false, Ordering::SeqCst);
             let starving = self.each(SharedTable::is_starving);
-            self.starving.fetch_or(starving, Ordering::Relaxed);
+            if starving {
+                self.starving.store(true, Ordering::SeqCst);
+                // A chunk packed before this is counted by now; the writer of one packed later sees the mark.
+                fence(Ordering::SeqCst);
+                if self.each(SharedTable::serve_waiting) {
+                    continue;
+                }
+            }
             if !starving || self.anything_consumed() || !self.each(SharedTable::refuse_starving) {
                 return;
             }
@@ -185,6 +201,8 @@ impl Tables {
         if let Some(budget) = &budget {
             // Only just made, so it cannot have been set.
             let _ = budget.tables.set(tables.iter().map(Arc::downgrade).collect());
+            let waiting = Arc::downgrade(budget);
+            meter.on_packed(move || waiting.upgrade().iter().for_each(|budget| budget.packed()));
         }
         Ok(Self { tables, clock: Arc::clone(clock), meter, max_bytes, forgotten: Mutex::default() })
     }

@@ -89,17 +89,13 @@ impl Desk<Keys> for SharedTable {
     }
 
     fn retry(&self) {
-        SharedTable::retry(self);
+        self.drop_late();
     }
 }
 
 impl Desk<Draws> for SharedTable {
     fn withdraw(&self, id: u64) -> Option<Draws> {
         self.withdraw_sample(id)
-    }
-
-    fn retry(&self) {
-        SharedTable::retry(self);
     }
 }
 

@@ -23,6 +23,10 @@ struct State {
     locked: HashSet<PathBuf>,
     operations: u64,
     stop_at: Option<u64>,
+    /// Bytes of all files at most.
+    capacity: Option<usize>,
+    /// Renames fail, though they were made where it is true.
+    renames_fail: Option<bool>,
 }
 
 /// Clones are the same disk.
@@ -78,6 +82,20 @@ impl FakeDisk {
     pub fn stop_after(&self, operations: u64) {
         let mut state = self.state();
         state.stop_at = Some(state.operations + operations);
+    }
+
+    /// The disk is full at so many bytes.
+    pub fn set_capacity(&self, bytes: Option<usize>) {
+        self.state().capacity = bytes;
+    }
+
+    /// Renames fail from now on, though they are made where it is true.
+    pub fn fail_renames(&self, made: Option<bool>) {
+        self.state().renames_fail = made;
+    }
+
+    pub fn size(&self) -> usize {
+        self.state().names.values().map(|data| data.lock().unwrap().bytes.len()).sum()
     }
 
     pub fn operations(&self) -> u64 {
@@ -173,14 +191,28 @@ impl Disk for FakeDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (mut state, data) = self.file(from)?;
-        state.names.remove(from);
-        state.names.insert(to.to_owned(), data);
-        Ok(())
+        if state.renames_fail != Some(false) {
+            state.names.remove(from);
+            state.names.insert(to.to_owned(), data);
+        }
+        if state.renames_fail.is_some() {
+            Err(io::Error::other("it is not known whether the name is there"))
+        } else {
+            Ok(())
+        }
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let (mut state, _) = self.file(path)?;
         state.names.remove(path);
+        Ok(())
+    }
+
+    fn shorten(&self, path: &Path, size: u64) -> io::Result<()> {
+        let data = self.file(path)?.1;
+        let mut data = data.lock().unwrap();
+        data.bytes.truncate(size as usize);
+        data.synced = data.synced.min(size as usize);
         Ok(())
     }
 
@@ -218,6 +250,12 @@ impl Drop for Lock {
 
 impl Output for Open {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let capacity = self.disk.state().capacity;
+        let free = capacity.map_or(usize::MAX, |capacity| capacity.saturating_sub(self.disk.size()));
+        if free < bytes.len() {
+            self.data.lock().unwrap().bytes.extend_from_slice(&bytes[..free]);
+            return Err(ErrorKind::StorageFull.into());
+        }
         let allowed = self.disk.operation().map(|_| ());
         // A machine that stops in a write has written a part of it.
         let written = if allowed.is_ok() { bytes.len() } else { bytes.len() / 2 };

@@ -158,10 +158,9 @@ impl Session {
         self.inserts.in_flight += size_bytes;
         let (sender, cancel) = oneshot::channel();
         self.cancels.insert(id, Cancel { sender, consumes: false });
-        let retry = self.shared.tables.bytes().1.is_some();
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(None, cancel);
-            match wait(&table, ticket, &mut patience, retry).await {
+            match wait(&table, ticket, &mut patience, true).await {
                 Ok(keys) => Finished::Insert { id, keys, late: None, size_bytes },
                 Err((keys, why)) => Finished::Insert { id, keys, late: Some(why), size_bytes },
             }

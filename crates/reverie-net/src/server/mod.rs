@@ -22,6 +22,8 @@ mod samples;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wait_tests;
 
 pub use options::{Limits, Options, Tls};
 pub(crate) use shared::Shared;

@@ -128,10 +128,11 @@ impl Patience {
     }
 }
 
-/// How often an insert looks whether bytes of the server's budget came free unseen, by packing.
+/// How often an insert looks at most whether one before it, a copy that may wait for a time only, is gone by now. All
+/// else that it may wait for wakes it.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Waits for a ticket. `Err`: withdrawn, with what was done of it, and why it was not more.
+/// Waits for a ticket, `retry` of an insert. `Err`: withdrawn, with what was done of it, and why it was not more.
 pub(super) async fn wait<T: Default + Unpin>(
     table: &SharedTable,
     mut ticket: Ticket<T>,
@@ -143,11 +144,12 @@ pub(super) async fn wait<T: Default + Unpin>(
     }
     if !patience.is_over() {
         loop {
+            let late = if retry { table.drops_late_in() } else { None };
             tokio::select! {
                 biased;
                 outcome = &mut ticket => return Ok(outcome),
                 () = patience.over() => break,
-                () = tokio::time::sleep(RETRY), if retry => {
+                () = tokio::time::sleep(late.unwrap_or_default().max(RETRY)), if late.is_some() => {
                     if let Some(outcome) = ticket.wait(Duration::ZERO) {
                         return Ok(outcome);
                     }

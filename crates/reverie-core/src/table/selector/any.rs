@@ -92,8 +92,8 @@ impl Selector for AnySelector {
         dispatch!(self, selector => selector.clear())
     }
 
-    fn mass(&mut self) -> f64 {
-        dispatch!(self, selector => selector.mass())
+    fn masses(&mut self) -> (f64, f64) {
+        dispatch!(self, selector => selector.masses())
     }
 
     fn weighed(&mut self) -> Mass {

@@ -62,6 +62,15 @@ impl SelectorOptions {
         }
     }
 
+    /// True where the selector knows the largest priority, see [`Selector::max_slot`].
+    pub fn knows_largest(&self) -> bool {
+        match self {
+            Self::MaxHeap => true,
+            Self::Prioritized { exponent } | Self::Stratified { exponent } => *exponent != 0.0,
+            Self::Fifo | Self::Lifo | Self::Uniform | Self::MinHeap => false,
+        }
+    }
+
     /// True where the pick follows from the items alone, without a random source.
     pub fn is_deterministic(&self) -> bool {
         match self {
@@ -163,10 +172,11 @@ pub trait Selector {
     /// Takes all items out and gives their memory back. The random source goes on where it was.
     fn clear(&mut self);
 
-    /// The sum of the weights where the selector has weights (infinite while an item's weight is), else the
-    /// number of items.
-    fn mass(&mut self) -> f64 {
-        self.len() as f64
+    /// What the items weigh together that are drawn first, and those that are drawn once none of these is left: the
+    /// sum of the weights and the number of items of priority 0, or the other way where these weigh infinitely much.
+    /// The number of items, and nothing, where all weigh the same.
+    fn masses(&mut self) -> (f64, f64) {
+        (self.len() as f64, 0.0)
     }
 
     /// What the items weigh, so that several selectors can be drawn from as one.

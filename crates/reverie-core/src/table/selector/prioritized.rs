@@ -168,8 +168,9 @@ impl Selector for Prioritized {
         self.weights = Vec::new();
     }
 
-    fn mass(&mut self) -> f64 {
-        if self.draws_zeros() { self.zeros.len() as f64 } else { self.tree.total() }
+    fn masses(&mut self) -> (f64, f64) {
+        let (weights, zeros) = (self.tree.total(), self.zeros.len() as f64);
+        if self.zeros_first { (zeros, weights) } else { (weights, zeros) }
     }
 
     fn weighed(&mut self) -> Mass {

@@ -5,8 +5,9 @@ use crate::chunk::Compression;
 use crate::error::Result;
 use crate::spec::Signature;
 use crate::sync::{Arc, lock};
-use crate::table::info::{InsertReason, SampleReason, TableInfo, Waiting, Why};
-use crate::table::queues::{PendingInsert, PendingLook};
+use crate::table::info::{InsertReason, MOST_REPORTED, SampleReason, TableInfo, Waiting, Why};
+use crate::table::insert_queue::PendingInsert;
+use crate::table::queues::PendingLook;
 use crate::table::table::{Seen, Tally};
 use crate::table::tables::Starved;
 use crate::table::ticket::{Cell, Ticket};
@@ -33,7 +34,7 @@ impl SharedTable {
             num_episodes: table.num_episodes(),
             stats: table.stats().clone(),
             times,
-            pending_inserts: state.inserts.iter().map(PendingInsert::left).sum(),
+            pending_inserts: state.inserts.items(),
             leased: table.leased(),
             pending_samples: state.samples.iter().fold(0, |all, pending| pending.left().saturating_add(all)),
             max_priority,
@@ -112,7 +113,7 @@ impl SharedTable {
         let counters = *table.counters();
         let waiting =
             |since: Duration, wanted: u64, done: u64| Waiting { since: now.saturating_sub(since), wanted, done };
-        let next = state.inserts.front().and_then(PendingInsert::next);
+        let next = state.inserts.first().and_then(PendingInsert::next);
         let bytes = self.budget.as_deref().and_then(|budget| budget.blocks(table, next));
         let blocked_insert = table.blocked_insert();
         let insert_reason = match (blocked_insert, bytes) {
@@ -136,14 +137,18 @@ impl SharedTable {
             closed: state.closed,
             leased: table.leased(),
             counters,
+            num_inserts: state.inserts.iter().len() as u64,
+            num_samples: state.samples.len() as u64,
             inserts: state
                 .inserts
                 .iter()
+                .take(MOST_REPORTED)
                 .map(|p| waiting(p.since, p.keys.len() as u64 + p.left(), p.keys.len() as u64))
                 .collect(),
             samples: state
                 .samples
                 .iter()
+                .take(MOST_REPORTED)
                 .map(|p| waiting(p.since, p.request.num_samples as u64, p.draws.len() as u64))
                 .collect(),
             // Who hands out rations can always hand out more.

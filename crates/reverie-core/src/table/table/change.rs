@@ -6,6 +6,9 @@ use crate::item::Key;
 use crate::table::query::{Condition, all_hold};
 use crate::table::selector::Selector;
 
+/// Neighbours that one decision looks at: some milliseconds of work.
+const RAISED_AT_ONCE: usize = 1 << 14;
+
 /// What a batch of changes came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Updated {
@@ -22,7 +25,8 @@ pub struct Updates<'a> {
     pub keys: &'a [i64],
     /// Where a key occurs twice the last one counts.
     pub priorities: &'a [f64],
-    /// Where given, an item is changed only where its version is the one named.
+    /// Where given, an item is changed only where its version is the one named: the one that it has before the call, also
+    /// of a key that occurs twice.
     pub if_version: Option<&'a [u32]>,
     /// Where given, what came in before each is raised, too.
     pub neighbours: Option<Neighbours>,
@@ -51,6 +55,11 @@ impl Neighbours {
         }
     }
 
+    /// Of how many items the neighbours are raised in one decision.
+    pub(in crate::table) fn at_once(self) -> usize {
+        (RAISED_AT_ONCE / self.count as usize).max(1)
+    }
+
     /// How many, and the decay.
     pub fn parts(self) -> (u32, f64) {
         (self.count, self.decay)
@@ -60,7 +69,29 @@ impl Neighbours {
 impl Table {
     /// Sets priorities. A priority that the selectors refuse refuses the call, and nothing is changed.
     pub fn update(&mut self, updates: &Updates<'_>) -> Result<Updated> {
-        let Updates { keys, priorities, if_version, neighbours } = *updates;
+        let (result, changed) = self.set(updates)?;
+        if let Some(neighbours) = updates.neighbours {
+            self.raise(neighbours, changed.into_iter().map(|(slot, _)| slot));
+        }
+        Ok(result)
+    }
+
+    /// The same without the neighbours; gives the keys of which items to raise the neighbours then, by
+    /// [`Table::raise_before`].
+    pub fn update_alone(&mut self, updates: &Updates<'_>) -> Result<(Updated, Vec<i64>)> {
+        let (result, changed) = self.set(updates)?;
+        Ok((result, changed.into_iter().map(|(slot, _)| self.slots.key(slot).get()).collect()))
+    }
+
+    /// Raises what came in before items of which the priorities were set; those that are gone are passed over.
+    pub fn raise_before(&mut self, keys: &[i64], neighbours: Neighbours) {
+        let slots: Vec<u32> = keys.iter().filter_map(|key| self.slots.find(Key::from(*key))).collect();
+        self.raise(neighbours, slots.into_iter());
+    }
+
+    /// Sets priorities; gives the slots and what they have now.
+    fn set(&mut self, updates: &Updates<'_>) -> Result<(Updated, Vec<(u32, f64)>)> {
+        let Updates { keys, priorities, if_version, .. } = *updates;
         for key in keys {
             let slot = Key::from(*key).slot();
             if slot < self.slots.allocated() {
@@ -69,23 +100,24 @@ impl Table {
         }
         self.check_priorities(priorities)?;
         let mut changes = Vec::with_capacity(keys.len());
+        // Every version is looked at before the first is changed: a key may occur twice.
         for (index, (key, priority)) in keys.iter().zip(priorities).enumerate() {
             let Some(slot) = self.find(Key::from(*key)) else { continue };
-            if if_version.is_some_and(|versions| versions[index] != self.slots.slot(slot).version()) {
-                continue;
+            if if_version.is_none_or(|versions| versions[index] == self.slots.slot(slot).version()) {
+                changes.push((slot, *priority));
             }
-            self.set_priority(slot, *priority);
-            changes.push((slot, *priority));
         }
+        changes.iter().for_each(|(slot, priority)| self.set_priority(*slot, *priority));
         let result = Updated { applied: changes.len() as u64, stale: (keys.len() - changes.len()) as u64 };
-        if let Some(neighbours) = neighbours {
-            self.raise(neighbours, &mut changes);
-        }
-        self.sampler.update_many(&changes);
-        self.remover.update_many(&changes);
+        self.change_selectors(&changes);
         self.stats.updated += result.applied;
         self.stats.stale_updates += result.stale;
-        Ok(result)
+        Ok((result, changes))
+    }
+
+    fn change_selectors(&mut self, changes: &[(u32, f64)]) {
+        self.sampler.update_many(changes);
+        self.remover.update_many(changes);
     }
 
     /// Refuses priorities that the selectors cannot hold.
@@ -100,16 +132,15 @@ impl Table {
     pub(super) fn set_priority(&mut self, slot: u32, priority: f64) {
         self.order += 1;
         let order = self.order;
-        self.largest.remove(self.slots.slot(slot).priority());
-        self.largest.add(priority);
+        self.note_priority(slot, priority);
         self.slots.set_priority(slot, priority, order);
     }
 
-    /// Raises what came in before the changed items, and adds it to the changes. All of these have their priorities
-    /// already, so that their order makes no difference.
-    fn raise(&mut self, neighbours: Neighbours, changes: &mut Vec<(u32, f64)>) {
-        for index in 0..changes.len() {
-            let (of, _) = changes[index];
+    /// Raises what came in before the changed items. All of these have their priorities already, so that their order
+    /// makes no difference.
+    fn raise(&mut self, neighbours: Neighbours, changed: impl Iterator<Item = u32>) {
+        let mut changes = Vec::new();
+        for of in changed {
             let known = |slot: u32| {
                 let slot = self.slots.slot(slot);
                 (slot.priority(), slot.item.as_ref().map_or((0, 0), |item| (item.stream, item.episode)))
@@ -130,6 +161,7 @@ impl Table {
                 at = before;
             }
         }
+        self.change_selectors(&changes);
     }
 
     /// Deletes items; unknown keys are counted and ignored.

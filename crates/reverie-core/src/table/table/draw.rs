@@ -71,15 +71,17 @@ impl Table {
         if !self.options.limiter.can_sample(&self.counters, 1) {
             return Ok(0);
         }
-        let mass = self.sampler.mass();
+        let all = self.sampler.masses();
         // Items already drawn leave the sampler while the request is served: what is left is drawn as usual.
         let mut out: Vec<u32> = into.keys.iter().filter_map(|key| self.find(*key)).collect();
         out.iter().for_each(|slot| self.sampler.remove(*slot));
         let mut made = 0;
         while made < wanted && self.options.limiter.can_sample(&self.counters, 1) {
-            let left = self.sampler.mass();
+            let left = self.sampler.masses();
             let Some(pick) = self.sampler.draw() else { break };
-            let of_all = if mass > 0.0 && left > 0.0 { pick.probability * left / mass } else { pick.probability };
+            // Items that are drawn once no others are left have a chance among themselves.
+            let (left, all) = if left.0 > 0.0 { (left.0, all.0) } else { (left.1, all.1) };
+            let of_all = if left < all { pick.probability * (left / all) } else { pick.probability };
             self.deliver(&[Pick { slot: pick.slot, probability: of_all }], now, into);
             made += 1;
             if !self.hand_out(pick.slot, now, into) {

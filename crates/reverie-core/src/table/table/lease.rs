@@ -6,7 +6,7 @@ use crate::item::{Item, Key};
 use crate::table::info::Stats;
 use crate::table::limiter::Counters;
 use crate::table::selector::Selector;
-use crate::table::slots::{Cut, Slot};
+use crate::table::slots::Cut;
 use crate::table::spread::Spread;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -64,11 +64,6 @@ impl Table {
     #[inline]
     pub(super) fn find(&self, key: Key) -> Option<u32> {
         self.slots.find(key).filter(|slot| !self.is_leased_out(*slot))
-    }
-
-    /// The items that can be drawn.
-    pub(super) fn present(&self) -> impl Iterator<Item = (u32, &Slot)> {
-        self.slots.iter().filter(|(slot, _)| !self.is_leased_out(*slot))
     }
 
     /// Slots whose item is used up.
@@ -149,7 +144,7 @@ impl Table {
                 self.stats.sampled_unique -= 1;
             }
         }
-        self.evict();
+        self.evict_some();
     }
 
     /// Takes one draw off an item's leases: whether it was the last, where the item is, and the draw's age bucket.
@@ -171,7 +166,7 @@ impl Table {
         self.hold_again(&item);
         self.stats.sampled_present += 1;
         self.counters.deletes -= 1;
-        self.largest.add(priority);
+        self.note_priority(slot, priority);
         let slots = &self.slots;
         let age = |slot: u32| slots.age(slot).inserted;
         self.sampler.put_back(slot, priority, sampled, &age);

@@ -142,6 +142,7 @@ impl Table {
         (self.incarnation, self.ration) = (incarnation, counters.inserts);
         self.stats = Stats { sampled_present: 0, single_steps: 0, ..stats };
         for row in &rows {
+            self.note_priority(row.slot, row.priority);
             self.hold(&row.item);
             self.stats.sampled_present += u64::from(row.times_sampled > 0);
         }
@@ -162,6 +163,7 @@ impl Table {
         for heap in heaps {
             ages.iter().for_each(|(_, _, slot, priority)| heap.insert(*slot, *priority));
         }
-        self.evict();
+        // No other caller uses the table yet.
+        self.evict(usize::MAX);
     }
 }

@@ -2,7 +2,6 @@
 
 use super::Table;
 use crate::error::{Error, Result};
-use crate::item::Item;
 use crate::sample::{Borders, Draws, Window, Windows, num_steps, overlap, same_columns};
 use crate::table::selector::{Pick, Selector};
 use smallvec::SmallVec;
@@ -26,7 +25,7 @@ impl Table {
             )));
         }
         into.wanted_windows = Some(*windows);
-        let mut made = 0;
+        let (mut made, mut longest) = (0, 0);
         while made < wanted && self.options.limiter.can_sample(&self.counters, 1) {
             let Some(pick) = self.sampler.draw() else { break };
             let window = self.window(pick.slot, windows);
@@ -37,6 +36,7 @@ impl Table {
                 made += 1;
                 self.hand_out(pick.slot, now, into);
             } else {
+                longest = longest.max(self.num_steps(pick.slot));
                 self.pass_over(pick, now);
                 if windows.is_once() {
                     into.passed += 1;
@@ -45,7 +45,7 @@ impl Table {
                 }
                 into.short += 1;
                 if into.short >= MOST_SHORT {
-                    return Err(self.too_short(windows));
+                    return Err(self.too_short(windows, longest));
                 }
             }
         }
@@ -58,12 +58,15 @@ impl Table {
         self.deliver(&[pick], now, &mut Draws::default());
     }
 
-    fn too_short(&self, windows: &Windows) -> Error {
-        let steps = |item: &Item| num_steps(&item.pattern).unwrap_or(0);
-        let longest = self.present().filter_map(|(_, slot)| slot.item.as_ref()).map(steps).max().unwrap_or(0);
+    fn num_steps(&self, slot: u32) -> usize {
+        self.slots.slot(slot).item.as_ref().and_then(|item| num_steps(&item.pattern)).unwrap_or(0)
+    }
+
+    /// `longest`: of the items that were drawn. Looking at all would take a large table's lock for long.
+    fn too_short(&self, windows: &Windows, longest: usize) -> Error {
         let reason = format!(
-            "table '{}': none of the last {MOST_SHORT} draws holds a window of {} steps (the longest item has \
-             {longest}); ask for shorter windows, write longer items, or pass borders=\"pad\"",
+            "table '{}': none of the last {MOST_SHORT} draws holds a window of {} steps (the longest item drawn \
+             has {longest}); ask for shorter windows, write longer items, or pass borders=\"pad\"",
             self.options.name,
             windows.steps()
         );

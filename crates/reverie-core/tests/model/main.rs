@@ -1,7 +1,10 @@
 //! The table against a model that is too simple to be wrong, over random sequences of operations.
 
+mod naive;
+#[path = "../support/mod.rs"]
 mod support;
 
+use naive::{Entry, Model};
 use proptest::prelude::*;
 use reverie_core::item::Key;
 use reverie_core::sample::Draws;
@@ -22,109 +25,6 @@ enum Op {
     Delete(usize),
     Reset,
     Resize(u64),
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    value: f64,
-    key: i64,
-    priority: f64,
-    times: u32,
-    version: u32,
-    inserted: u64,
-    updated: u64,
-}
-
-struct Model {
-    sampler: SelectorOptions,
-    remover: SelectorOptions,
-    max_size: usize,
-    max_times: u32,
-    limiter: Limiter,
-    entries: Vec<Entry>,
-    gone: Vec<i64>,
-    order: u64,
-    inserts: u64,
-    samples: u64,
-    deletes: u64,
-}
-
-impl Model {
-    fn counters(&self) -> reverie_core::table::limiter::Counters {
-        reverie_core::table::limiter::Counters { inserts: self.inserts, samples: self.samples, deletes: self.deletes }
-    }
-
-    /// The entry that a deterministic selector takes; none where the choice is random.
-    fn chosen(&self, by: &SelectorOptions) -> Option<usize> {
-        let best = |order: fn(&Entry, &Entry) -> std::cmp::Ordering| {
-            (0..self.entries.len()).min_by(|a, b| order(&self.entries[*a], &self.entries[*b]))
-        };
-        match by {
-            SelectorOptions::Fifo => best(|a, b| a.inserted.cmp(&b.inserted)),
-            SelectorOptions::Lifo => best(|a, b| b.inserted.cmp(&a.inserted)),
-            SelectorOptions::MaxHeap => best(|a, b| b.priority.total_cmp(&a.priority).then(a.updated.cmp(&b.updated))),
-            SelectorOptions::MinHeap => best(|a, b| a.priority.total_cmp(&b.priority).then(a.updated.cmp(&b.updated))),
-            SelectorOptions::Uniform | SelectorOptions::Prioritized { .. } | SelectorOptions::Stratified { .. } => None,
-        }
-    }
-
-    fn weight(&self, exponent: f64, priority: f64) -> f64 {
-        let infinite = |p: f64| p == 0.0 && exponent < 0.0;
-        if self.entries.iter().any(|e| infinite(e.priority)) {
-            return if infinite(priority) { 1.0 } else { 0.0 };
-        }
-        if priority == 0.0 && exponent > 0.0 { 0.0 } else { priority.powf(exponent) }
-    }
-
-    fn probability(&self, entry: &Entry) -> f64 {
-        match self.sampler {
-            SelectorOptions::Uniform => 1.0 / self.entries.len() as f64,
-            SelectorOptions::Prioritized { exponent } => {
-                let total: f64 = self.entries.iter().map(|e| self.weight(exponent, e.priority)).sum();
-                if total == 0.0 {
-                    1.0 / self.entries.len() as f64
-                } else {
-                    self.weight(exponent, entry.priority) / total
-                }
-            }
-            _ => 1.0,
-        }
-    }
-
-    fn remove(&mut self, index: usize) {
-        let entry = self.entries.remove(index);
-        self.gone.push(entry.key);
-        self.deletes += 1;
-    }
-
-    /// After the table evicted: takes out what it took out, which must be what the remover says.
-    fn follow_evictions(&mut self, table: &Table) -> Result<(), TestCaseError> {
-        while self.entries.len() > self.max_size {
-            let index = match self.chosen(&self.remover) {
-                Some(index) => index,
-                None => {
-                    let mut gone = (0..self.entries.len()).filter(|i| table.get(&[self.entries[*i].key]).is_err());
-                    let index = match self.remover {
-                        // Where several went, those that weigh went before those that do not.
-                        SelectorOptions::Prioritized { exponent } => {
-                            let weight = |index: &usize| self.weight(exponent, self.entries[*index].priority);
-                            gone.max_by(|a, b| weight(a).total_cmp(&weight(b)))
-                        }
-                        _ => gone.next(),
-                    };
-                    let index = index.expect("an item over the bound is gone");
-                    if let SelectorOptions::Prioritized { exponent } = self.remover {
-                        let entry = &self.entries[index];
-                        let any = self.entries.iter().any(|e| self.weight(exponent, e.priority) > 0.0);
-                        prop_assert!(!any || self.weight(exponent, entry.priority) > 0.0);
-                    }
-                    index
-                }
-            };
-            self.remove(index);
-        }
-        Ok(())
-    }
 }
 
 struct Pair {
@@ -164,6 +64,20 @@ impl Pair {
         }
         let pick = pick % all;
         entries.get(pick).map_or_else(|| gone[pick - entries.len()], |entry| entry.key)
+    }
+
+    /// Items that come and go at once, so many that their slots are used again.
+    fn churn(&mut self, pairs: usize) -> Result<(), TestCaseError> {
+        let item = self.rows.item(-1.0);
+        for _ in 0..pairs {
+            let key = self.table.insert(item.clone(), 1.0, self.now).get();
+            prop_assert_eq!(self.table.delete(&[key]).applied, 1);
+            drop(self.table.take_dropped());
+            let model = &mut self.model;
+            model.gone.push(key);
+            (model.order, model.inserts, model.deletes) = (model.order + 1, model.inserts + 1, model.deletes + 1);
+        }
+        self.compare()
     }
 
     fn apply(&mut self, op: &Op) -> Result<(), TestCaseError> {
@@ -290,6 +204,9 @@ impl Pair {
         prop_assert_eq!(self.table.num_episodes(), entries.len() as u64);
         let keys: Vec<i64> = entries.iter().map(|entry| entry.key).collect();
         let found = self.table.get(&keys).unwrap();
+        if let Some(gone) = self.model.gone.get(self.now as usize * 7 % self.model.gone.len().max(1)) {
+            prop_assert!(self.table.get(&[*gone]).is_err(), "a key of an item that is gone finds another");
+        }
         for (index, entry) in entries.iter().enumerate() {
             prop_assert_eq!(f64_of(&found.items[index]), entry.value);
             prop_assert_eq!(found.priorities[index], entry.priority);
@@ -358,6 +275,38 @@ proptest! {
     ) {
         let options = TableOptions { sampler, remover, limiter, max_times_sampled, ..options("t", 8) };
         let mut pair = Pair::new(options);
+        for op in &ops {
+            pair.apply(op)?;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_table_whose_slots_are_used_again_does_what_a_naive_one_does(
+        sampler in selector(),
+        remover in selector(),
+        max_times_sampled in 0..4_u32,
+        // A slot is used again once two thousand others are free.
+        pairs in prop_oneof![Just(300_usize), 2_040..2_060_usize, 4_090..4_110_usize],
+        before in prop::collection::vec(op(), 1..40),
+        ops in prop::collection::vec(op(), 1..80),
+    ) {
+        let limiter = Limiter::min_size(1).unwrap();
+        let options = TableOptions { sampler, remover, limiter, max_times_sampled, ..options("t", 8) };
+        let mut pair = Pair::new(options);
+        // A reset would begin with new slots.
+        for op in before.iter().filter(|op| !matches!(op, Op::Reset)) {
+            pair.apply(op)?;
+        }
+        // Room for one more than there are, so that no other item leaves.
+        pair.apply(&Op::Resize(14))?;
+        while pair.model.entries.len() > 10 {
+            pair.apply(&Op::Delete(0))?;
+        }
+        pair.churn(pairs)?;
         for op in &ops {
             pair.apply(op)?;
         }
