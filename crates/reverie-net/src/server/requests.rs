@@ -2,7 +2,7 @@
 
 use super::batches::heavy;
 use super::memory::{Known, Outcome};
-use super::samples::{Answer, Patience, Reading, draw, wait};
+use super::samples::{Answer, Patience, Reading, cost, draw, wait};
 use super::session::{Finished, Session};
 use crate::bulk::INFO_ARRAYS;
 use crate::convert;
@@ -79,14 +79,37 @@ impl Session {
     }
 
     fn sample(&mut self, id: u64, sample: proto::Sample, timeout: Option<Duration>) {
+        let (asked, consumes) = cost(&self.shared, &sample.parts);
+        if let Err(error) = self.may_ask(asked, consumes) {
+            return self.reply(refusal(id, &error), false);
+        }
+        self.asked_bytes += asked;
         let (sender, cancel) = oneshot::channel();
         let mut drawn = Box::pin(draw(Arc::clone(&self.shared), id, sample, Patience::new(timeout, cancel)));
         // Mostly the draws can be made at once. Where not, the future is polled again when it is among the others.
         if let Poll::Ready(answer) = drawn.poll_unpin(&mut Context::from_waker(Waker::noop())) {
-            return self.answer(answer);
+            return self.answer(Answer { asked_bytes: asked, ..answer });
         }
         self.cancels.insert(id, sender);
-        self.waiting.push(Box::pin(drawn.map(Finished::Draws)));
+        self.waiting.push(Box::pin(drawn.map(move |answer| Finished::Draws(Answer { asked_bytes: asked, ..answer }))));
+    }
+
+    /// Refuses draws beyond those that a session may have under way, and where it holds too much, draws that would be
+    /// held until they are received.
+    fn may_ask(&self, bytes: u64, consumes: bool) -> Result<()> {
+        let budget = self.shared.limits.session_batch_bytes;
+        if consumes && self.charge.is_full() {
+            return Err(self.charge.refusal());
+        }
+        if self.asked_bytes == 0 || self.asked_bytes.saturating_add(bytes) <= budget {
+            return Ok(());
+        }
+        Err(Error::ResourceExhausted {
+            what: "the draws that are under way for a client".to_owned(),
+            needed: self.asked_bytes.saturating_add(bytes),
+            budget,
+            hint: "ask for fewer samples at a time, or keep fewer requests under way".to_owned(),
+        })
     }
 
     /// Answers a grant when the table is not what the client has seen of it.
@@ -145,16 +168,15 @@ impl Session {
     }
 
     fn checkpoint(&mut self, id: u64) {
-        let Some(checkpoint) = self.shared.checkpoint.clone() else {
+        let Some(checkpoints) = &self.shared.checkpoints else {
             let error = Error::InvalidArgument("this server has no checkpointer; give it one at its start".to_owned());
             return self.reply(refusal(id, &error), false);
         };
         let (sender, _) = oneshot::channel();
         self.cancels.insert(id, sender);
-        let taken = tokio::task::spawn_blocking(move || checkpoint());
+        let taken = checkpoints.ask();
         self.waiting.push(Box::pin(async move {
-            let path = taken.await.unwrap_or_else(|panic| Err(Error::Unavailable(format!("the checkpoint: {panic}"))));
-            Finished::Reply(match path {
+            Finished::Reply(match taken.await {
                 Ok(path) => proto::Reply { id, body: Some(Body::Checkpoint(path)) },
                 Err(error) => refusal(id, &error),
             })

@@ -4,6 +4,8 @@ use super::Shared;
 use crate::convert;
 use crate::proto;
 use reverie_core::batch::{Options, Planner, Ragged};
+use reverie_core::chunk::Chunk;
+use reverie_core::item::{Body, Item};
 use reverie_core::sample::{Draws, MAX_SAMPLES, SampleRequest};
 use reverie_core::table::{SharedTable, Ticket};
 use reverie_core::{Error, Result};
@@ -12,6 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+/// What a draw costs before it is gathered, and is sent of it without its columns.
+const DRAW_BYTES: u64 = 128;
+/// The same of a draw that a table deletes: it may have to go as a batch of its own.
+const ALONE_BYTES: u64 = 1024;
 
 /// How a batch is read.
 #[derive(Clone, PartialEq)]
@@ -44,30 +51,76 @@ pub(super) struct Answer {
     pub(super) error: Option<Error>,
     /// The draws are in no table any more.
     pub(super) consumed: bool,
+    /// Its first group is gathered by a thread of its own, or waits for another one that is: others go before it.
+    pub(super) unpacks: bool,
+    /// What the session counts for it until it is sent.
+    pub(super) asked_bytes: u64,
 }
 
 impl Answer {
     /// An answer of one batch.
     pub(super) fn whole(id: u64, reading: Reading, draws: Draws) -> Self {
-        Self { id, reading, groups: VecDeque::from([draws]), sent: VecDeque::new(), error: None, consumed: false }
+        Self {
+            id,
+            reading,
+            groups: VecDeque::from([draws]),
+            sent: VecDeque::new(),
+            error: None,
+            consumed: false,
+            unpacks: false,
+            asked_bytes: 0,
+        }
     }
 
     /// Nothing but an error.
     pub(super) fn refused(id: u64, reading: Reading, error: Error) -> Self {
-        Self { id, reading, groups: VecDeque::new(), sent: VecDeque::new(), error: Some(error), consumed: false }
+        Self {
+            id,
+            reading,
+            groups: VecDeque::new(),
+            sent: VecDeque::new(),
+            error: Some(error),
+            consumed: false,
+            unpacks: false,
+            asked_bytes: 0,
+        }
+    }
+
+    /// What the draws take while they are not received. The chunks count that no table has any more.
+    pub(super) fn held_bytes(&self) -> u64 {
+        let (mut last, mut bytes) = (std::ptr::null(), 0);
+        for draws in self.groups.iter().chain(&self.sent) {
+            bytes += size_of::<Draws>() as u64 + draws.len() as u64 * DRAW_BYTES;
+            for chunk in draws.items.iter().flat_map(chunks) {
+                // Draws in order mostly have the chunk of the one before.
+                let before = std::mem::replace(&mut last, Arc::as_ptr(chunk));
+                bytes += if before == last || chunk.in_tables() { 0 } else { chunk.size_bytes() };
+            }
+        }
+        bytes
+    }
+
+    /// The first group is on its way.
+    pub(super) fn first_was_sent(&mut self) {
+        let sent = self.groups.pop_front();
+        self.sent.extend(sent.filter(|_| self.consumed));
     }
 
     /// As it was before anything was sent.
     pub(super) fn whole_again(mut self) -> Self {
         self.sent.append(&mut self.groups);
         self.groups = std::mem::take(&mut self.sent);
+        self.unpacks = false;
         self
     }
 
-    /// The first group cannot be a batch: each of its draws becomes one of its own, and the error comes behind, unless
-    /// there is one already. Draws of a consuming table are nowhere else.
+    /// The first group cannot be a batch. Draws of a consuming table are nowhere else: each becomes a batch of its own,
+    /// and the error comes behind, unless there is one already. Other draws are dropped, and only the error is sent.
     pub(super) fn split_first(&mut self, error: Error) {
-        if let Some(draws) = self.groups.pop_front()
+        let first = self.groups.pop_front();
+        if !self.consumed {
+            self.groups.clear();
+        } else if let Some(draws) = first
             && draws.len() > 1
             && !matches!(error, Error::OutOfMemory { .. })
         {
@@ -75,6 +128,14 @@ impl Answer {
         }
         self.error.get_or_insert(error);
     }
+}
+
+fn chunks(item: &Item) -> impl Iterator<Item = &Arc<Chunk>> {
+    let (one, parts) = match &item.body {
+        Body::Chunk(chunk) => (Some(chunk), &[][..]),
+        Body::Span(span) => (None, &span.parts[..]),
+    };
+    one.into_iter().chain(parts.iter().flat_map(|part| &part.chunks[..]))
 }
 
 /// Cuts draws into runs, the last of which has the length that `tail` says, and so on; puts them in front of `groups`
@@ -156,8 +217,16 @@ pub(super) async fn draw(shared: Arc<Shared>, id: u64, sample: proto::Sample, mu
         Ok(reading) => reading,
         Err(error) => return Answer::refused(id, Reading { columns: None, ragged: Ragged::Refuse }, error),
     };
-    let mut answer =
-        Answer { id, reading, groups: VecDeque::new(), sent: VecDeque::new(), error: None, consumed: false };
+    let mut answer = Answer {
+        id,
+        reading,
+        groups: VecDeque::new(),
+        sent: VecDeque::new(),
+        error: None,
+        consumed: false,
+        unpacks: false,
+        asked_bytes: 0,
+    };
     let mut draws = Draws::default();
     let parts = match tables(&shared, &sample.parts) {
         Ok(parts) => parts,
@@ -211,23 +280,46 @@ fn alike_at_the_end(draws: &Draws) -> usize {
     draws.items.iter().rev().take_while(|item| last.is_some_and(|last| item.pattern.same(last))).count()
 }
 
+/// What the draws of a request take before they are gathered, and whether their tables delete some of them. A table
+/// that there is not takes nothing.
+pub(super) fn cost(shared: &Shared, parts: &[proto::SamplePart]) -> (u64, bool) {
+    let (mut bytes, mut consumes) = (0_u64, false);
+    for proto::SamplePart { table, num_samples } in parts {
+        let Ok(table) = shared.tables.get(table) else { continue };
+        consumes |= table.deletes_sampled();
+        let each = if table.deletes_sampled() { ALONE_BYTES } else { DRAW_BYTES };
+        bytes = bytes.saturating_add(u64::from(*num_samples) * each);
+    }
+    (bytes, consumes)
+}
+
+/// The tables of a request, and how many draws of each. `ResourceExhausted` before any is made where all draws of the
+/// request together are more than one answer may hold.
 fn tables(shared: &Shared, parts: &[proto::SamplePart]) -> Result<Vec<(Arc<SharedTable>, usize)>> {
     if parts.is_empty() {
         return Err(Error::InvalidArgument("a request for draws must name a table".to_owned()));
     }
-    parts
-        .iter()
-        .map(|proto::SamplePart { table, num_samples }| {
-            let table = Arc::clone(shared.tables.get(table)?);
-            let count = *num_samples as usize;
-            if count == 0 || count > MAX_SAMPLES {
-                return Err(Error::InvalidArgument(format!(
-                    "num_samples must be between 1 and {MAX_SAMPLES}, got {num_samples}"
-                )));
-            }
-            Ok((table, count))
-        })
-        .collect()
+    let tables = parts.iter().map(|proto::SamplePart { table, num_samples }| {
+        let table = Arc::clone(shared.tables.get(table)?);
+        let count = *num_samples as usize;
+        if count == 0 || count > MAX_SAMPLES {
+            return Err(Error::InvalidArgument(format!(
+                "num_samples must be between 1 and {MAX_SAMPLES}, got {num_samples}"
+            )));
+        }
+        Ok((table, count))
+    });
+    let tables = tables.collect::<Result<Vec<_>>>()?;
+    let (needed, budget) = (cost(shared, parts).0, shared.limits.session_batch_bytes);
+    if needed <= budget {
+        return Ok(tables);
+    }
+    Err(Error::ResourceExhausted {
+        what: format!("a request for {} draws", tables.iter().map(|(_, count)| count).sum::<usize>()),
+        needed,
+        budget,
+        hint: "ask for fewer samples at a time".to_owned(),
+    })
 }
 
 async fn draw_all(table: &Arc<SharedTable>, request: SampleRequest, patience: &mut Patience) -> (Draws, Option<Error>) {

@@ -3,12 +3,14 @@
 //! It outlives its connections: where one is lost, what waits goes on waiting, and what is done is remembered until
 //! the client comes back, or until it is forgotten.
 
+use super::charges::Charge;
 use super::delivery::Link;
 use super::inserts::Inserts;
 use super::memory::{MOST_REMEMBERED, Memory, Outcome};
 use super::pool::Leave;
 use super::samples::Answer;
 use super::shared::{Busy, Credit, SessionId, Shared};
+use super::unpacking::Room;
 use crate::convert;
 use crate::items::{self, Decoder, Episodes};
 use crate::proto::client_message::Body as Asked;
@@ -36,8 +38,8 @@ pub(super) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What came of a request that waited.
 pub(super) enum Finished {
-    /// An insert: the keys (in part, where the second says why it was withdrawn), and the bytes it had in flight.
-    Insert { id: u64, keys: Result<Keys>, late: Option<String>, size_bytes: u64 },
+    /// An insert: the keys (in part, where the second says why it was withdrawn).
+    Insert { id: u64, keys: Result<Keys>, late: Option<String> },
     /// Draws.
     Draws(Answer),
     /// Anything else.
@@ -59,6 +61,9 @@ pub(super) struct Session {
     pub(super) inserts: Inserts,
     episodes: Arc<Episodes>,
     pub(super) credit: Credit,
+    pub(super) charge: Charge,
+    /// What the draws take that are to be gathered or still to be made.
+    pub(super) asked_bytes: u64,
     stop: Later<()>,
     stopping: bool,
     asked: bool,
@@ -75,9 +80,12 @@ enum Event {
     Finished(Finished),
     Leave(Leave),
     Deliver,
+    Unpacked(Result<Room>),
     Message(Option<Result<ClientMessage>>),
     /// The client does not read.
     Stalled,
+    /// A message that is not whole yet takes too much.
+    TooMuch(Error),
     /// A session without a name has nothing more to do.
     Idle,
 }
@@ -108,6 +116,8 @@ impl Session {
             inserts: Inserts::new(tables),
             episodes: Arc::default(),
             credit: Credit::new(shared),
+            charge: Charge::new(&shared.charges),
+            asked_bytes: 0,
             stop: Box::pin(shared.stopping()),
             stopping: false,
             asked: false,
@@ -161,6 +171,7 @@ impl Session {
                     }
                 }
                 Event::Deliver => self.deliver(),
+                Event::Unpacked(gathered) => self.unpacked(gathered),
                 Event::Stalled => self.say_goodbye(Error::Unavailable("the client does not read".to_owned()), false),
                 Event::Message(Some(Ok(message))) => {
                     if let Err(error) = self.receive(message) {
@@ -169,6 +180,10 @@ impl Session {
                 }
                 Event::Message(Some(Err(error))) => self.say_goodbye(error, false),
                 Event::Message(None) => self.lose_link(),
+                Event::TooMuch(error) => return self.give_up(error),
+            }
+            if let Err(error) = self.weigh() {
+                return self.give_up(error);
             }
             if self.link.is_none() && (self.id.is_none() || self.is_empty()) {
                 return false;
@@ -179,7 +194,7 @@ impl Session {
     }
 
     /// True where nothing would be lost with the session.
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.ready.is_empty() && self.memory.len() == 0
     }
 
@@ -192,7 +207,7 @@ impl Session {
             return Poll::Ready(Event::Arrived(way));
         }
         self.stopping = self.stopping || self.stop.as_mut().poll(context).is_ready();
-        let stopping = self.stopping;
+        let (stopping, deliverable) = (self.stopping, self.has_deliverable());
         let Some(link) = &mut self.link else {
             let forgotten = self.forget.as_mut().is_some_and(|forget| forget.as_mut().poll(context).is_ready());
             return if stopping || forgotten { Poll::Ready(Event::Forget) } else { Poll::Pending };
@@ -200,11 +215,14 @@ impl Session {
         if link.is_stalled(context) {
             return Poll::Ready(Event::Stalled);
         }
-        if !self.ready.is_empty() {
+        if let Poll::Ready(gathered) = link.poll_unpacked(context, self.shared.limits.session_batch_bytes) {
+            return Poll::Ready(Event::Unpacked(gathered));
+        }
+        if deliverable {
             if let Poll::Ready(leave) = link.poll_delivery(context, self.shared.limits.session_batch_bytes) {
                 return Poll::Ready(leave.map_or(Event::Deliver, Event::Leave));
             }
-        } else if stopping && self.waiting.is_empty() {
+        } else if stopping && self.waiting.is_empty() && self.ready.is_empty() {
             return Poll::Ready(Event::Stop);
         }
         if stopping {
@@ -216,8 +234,15 @@ impl Session {
         // Who does not read is not read from.
         let most = self.shared.limits.session_batch_bytes.saturating_add(REPLIES);
         match link.way.poll_queued(context, most) {
-            Poll::Ready(()) => link.way.poll_receive(context).map(Event::Message),
-            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => {}
+            Poll::Pending => return Poll::Pending,
+        }
+        let message = link.way.poll_receive(context);
+        // A message that is whole counts as what it becomes.
+        let unfinished = if message.is_pending() { link.way.unfinished_bytes() } else { 0 };
+        match (message, self.charge.receive(unfinished)) {
+            (Poll::Pending, Err(error)) => Poll::Ready(Event::TooMuch(error)),
+            (message, _) => message.map(Event::Message),
         }
     }
 
@@ -252,9 +277,11 @@ impl Session {
             self.keep(answer);
         }
         link.way.close();
+        // It grows no more.
+        let _ = self.charge.receive(0);
     }
 
-    fn say_goodbye(&mut self, error: Error, stopping: bool) {
+    pub(super) fn say_goodbye(&mut self, error: Error, stopping: bool) {
         if let Some(link) = &mut self.link {
             if !stopping {
                 tracing::warn!(peer = link.way.peer(), %error, "a connection is ended");
@@ -290,6 +317,8 @@ impl Session {
                 if let Some(cancel) = self.cancels.remove(&id) {
                     // Where nobody listens any more, the request is done.
                     let _ = cancel.send(());
+                } else {
+                    self.withdraw_answer(id);
                 }
                 Ok(())
             }
@@ -305,7 +334,7 @@ impl Session {
 
     fn finished(&mut self, finished: Finished) {
         match finished {
-            Finished::Insert { id, keys, late, size_bytes } => self.inserted_late(id, keys, late, size_bytes),
+            Finished::Insert { id, keys, late } => self.inserted_late(id, keys, late),
             Finished::Draws(answer) => self.answer(answer),
             Finished::Reply(reply) => {
                 self.cancels.remove(&reply.id);
@@ -324,7 +353,8 @@ impl Session {
         }
     }
 
-    pub(super) fn keep(&mut self, answer: Answer) {
+    pub(super) fn keep(&mut self, mut answer: Answer) {
+        self.asked_bytes -= std::mem::take(&mut answer.asked_bytes);
         if answer.consumed {
             self.memory.done(answer.id, Outcome::Draws(Box::new(answer.whole_again())));
         }
