@@ -136,7 +136,7 @@ def test_every_flag_of_the_server_reaches_it(tmp_path, monkeypatch):
         app,
         ["serve", "--table", "t", "--host", "0.0.0.0", "--port", "4321", "--token-file", str(tmp_path / "token"),
          "--tls-cert", str(files["cert"]), "--tls-key", str(files["key"]), "--client-ca", str(files["ca"]),
-         "--insecure", "--max-bytes", "12345", "--grace", "7.5", "--shard", "3",
+         "--insecure", "--max-bytes", "12345", "--max-memory", "67890", "--grace", "7.5", "--shard", "3",
          "--checkpoints", str(tmp_path / "kept"), "--checkpoint-every", "60"],
     )  # fmt: skip
     assert (done.exit_code, "enough was seen" in done.stderr) == (2, True), done.output
@@ -150,6 +150,7 @@ def test_every_flag_of_the_server_reaches_it(tmp_path, monkeypatch):
         "token": "open sesame",
         "insecure": True,
         "max_bytes": 12345,
+        "max_memory": 67890,
         "grace": 7.5,
         "shard": 3,
     }
