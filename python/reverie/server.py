@@ -128,6 +128,8 @@ class Server:
             table._attach(client)
 
     def _tell(self, memory: _memory.Division) -> None:
+        # Behind what the network has to say of the start.
+        _native._tell()
         _LOG.info("%s %s", self.address, memory)
         if memory.memory < (memory.tables or 0) + memory.network:
             _LOG.warning(

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -268,6 +269,8 @@ def test_info_tells_sizes_rates_and_who_waits_as_json_and_as_text(served):
     text = run("info", hello["address"], "--rate-seconds", "0.05", *PATIENT)
     assert text.returncode == 0, text.stderr
     assert "replay" in text.stdout
+    memory = r"keeps to [\d.]+ GB of memory; [\d.]+ [kM]?B of [\d.]+ GB for connections"
+    assert re.search(memory, text.stdout), text.stdout
 
 
 def test_top_gives_one_json_object_a_look(served):

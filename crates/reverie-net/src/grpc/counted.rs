@@ -24,7 +24,7 @@ impl<B> Counted<B> {
 impl<B> Body for Counted<B>
 where
     B: Body<Data = Bytes> + Unpin,
-    B::Error: std::error::Error + Send + Sync + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     type Data = Bytes;
     type Error = Status;
@@ -35,7 +35,7 @@ where
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
             None => return Poll::Ready(None),
-            Some(Err(error)) => return Poll::Ready(Some(Err(Status::from_error(Box::new(error))))),
+            Some(Err(error)) => return Poll::Ready(Some(Err(Status::from_error(error.into())))),
             Some(Ok(frame)) => frame,
         };
         self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
@@ -45,5 +45,29 @@ where
 
     fn is_end_stream(&self) -> bool {
         self.body.is_end_stream()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::given::{Given, data};
+    use super::*;
+    use std::task::Waker;
+
+    #[test]
+    fn a_message_beyond_the_total_is_refused_while_it_comes() {
+        let frames = || [data(&[0; 100_000]), data(&[0; 100_000])];
+        for (total, comes) in [(100_000, 1), (200_000, 2)] {
+            let mut body = Counted::new(Given::new(frames()), Charge::of_total(total));
+            let mut next = || match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending => panic!("a body that never waits"),
+            };
+            (0..comes).for_each(|_| assert!(next().unwrap().is_ok()));
+            match next() {
+                Some(Err(status)) => assert_eq!((status.code(), comes), (tonic::Code::ResourceExhausted, 1)),
+                other => assert!(other.is_none() && comes == 2),
+            }
+        }
     }
 }

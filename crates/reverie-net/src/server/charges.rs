@@ -5,13 +5,15 @@ use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A session may hold so much whatever the others do: else one that fills the total would stop them all.
+/// A session may hold so much whatever the others do, and its share of a quarter of the total where that is more: else one
+/// that fills the total would stop them all.
 const FREE_BYTES: u64 = 64 << 10;
 
 /// The total of a server.
 pub(crate) struct Charges {
     total: u64,
     used: AtomicU64,
+    sessions: AtomicU64,
 }
 
 /// What one session holds.
@@ -24,7 +26,12 @@ pub(crate) struct Charge {
 
 impl Charges {
     pub(super) fn new(total: u64) -> Arc<Self> {
-        Arc::new(Self { total, used: AtomicU64::new(0) })
+        Arc::new(Self { total, used: AtomicU64::new(0), sessions: AtomicU64::new(0) })
+    }
+
+    /// What each session may hold whatever the others do.
+    fn free(&self) -> u64 {
+        (self.total / 4 / self.sessions.load(Ordering::Relaxed).max(1)).max(FREE_BYTES)
     }
 
     /// What all sessions hold.
@@ -36,7 +43,14 @@ impl Charges {
 impl Charge {
     /// Of a session that holds nothing.
     pub(crate) fn new(charges: &Arc<Charges>) -> Self {
+        charges.sessions.fetch_add(1, Ordering::Relaxed);
         Self { charges: Arc::clone(charges), held: 0, unfinished: 0 }
+    }
+
+    /// Of the only one of a server.
+    #[cfg(test)]
+    pub(crate) fn of_total(total: u64) -> Self {
+        Self::new(&Charges::new(total))
     }
 
     /// The session holds so many bytes now. `ResourceExhausted` where it is more than before and far beyond the total:
@@ -60,12 +74,12 @@ impl Charge {
 
     /// True where the session must not ask for more.
     pub(super) fn is_full(&self) -> bool {
-        self.bytes() > FREE_BYTES && self.charges.used() > self.charges.total
+        self.bytes() > self.charges.free() && self.charges.used() > self.charges.total
     }
 
     /// What the session may hold beyond what it holds now.
     pub(super) fn room(&self) -> u64 {
-        let free = FREE_BYTES.saturating_sub(self.bytes());
+        let free = self.charges.free().saturating_sub(self.bytes());
         self.charges.total.saturating_sub(self.charges.used()).max(free)
     }
 
@@ -93,7 +107,7 @@ impl Charge {
         }
         let used = self.charges.used.fetch_add(now - before, Ordering::Relaxed) + (now - before);
         let total = self.charges.total;
-        match used > total.saturating_add(total / 4) && self.bytes() > FREE_BYTES {
+        match used > total.saturating_add(total / 4) && self.bytes() > self.charges.free() {
             true => Err(self.refusal()),
             false => Ok(()),
         }
@@ -103,6 +117,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.charges.used.fetch_sub(self.bytes(), Ordering::Relaxed);
+        self.charges.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -133,19 +148,20 @@ mod tests {
 
     #[test]
     fn a_session_that_fills_the_total_is_refused_more_and_the_others_keep_their_share() {
-        let charges = Charges::new(100 << 20);
+        const MIB: u64 = 1 << 20;
+        let charges = Charges::new(80 * MIB);
         let (mut large, mut small) = (Charge::new(&charges), Charge::new(&charges));
-        large.hold(90 << 20).unwrap();
-        assert_eq!((large.room(), small.room(), large.is_full()), (10 << 20, 10 << 20, false));
-        large.receive(20 << 20).unwrap();
+        large.hold(75 * MIB).unwrap();
+        assert_eq!((large.room(), small.room(), large.is_full()), (5 * MIB, 10 * MIB, false));
+        large.receive(15 * MIB).unwrap();
         assert!(large.is_full() && !small.is_full());
-        assert_eq!((large.room(), small.room()), (0, FREE_BYTES));
-        assert!(matches!(large.hold(120 << 20), Err(Error::ResourceExhausted { budget, .. }) if budget == 100 << 20));
-        small.hold(FREE_BYTES).unwrap();
-        assert!(small.hold(FREE_BYTES + 1).is_err());
-        large.hold(119 << 20).unwrap();
+        assert_eq!((large.room(), small.room()), (0, 10 * MIB));
+        assert!(matches!(large.hold(95 * MIB), Err(Error::ResourceExhausted { budget, .. }) if budget == 80 * MIB));
+        small.hold(10 * MIB).unwrap();
+        assert!(small.hold(10 * MIB + 1).is_err());
         drop(large);
-        assert_eq!(charges.used(), FREE_BYTES + 1);
+        assert_eq!(charges.used(), 10 * MIB + 1);
+        assert_eq!(small.room(), 70 * MIB - 1);
         drop(small);
         assert_eq!(charges.used(), 0);
     }

@@ -2,7 +2,7 @@
 
 use super::batches::heavy;
 use super::memory::{Known, Outcome};
-use super::samples::{Answer, Patience, Reading, cost, draw, wait};
+use super::samples::{Answer, DRAW_BYTES, Patience, Reading, cost, draw, wait};
 use super::session::{Finished, Session};
 use crate::bulk::INFO_ARRAYS;
 use crate::convert;
@@ -52,11 +52,11 @@ impl Session {
             None => self.reply(refusal(id, &Error::InvalidArgument("a request without a body".to_owned())), false),
             Some(request::Body::Sample(sample)) => self.sample(id, sample, timeout),
             Some(request::Body::Get(get)) => match self.get(id, get) {
-                Ok(answer) => self.answer(answer),
+                Ok((answer, asked)) => self.answer_with(answer, asked),
                 Err(error) => self.reply(refusal(id, &error), false),
             },
             Some(request::Body::Query(query)) => match self.query(id, query) {
-                Ok(answer) => self.answer(answer),
+                Ok((answer, asked)) => self.answer_with(answer, asked),
                 Err(error) => self.reply(refusal(id, &error), false),
             },
             Some(request::Body::Checkpoint(_)) => self.checkpoint(id),
@@ -80,7 +80,8 @@ impl Session {
 
     fn sample(&mut self, id: u64, sample: proto::Sample, timeout: Option<Duration>) {
         let (asked, consumes) = cost(&self.shared, &sample.parts);
-        if let Err(error) = self.may_ask(asked, consumes) {
+        let draws = sample.parts.iter().map(|part| u64::from(part.num_samples)).sum();
+        if let Err(error) = self.may_ask(draws, asked, consumes) {
             return self.reply(refusal(id, &error), false);
         }
         self.asked_bytes += asked;
@@ -94,22 +95,29 @@ impl Session {
         self.waiting.push(Box::pin(drawn.map(move |answer| Finished::Draws(Answer { asked_bytes: asked, ..answer }))));
     }
 
-    /// Refuses draws beyond those that a session may have under way, and where it holds too much, draws that would be
-    /// held until they are received.
-    fn may_ask(&self, bytes: u64, consumes: bool) -> Result<()> {
-        let budget = self.shared.limits.session_batch_bytes;
+    /// Refuses draws before they are made, where all that are under way for the session would be more than one answer may
+    /// hold; and where the session holds too much, draws that would be held until they are received.
+    fn may_ask(&self, draws: u64, bytes: u64, consumes: bool) -> Result<()> {
+        let (needed, budget) = (self.asked_bytes.saturating_add(bytes), self.shared.limits.session_batch_bytes);
         if consumes && self.charge.is_full() {
             return Err(self.charge.refusal());
         }
-        if self.asked_bytes == 0 || self.asked_bytes.saturating_add(bytes) <= budget {
+        if needed <= budget {
             return Ok(());
         }
+        let others = if self.asked_bytes == 0 { "" } else { " behind those that are under way" };
         Err(Error::ResourceExhausted {
-            what: "the draws that are under way for a client".to_owned(),
-            needed: self.asked_bytes.saturating_add(bytes),
+            what: format!("a request for {draws} draws{others}"),
+            needed,
             budget,
             hint: "ask for fewer samples at a time, or keep fewer requests under way".to_owned(),
         })
+    }
+
+    /// An answer that was made at once.
+    fn answer_with(&mut self, answer: Answer, asked_bytes: u64) {
+        self.asked_bytes += asked_bytes;
+        self.answer(Answer { asked_bytes, ..answer });
     }
 
     /// Answers a grant when the table is not what the client has seen of it.
@@ -140,18 +148,20 @@ impl Session {
         }));
     }
 
-    fn get(&self, id: u64, get: proto::Get) -> Result<Answer> {
+    fn get(&self, id: u64, get: proto::Get) -> Result<(Answer, u64)> {
         if get.keys.is_empty() {
             let reason = "a batch of no items has no columns; ask for at least one".to_owned();
             return Err(Error::InvalidArgument(reason));
         }
         let reading = Reading::decode(get.reading)?;
         let table = self.shared.tables.get(&get.table)?;
+        let (count, asked) = (get.keys.len() as u64, get.keys.len() as u64 * DRAW_BYTES);
+        self.may_ask(count, asked, false)?;
         let draws = heavy(get.keys.len() * 256, || table.get(&get.keys))?;
-        Ok(Answer::whole(id, reading, draws))
+        Ok((Answer::whole(id, reading, draws), asked))
     }
 
-    fn query(&self, id: u64, query: proto::Query) -> Result<Answer> {
+    fn query(&self, id: u64, query: proto::Query) -> Result<(Answer, u64)> {
         let (table, query) = convert::query::decode_query(query)?;
         // Millions of items may be looked at.
         let draws = heavy(usize::MAX, || self.shared.tables.get(&table)?.query(&query))?;
@@ -164,7 +174,9 @@ impl Session {
                 hint: "ask for fewer with limit=".to_owned(),
             });
         }
-        Ok(Answer::whole(id, Reading::decode(None)?, draws))
+        let (count, asked) = (draws.len() as u64, needed);
+        self.may_ask(count, asked, false)?;
+        Ok((Answer::whole(id, Reading::decode(None)?, draws), asked))
     }
 
     fn checkpoint(&mut self, id: u64) {

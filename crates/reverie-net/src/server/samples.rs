@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 /// What a draw costs before it is gathered, and is sent of it without its columns.
-const DRAW_BYTES: u64 = 128;
+pub(super) const DRAW_BYTES: u64 = 128;
 /// The same of a draw that a table deletes: it may have to go as a batch of its own.
 const ALONE_BYTES: u64 = 1024;
 
@@ -293,8 +293,7 @@ pub(super) fn cost(shared: &Shared, parts: &[proto::SamplePart]) -> (u64, bool) 
     (bytes, consumes)
 }
 
-/// The tables of a request, and how many draws of each. `ResourceExhausted` before any is made where all draws of the
-/// request together are more than one answer may hold.
+/// The tables of a request, and how many draws of each.
 fn tables(shared: &Shared, parts: &[proto::SamplePart]) -> Result<Vec<(Arc<SharedTable>, usize)>> {
     if parts.is_empty() {
         return Err(Error::InvalidArgument("a request for draws must name a table".to_owned()));
@@ -309,17 +308,7 @@ fn tables(shared: &Shared, parts: &[proto::SamplePart]) -> Result<Vec<(Arc<Share
         }
         Ok((table, count))
     });
-    let tables = tables.collect::<Result<Vec<_>>>()?;
-    let (needed, budget) = (cost(shared, parts).0, shared.limits.session_batch_bytes);
-    if needed <= budget {
-        return Ok(tables);
-    }
-    Err(Error::ResourceExhausted {
-        what: format!("a request for {} draws", tables.iter().map(|(_, count)| count).sum::<usize>()),
-        needed,
-        budget,
-        hint: "ask for fewer samples at a time".to_owned(),
-    })
+    tables.collect()
 }
 
 async fn draw_all(table: &Arc<SharedTable>, request: SampleRequest, patience: &mut Patience) -> (Draws, Option<Error>) {

@@ -325,4 +325,10 @@ async fn draws_that_are_under_way_are_bounded_over_the_requests_of_a_client() {
     session.whole(waits).await;
     let id = session.ask(sample("a", 5000), None);
     session.whole(id).await;
+    let key = host.tables.get("a").unwrap().query(&Default::default()).unwrap().keys[0].get();
+    let get = |count| proto::Get { table: "a".to_owned(), keys: vec![key; count], reading: None };
+    let id = session.ask(request::Body::Get(get(10_000)), None);
+    assert!(matches!(session.refusal(id).await, Kind::ResourceExhausted(refused) if refused.needed == 1_280_000));
+    let id = session.ask(request::Body::Get(get(5_000)), None);
+    session.whole(id).await;
 }
