@@ -280,12 +280,15 @@ fn alike_at_the_end(draws: &Draws) -> usize {
     draws.items.iter().rev().take_while(|item| last.is_some_and(|last| item.pattern.same(last))).count()
 }
 
-/// What the draws of a request take before they are gathered, and whether their tables delete some of them. A table
-/// that there is not takes nothing.
+/// What the draws of a request take before they are gathered, and whether their tables delete some of them. What is
+/// refused for its table or its number takes nothing.
 pub(super) fn cost(shared: &Shared, parts: &[proto::SamplePart]) -> (u64, bool) {
     let (mut bytes, mut consumes) = (0_u64, false);
     for proto::SamplePart { table, num_samples } in parts {
         let Ok(table) = shared.tables.get(table) else { continue };
+        if *num_samples as usize > MAX_SAMPLES {
+            continue;
+        }
         consumes |= table.deletes_sampled();
         let each = if table.deletes_sampled() { ALONE_BYTES } else { DRAW_BYTES };
         bytes = bytes.saturating_add(u64::from(*num_samples) * each);
