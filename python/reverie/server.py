@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import os
 import threading
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import final
 
-from reverie import _checks, _native, checkpointers
+from reverie import _checks, _memory, _native, checkpointers
 from reverie import tls as pem
 from reverie.client import _LISTENING, Client
 from reverie.tables import Table
@@ -19,6 +20,7 @@ from reverie.tls import ServerTLS
 
 __all__ = ["Server"]
 
+_LOG = logging.getLogger("reverie")
 #: How often one who waits looks for lines of the network to log, in seconds.
 _LOOK = 0.5
 
@@ -38,7 +40,12 @@ class Server:
         tls: certificates; None takes plain text.
         insecure: gives up TLS off loopback, never the token.
         max_bytes: bytes that the chunks of all tables may take together. Beyond, inserts wait, and say so; where
-            nothing that anybody waits for could free bytes they are refused.
+            nothing that anybody waits for could free bytes they are refused. None is what `max_memory` leaves; without
+            a bound for a server with listen=False and no `max_memory`.
+        max_memory: bytes that a server that listens keeps to: `max_bytes` for its tables, and the rest, 6 GiB at most,
+            for what connections make it hold (batches on their way, inserts that wait, answers that were not received),
+            which is refused beyond. None is three quarters of what this process may use: of its control group's limit,
+            or of the machine's memory. The log and `client.info()` tell what came of it.
         restore_config: whose options a restored table has. "constructor": those given here; where they differ from
             the checkpoint's the log says so, a smaller `max_size` evicts through the remover, and tables that are not
             given here are left out. "checkpoint": those of the checkpoint, and its other tables are there, too.
@@ -66,6 +73,7 @@ class Server:
         tls: ServerTLS | None = None,
         insecure: bool = False,
         max_bytes: int | None = None,
+        max_memory: int | None = None,
         restore_config: checkpointers.RestoreConfig = "constructor",
         grace: float = 5.0,
         local: bool = True,
@@ -76,6 +84,8 @@ class Server:
         port = 0 if port is None else _checks.count("port", port, 0)
         grace = _checks.number("grace", grace)
         max_bytes = None if max_bytes is None else _checks.count("max_bytes", max_bytes, 1, _checks.MANY)
+        max_memory = None if max_memory is None else _checks.count("max_memory", max_memory, 1, _checks.MANY)
+        memory = _memory.divide(max_memory, max_bytes) if listen or max_memory is not None else None
         if _checks.count("shard", shard, 0) > 63:
             raise ValueError(f"shard must be between 0 and 63, got {shard}")
         checkpointer = checkpointers.default_checkpointer() if checkpointer is None else checkpointer
@@ -89,13 +99,15 @@ class Server:
             tables = checkpointers.as_saved(tables, checkpoint)
         seed = int.from_bytes(os.urandom(8), "little")
         self._tables = tuple(tables)
-        self._native = _native.Server(tables, max_bytes=max_bytes, seed=seed, shard=shard)
+        self._native = _native.Server(
+            tables, max_bytes=max_bytes if memory is None else memory.tables, seed=seed, shard=shard
+        )
         # Before anybody can reach the tables.
         self._checkpoints = checkpointers.start(checkpointer, self._native, checkpoint)
         self._stopped = threading.Event()
         self._host = host
         self._like: functools.partial[Client] | None = None
-        if listen:
+        if listen and memory is not None:
             self._native.listen(
                 host,
                 port,
@@ -105,13 +117,26 @@ class Server:
                 insecure=insecure,
                 local=local,
                 grace=grace,
+                memory=(memory.memory, memory.network),
             )
+            self._tell(memory)
             _LISTENING[self.port] = self
             if tls is None:
                 self._like = functools.partial(Client, self.address, token=token)
         client = self.client()
         for table in {*given, *tables}:
             table._attach(client)
+
+    def _tell(self, memory: _memory.Division) -> None:
+        # Behind what the network has to say of the start.
+        _native._tell()
+        _LOG.info("%s %s", self.address, memory)
+        if memory.memory < (memory.tables or 0) + memory.network:
+            _LOG.warning(
+                "%s: max_bytes leaves less than %d bytes of memory for connections; lower it, or raise max_memory",
+                self.address,
+                memory.network,
+            )
 
     def client(self, *, timeout: float | None = None) -> Client:
         """A client that reaches the tables directly, in this process.

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -136,7 +137,7 @@ def test_every_flag_of_the_server_reaches_it(tmp_path, monkeypatch):
         app,
         ["serve", "--table", "t", "--host", "0.0.0.0", "--port", "4321", "--token-file", str(tmp_path / "token"),
          "--tls-cert", str(files["cert"]), "--tls-key", str(files["key"]), "--client-ca", str(files["ca"]),
-         "--insecure", "--max-bytes", "12345", "--grace", "7.5", "--shard", "3",
+         "--insecure", "--max-bytes", "12345", "--max-memory", "67890", "--grace", "7.5", "--shard", "3",
          "--checkpoints", str(tmp_path / "kept"), "--checkpoint-every", "60"],
     )  # fmt: skip
     assert (done.exit_code, "enough was seen" in done.stderr) == (2, True), done.output
@@ -150,6 +151,7 @@ def test_every_flag_of_the_server_reaches_it(tmp_path, monkeypatch):
         "token": "open sesame",
         "insecure": True,
         "max_bytes": 12345,
+        "max_memory": 67890,
         "grace": 7.5,
         "shard": 3,
     }
@@ -267,6 +269,8 @@ def test_info_tells_sizes_rates_and_who_waits_as_json_and_as_text(served):
     text = run("info", hello["address"], "--rate-seconds", "0.05", *PATIENT)
     assert text.returncode == 0, text.stderr
     assert "replay" in text.stdout
+    memory = r"keeps to [\d.]+ GB of memory; [\d.]+ [kM]?B of [\d.]+ GB for connections"
+    assert re.search(memory, text.stdout), text.stdout
 
 
 def test_top_gives_one_json_object_a_look(served):

@@ -1,6 +1,7 @@
 //! Every way in which the engine can refuse, as data. No caller ever has to read the text.
 
 use crate::key::Key;
+use std::borrow::Cow;
 
 /// The engine's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -139,7 +140,7 @@ pub enum Error {
         /// The file or folder.
         path: String,
         /// What was tried.
-        action: &'static str,
+        action: Cow<'static, str>,
         /// What the file system says.
         reason: String,
     },

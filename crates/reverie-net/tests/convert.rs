@@ -180,6 +180,8 @@ fn errors() -> impl Strategy<Value = Error> {
         text().prop_map(Error::Protocol),
         text().prop_map(Error::Deadline),
         text().prop_map(Error::Damaged),
+        (text(), any::<u64>(), text()).prop_map(|(path, offset, what)| { Error::DamagedFile { path, what, offset } }),
+        (text(), text()).prop_map(|(path, reason)| Error::Storage { path, action: "save to".into(), reason }),
     ]
 }
 

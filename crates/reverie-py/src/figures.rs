@@ -14,13 +14,13 @@ use reverie_core::Error;
 /// `Client._info`.
 pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
     let (dict, deadline) = (PyDict::new(py), client.deadline(timeout)?);
-    let bytes = match client.reach().way(py)? {
+    let (bytes, memory) = match client.reach().way(py)? {
         Way::Here(tables) => {
             for table in tables.iter() {
                 dict.set_item(table.name(), info_dict(py, &quick(py, || Ok(table.info()))?)?)?;
             }
             let (meter, max_bytes) = tables.bytes();
-            (meter.live_bytes(), max_bytes)
+            ((meter.live_bytes(), max_bytes), (0, None, None))
         }
         Way::There(far) => {
             let info = far.answer(py, "info", far.remote.info(), deadline)?;
@@ -31,10 +31,12 @@ pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyRe
                 dict.set_item(&table.options.name, figures)?;
             }
             dict.set_item("link", link_dict(py, &far.remote.link())?)?;
-            (info.raw.live_bytes, info.raw.max_bytes)
+            let raw = &info.raw;
+            ((raw.live_bytes, raw.max_bytes), (raw.network_bytes, raw.max_network_bytes, raw.max_memory))
         }
     };
     let alone = client.alone(py)?;
+    dict.set_item("memory", memory)?;
     dict.set_item("", (bytes.0, bytes.1, alone.inserts.errors(py)? + alone.updates.errors(py)?))?;
     Ok(dict)
 }

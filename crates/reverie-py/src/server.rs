@@ -60,7 +60,7 @@ impl Server {
     }
 
     /// Serves clients of other processes, too; once.
-    #[pyo3(signature = (host, port, *, token, identity, client_ca, insecure, local, grace))]
+    #[pyo3(signature = (host, port, *, token, identity, client_ca, insecure, local, grace, memory))]
     #[allow(clippy::too_many_arguments)]
     fn listen(
         &self,
@@ -73,6 +73,7 @@ impl Server {
         insecure: bool,
         local: bool,
         grace: f64,
+        memory: (u64, u64),
     ) -> PyResult<()> {
         let tables = Arc::clone(self.tables.get(py)?);
         let port = port.within("port", 0, usize::from(u16::MAX))? as u16;
@@ -86,7 +87,7 @@ impl Server {
             let Some(address) = found.next() else {
                 return Err(Error::InvalidArgument(format!("the host '{host}' has no address to listen on")));
             };
-            let limits = Limits::default();
+            let limits = Limits::within(memory.0, memory.1);
             let options = Options { address, token, tls, insecure, local, grace, limits, checkpoint };
             Listening::start(tables, options)
         })?;

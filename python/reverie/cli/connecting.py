@@ -77,6 +77,9 @@ def figures(client: reverie.Client) -> dict[str, Any]:
         "reason": info.reason,
         "size_bytes": info.size_bytes,
         "max_bytes": info.max_bytes,
+        "network_bytes": info.network_bytes,
+        "max_network_bytes": info.max_network_bytes,
+        "max_memory": info.max_memory,
         "tables": tables,
     }
 

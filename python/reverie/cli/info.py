@@ -40,6 +40,9 @@ def info(
         return
     console = Console(highlight=False)
     console.print(f"{address} over {now['transport']} ({now['reason']}), {_bytes(now)} in chunks", soft_wrap=True)
+    if now["max_memory"] is not None:
+        network = f"{size(now['network_bytes'])} of {size(now['max_network_bytes'])}"
+        console.print(f"keeps to {size(now['max_memory'])} of memory; {network} for connections", soft_wrap=True)
     console.print(view(now))
     for table in now["tables"].values():
         if table["waiting_inserts"] or table["waiting_samples"] or table["stuck"]:

@@ -51,6 +51,7 @@ def serve(
     max_times_sampled: flags.MaxTimesSampled = 0,
     shard: flags.Shard = None,
     max_bytes: flags.MaxBytes = None,
+    max_memory: flags.MaxMemory = None,
     checkpoints: flags.Checkpoints = None,
     checkpoint_every: flags.CheckpointEvery = None,
     token_file: flags.TokenFile = None,
@@ -82,6 +83,7 @@ def serve(
             tls=_tls(tls_cert, tls_key, client_ca),
             insecure=insecure,
             max_bytes=max_bytes,
+            max_memory=max_memory,
             grace=grace,
             shard=shard or 0,
         )

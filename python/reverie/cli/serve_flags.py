@@ -20,6 +20,15 @@ Tables = Annotated[
 Host = Annotated[str, typer.Option(metavar="HOST", help="The address to listen on; 0.0.0.0 is all of IPv4.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="0 takes a free one and prints it.")]
 MaxBytes = Annotated[int | None, typer.Option(min=1, metavar="BYTES", help="Bytes that all tables may hold together.")]
+MaxMemory = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="BYTES",
+        help="Bytes that the server keeps to, for tables and connections together; without it three quarters of what it"
+        " may use.",
+    ),
+]
 Shard = Annotated[
     int | None,
     typer.Option(

@@ -40,6 +40,13 @@ class Info:
     bytes_received: int = 0
     unheard_errors: int = 0
     """Inserts and updates with `wait=False` that failed."""
+    network_bytes: int = 0
+    """Bytes that connections make the server hold: batches on their way over gRPC, cells that no item has, inserts that
+    wait, answers that were not received. 0 of a server in this process."""
+    max_network_bytes: int | None = None
+    """What they may come to; None for a server in this process, of which no connection is asked."""
+    max_memory: int | None = None
+    """What the server keeps to in all: `Server(max_memory=)`."""
 
 
 class Keeping(_native.Client):
@@ -133,12 +140,16 @@ class Keeping(_native.Client):
         reason = "the client was made by server.client() in the server's process"
         if self._like is not None:
             reason = "the server listens in this process"
+        network_bytes, max_network_bytes, max_memory = figures.pop("memory")
         link = figures.pop("link", {"transport": "in-process", "reason": reason})
         tables = self._own or tuple(Table._described(of_table.pop("options")) for of_table in figures.values())
         return Info(
             tables={table.name: table._told(figures[table.name]) for table in tables},
             size_bytes=size_bytes,
             max_bytes=max_bytes,
+            network_bytes=network_bytes,
+            max_network_bytes=max_network_bytes,
+            max_memory=max_memory,
             address=self.server_address,
             unheard_errors=unheard_errors,
             **link,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reverie.client import Info
@@ -53,21 +53,35 @@ def info(infos: Mapping[int, Info], samplers: Mapping[str, Sampler], members: Me
         for shard, client in enumerate(members.clients)
     )
     all_infos = list(infos.values())
-    limits = [of.max_bytes for of in all_infos]
     names = [name for name in all_infos[0].tables if all(name in of.tables for of in all_infos)]
     return ShardedInfo(
         transport=" ".join(sorted({of.transport for of in all_infos})),
         reason=f"{len(infos)} of {len(shards)} shards can be reached",
         tables={name: _sum([of.tables[name] for of in all_infos], samplers.get(name)) for name in names},
         size_bytes=sum(of.size_bytes for of in all_infos),
-        max_bytes=None if None in limits else sum(limit for limit in limits if limit is not None),
+        max_bytes=_total(of.max_bytes for of in all_infos),
+        max_network_bytes=_total(of.max_network_bytes for of in all_infos),
+        max_memory=_total(of.max_memory for of in all_infos),
         connected=len(infos) == len(shards),
         shards=shards,
         **{
             field: sum(getattr(of, field) for of in all_infos)
-            for field in ("reconnects", "server_restarts", "bytes_sent", "bytes_received", "unheard_errors")
+            for field in (
+                "reconnects",
+                "server_restarts",
+                "bytes_sent",
+                "bytes_received",
+                "unheard_errors",
+                "network_bytes",
+            )
         },
     )
+
+
+def _total(limits: Iterable[int | None]) -> int | None:
+    """The sum; None where one of them is no bound."""
+    known = list(limits)
+    return None if None in known else sum(limit for limit in known if limit is not None)
 
 
 #: Figures of a table that add up over shards.

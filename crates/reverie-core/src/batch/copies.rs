@@ -1,7 +1,8 @@
 //! Copies of a gather that are known before any is made, so that memory is asked for ahead.
 
+use crate::chunk::Chunk;
 use crate::chunk::slab::fill;
-use crate::item::{Body, Item};
+use crate::item::{Body, Item, Span};
 use crate::prefetch::{prefetch, prefetch_address, prefetch_whole};
 use std::borrow::Borrow;
 use std::mem::MaybeUninit;
@@ -15,6 +16,16 @@ pub(super) struct Copy<'a> {
     pub(super) from: &'a [u8],
     pub(super) column: usize,
     pub(super) at: usize,
+}
+
+/// Asks for what is read first of each item.
+pub(super) fn ask_for_bodies<T: Borrow<Item>>(items: &[T]) {
+    for item in items {
+        match &item.borrow().body {
+            Body::Chunk(chunk) => prefetch::<Chunk>(chunk),
+            Body::Span(span) => prefetch::<Span>(span),
+        }
+    }
 }
 
 /// Asks for what is read to find the cells of items that span chunks, one step of the way for all items at a time: the

@@ -1,13 +1,13 @@
 //! Filling a plan's arrays.
 
 use super::Role;
-use super::copies::{self, Copy, ask_for_chunks};
+use super::copies::{self, Copy, ask_for_bodies, ask_for_chunks};
 use super::plan::{Column, Kind, Plan, missing};
+use super::unpacked::Pause;
 use crate::chunk::slab::{Rows, Slab, fill};
 use crate::chunk::{Cells as View, Chunk, Decoder, Layout};
 use crate::error::{Error, Result};
-use crate::item::{Body, Cells, Form, Item, PatternColumn, Span};
-use crate::prefetch::prefetch;
+use crate::item::{Body, Cells, Form, Item, PatternColumn};
 use std::borrow::Borrow;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -57,22 +57,32 @@ impl Plan {
     /// their dtype, which no table takes. `Damaged`: a packed chunk that does not unpack. After an error the outputs
     /// may be filled in part.
     pub fn gather<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut Bytes]) -> Result<()> {
+        self.gather_with(items, out, &mut |_| Ok(()))
+    }
+
+    /// As [`Plan::gather`], with a pause before each chunk that is unpacked.
+    pub(super) fn gather_with<T: Borrow<Item>>(
+        &self,
+        items: &[T],
+        out: &mut [&mut Bytes],
+        pause: Pause<'_>,
+    ) -> Result<()> {
         self.check_sizes(items.len(), out)?;
         let (columns, lengths) = out.split_at_mut(self.num_columns);
-        self.gather_columns(items, columns)?;
+        self.gather_columns(items, columns, pause)?;
         for (index, out) in lengths.iter_mut().enumerate() {
             self.write_lengths(index, items, out);
         }
         Ok(())
     }
 
-    pub(super) fn gather_columns<T: Borrow<Item>>(&self, items: &[T], columns: &mut [&mut Bytes]) -> Result<()> {
-        for item in items {
-            match &item.borrow().body {
-                Body::Chunk(chunk) => prefetch::<Chunk>(chunk),
-                Body::Span(span) => prefetch::<Span>(span),
-            }
-        }
+    pub(super) fn gather_columns<T: Borrow<Item>>(
+        &self,
+        items: &[T],
+        columns: &mut [&mut Bytes],
+        pause: Pause<'_>,
+    ) -> Result<()> {
+        ask_for_bodies(items);
         let mut left = self.gather_alike(items, 0..items.len(), columns);
         for _ in 1..KINDS_ALIKE {
             let before = left.len();
@@ -81,7 +91,7 @@ impl Plan {
                 break;
             }
         }
-        self.gather_any(items, &left, columns)
+        self.gather_any(items, &left, columns, pause)
     }
 
     pub(super) fn check_sizes(&self, items: usize, out: &[&mut Bytes]) -> Result<()> {
@@ -154,7 +164,13 @@ impl Plan {
     }
 
     /// Every other case: cell runs one by one; chunks that are not plain come last, each unpacked once.
-    fn gather_any<T: Borrow<Item>>(&self, items: &[T], left: &[usize], out: &mut [&mut Bytes]) -> Result<()> {
+    fn gather_any<T: Borrow<Item>>(
+        &self,
+        items: &[T],
+        left: &[usize],
+        out: &mut [&mut Bytes],
+        pause: Pause<'_>,
+    ) -> Result<()> {
         ask_for_chunks(items, left);
         let (mut copies, mut deferred) = (Vec::with_capacity(2 * left.len() * self.columns.len()), Vec::new());
         // Item by item: columns that share cells, as obs and next_obs do, find them in the cache.
@@ -179,14 +195,23 @@ impl Plan {
             }
         }
         copies::run(&copies, out);
-        self.gather_deferred(deferred, out)
+        self.gather_deferred(deferred, out, pause)
     }
 
-    pub(super) fn gather_deferred(&self, mut deferred: Vec<Deferred<'_>>, out: &mut [&mut Bytes]) -> Result<()> {
+    pub(super) fn gather_deferred(
+        &self,
+        mut deferred: Vec<Deferred<'_>>,
+        out: &mut [&mut Bytes],
+        pause: Pause<'_>,
+    ) -> Result<()> {
         deferred.sort_by_key(|cells| std::ptr::from_ref(cells.chunk));
         let mut decoder = Decoder::default();
         for group in deferred.chunk_by(|left, right| std::ptr::eq(left.chunk, right.chunk)) {
             let wanted = |column| group.iter().any(|cells| cells.run.source == column);
+            match group[0].chunk.unpacked_bytes(&wanted) {
+                0 => {}
+                bytes => pause(bytes)?,
+            }
             let view = group[0].chunk.read_with(&mut decoder, &wanted)?;
             for Deferred { chunk, column: index, to, run } in group {
                 let column = &self.columns[*index];

@@ -9,11 +9,13 @@ mod join;
 mod plan;
 mod select;
 mod split;
+mod unpacked;
 mod windows;
 
 pub use join::{join, place};
 pub use plan::{Plan, Planner, plan};
 pub use split::{Lying, Split};
+pub use unpacked::Pause;
 
 use crate::error::{Error, Result};
 use crate::spec::DType;

@@ -3,6 +3,7 @@
 use super::gather::{Bytes, Deferred};
 use super::plan::{Column, Kind, Plan, check_alike, missing, width_of};
 use super::select::select;
+use super::unpacked::Pause;
 use super::{Options, Output, Role};
 use crate::chunk::slab::fill;
 use crate::error::{Error, Result};
@@ -64,16 +65,21 @@ pub(super) fn plan(draws: &Draws, wanted: &Windows, options: &Options<'_>) -> Re
 impl Plan {
     /// As [`Plan::gather`], of draws: their items, or where windows were drawn these. Only the windows' cells are read.
     pub fn gather_draws(&self, draws: &Draws, out: &mut [&mut Bytes]) -> Result<()> {
-        let Some(wanted) = draws.wanted_windows else { return self.gather(&draws.items, out) };
+        self.gather_draws_with(draws, out, &mut |_| Ok(()))
+    }
+
+    /// As [`Plan::gather_draws`], with a pause before each chunk that is unpacked.
+    pub fn gather_draws_with(&self, draws: &Draws, out: &mut [&mut Bytes], pause: Pause<'_>) -> Result<()> {
+        let Some(wanted) = draws.wanted_windows else { return self.gather_with(&draws.items, out, pause) };
         self.check_sizes(draws.items.len(), out)?;
         let segments = segments(&draws.items, &draws.windows, &wanted)?;
         let (columns, others) = out.split_at_mut(self.num_columns);
         // One whole segment a row: items like any others.
         if segments.len() == self.batch && segments.iter().all(|segment| segment.len == wanted.steps()) {
             let items: Vec<&Item> = segments.iter().map(|segment| &segment.item).collect();
-            self.gather_columns(&items, columns)?;
+            self.gather_columns(&items, columns, pause)?;
         } else {
-            self.gather_segments(&segments, columns)?;
+            self.gather_segments(&segments, columns, pause)?;
         }
         for (output, out) in self.outputs[self.num_columns..].iter().zip(others) {
             write_places(output.role, &segments, draws, wanted.steps(), out);
@@ -82,7 +88,7 @@ impl Plan {
     }
 
     /// Segment by segment; chunks that are not plain come last, each unpacked once.
-    fn gather_segments(&self, segments: &[Segment], out: &mut [&mut Bytes]) -> Result<()> {
+    fn gather_segments(&self, segments: &[Segment], out: &mut [&mut Bytes], pause: Pause<'_>) -> Result<()> {
         let mut filled = vec![0; self.batch];
         segments.iter().for_each(|segment| filled[segment.row] += segment.len);
         for (column, out) in self.columns.iter().zip(out.iter_mut()).filter(|(column, _)| column.kind == Kind::Dense) {
@@ -114,7 +120,7 @@ impl Plan {
             }
             last = Some(*row);
         }
-        self.gather_deferred(deferred, out)
+        self.gather_deferred(deferred, out, pause)
     }
 }
 

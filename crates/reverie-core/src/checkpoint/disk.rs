@@ -144,7 +144,7 @@ impl Input for Read {
 
 /// A file system's refusal as an error.
 pub(super) fn storage<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
-    move |error| Error::Storage { path: path.display().to_string(), action, reason: error.to_string() }
+    move |error| Error::Storage { path: path.display().to_string(), action: action.into(), reason: error.to_string() }
 }
 
 /// As [`storage`], for reads: a file that is missing or too short is damaged.

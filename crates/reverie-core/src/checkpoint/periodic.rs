@@ -34,7 +34,7 @@ impl Periodic {
             }
         };
         let thread = std::thread::Builder::new().name("checkpoints".to_owned()).spawn(run).map_err(|error| {
-            let (path, action) = ("the thread of the checkpoints".to_owned(), "start");
+            let (path, action) = ("the thread of the checkpoints".to_owned(), "start".into());
             Error::Storage { path, action, reason: error.to_string() }
         })?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })

@@ -186,7 +186,7 @@ impl Store {
 
     fn refusal(&self, what: &str) -> Error {
         let reason = format!("{what}; give each server a folder of its own");
-        Error::Storage { path: self.root.display().to_string(), action: "save to", reason }
+        Error::Storage { path: self.root.display().to_string(), action: "save to".into(), reason }
     }
 
     /// Lets another server save in the folder. Blocks while a checkpoint is being taken; the next one, if any, asks

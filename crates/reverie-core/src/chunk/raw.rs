@@ -43,6 +43,14 @@ impl Chunk {
         }
     }
 
+    /// Bytes that unpacking these columns makes; 0 where the chunk is raw.
+    pub fn unpacked_bytes(&self, wanted: &dyn Fn(usize) -> bool) -> u64 {
+        let Storage::Packable(packable) = &self.storage else { return 0 };
+        let Form::Packed(packed) = packable.form() else { return 0 };
+        let columns = (0..packable.layout.num_columns()).filter(|column| wanted(*column));
+        columns.map(|column| packed.len(column) as u64 * packable.layout.width(column) as u64).sum()
+    }
+
     /// True where the chunk is packed, or may be when it is sealed.
     pub fn is_packable(&self) -> bool {
         matches!(self.storage, Storage::Packable(_))

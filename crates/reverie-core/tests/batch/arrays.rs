@@ -5,7 +5,9 @@ use reverie_core::batch::{Options, Planner, Ragged, Role, Split, plan};
 use reverie_core::chunk::{Chooser, ChunkWriter, Compression, Layout, Meter};
 use reverie_core::error::Error;
 use reverie_core::item::{Body, Cells, Form, Item, Part, Pattern, PatternColumn};
+use reverie_core::sample::Draws;
 use reverie_core::spec::{DType, Key, Structure};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 #[test]
@@ -260,4 +262,43 @@ fn a_planner_keeps_its_plan_while_the_pattern_and_the_size_stay() {
     assert!(Arc::ptr_eq(&first, &planner.plan(&batch(&form, 4)).unwrap()));
     assert_eq!(planner.plan(&batch(&form, 3)).unwrap().outputs[0].shape, [3, 3, 2]);
     assert_eq!(planner.plan(&batch(&window(0, 2), 3)).unwrap().outputs[0].shape, [3, 2, 2]);
+}
+
+/// A chunk of zeros that was packed: columns of two bytes and of one, `n` cells each.
+fn packed(n: usize) -> Arc<reverie_core::chunk::Chunk> {
+    let layout = Arc::new(Layout::columnar(&[(2, 1), (1, 1)], n));
+    let mut writer = ChunkWriter::new(layout, Compression::Lz4, &Arc::new(Meter::new()));
+    writer.push_cells(0, &vec![0; 2 * n], n);
+    writer.push_cells(1, &vec![0; n], n);
+    let chunk = writer.seal(&mut Chooser::new(Compression::Lz4));
+    assert!(chunk.packed_bytes().is_some());
+    chunk
+}
+
+#[test]
+fn what_is_unpacked_is_known_before_and_counts_each_chunk_and_column_once() {
+    let (plain, first, second) = (steps(8, false), packed(1000), packed(3000));
+    let form = window(0, 3);
+    let items = [item(&first, &form, 1), item(&plain, &form, 0), item(&second, &form, 9), item(&first, &form, 70)];
+    let read = |columns: Option<&[String]>, items: &[Item]| {
+        let plan = plan(items, &Options { columns, ragged: Ragged::Refuse }).unwrap();
+        let draws = Draws { items: items.to_vec(), ..Draws::default() };
+        (plan.unpacked_bytes(&draws).unwrap(), plan, draws)
+    };
+    assert_eq!(read(None, &items[1..2]).0, 0);
+    assert_eq!(read(Some(&["b".to_owned()]), &items).0, 4000);
+    let (bytes, plan, draws) = read(None, &items);
+    assert_eq!(bytes, 12_000);
+    let mut arrays: Vec<Vec<_>> = plan.outputs.iter().map(|output| vec![MaybeUninit::new(1); output.bytes()]).collect();
+    let mut slices = arrays.iter_mut().map(|array| &mut array[..]).collect::<Vec<_>>();
+    let mut pauses = Vec::new();
+    plan.gather_draws_with(&draws, &mut slices, &mut |bytes| {
+        pauses.push(bytes);
+        Ok(())
+    })
+    .unwrap();
+    pauses.sort_unstable();
+    assert_eq!(pauses, [3000, 9000]);
+    let ended = plan.gather_draws_with(&draws, &mut slices, &mut |_| Err(Error::Deadline("enough".to_owned())));
+    assert_eq!(ended, Err(Error::Deadline("enough".to_owned())));
 }

@@ -22,6 +22,10 @@ pub fn encode(error: &Error) -> proto::ErrorDetail {
         Error::Protocol(rule) => Kind::Violation(rule),
         Error::Unauthenticated(reason) => Kind::Unauthenticated(reason),
         Error::Unavailable(reason) => Kind::Unavailable(reason),
+        Error::Storage { path, action, reason } => {
+            Kind::Storage(proto::StorageError { path, action: action.into_owned(), reason })
+        }
+        Error::DamagedFile { path, what, offset } => Kind::DamagedFile(proto::DamagedFile { path, what, offset }),
         // The core's error may grow; a new variant must still reach the client as a refusal.
         other => Kind::Internal(other.to_string()),
     };
@@ -49,6 +53,10 @@ pub fn decode(message: proto::ErrorDetail) -> Error {
         Kind::Violation(rule) => Error::Protocol(rule),
         Kind::Unauthenticated(reason) => Error::Unauthenticated(reason),
         Kind::Unavailable(reason) => Error::Unavailable(reason),
+        Kind::Storage(proto::StorageError { path, action, reason }) => {
+            Error::Storage { path, action: action.into(), reason }
+        }
+        Kind::DamagedFile(proto::DamagedFile { path, what, offset }) => Error::DamagedFile { path, what, offset },
         Kind::Incompatible(reason) => Error::Protocol(reason),
         Kind::Internal(reason) => Error::Protocol(format!("a defect of the peer: {reason}")),
     }

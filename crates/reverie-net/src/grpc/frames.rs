@@ -8,7 +8,9 @@ use bytes::{Buf, Bytes};
 use hyper::body::Body;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 /// Before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
@@ -28,6 +30,8 @@ pub(super) struct Messages<B, M> {
     arrived: Pieces,
     /// The length of the message whose bytes are coming.
     coming: Option<usize>,
+    /// Bytes that have come of a message that is not whole yet.
+    unfinished: Arc<AtomicU64>,
     message: PhantomData<fn() -> M>,
 }
 
@@ -37,7 +41,12 @@ where
     M: Incoming,
 {
     pub(super) fn new(body: B) -> Self {
-        Self { body, arrived: Pieces::default(), coming: None, message: PhantomData }
+        Self { body, arrived: Pieces::default(), coming: None, unfinished: Arc::default(), message: PhantomData }
+    }
+
+    /// Bytes that have come of a message that is not whole yet, as long as the next one is waited for.
+    pub(super) fn unfinished(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.unfinished)
     }
 
     /// The next message; `None` where the call ended well. Nothing is lost where it is not waited for to the end.
@@ -48,7 +57,11 @@ where
                 Ok(None) => {}
                 Err(why) => return Poll::Ready(Some(Err(Failure::Broken(why)))),
             }
-            let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)) else {
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
+                self.unfinished.store(self.arrived.remaining() as u64, Ordering::Relaxed);
+                return Poll::Pending;
+            };
+            let Some(frame) = frame else {
                 let whole = self.arrived.remaining() == 0 && self.coming.is_none();
                 return Poll::Ready((!whole).then_some(Err(Failure::Lost)));
             };

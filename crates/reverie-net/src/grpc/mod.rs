@@ -11,6 +11,7 @@ mod large;
 // The client's end.
 pub mod client;
 pub mod connector;
+mod counted;
 mod download;
 mod trust;
 mod turns;

@@ -3,6 +3,7 @@
 use super::accept::acceptor;
 use super::begun::Begun;
 use super::body::Answered;
+use super::counted::Counted;
 use super::service::{Answer, Asked, Peer, SESSION, Service};
 use super::status::status;
 use crate::proto::replay_server::ReplayServer;
@@ -189,6 +190,11 @@ impl Front {
         status(&Error::Unauthenticated(why.to_owned())).into_http().map(Answered::Routed)
     }
 
+    /// A call whose message is put together before it comes to a session.
+    fn counted(&self, request: Request<Incoming>) -> Request<Body> {
+        request.map(|body| Body::new(Counted::new(body, self.shared.charge())))
+    }
+
     async fn answer(mut self, request: Request<Incoming>) -> Result<Response<Answered>, Infallible> {
         if !request.uri().path().starts_with(HEALTH) {
             let shown = request.headers().get(http::header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
@@ -200,7 +206,7 @@ impl Front {
                 return Ok(refused.into_http().map(Answered::Routed));
             }
         }
-        let request = if request.uri().path() == SESSION { Asked::beside(request) } else { request.map(Body::new) };
+        let request = if request.uri().path() == SESSION { Asked::beside(request) } else { self.counted(request) };
         Ok(Answer::fill(self.routes.call(request).await?))
     }
 }

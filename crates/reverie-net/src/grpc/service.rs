@@ -79,8 +79,9 @@ impl Replay for Service {
         let peer = peer(&request);
         let body = Asked::take(&request).ok_or_else(|| Status::internal("a session came without its body"))?;
         let mut messages = Messages::new(body);
+        let unfinished = messages.unfinished();
         let inbound = futures_util::stream::poll_fn(move |context| messages.poll_next(context));
-        let (way, outgoing) = way(Box::pin(inbound), peer);
+        let (way, outgoing) = way(Box::pin(inbound), unfinished, peer);
         tokio::spawn(Arc::clone(&self.0).welcome(Box::new(way)));
         Ok(Answer::response(outgoing))
     }

@@ -13,6 +13,7 @@ use prost::Message;
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -27,6 +28,8 @@ type Inbound = Pin<Box<dyn Stream<Item = Result<ClientMessage, Failure>> + Send>
 /// The session's end.
 pub(super) struct GrpcWay {
     inbound: Inbound,
+    /// Bytes that have come of a message that is not whole yet.
+    unfinished: Arc<AtomicU64>,
     queue: Arc<Queue>,
     peer: String,
 }
@@ -183,14 +186,14 @@ impl Drop for GrpcWay {
 }
 
 /// Both ends of a way whose messages come from `inbound`.
-pub(super) fn way(inbound: Inbound, peer: String) -> (GrpcWay, Outgoing) {
+pub(super) fn way(inbound: Inbound, unfinished: Arc<AtomicU64>, peer: String) -> (GrpcWay, Outgoing) {
     let queue = Arc::<Queue>::default();
-    (GrpcWay { inbound, queue: Arc::clone(&queue), peer }, Outgoing::new(queue))
+    (GrpcWay { inbound, unfinished, queue: Arc::clone(&queue), peer }, Outgoing::new(queue))
 }
 
 /// A way that brings one message, and lasts until its client is gone.
 pub(super) fn call(message: ClientMessage, peer: String) -> (GrpcWay, Outgoing) {
-    let (mut way, outgoing) = way(Box::pin(futures_util::stream::empty()), peer);
+    let (mut way, outgoing) = way(Box::pin(futures_util::stream::empty()), Arc::default(), peer);
     let queue = Arc::clone(&way.queue);
     let mut message = Some(message);
     way.inbound = Box::pin(futures_util::stream::poll_fn(move |context| match message.take() {
@@ -227,6 +230,10 @@ impl Way for GrpcWay {
             Err(Failure::Broken(why)) => Some(Err(Error::Protocol(why))),
             Err(Failure::Lost) => None,
         })
+    }
+
+    fn unfinished_bytes(&self) -> u64 {
+        self.unfinished.load(Ordering::Relaxed)
     }
 
     fn send(&mut self, message: ServerMessage) {

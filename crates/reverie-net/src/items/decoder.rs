@@ -103,6 +103,22 @@ impl Decoder {
         Ok(arrived)
     }
 
+    /// Bytes of chunks that the connection holds open or named and no table refers to, and of what it named beside
+    /// them. Chunks that came into tables since this was last reckoned may count.
+    pub fn held_bytes(&mut self) -> u64 {
+        self.names.held_bytes()
+    }
+
+    /// The same, reckoned now: looks at all that is named.
+    pub fn reckon(&mut self) -> u64 {
+        self.names.reckon()
+    }
+
+    /// Lets the next messages hold so many bytes more than is held now, and never more than the limits say.
+    pub fn hold_at_most(&mut self, more: u64) {
+        self.names.hold_at_most(self.limits.max_held_bytes, more);
+    }
+
     fn define_pattern(&mut self, definition: proto::PatternDef) -> Result<()> {
         let (number, pattern) = decode_pattern(definition)?;
         if self.patterns.len() >= self.limits.max_named {

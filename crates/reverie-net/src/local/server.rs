@@ -182,6 +182,10 @@ impl Way for LocalWay {
         }
     }
 
+    fn unfinished_bytes(&self) -> u64 {
+        self.reader.unfinished_bytes()
+    }
+
     fn send(&mut self, message: ServerMessage) {
         let slot = match &message.body {
             Some(Body::Batch(batch)) => batch.slot.filter(|slot| slot.fresh),

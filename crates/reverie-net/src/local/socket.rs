@@ -135,6 +135,11 @@ impl Reader {
         self.descriptors.pop_front().ok_or_else(missing)
     }
 
+    /// Bytes that have come of a long message that is not whole yet.
+    pub(crate) fn unfinished_bytes(&self) -> u64 {
+        self.long.as_ref().map_or(0, |(bytes, _)| bytes.len() as u64)
+    }
+
     /// Bytes received so far.
     pub(crate) fn received(&self) -> u64 {
         self.received

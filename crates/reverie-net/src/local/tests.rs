@@ -61,6 +61,7 @@ fn limits() -> Limits {
         session_batch_bytes: 4 * MIB,
         total_batch_bytes: 64 * MIB,
         linger: Duration::from_secs(1),
+        ..Limits::default()
     }
 }
 

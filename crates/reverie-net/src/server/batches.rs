@@ -3,15 +3,16 @@
 
 use super::pool::{Leave, Pool};
 use super::samples::Reading;
+use super::unpacking::Unpacking;
 use crate::bulk::{BatchLayout, INFO_ARRAYS};
 use crate::convert;
 use crate::pieces::Pieces;
 use crate::proto::server_message::Body;
-use crate::proto::{self, PART_BYTES, ServerMessage};
+use crate::proto::{self, PART_BYTES, ServerMessage, Slot};
 use crate::way::server::Way;
 use bytes::{Buf, Bytes};
 use reverie_core::Result;
-use reverie_core::batch::{Lying, Plan, Planner, Split};
+use reverie_core::batch::{Lying, Pause, Plan, Planner, Split};
 use reverie_core::chunk;
 use reverie_core::sample::Draws;
 use std::collections::VecDeque;
@@ -51,12 +52,24 @@ pub(super) struct Planned {
     layout: BatchLayout,
     /// Where the way takes pieces, and cells are large.
     split: Option<Arc<Split>>,
+    /// What the packed chunks come to that it is gathered from.
+    unpacked_bytes: u64,
 }
 
 impl Planned {
     /// The bytes that it takes.
     pub(super) fn size_bytes(&self) -> usize {
         self.layout.size_bytes
+    }
+
+    /// The bytes of the packed chunks that it is gathered from.
+    pub(super) fn unpacked_bytes(&self) -> u64 {
+        self.unpacked_bytes
+    }
+
+    /// True where it is not gathered by the session's own thread.
+    pub(super) fn is_unpacked_apart(&self) -> bool {
+        self.unpacked_bytes > HEAVY_BYTES as u64 && Unpacking::is_possible()
     }
 }
 
@@ -65,7 +78,7 @@ impl Batches {
     pub(super) fn plan(&mut self, way: &dyn Way, reading: &Reading, draws: &Draws) -> Result<Planned> {
         if draws.items.is_empty() {
             let layout = BatchLayout::new(draws.len(), &[])?;
-            return Ok(Planned { plan: Arc::new(Plan::nothing()), layout, split: None });
+            return Ok(Planned { plan: Arc::new(Plan::nothing()), layout, split: None, unpacked_bytes: 0 });
         }
         let known = self.planners.iter().position(|(known, _)| known == reading);
         let mut entry = match known.and_then(|at| self.planners.remove(at)) {
@@ -77,8 +90,9 @@ impl Batches {
         self.planners.push_front(entry);
         let plan = plan?;
         let layout = BatchLayout::new(draws.len(), &plan.outputs)?;
-        let split = if way.takes_pieces() { self.split(&plan) } else { None };
-        Ok(Planned { plan, layout, split })
+        let unpacked_bytes = plan.unpacked_bytes(draws)?;
+        let split = if way.takes_pieces() && unpacked_bytes == 0 { self.split(&plan) } else { None };
+        Ok(Planned { plan, layout, split, unpacked_bytes })
     }
 
     fn split(&mut self, plan: &Arc<Plan>) -> Option<Arc<Split>> {
@@ -89,16 +103,17 @@ impl Batches {
         split.clone()
     }
 
-    /// Gathers the batch and sends it: into a slot of the way's, else into a block. After an error nothing was sent.
+    /// Gathers the batch and sends it: into a slot of the way's, else into a block. `kind`: whether it is the last of its
+    /// request, and leased. After an error nothing was sent.
     pub(super) fn send(
         &mut self,
         way: &mut dyn Way,
         pool: &Pool,
         batch: (u64, &Planned, &Draws),
         leave: Option<Leave>,
-        (last, leased): (bool, bool),
+        kind: (bool, bool),
     ) -> Result<Sent> {
-        let (id, planned, draws) = batch;
+        let (_, planned, draws) = batch;
         let size = planned.size_bytes();
         let (mut slot, mut pieces) = (None, Pieces::default());
         if let Some(mut lent) = way.lend(size) {
@@ -117,6 +132,19 @@ impl Batches {
                 }
             };
         }
+        self.announce(way, batch, slot, pieces, kind);
+        Ok(Sent::Whole)
+    }
+
+    /// Sends a batch that was gathered: its bytes are in the slot, or are these pieces.
+    pub(super) fn announce(
+        &mut self,
+        way: &mut dyn Way,
+        (id, planned, draws): (u64, &Planned, &Draws),
+        slot: Option<Slot>,
+        mut pieces: Pieces,
+        (last, leased): (bool, bool),
+    ) {
         let (head, new_head) = self.head(planned, draws);
         let batch = proto::Batch {
             id,
@@ -125,7 +153,7 @@ impl Batches {
             num_draws: draws.len() as u32,
             smallest_probability: draws.smallest_probability,
             tally: draws.tally.as_ref().map(|tally| Box::new(convert::table::encode_tally(tally))),
-            bulk_bytes: size as u64,
+            bulk_bytes: planned.size_bytes() as u64,
             slot,
             last,
             leased,
@@ -138,7 +166,6 @@ impl Batches {
             way.send_part(id, offset, part);
             offset += len;
         }
-        Ok(Sent::Whole)
     }
 
     /// The number of the batch's head, and the head itself where the client does not have it.
@@ -169,6 +196,8 @@ pub(super) enum Sent {
     Whole,
     /// There was no slot, and no leave to take a block.
     Refused,
+    /// Its chunks are to be unpacked: a thread gathers it, or will when the one before is done.
+    Apart,
 }
 
 /// Cells that are on their way.
@@ -224,6 +253,17 @@ fn scattered(
 fn fill(planned: &Planned, draws: &Draws, bytes: &mut [MaybeUninit<u8>]) -> Result<()> {
     let BatchLayout { info, outputs, .. } = &planned.layout;
     fill_with(draws, info, outputs, bytes, |arrays| planned.plan.gather_draws(draws, arrays))
+}
+
+/// As [`fill`], with a pause before each chunk that is unpacked.
+pub(super) fn fill_unpacking(
+    planned: &Planned,
+    draws: &Draws,
+    bytes: &mut [MaybeUninit<u8>],
+    pause: Pause<'_>,
+) -> Result<()> {
+    let BatchLayout { info, outputs, .. } = &planned.layout;
+    fill_with(draws, info, outputs, bytes, |arrays| planned.plan.gather_draws_with(draws, arrays, pause))
 }
 
 /// Writes what is known of the draws, the arrays in these places, and zeros between them.

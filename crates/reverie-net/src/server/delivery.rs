@@ -6,11 +6,13 @@ use super::requests::refusal;
 use super::samples::Answer;
 use super::session::{Later, Session};
 use super::shared::Shared;
+use super::unpacking::{Room, Unpacking};
 use crate::items::Decoder;
 use crate::proto::server_message::Body;
 use crate::way::server::Way;
 use reverie_core::sample::Draws;
 use reverie_core::{Error, Result};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Interval;
@@ -24,6 +26,8 @@ pub(super) struct Link {
     planned: Option<Planned>,
     leave: Option<Leave>,
     waits_for_leave: Option<Later<Leave>>,
+    /// A batch that a thread gathers.
+    unpacking: Option<(Arc<Planned>, Unpacking)>,
     queued: u64,
     moved: bool,
     watch: Interval,
@@ -36,22 +40,92 @@ const PATIENCE: Duration = Duration::from_secs(30);
 impl Session {
     /// Gathers and sends one batch of the first answer, or says what ended it.
     pub(super) fn deliver(&mut self) {
+        self.choose();
         let (Some(link), Some(answer)) = (&mut self.link, self.ready.front_mut()) else { return };
         if let Some(draws) = answer.groups.front() {
             let last = answer.groups.len() == 1 && answer.error.is_none();
             match link.deliver(&self.shared, answer, draws, last) {
                 Ok(Sent::Refused) => return,
-                Ok(Sent::Whole) => {
-                    let sent = answer.groups.pop_front();
-                    answer.sent.extend(sent.filter(|_| answer.is_leased()));
+                Ok(Sent::Apart) => {
+                    answer.unpacks = true;
+                    return;
+                }
+                Ok(Sent::Whole) => answer.first_was_sent(),
+                Err(error) => answer.split_first(error),
+            }
+        }
+        self.finish(0);
+    }
+
+    /// A batch was gathered by a thread of its own.
+    pub(super) fn unpacked(&mut self, gathered: Result<Room>) {
+        let Some((link, (planned, unpacking))) =
+            self.link.as_mut().and_then(|link| link.unpacking.take().map(|unpacking| (link, unpacking)))
+        else {
+            return;
+        };
+        let Some(at) = self.ready.iter().position(|answer| answer.id == unpacking.id) else { return };
+        let answer = &mut self.ready[at];
+        answer.unpacks = false;
+        if let Some(draws) = answer.groups.front() {
+            let last = answer.groups.len() == 1 && answer.error.is_none();
+            match gathered {
+                Ok(room) => {
+                    let (slot, bytes) = room.give();
+                    link.batches.announce(
+                        &mut *link.way,
+                        (answer.id, &planned, draws),
+                        slot,
+                        bytes.into(),
+                        (last, answer.is_leased()),
+                    );
+                    answer.first_was_sent();
                 }
                 Err(error) => answer.split_first(error),
             }
-            if !answer.groups.is_empty() {
-                return;
-            }
         }
-        let Some(answer) = self.ready.pop_front() else { return };
+        self.finish(at);
+    }
+
+    /// The caller of a request that was answered waits no longer. While chunks are unpacked for it, or for one before it,
+    /// that ends; draws that are in no table any more are sent all the same.
+    pub(super) fn withdraw_answer(&mut self, id: u64) {
+        let Some(link) = self.link.as_mut().filter(|link| link.unpacking.is_some()) else { return };
+        let unplanned = usize::from(link.planned.is_some());
+        let behind = self.ready.iter_mut().skip(unplanned);
+        let Some(answer) = behind.into_iter().find(|answer| answer.id == id && !answer.is_leased()) else { return };
+        answer.groups.clear();
+        answer.error.get_or_insert_with(|| Error::Deadline("chunks were still being unpacked".to_owned()));
+        answer.unpacks = false;
+        link.unpacking.take_if(|(_, unpacking)| unpacking.id == id);
+    }
+
+    /// True where a batch can be gathered, or a refusal sent, now. A batch that has to wait until another was unpacked
+    /// lets others go before it.
+    pub(super) fn has_deliverable(&self) -> bool {
+        let unpacking = self.link.as_ref().is_some_and(|link| link.unpacking.is_some());
+        self.ready.iter().any(|answer| !(unpacking && answer.unpacks))
+    }
+
+    /// Puts the answer that goes next to the front.
+    fn choose(&mut self) {
+        let Some(link) = self.link.as_ref().filter(|link| link.planned.is_none() && link.unpacking.is_some()) else {
+            return;
+        };
+        debug_assert!(link.waits_for_leave.is_none(), "it waits with a plan");
+        if let Some(at) = self.ready.iter().position(|answer| !answer.unpacks).filter(|at| *at > 0)
+            && let Some(answer) = self.ready.remove(at)
+        {
+            self.ready.push_front(answer);
+        }
+    }
+
+    /// Takes an answer off of which all is sent, and says what ended it.
+    fn finish(&mut self, at: usize) {
+        if self.ready.get(at).is_none_or(|answer| !answer.groups.is_empty()) {
+            return;
+        }
+        let Some(answer) = self.ready.remove(at) else { return };
         if let Some(error) = &answer.error {
             let reply = refusal(answer.id, error);
             self.send(Body::Reply(reply));
@@ -69,10 +143,16 @@ impl Link {
             planned: None,
             leave: None,
             waits_for_leave: None,
+            unpacking: None,
             queued: 0,
             moved: true,
             watch: tokio::time::interval(PATIENCE),
         }
+    }
+
+    /// What is unpacked for a request is not needed any more.
+    pub(super) fn forget_unpacking(&mut self, id: u64) {
+        self.unpacking.take_if(|(_, unpacking)| unpacking.id == id);
     }
 
     /// The first answer is not to be sent any more.
@@ -110,6 +190,16 @@ impl Link {
         self.way.poll_queued(context, below).map(|()| None)
     }
 
+    /// Ready when the batch that a thread gathers is there, and has room among those that are not sent yet.
+    pub(super) fn poll_unpacked(&mut self, context: &mut Context<'_>, most: u64) -> Poll<Result<Room>> {
+        let Some((planned, unpacking)) = &mut self.unpacking else { return Poll::Pending };
+        let below = most.saturating_sub(planned.size_bytes() as u64).max(1);
+        match self.way.poll_queued(context, below) {
+            Poll::Ready(()) => unpacking.poll(context),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
     fn deliver(&mut self, shared: &Shared, answer: &Answer, draws: &Draws, last: bool) -> Result<Sent> {
         let planned = match self.planned.take() {
             Some(planned) => planned,
@@ -124,6 +214,18 @@ impl Link {
                         hint: "ask for fewer samples, or for fewer columns".to_owned(),
                     });
                 }
+                let (unpacked, most) = (planned.unpacked_bytes(), shared.limits.batch_unpacked_bytes);
+                if unpacked > most {
+                    return Err(Error::ResourceExhausted {
+                        what: format!("unpacking the chunks of {} draws", draws.len()),
+                        needed: unpacked,
+                        budget: most,
+                        hint: "ask for fewer samples or columns, or cut shorter chunks (max_chunk_length)".to_owned(),
+                    });
+                }
+                if planned.is_unpacked_apart() && self.unpacking.is_some() {
+                    return Ok(Sent::Apart);
+                }
                 if self.way.queued_bytes() + needed > budget {
                     self.planned = Some(planned);
                     return Ok(Sent::Refused);
@@ -133,17 +235,35 @@ impl Link {
         };
         let size = planned.size_bytes();
         let leave = self.leave.take().or_else(|| shared.pool.try_leave(size));
-        let sent = self.batches.send(
-            &mut *self.way,
-            &shared.pool,
-            (answer.id, &planned, draws),
-            leave,
-            (last, answer.is_leased()),
-        )?;
+        if planned.is_unpacked_apart() {
+            return self.unpack(shared, answer.id, planned, draws, leave);
+        }
+        let kind = (last, answer.is_leased());
+        let sent = self.batches.send(&mut *self.way, &shared.pool, (answer.id, &planned, draws), leave, kind)?;
         if let Sent::Refused = sent {
             self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
             self.planned = Some(planned);
         }
         Ok(sent)
+    }
+
+    fn unpack(
+        &mut self,
+        shared: &Shared,
+        id: u64,
+        planned: Planned,
+        draws: &Draws,
+        leave: Option<Leave>,
+    ) -> Result<Sent> {
+        let size = planned.size_bytes();
+        let Some(room) = Room::take(self.way.lend(size), &shared.pool, size, leave)? else {
+            self.waits_for_leave = Some(Box::pin(shared.pool.leave(size)));
+            self.planned = Some(planned);
+            return Ok(Sent::Refused);
+        };
+        let planned = Arc::new(planned);
+        let unpacking = Unpacking::begin(&shared.turns, id, &planned, draws.clone(), room);
+        self.unpacking = Some((planned, unpacking));
+        Ok(Sent::Apart)
     }
 }

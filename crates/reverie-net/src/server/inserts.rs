@@ -9,22 +9,39 @@ use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk};
 use reverie_core::table::{Keys, Sent, SharedTable};
 use reverie_core::{Error, Result};
+use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+
+/// What an insert that waits takes beside its items: its task, its place in the table's queue, and its tickets.
+const WAITING_BYTES: u64 = 1024;
+/// What an item takes that waits, beside its cells.
+const WAITING_ITEM_BYTES: u64 = 256;
 
 /// What a session has of inserts.
 #[derive(Default)]
 pub(super) struct Inserts {
-    /// Bytes that wait for their tables.
+    /// Those that wait for their tables, by number.
+    waiting: HashMap<u64, Waiting>,
+    /// Bytes of those of them that came, or came again, by this connection: as its client counts them.
     in_flight: u64,
-    /// Those of them that came by earlier connections, which the client of this one does not count: it sends again what
-    /// was not confirmed, and its credit begins anew.
+    /// Bytes of those of them that came by earlier connections only. The client sends again what it still wants.
     before: u64,
-    waiting: usize,
+    /// What those that wait make the server hold, which is more than what they count for against the credit.
+    held_bytes: u64,
+    connection: u32,
     /// Whether the client was told that some wait.
     held: bool,
     /// The tables that were inserted into, or had been before a checkpoint.
     pub(super) tables: Vec<Arc<SharedTable>>,
+}
+
+/// An insert that waits for its table.
+struct Waiting {
+    size_bytes: u64,
+    held_bytes: u64,
+    /// By which connection it came last.
+    connection: u32,
 }
 
 impl Inserts {
@@ -40,19 +57,62 @@ impl Inserts {
 
     /// A connection takes the place of another.
     pub(super) fn reconnected(&mut self) {
-        self.before = self.in_flight;
+        self.before += std::mem::take(&mut self.in_flight);
+        self.connection = self.connection.wrapping_add(1);
         self.held = false;
+    }
+
+    fn add(&mut self, id: u64, items: usize, size_bytes: u64) {
+        self.remove(id);
+        let held_bytes = size_bytes + WAITING_BYTES + items as u64 * WAITING_ITEM_BYTES;
+        self.in_flight += size_bytes;
+        self.held_bytes += held_bytes;
+        self.waiting.insert(id, Waiting { size_bytes, held_bytes, connection: self.connection });
+    }
+
+    /// What those that wait make the server hold.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// One that waits was sent again: it counts as the client counts it now.
+    fn came_again(&mut self, id: u64, size_bytes: u64) {
+        if let Some(waiting) = self.waiting.get_mut(&id) {
+            let before = std::mem::replace(&mut waiting.size_bytes, size_bytes);
+            match waiting.connection == self.connection {
+                true => self.in_flight -= before,
+                false => self.before -= before,
+            }
+            waiting.connection = self.connection;
+            self.in_flight += size_bytes;
+        }
+    }
+
+    /// One waits no longer, or counts no longer.
+    fn remove(&mut self, id: u64) {
+        let Some(Waiting { size_bytes, held_bytes, connection }) = self.waiting.remove(&id) else { return };
+        self.held_bytes -= held_bytes;
+        match connection == self.connection {
+            true => self.in_flight -= size_bytes,
+            false => self.before -= size_bytes,
+        }
+    }
+
+    /// The numbers of those that the client sent neither by this connection nor by the one before.
+    fn left_behind(&self) -> Vec<u64> {
+        let old = |waiting: &Waiting| self.connection.wrapping_sub(waiting.connection) > 1;
+        self.waiting.iter().filter(|(_, waiting)| old(waiting)).map(|(id, _)| *id).collect()
     }
 
     /// Whether some wait, where the client has to be told.
     fn held(&mut self) -> Option<bool> {
-        let held = self.waiting > 0;
+        let held = !self.waiting.is_empty();
         (std::mem::replace(&mut self.held, held) != held).then_some(held)
     }
 
     /// How many wait.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting
+        self.waiting.len()
     }
 }
 
@@ -67,7 +127,7 @@ impl Session {
     /// Puts the requests of a message into their tables. `Protocol` where the message breaks a rule.
     pub(super) fn insert(&mut self, mut message: proto::Insert) -> Result<()> {
         let Some(link) = &mut self.link else { return Ok(()) };
-        let in_flight = self.inserts.in_flight - self.inserts.before;
+        let in_flight = self.inserts.in_flight;
         if in_flight > 0 && in_flight >= self.credit.granted() {
             return Err(Error::Protocol(format!(
                 "an insert beyond the credit: {in_flight} bytes in flight, {} granted",
@@ -75,6 +135,8 @@ impl Session {
             )));
         }
         let bulk = message.bulk.take().unwrap_or(Bulk { place: None });
+        // Before memory is set aside for cells.
+        link.decoder.hold_at_most(self.charge.room());
         let arrived = link.decoder.insert(message, &*link.way.bulk(&bulk)?)?;
         link.way.consumed(&bulk);
         let mut run = Run::default();
@@ -116,13 +178,18 @@ impl Session {
                 self.send_again(id);
                 return Ok(());
             }
-            Known::No if self.cancels.contains_key(&id) => return Ok(()),
+            Known::No if self.cancels.contains_key(&id) => {
+                self.inserts.came_again(id, size_bytes);
+                return Ok(());
+            }
             Known::No => {}
         }
+        self.keep_to_credit();
         let table = match self.shared.tables.iter().nth(table as usize) {
             Some(table) => Arc::clone(table),
             None => return Err(Error::Protocol(format!("an insert into table number {table}"))),
         };
+        let count = items.len();
         let inserted = match self.id {
             Some(sender) => {
                 self.inserts.note_table(&table);
@@ -141,10 +208,30 @@ impl Session {
                     run.keys.push(keys);
                 }
                 Some(Err(error)) => self.refuse_insert(id, &error),
-                None => self.wait_for_insert(id, table, ticket, size_bytes),
+                None => self.wait_for_insert(id, table, ticket, (count, size_bytes)),
             },
         }
         Ok(())
+    }
+
+    /// A client sends again, in order, what is not confirmed and what it still wants, before it sends anything new. When
+    /// something new takes the session beyond its credit, what it has not sent again for two connections is withdrawn:
+    /// else each connection would bring another credit. So a session holds two credits at most.
+    fn keep_to_credit(&mut self) {
+        let Inserts { in_flight, before, .. } = self.inserts;
+        if before == 0 || in_flight + before < self.credit.granted() {
+            return;
+        }
+        for id in self.inserts.left_behind() {
+            self.inserts.before -= self.inserts.waiting.get(&id).map_or(0, |waiting| waiting.size_bytes);
+            if let Some(waiting) = self.inserts.waiting.get_mut(&id) {
+                waiting.size_bytes = 0;
+            }
+            if let Some(cancel) = self.cancels.remove(&id) {
+                // Where nothing listens any more, it is done.
+                let _ = cancel.sender.send(());
+            }
+        }
     }
 
     fn wait_for_insert(
@@ -152,27 +239,24 @@ impl Session {
         id: u64,
         table: Arc<SharedTable>,
         ticket: reverie_core::table::Ticket<Keys>,
-        size_bytes: u64,
+        (items, size_bytes): (usize, u64),
     ) {
-        self.inserts.waiting += 1;
-        self.inserts.in_flight += size_bytes;
+        self.inserts.add(id, items, size_bytes);
         let (sender, cancel) = oneshot::channel();
         self.cancels.insert(id, Cancel { sender, consumes: false });
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(None, cancel);
             match wait(&table, ticket, &mut patience, true).await {
-                Ok(keys) => Finished::Insert { id, keys, late: None, size_bytes },
-                Err((keys, why)) => Finished::Insert { id, keys, late: Some(why), size_bytes },
+                Ok(keys) => Finished::Insert { id, keys, late: None },
+                Err((keys, why)) => Finished::Insert { id, keys, late: Some(why) },
             }
         }));
     }
 
     /// An insert that waited is done, or withdrawn.
-    pub(super) fn inserted_late(&mut self, id: u64, keys: Result<Keys>, late: Option<String>, size_bytes: u64) {
+    pub(super) fn inserted_late(&mut self, id: u64, keys: Result<Keys>, late: Option<String>) {
         self.cancels.remove(&id);
-        self.inserts.waiting -= 1;
-        self.inserts.in_flight -= size_bytes;
-        self.inserts.before = self.inserts.before.min(self.inserts.in_flight);
+        self.inserts.remove(id);
         match (keys, late) {
             (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys] }),
             (Err(error), _) => self.refuse_insert(id, &error),

@@ -2,6 +2,7 @@
 
 use super::samples::Answer;
 use crate::proto;
+use prost::Message;
 use reverie_core::table::{Arrivals, Keys};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,10 +32,24 @@ pub(super) struct Memory {
     below: u64,
     /// The largest number that was ever seen.
     highest: u64,
-    /// Inserts in runs of consecutive numbers, by the first; `None` where received.
-    inserts: BTreeMap<u64, Vec<Option<Keys>>>,
-    others: BTreeMap<u64, Outcome>,
+    /// Inserts in runs of consecutive numbers, by the first; `None` where received. And the bytes of each.
+    inserts: BTreeMap<u64, (Vec<Option<Keys>>, u64)>,
+    others: BTreeMap<u64, (Outcome, u64)>,
     len: usize,
+    bytes: u64,
+}
+
+/// What an outcome takes beside what it says.
+const OUTCOME_BYTES: u64 = 128;
+
+impl Outcome {
+    fn size_bytes(&self) -> u64 {
+        OUTCOME_BYTES
+            + match self {
+                Self::Reply(reply) => reply.encoded_len() as u64,
+                Self::Draws(answer) => answer.held_bytes(),
+            }
+    }
 }
 
 /// What is known of a request's number.
@@ -62,7 +77,10 @@ impl Memory {
 
     /// An insert of which a part is in goes on.
     pub(super) fn go_on(&mut self, id: u64) {
-        self.len -= usize::from(self.inserts.remove(&id).is_some());
+        if let Some((_, bytes)) = self.inserts.remove(&id) {
+            self.len -= 1;
+            self.bytes -= bytes;
+        }
     }
 
     /// Looks a number up, and notes that it was seen.
@@ -74,7 +92,7 @@ impl Memory {
         if id < self.below {
             return Known::Received;
         }
-        if let Some((first, keys)) = self.inserts.range(..=id).next_back() {
+        if let Some((first, (keys, _))) = self.inserts.range(..=id).next_back() {
             match keys.get((id - first) as usize) {
                 Some(Some(keys)) => return Known::Keys(keys),
                 Some(None) => return Known::Received,
@@ -87,29 +105,42 @@ impl Memory {
     /// Requests `first`, `first + 1`, ... are in their tables, with these keys.
     pub(super) fn inserted(&mut self, first: u64, keys: Vec<Keys>) {
         self.len += keys.len();
-        self.inserts.insert(first, keys.into_iter().map(Some).collect());
+        let own = |keys: &Keys| (size_of::<Option<Keys>>() + size_of_val(&keys[..])) as u64;
+        let bytes = OUTCOME_BYTES + keys.iter().map(own).sum::<u64>();
+        self.bytes += bytes;
+        self.inserts.insert(first, (keys.into_iter().map(Some).collect(), bytes));
     }
 
     /// The request is done.
     pub(super) fn done(&mut self, id: u64, outcome: Outcome) {
-        self.len += usize::from(self.others.insert(id, outcome).is_none());
+        let bytes = outcome.size_bytes();
+        self.bytes += bytes;
+        match self.others.insert(id, (outcome, bytes)) {
+            Some((_, before)) => self.bytes -= before,
+            None => self.len += 1,
+        }
     }
 
     /// Takes an outcome out, to be sent again.
     pub(super) fn take(&mut self, id: u64) -> Option<Outcome> {
-        self.others.remove(&id).inspect(|_| self.len -= 1)
+        let (outcome, bytes) = self.others.remove(&id)?;
+        self.len -= 1;
+        self.bytes -= bytes;
+        Some(outcome)
     }
 
     /// True while draws wait for their acknowledgement.
     pub(super) fn has_leases(&self) -> bool {
-        self.others.values().any(|outcome| matches!(outcome, Outcome::Draws(_)))
+        self.others.values().any(|(outcome, _)| matches!(outcome, Outcome::Draws(_)))
     }
 
     /// Draws are given back to their tables: the client will not ask for them again.
     pub(super) fn end_leases(&mut self) {
-        let before = self.others.len();
-        self.others.retain(|_, outcome| !matches!(outcome, Outcome::Draws(_)));
-        self.len -= before - self.others.len();
+        let leases = self.others.extract_if(.., |_, (outcome, _)| matches!(outcome, Outcome::Draws(_)));
+        for (_, (_, bytes)) in leases {
+            self.len -= 1;
+            self.bytes -= bytes;
+        }
     }
 
     /// The client has all below a number but these: leased draws among them are acknowledged.
@@ -127,14 +158,16 @@ impl Memory {
             self.forget_below();
         }
         for id in &received.ids {
-            if let Some(outcome) = self.others.remove(id) {
+            if let Some((outcome, bytes)) = self.others.remove(id) {
                 self.len -= 1;
+                self.bytes -= bytes;
                 outcome.acknowledge();
-            } else if let Some((first, keys)) = self.inserts.range_mut(..=*id).next_back() {
+            } else if let Some((first, (keys, bytes))) = self.inserts.range_mut(..=*id).next_back() {
                 let first = *first;
                 if keys.get_mut((id - first) as usize).is_some_and(|keys| keys.take().is_some()) {
                     self.len -= 1;
                     if keys.iter().all(Option::is_none) {
+                        self.bytes -= *bytes;
                         self.inserts.remove(&first);
                     }
                 }
@@ -144,22 +177,30 @@ impl Memory {
 
     fn forget_below(&mut self) {
         let rest = self.others.split_off(&self.below);
-        let done = std::mem::replace(&mut self.others, rest);
-        self.len -= done.len();
-        done.into_values().for_each(Outcome::acknowledge);
+        let gone = std::mem::replace(&mut self.others, rest);
+        self.len -= gone.len();
+        for (outcome, bytes) in gone.into_values() {
+            self.bytes -= bytes;
+            outcome.acknowledge();
+        }
         while let Some(mut run) = self.inserts.first_entry() {
-            let (first, end) = (*run.key(), run.key() + run.get().len() as u64);
+            let (first, end) = (*run.key(), run.key() + run.get().0.len() as u64);
             if first >= self.below {
                 return;
             }
             let gone = (self.below.min(end) - first) as usize;
-            self.len -= run.get_mut()[..gone].iter_mut().filter_map(Option::take).count();
+            self.len -= run.get_mut().0[..gone].iter_mut().filter_map(Option::take).count();
             if end > self.below {
                 // The look-up goes by the first number, so the run stays whole until its last request was received.
                 return;
             }
-            run.remove();
+            self.bytes -= run.remove().1;
         }
+    }
+
+    /// What the outcomes take, and the chunks that they keep.
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Outcomes that are remembered.
@@ -201,8 +242,9 @@ mod tests {
         memory.received(&received(5, &[9, 11]));
         assert!([1, 3, 4, 11].iter().all(|id| matches!(memory.look_up(*id), Known::Received)));
         assert_eq!((key(&mut memory, 5), key(&mut memory, 10), memory.len()), (Some(5), Some(10), 4));
+        assert!(memory.size_bytes() > 0);
         memory.received(&received(12, &[]));
-        assert_eq!(memory.len(), 0);
+        assert_eq!((memory.len(), memory.size_bytes()), (0, 0));
         assert!(memory.inserts.is_empty() && memory.others.is_empty());
     }
 
@@ -223,6 +265,6 @@ mod tests {
         memory.inserted(1, keys(1..4));
         memory.received(&received(0, &[2, 1, 3, 3, 77]));
         assert!(memory.inserts.is_empty());
-        assert_eq!(memory.len(), 0);
+        assert_eq!((memory.len(), memory.size_bytes()), (0, 0));
     }
 }

@@ -10,6 +10,8 @@ mod options;
 mod shared;
 mod welcome;
 
+mod charges;
+mod checkpoints;
 mod inserts;
 mod memory;
 mod requests;
@@ -19,11 +21,13 @@ mod batches;
 mod delivery;
 mod pool;
 mod samples;
+mod unpacking;
 
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod wait_tests;
 
+pub(crate) use charges::Charge;
 pub use options::{Limits, Options, Tls};
 pub(crate) use shared::Shared;

@@ -40,8 +40,36 @@ pub struct Limits {
     pub session_batch_bytes: u64,
     /// See `session_batch_bytes`.
     pub total_batch_bytes: u64,
+    /// Bytes that all sessions together hold beside the tables: cells that no item has, inserts that wait, draws on
+    /// their way, outcomes that were not received, messages of which a part has come.
+    pub total_session_bytes: u64,
+    /// Bytes that the packed chunks of one batch may come to.
+    pub batch_unpacked_bytes: u64,
     /// For how long a session whose connection was lost is remembered.
     pub linger: Duration,
+    /// What the other bounds were made of, see [`Limits::within`]: bytes of the server, and of these for connections.
+    pub memory: Option<(u64, u64)>,
+}
+
+impl Limits {
+    /// Bounds that keep connections to `network` bytes of the `memory` that the server may use: a quarter each for
+    /// batches as parts, for slots, and for what sessions hold; the rest is for blocks that wait to be used again and for
+    /// chunks while they are unpacked.
+    pub fn within(memory: u64, network: u64) -> Self {
+        let Self { session_insert_bytes, total_insert_bytes, session_batch_bytes, .. } = Self::default();
+        let Self { total_batch_bytes, total_session_bytes, batch_unpacked_bytes, .. } = Self::default();
+        let part = |eighths: u64, most: u64| (network / 8 * eighths).clamp(1, most);
+        Self {
+            session_insert_bytes: part(1, session_insert_bytes),
+            total_insert_bytes: part(2, total_insert_bytes),
+            session_batch_bytes: part(2, session_batch_bytes),
+            total_batch_bytes: part(2, total_batch_bytes),
+            total_session_bytes: part(2, total_session_bytes),
+            batch_unpacked_bytes: part(8, batch_unpacked_bytes),
+            memory: Some((memory, network)),
+            ..Self::default()
+        }
+    }
 }
 
 /// Certificates of the server. PEM.
@@ -61,7 +89,10 @@ impl Default for Limits {
             max_pending_requests: 4096,
             session_batch_bytes: 512 << 20,
             total_batch_bytes: 2 << 30,
+            total_session_bytes: 4 << 30,
+            batch_unpacked_bytes: 2 << 30,
             linger: Duration::from_secs(60),
+            memory: None,
         }
     }
 }

@@ -16,6 +16,7 @@ pub(super) struct Pool {
     idle: Arc<Mutex<Vec<Vec<u8>>>>,
     room: Arc<Semaphore>,
     pieces: u32,
+    most_idle: usize,
 }
 
 /// Leave to set memory aside.
@@ -27,8 +28,14 @@ pub(super) struct Leave {
 pub(super) struct Block {
     bytes: Vec<u8>,
     len: usize,
+    most_idle: usize,
     idle: Arc<Mutex<Vec<Vec<u8>>>>,
     _leave: Arc<Leave>,
+}
+
+/// Of a pool of that size.
+fn idle_bytes(total_bytes: u64) -> usize {
+    usize::try_from(total_bytes / 4).unwrap_or(usize::MAX).min(MOST_IDLE)
 }
 
 impl Leave {
@@ -42,7 +49,12 @@ impl Pool {
     pub(super) fn new(total_bytes: u64) -> Self {
         let pieces = u32::try_from((total_bytes / PIECE).max(1)).unwrap_or(u32::MAX);
         let room = Semaphore::new((pieces as usize).min(Semaphore::MAX_PERMITS));
-        Self { idle: Arc::default(), room: Arc::new(room), pieces }
+        Self { idle: Arc::default(), room: Arc::new(room), pieces, most_idle: idle_bytes(total_bytes) }
+    }
+
+    /// Bytes of blocks that are on their way.
+    pub(super) fn taken_bytes(&self) -> u64 {
+        (self.pieces as usize).saturating_sub(self.room.available_permits()) as u64 * PIECE
     }
 
     fn pieces(&self, bytes: usize) -> u32 {
@@ -77,7 +89,8 @@ impl Pool {
                 bytes
             }
         };
-        Ok(Block { bytes, len, idle: Arc::clone(&self.idle), _leave: Arc::clone(leave) })
+        let most_idle = self.most_idle;
+        Ok(Block { bytes, len, most_idle, idle: Arc::clone(&self.idle), _leave: Arc::clone(leave) })
     }
 }
 
@@ -102,7 +115,7 @@ impl AsRef<[u8]> for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.iter().map(Vec::len).sum::<usize>() + self.bytes.len() <= MOST_IDLE {
+        if idle.iter().map(Vec::len).sum::<usize>() + self.bytes.len() <= self.most_idle {
             idle.push(std::mem::take(&mut self.bytes));
         }
     }

@@ -2,7 +2,7 @@
 
 use super::batches::heavy;
 use super::memory::{Known, Outcome};
-use super::samples::{Answer, Patience, Reading, consumes, draw, wait};
+use super::samples::{Answer, DRAW_BYTES, Patience, Reading, cost, draw, wait};
 use super::session::{Cancel, Finished, Session};
 use crate::bulk::INFO_ARRAYS;
 use crate::convert;
@@ -51,11 +51,11 @@ impl Session {
             None => self.reply(refusal(id, &Error::InvalidArgument("a request without a body".to_owned())), false),
             Some(request::Body::Sample(sample)) => self.sample(id, sample, timeout),
             Some(request::Body::Get(get)) => match self.get(id, get) {
-                Ok(answer) => self.answer(answer),
+                Ok((answer, asked)) => self.answer_with(answer, asked),
                 Err(error) => self.reply(refusal(id, &error), false),
             },
             Some(request::Body::Query(query)) => match self.query(id, query) {
-                Ok(answer) => self.answer(answer),
+                Ok((answer, asked)) => self.answer_with(answer, asked),
                 Err(error) => self.reply(refusal(id, &error), false),
             },
             Some(request::Body::Checkpoint(_)) => self.checkpoint(id),
@@ -79,18 +79,49 @@ impl Session {
     }
 
     fn sample(&mut self, id: u64, sample: proto::Sample, timeout: Option<Duration>) {
+        let (asked, consumes) = cost(&self.shared, &sample.parts);
+        let draws = sample.parts.iter().map(|part| u64::from(part.num_samples)).sum();
+        if let Err(error) = self.may_ask(draws, asked, consumes) {
+            return self.reply(refusal(id, &error), false);
+        }
+        self.asked_bytes += asked;
         let (sender, cancel) = oneshot::channel();
-        let consumes = consumes(&self.shared, &sample);
         // A client without a session has no way to acknowledge.
         let (patience, lease) = (Patience::new(timeout, cancel), self.id.is_some());
         let mut drawn = Box::pin(draw(Arc::clone(&self.shared), id, sample, patience, lease));
         // Mostly the draws can be made at once. Where not, the future is polled again when it is among the others.
         if let Poll::Ready(answer) = drawn.poll_unpin(&mut Context::from_waker(Waker::noop())) {
-            return self.answer(answer);
+            return self.answer(Answer { asked_bytes: asked, ..answer });
         }
         self.cancels.insert(id, Cancel { sender, consumes });
         let connection = consumes.then_some(self.connection);
-        self.waiting.push(Box::pin(drawn.map(move |answer| Finished::Draws(answer, connection))));
+        let drawn = drawn.map(move |answer| Finished::Draws(Answer { asked_bytes: asked, ..answer }, connection));
+        self.waiting.push(Box::pin(drawn));
+    }
+
+    /// Refuses draws before they are made, where all that are under way for the session would be more than one answer may
+    /// hold; and where the session holds too much, draws that would be held until they are received.
+    fn may_ask(&self, draws: u64, bytes: u64, consumes: bool) -> Result<()> {
+        let (needed, budget) = (self.asked_bytes.saturating_add(bytes), self.shared.limits.session_batch_bytes);
+        if consumes && self.charge.is_full() {
+            return Err(self.charge.refusal());
+        }
+        if needed <= budget {
+            return Ok(());
+        }
+        let others = if self.asked_bytes == 0 { "" } else { " behind those that are under way" };
+        Err(Error::ResourceExhausted {
+            what: format!("a request for {draws} draws{others}"),
+            needed,
+            budget,
+            hint: "ask for fewer samples at a time, or keep fewer requests under way".to_owned(),
+        })
+    }
+
+    /// An answer that was made at once.
+    fn answer_with(&mut self, answer: Answer, asked_bytes: u64) {
+        self.asked_bytes += asked_bytes;
+        self.answer(Answer { asked_bytes, ..answer });
     }
 
     /// Answers a grant when the table is not what the client has seen of it.
@@ -121,18 +152,20 @@ impl Session {
         }));
     }
 
-    fn get(&self, id: u64, get: proto::Get) -> Result<Answer> {
+    fn get(&self, id: u64, get: proto::Get) -> Result<(Answer, u64)> {
         if get.keys.is_empty() {
             let reason = "a batch of no items has no columns; ask for at least one".to_owned();
             return Err(Error::InvalidArgument(reason));
         }
         let reading = Reading::decode(get.reading)?;
         let table = self.shared.tables.get(&get.table)?;
+        let (count, asked) = (get.keys.len() as u64, get.keys.len() as u64 * DRAW_BYTES);
+        self.may_ask(count, asked, false)?;
         let draws = heavy(get.keys.len() * 256, || table.get(&get.keys))?;
-        Ok(Answer::whole(id, reading, draws))
+        Ok((Answer::whole(id, reading, draws), asked))
     }
 
-    fn query(&self, id: u64, query: proto::Query) -> Result<Answer> {
+    fn query(&self, id: u64, query: proto::Query) -> Result<(Answer, u64)> {
         let (table, query) = convert::query::decode_query(query)?;
         // Millions of items may be looked at.
         let draws = heavy(usize::MAX, || self.shared.tables.get(&table)?.query(&query))?;
@@ -145,20 +178,21 @@ impl Session {
                 hint: "ask for fewer with limit=".to_owned(),
             });
         }
-        Ok(Answer::whole(id, Reading::decode(None)?, draws))
+        let (count, asked) = (draws.len() as u64, needed);
+        self.may_ask(count, asked, false)?;
+        Ok((Answer::whole(id, Reading::decode(None)?, draws), asked))
     }
 
     fn checkpoint(&mut self, id: u64) {
-        let Some(checkpoint) = self.shared.checkpoint.clone() else {
+        let Some(checkpoints) = &self.shared.checkpoints else {
             let error = Error::InvalidArgument("this server has no checkpointer; give it one at its start".to_owned());
             return self.reply(refusal(id, &error), false);
         };
         let (sender, _) = oneshot::channel();
         self.cancels.insert(id, Cancel { sender, consumes: false });
-        let taken = tokio::task::spawn_blocking(move || checkpoint());
+        let taken = checkpoints.ask();
         self.waiting.push(Box::pin(async move {
-            let path = taken.await.unwrap_or_else(|panic| Err(Error::Unavailable(format!("the checkpoint: {panic}"))));
-            Finished::Reply(match path {
+            Finished::Reply(match taken.await {
                 Ok(path) => proto::Reply { id, body: Some(Body::Checkpoint(path)) },
                 Err(error) => refusal(id, &error),
             })

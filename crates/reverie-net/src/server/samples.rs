@@ -4,6 +4,8 @@ use super::Shared;
 use crate::convert;
 use crate::proto;
 use reverie_core::batch::{Options, Planner, Ragged};
+use reverie_core::chunk::Chunk;
+use reverie_core::item::{Body, Item};
 use reverie_core::sample::{Draws, MAX_SAMPLES, SampleRequest};
 use reverie_core::table::{Lease, SharedTable, Ticket};
 use reverie_core::{Error, Result};
@@ -12,6 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+/// What a draw costs before it is gathered, and is sent of it without its columns.
+pub(super) const DRAW_BYTES: u64 = 128;
+/// The same of a draw that a table deletes: it may have to go as a batch of its own.
+const ALONE_BYTES: u64 = 1024;
 
 /// How a batch is read.
 #[derive(Clone, PartialEq)]
@@ -43,12 +50,17 @@ pub(super) struct Answer {
     pub(super) error: Option<Error>,
     /// Of the draws of tables that delete sampled items.
     pub(super) lease: Lease,
+    /// Its first group is gathered by a thread of its own, or waits for another one that is: others go before it.
+    pub(super) unpacks: bool,
+    /// What the session counts for it until it is sent.
+    pub(super) asked_bytes: u64,
 }
 
 impl Answer {
     fn empty(id: u64, reading: Reading) -> Self {
         let lease = Lease::default();
-        Self { id, reading, groups: VecDeque::new(), sent: VecDeque::new(), error: None, lease }
+        let (groups, sent) = (VecDeque::new(), VecDeque::new());
+        Self { id, reading, groups, sent, error: None, lease, unpacks: false, asked_bytes: 0 }
     }
 
     /// An answer of one batch.
@@ -66,17 +78,42 @@ impl Answer {
         !self.lease.is_empty()
     }
 
+    /// What the draws take while they are not received. The chunks count that no table has any more.
+    pub(super) fn held_bytes(&self) -> u64 {
+        let (mut last, mut bytes) = (std::ptr::null(), 0);
+        for draws in self.groups.iter().chain(&self.sent) {
+            bytes += size_of::<Draws>() as u64 + draws.len() as u64 * DRAW_BYTES;
+            for chunk in draws.items.iter().flat_map(chunks) {
+                // Draws in order mostly have the chunk of the one before.
+                let before = std::mem::replace(&mut last, Arc::as_ptr(chunk));
+                bytes += if before == last || chunk.in_tables() { 0 } else { chunk.size_bytes() };
+            }
+        }
+        bytes
+    }
+
+    /// The first group is on its way.
+    pub(super) fn first_was_sent(&mut self) {
+        let sent = self.groups.pop_front();
+        let leased = self.is_leased();
+        self.sent.extend(sent.filter(|_| leased));
+    }
+
     /// As it was before anything was sent.
     pub(super) fn whole_again(mut self) -> Self {
         self.sent.append(&mut self.groups);
         self.groups = std::mem::take(&mut self.sent);
+        self.unpacks = false;
         self
     }
 
-    /// The first group cannot be a batch: each of its draws becomes one of its own, and the error comes behind, unless
-    /// there is one already. Draws of a consuming table are nowhere else.
+    /// The first group cannot be a batch. Draws of a consuming table are nowhere else: each becomes a batch of its own,
+    /// and the error comes behind, unless there is one already. Other draws are dropped, and only the error is sent.
     pub(super) fn split_first(&mut self, error: Error) {
-        if let Some(draws) = self.groups.pop_front()
+        let first = self.groups.pop_front();
+        if !self.is_leased() {
+            self.groups.clear();
+        } else if let Some(draws) = first
             && draws.len() > 1
             && !matches!(error, Error::OutOfMemory { .. })
         {
@@ -84,6 +121,14 @@ impl Answer {
         }
         self.error.get_or_insert(error);
     }
+}
+
+fn chunks(item: &Item) -> impl Iterator<Item = &Arc<Chunk>> {
+    let (one, parts) = match &item.body {
+        Body::Chunk(chunk) => (Some(chunk), &[][..]),
+        Body::Span(span) => (None, &span.parts[..]),
+    };
+    one.into_iter().chain(parts.iter().flat_map(|part| &part.chunks[..]))
 }
 
 /// Cuts draws into runs, the last of which has the length that `tail` says, and so on; puts them in front of `groups`
@@ -161,12 +206,6 @@ pub(super) async fn wait<T: Default + Unpin>(
     Err((ticket.cancel(), why))
 }
 
-/// True where one of the tables deletes sampled items.
-pub(super) fn consumes(shared: &Shared, sample: &proto::Sample) -> bool {
-    let deletes = |part: &proto::SamplePart| shared.tables.get(&part.table).is_ok_and(|table| table.deletes_sampled());
-    sample.parts.iter().any(deletes)
-}
-
 /// Draws for a request, waiting for the tables as long as there is patience. `lease`: the client acknowledges them.
 pub(super) async fn draw(
     shared: Arc<Shared>,
@@ -233,23 +272,38 @@ fn alike_at_the_end(draws: &Draws) -> usize {
     draws.items.iter().rev().take_while(|item| last.is_some_and(|last| item.pattern.same(last))).count()
 }
 
+/// What the draws of a request take before they are gathered, and whether their tables delete some of them. What is
+/// refused for its table or its number takes nothing.
+pub(super) fn cost(shared: &Shared, parts: &[proto::SamplePart]) -> (u64, bool) {
+    let (mut bytes, mut consumes) = (0_u64, false);
+    for proto::SamplePart { table, num_samples } in parts {
+        let Ok(table) = shared.tables.get(table) else { continue };
+        if *num_samples as usize > MAX_SAMPLES {
+            continue;
+        }
+        consumes |= table.deletes_sampled();
+        let each = if table.deletes_sampled() { ALONE_BYTES } else { DRAW_BYTES };
+        bytes = bytes.saturating_add(u64::from(*num_samples) * each);
+    }
+    (bytes, consumes)
+}
+
+/// The tables of a request, and how many draws of each.
 fn tables(shared: &Shared, parts: &[proto::SamplePart]) -> Result<Vec<(Arc<SharedTable>, usize)>> {
     if parts.is_empty() {
         return Err(Error::InvalidArgument("a request for draws must name a table".to_owned()));
     }
-    parts
-        .iter()
-        .map(|proto::SamplePart { table, num_samples }| {
-            let table = Arc::clone(shared.tables.get(table)?);
-            let count = *num_samples as usize;
-            if count == 0 || count > MAX_SAMPLES {
-                return Err(Error::InvalidArgument(format!(
-                    "num_samples must be between 1 and {MAX_SAMPLES}, got {num_samples}"
-                )));
-            }
-            Ok((table, count))
-        })
-        .collect()
+    let tables = parts.iter().map(|proto::SamplePart { table, num_samples }| {
+        let table = Arc::clone(shared.tables.get(table)?);
+        let count = *num_samples as usize;
+        if count == 0 || count > MAX_SAMPLES {
+            return Err(Error::InvalidArgument(format!(
+                "num_samples must be between 1 and {MAX_SAMPLES}, got {num_samples}"
+            )));
+        }
+        Ok((table, count))
+    });
+    tables.collect()
 }
 
 async fn draw_all(table: &Arc<SharedTable>, request: SampleRequest, patience: &mut Patience) -> (Draws, Option<Error>) {

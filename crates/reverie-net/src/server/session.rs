@@ -3,12 +3,14 @@
 //! It outlives its connections: where one is lost, what waits goes on waiting, and what is done is remembered until
 //! the client comes back, or until it is forgotten.
 
+use super::charges::Charge;
 use super::delivery::Link;
 use super::inserts::Inserts;
 use super::memory::{MOST_REMEMBERED, Memory, Outcome};
 use super::pool::Leave;
 use super::samples::Answer;
 use super::shared::{Busy, Credit, SessionId, Shared};
+use super::unpacking::Room;
 use crate::convert;
 use crate::items::{self, Decoder, Episodes};
 use crate::proto::client_message::Body as Asked;
@@ -39,8 +41,8 @@ pub(super) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What came of a request that waited.
 pub(super) enum Finished {
-    /// An insert: the keys (in part, where the second says why it was withdrawn), and the bytes it had in flight.
-    Insert { id: u64, keys: Result<Keys>, late: Option<String>, size_bytes: u64 },
+    /// An insert: the keys (in part, where the second says why it was withdrawn).
+    Insert { id: u64, keys: Result<Keys>, late: Option<String> },
     /// Draws; those of tables that delete sampled items with the number of the connection that asked for them.
     Draws(Answer, Option<u64>),
     /// Anything else.
@@ -75,6 +77,9 @@ pub(super) struct Session {
     pub(super) inserts: Inserts,
     episodes: Arc<Episodes>,
     pub(super) credit: Credit,
+    pub(super) charge: Charge,
+    /// What the draws take that are to be gathered or still to be made.
+    pub(super) asked_bytes: u64,
     stop: Later<()>,
     stopping: bool,
     asked: bool,
@@ -91,9 +96,12 @@ enum Event {
     Finished(Finished),
     Leave(Leave),
     Deliver,
+    Unpacked(Result<Room>),
     Message(Option<Result<ClientMessage>>),
     /// The client does not read.
     Stalled,
+    /// A message that is not whole yet takes too much.
+    TooMuch(Error),
     /// A session without a name has nothing more to do.
     Idle,
 }
@@ -127,6 +135,8 @@ impl Session {
             inserts: Inserts::new(tables),
             episodes: Arc::default(),
             credit: Credit::new(shared),
+            charge: Charge::new(&shared.charges),
+            asked_bytes: 0,
             stop: Box::pin(shared.stopping()),
             stopping: false,
             asked: false,
@@ -180,6 +190,7 @@ impl Session {
                     }
                 }
                 Event::Deliver => self.deliver(),
+                Event::Unpacked(gathered) => self.unpacked(gathered),
                 Event::Stalled => self.say_goodbye(Error::Unavailable("the client does not read".to_owned()), false),
                 Event::Message(Some(Ok(message))) => {
                     if let Err(error) = self.receive(message) {
@@ -188,6 +199,10 @@ impl Session {
                 }
                 Event::Message(Some(Err(error))) => self.say_goodbye(error, false),
                 Event::Message(None) => self.lose_link(),
+                Event::TooMuch(error) => return self.give_up(error),
+            }
+            if let Err(error) = self.weigh() {
+                return self.give_up(error);
             }
             if self.link.is_none() && (self.id.is_none() || self.is_empty()) {
                 return false;
@@ -198,7 +213,7 @@ impl Session {
     }
 
     /// True where nothing would be lost with the session.
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.ready.is_empty() && self.memory.len() == 0
     }
 
@@ -211,7 +226,7 @@ impl Session {
             return Poll::Ready(Event::Arrived(way));
         }
         self.stopping = self.stopping || self.stop.as_mut().poll(context).is_ready();
-        let stopping = self.stopping;
+        let (stopping, deliverable) = (self.stopping, self.has_deliverable());
         let Some(link) = &mut self.link else {
             let forgotten = self.forget.as_mut().is_some_and(|forget| forget.as_mut().poll(context).is_ready());
             return if stopping || forgotten { Poll::Ready(Event::Forget) } else { Poll::Pending };
@@ -219,11 +234,14 @@ impl Session {
         if link.is_stalled(context) {
             return Poll::Ready(Event::Stalled);
         }
-        if !self.ready.is_empty() {
+        if let Poll::Ready(gathered) = link.poll_unpacked(context, self.shared.limits.session_batch_bytes) {
+            return Poll::Ready(Event::Unpacked(gathered));
+        }
+        if deliverable {
             if let Poll::Ready(leave) = link.poll_delivery(context, self.shared.limits.session_batch_bytes) {
                 return Poll::Ready(leave.map_or(Event::Deliver, Event::Leave));
             }
-        } else if stopping && self.waiting.is_empty() {
+        } else if stopping && self.waiting.is_empty() && self.ready.is_empty() {
             // What the client has, a last checkpoint must not have.
             let by = self.acknowledged_by.get_or_insert_with(|| Box::pin(tokio::time::sleep(ACKNOWLEDGED_WITHIN)));
             if !self.memory.has_leases() || by.as_mut().poll(context).is_ready() {
@@ -239,8 +257,15 @@ impl Session {
         // Who does not read is not read from.
         let most = self.shared.limits.session_batch_bytes.saturating_add(REPLIES);
         match link.way.poll_queued(context, most) {
-            Poll::Ready(()) => link.way.poll_receive(context).map(Event::Message),
-            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => {}
+            Poll::Pending => return Poll::Pending,
+        }
+        let message = link.way.poll_receive(context);
+        // A message that is whole counts as what it becomes.
+        let unfinished = if message.is_pending() { link.way.unfinished_bytes() } else { 0 };
+        match (message, self.charge.receive(unfinished)) {
+            (Poll::Pending, Err(error)) => Poll::Ready(Event::TooMuch(error)),
+            (message, _) => message.map(Event::Message),
         }
     }
 
@@ -251,7 +276,12 @@ impl Session {
         // A request that is done just now is not listened to; see `finished`.
         consuming.for_each(|(_, cancel)| _ = cancel.sender.send(()));
         self.link.iter_mut().for_each(Link::forget_planned);
-        self.ready.clear();
+        std::mem::take(&mut self.ready).into_iter().for_each(|answer| self.discard(answer));
+    }
+
+    /// An answer that is not sent any more: its lease ends.
+    fn discard(&mut self, answer: Answer) {
+        self.asked_bytes -= answer.asked_bytes;
     }
 
     /// The client does not take the draws of a request, whatever became of it.
@@ -263,7 +293,10 @@ impl Session {
         if self.ready.front().is_some_and(|answer| answer.id == id) {
             self.link.iter_mut().for_each(Link::forget_planned);
         }
-        self.ready.retain(|answer| answer.id != id);
+        self.link.iter_mut().for_each(|link| link.forget_unpacking(id));
+        if let Some(at) = self.ready.iter().position(|answer| answer.id == id) {
+            self.ready.remove(at).into_iter().for_each(|answer| self.discard(answer));
+        }
         // Dropped, its lease ends.
         self.memory.take(id);
         let done = proto::reply::Body::Done(proto::Done {});
@@ -300,9 +333,11 @@ impl Session {
         self.forget = Some(Box::pin(tokio::time::sleep(self.shared.limits.linger)));
         self.end_consuming();
         link.way.close();
+        // It grows no more.
+        let _ = self.charge.receive(0);
     }
 
-    fn say_goodbye(&mut self, error: Error, stopping: bool) {
+    pub(super) fn say_goodbye(&mut self, error: Error, stopping: bool) {
         if let Some(link) = &mut self.link {
             if !stopping {
                 tracing::warn!(peer = link.way.peer(), %error, "a connection is ended");
@@ -343,7 +378,7 @@ impl Session {
                     // Where the request is done just now, its outcome follows.
                     Some(cancel) => _ = cancel.sender.send(()),
                     None if insert => self.withdraw_insert(id),
-                    None => {}
+                    None => self.withdraw_answer(id),
                 }
                 Ok(())
             }
@@ -365,10 +400,10 @@ impl Session {
 
     fn finished(&mut self, finished: Finished) {
         match finished {
-            Finished::Insert { id, keys, late, size_bytes } => self.inserted_late(id, keys, late, size_bytes),
+            Finished::Insert { id, keys, late } => self.inserted_late(id, keys, late),
             // Dropped, its lease ends.
-            Finished::Draws(answer, _) if self.unwanted.remove(&answer.id) => drop(answer),
-            Finished::Draws(answer, Some(connection)) if connection != self.connection => drop(answer),
+            Finished::Draws(answer, _) if self.unwanted.remove(&answer.id) => self.discard(answer),
+            Finished::Draws(answer, Some(connection)) if connection != self.connection => self.discard(answer),
             Finished::Draws(answer, _) => self.answer(answer),
             Finished::Reply(reply) => {
                 self.cancels.remove(&reply.id);
@@ -380,13 +415,15 @@ impl Session {
     /// Draws that are to be sent.
     pub(super) fn answer(&mut self, answer: Answer) {
         self.cancels.remove(&answer.id);
-        if self.link.is_some() {
-            self.ready.push_back(answer);
+        match self.link.is_some() {
+            true => self.ready.push_back(answer),
+            false => self.discard(answer),
         }
     }
 
     /// All was sent: leased draws are kept until the client says that it has them.
-    pub(super) fn await_acknowledgement(&mut self, answer: Answer) {
+    pub(super) fn await_acknowledgement(&mut self, mut answer: Answer) {
+        self.asked_bytes -= std::mem::take(&mut answer.asked_bytes);
         if answer.is_leased() {
             self.memory.done(answer.id, Outcome::Draws(Box::new(answer.whole_again())));
         }

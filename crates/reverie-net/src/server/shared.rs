@@ -1,7 +1,10 @@
 //! What all connections of a server share.
 
+use super::charges::{Charge, Charges};
+use super::checkpoints::Checkpoints;
 use super::pool::Pool;
 use super::session::Session;
+use super::unpacking::Turns;
 use super::{Limits, Options};
 use crate::proto::{self, PROTOCOL};
 use crate::token::Token;
@@ -19,16 +22,18 @@ use tokio::time::Instant;
 /// The name that a client gave its session.
 pub(super) type SessionId = Sender;
 
-type Checkpoint = Arc<dyn Fn() -> Result<String> + Send + Sync>;
-
 /// What all connections of a server share.
 pub struct Shared {
     pub(super) tables: Arc<Tables>,
     pub(super) limits: Limits,
-    pub(super) checkpoint: Option<Checkpoint>,
+    pub(super) checkpoints: Option<Arc<Checkpoints>>,
     token: Option<Token>,
     /// Memory of batches on their way.
     pub(super) pool: Pool,
+    /// What sessions hold beside the tables.
+    pub(super) charges: Arc<Charges>,
+    /// Of batches whose chunks are packed.
+    pub(super) turns: Turns,
     incarnation: u64,
     started: Instant,
     /// Those who were known from a checkpoint and did not come back are let go of.
@@ -51,9 +56,11 @@ impl Shared {
         Arc::new(Self {
             tables,
             limits: options.limits,
-            checkpoint: options.checkpoint.clone(),
+            checkpoints: options.checkpoint.clone().map(Checkpoints::new),
             token: options.token.as_deref().map(Token::new),
             pool: Pool::new(options.limits.total_batch_bytes),
+            charges: Charges::new(options.limits.total_session_bytes),
+            turns: Turns::new(),
             // Never 0, which is what a field says that is absent.
             incarnation: RandomState::new().hash_one("incarnation") | 1,
             started: Instant::now(),
@@ -82,6 +89,11 @@ impl Shared {
     /// True where no token is asked for, or this is the one.
     pub fn admits(&self, shown: Option<&[u8]>) -> bool {
         self.token.as_ref().is_none_or(|token| shown.is_some_and(|shown| token.admits(shown)))
+    }
+
+    /// What a connection holds of a message that is put together elsewhere.
+    pub(crate) fn charge(&self) -> Charge {
+        Charge::new(&self.charges)
     }
 
     /// Random for each start.
@@ -136,6 +148,9 @@ impl Shared {
             grpc_connections: self.grpc.load(Ordering::Relaxed),
             local_connections: self.local.load(Ordering::Relaxed),
             uptime: self.started.elapsed().as_secs_f64(),
+            network_bytes: self.charges.used() + self.pool.taken_bytes(),
+            max_network_bytes: self.limits.memory.map(|(_, network)| network),
+            max_memory: self.limits.memory.map(|(memory, _)| memory),
         }
     }
 

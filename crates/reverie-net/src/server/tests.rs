@@ -1,5 +1,7 @@
 //! Sessions over a way that does what the test says.
 
+mod bounds;
+
 use super::{Limits, Options, Shared};
 use crate::bulk::BulkIn;
 use crate::proto::client_message::Body as Asked;
@@ -30,6 +32,7 @@ struct Script {
     bytes: u64,
     most: u64,
     panics: bool,
+    unfinished: u64,
     closed: bool,
     waker: Option<Waker>,
 }
@@ -92,6 +95,10 @@ impl Way for Told {
         assert!(!script.panics, "a panic on request");
         script.waker = Some(context.waker().clone());
         script.messages.pop_front().map_or(Poll::Pending, |message| Poll::Ready(Some(Ok(message))))
+    }
+
+    fn unfinished_bytes(&self) -> u64 {
+        self.script().unfinished
     }
 
     fn send(&mut self, message: ServerMessage) {

@@ -24,6 +24,11 @@ pub trait Way: Send {
     /// and the connection is ended.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ClientMessage>>>;
 
+    /// Bytes that are held of a message of which a part has come.
+    fn unfinished_bytes(&self) -> u64 {
+        0
+    }
+
     /// Queues a message behind the others. Where it names a slot as fresh, the slot's descriptor goes with it. Of no
     /// effect on a lost connection.
     fn send(&mut self, message: ServerMessage);

@@ -3,6 +3,7 @@
 mod support;
 
 mod access;
+mod bounds;
 mod calls;
 mod hostile;
 mod inserts;

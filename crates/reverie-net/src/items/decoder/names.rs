@@ -30,11 +30,17 @@ pub(super) struct Names {
     beside: u64,
     /// Bytes of chunks that no table referred to when that was last reckoned, and of all that were named since.
     chunks: u64,
+    /// What `chunks` was when it was last reckoned, and how many were named since.
+    reckoned: u64,
+    named: usize,
 }
+
+/// So much may be counted too much before it is reckoned again.
+const SLACK: u64 = 16 << 20;
 
 impl Names {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { known: HashMap::new(), limits, beside: 0, chunks: 0 }
+        Self { known: HashMap::new(), limits, beside: 0, chunks: 0, reckoned: 0, named: 0 }
     }
 
     pub(super) fn get(&self, name: u64) -> Option<&Known> {
@@ -55,7 +61,29 @@ impl Names {
             return Err(too_many("chunks", self.limits.max_named));
         }
         self.chunks += bytes;
+        self.named += 1;
         self.check(bytes)
+    }
+
+    /// See [`super::Decoder::held_bytes`]. Reckoned where much was named since, so that each chunk is looked at a few
+    /// times.
+    pub(super) fn held_bytes(&mut self) -> u64 {
+        let much = self.chunks > self.reckoned.saturating_add(self.reckoned.max(SLACK));
+        if much && self.named >= self.known.len() / 4 { self.reckon() } else { self.chunks + self.beside }
+    }
+
+    pub(super) fn reckon(&mut self) -> u64 {
+        self.reckon_with(0);
+        self.chunks + self.beside
+    }
+
+    fn reckon_with(&mut self, coming: u64) {
+        self.chunks = coming + self.known.values().map(held).sum::<u64>();
+        (self.reckoned, self.named) = (self.chunks, 0);
+    }
+
+    pub(super) fn hold_at_most(&mut self, limit: u64, more: u64) {
+        self.limits.max_held_bytes = limit.min(self.chunks.saturating_add(self.beside).saturating_add(more));
     }
 
     /// Refuses what is beyond the limit. That is reckoned anew when it seems so, and must then leave a quarter free, so
@@ -65,7 +93,7 @@ impl Names {
         if self.chunks.saturating_add(self.beside) <= budget {
             return Ok(());
         }
-        self.chunks = coming + self.known.values().map(held).sum::<u64>();
+        self.reckon_with(coming);
         let needed = self.chunks.saturating_add(self.beside);
         if needed <= budget - budget / 4 {
             return Ok(());

@@ -1,0 +1,62 @@
+//! What a batch has to unpack before it is gathered.
+
+use super::copies::ask_for_bodies;
+use super::plan::{Plan, missing};
+use crate::chunk::Chunk;
+use crate::error::Result;
+use crate::item::{Body, Item};
+use crate::sample::{Draws, segments};
+use std::borrow::Borrow;
+use std::collections::HashSet;
+
+/// Called before a chunk is unpacked, with the bytes that this makes. An error ends the gather.
+pub type Pause<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
+
+/// An item of more chunks is not looked through only to see whether all of them are plain.
+const FEW_CHUNKS: usize = 64;
+
+impl Plan {
+    /// Bytes that [`Plan::gather_draws`] unpacks: of each packed chunk the columns that are read, once. The errors are
+    /// those of the gather.
+    pub fn unpacked_bytes(&self, draws: &Draws) -> Result<u64> {
+        ask_for_bodies(&draws.items);
+        if draws.items.iter().all(is_plain) {
+            return Ok(0);
+        }
+        match draws.wanted_windows {
+            None => self.unpacked_bytes_of(&draws.items),
+            Some(wanted) => {
+                let segments = segments(&draws.items, &draws.windows, &wanted)?;
+                let items = segments.iter().map(|segment| &segment.item).collect::<Vec<_>>();
+                self.unpacked_bytes_of(&items)
+            }
+        }
+    }
+
+    fn unpacked_bytes_of<T: Borrow<Item>>(&self, items: &[T]) -> Result<u64> {
+        let (mut read, mut bytes) = (HashSet::new(), 0);
+        for item in items.iter().map(Borrow::borrow) {
+            for (column, output) in self.columns.iter().zip(&self.outputs) {
+                let source = item.pattern.columns.get(column.source).ok_or_else(|| missing(&output.path))?;
+                column.each_run(item, source, |chunk, run| {
+                    if chunk.plain().is_none() && read.insert((std::ptr::from_ref::<Chunk>(chunk), run.source)) {
+                        bytes += chunk.unpacked_bytes(&|column| column == run.source);
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// True where none of the item's chunks can be packed. False also of an item of many chunks.
+fn is_plain(item: &Item) -> bool {
+    match &item.body {
+        Body::Chunk(chunk) => chunk.plain().is_some(),
+        Body::Span(span) => {
+            let mut chunks = span.parts.iter().flat_map(|part| &part.chunks[..]);
+            chunks.by_ref().take(FEW_CHUNKS).all(|chunk| chunk.plain().is_some()) && chunks.next().is_none()
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What one client can make the server do and hold.
+
+use super::*;
+use reverie_core::chunk::{Chooser, ChunkWriter, Layout};
+use reverie_core::item::Body as Lies;
+
+/// Puts an item of a chunk that was packed into the table; its key.
+fn insert_packed(shared: &Shared, item_bytes: usize, cells: usize) -> i64 {
+    let layout = Arc::new(Layout::columnar(&[(item_bytes, 1)], cells));
+    let mut writer = ChunkWriter::new(layout, Compression::Zstd, shared.tables.bytes().0);
+    writer.push_cells(0, &vec![1; item_bytes * cells], cells);
+    let chunk = writer.seal(&mut Chooser::new(Compression::Zstd));
+    let mut items = row(&shared.tables, item_bytes);
+    (items[0].0.body, items[0].0.anchor) = (Lies::Chunk(chunk), 0);
+    shared.tables.get("a").unwrap().insert(items).unwrap().poll().unwrap().unwrap()[0].get()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdrawn() {
+    async fn until(what: impl Fn() -> bool) {
+        let waited = async {
+            while !what() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(200), waited).await.expect("it never comes about");
+    }
+    let (shared, told) = (shared(10, Limits::default(), None), Told::default());
+    let key = insert_packed(&shared, 10, 400_000);
+    told.hello("");
+    Arc::clone(&shared).welcome(Box::new(told.clone())).await;
+    let get = |id| {
+        let get = proto::Get { table: "a".to_owned(), keys: vec![key], reading: None };
+        told.say(Asked::Request(proto::Request { id, timeout: None, body: Some(request::Body::Get(get)) }));
+    };
+    let held = shared.turns.hold();
+    (1..=2).for_each(get);
+    until(|| shared.turns.num_threads() == 1).await;
+    told.ask(3, 1);
+    let batch = |id| {
+        let of = |message: &ServerMessage| matches!(&message.body, Some(Body::Batch(batch)) if batch.id == id);
+        told.script().queued.iter().any(of)
+    };
+    until(|| batch(3)).await;
+    told.say(Asked::Cancel(proto::Cancel { id: 1, insert: false }));
+    let refused = |message: &ServerMessage| matches!(&message.body, Some(Body::Reply(reply)) if reply.id == 1);
+    until(|| told.script().queued.iter().any(refused)).await;
+    assert!(!batch(1) && !batch(2));
+    drop(held);
+    until(|| batch(2) && shared.turns.num_threads() == 0).await;
+    assert!(!batch(1), "nobody wants it");
+}
+
+#[tokio::test]
+async fn messages_that_are_never_whole_are_counted_over_all_connections() {
+    let limits = Limits { total_session_bytes: 1 << 20, ..Limits::default() };
+    let shared = shared(10, limits, None);
+    let mut all = Vec::new();
+    for name in 1..=3 {
+        all.push(connect_as(&shared, name).await.0);
+    }
+    let sends = |told: &Told, bytes| {
+        let mut script = told.script();
+        script.unfinished = bytes;
+        script.waker.take().into_iter().for_each(Waker::wake);
+    };
+    for (at, ends) in [(0, false), (1, true)] {
+        sends(&all[at], 700 << 10);
+        settle().await;
+        assert_eq!(all[at].script().closed, ends, "{at}");
+    }
+    sends(&all[2], 10 << 10);
+    all[2].ask(1, 1);
+    settle().await;
+    assert!(!all[2].script().closed && all[2].script().queued.len() == 2, "a batch and its part");
+    sends(&all[0], 0);
+    settle().await;
+    assert_eq!(shared.charges.used(), 10 << 10);
+}

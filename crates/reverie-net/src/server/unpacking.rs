@@ -1,0 +1,155 @@
+//! Batches whose chunks have to be unpacked: gathered by threads that wait for their turns, chunk by chunk, so that the
+//! runtime's own threads and other requests go on meanwhile.
+
+use super::batches::{Planned, fill_unpacking};
+use super::pool::{Block, Leave, Pool};
+use super::session::Later;
+use crate::proto::Slot;
+use crate::way::server::Lent;
+use bytes::Bytes;
+use reverie_core::sample::Draws;
+use reverie_core::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
+
+/// Batches that are gathered by threads of their own at a time; the others wait without a thread.
+const MOST_THREADS: usize = 32;
+
+/// What the batches of all connections share.
+pub(super) struct Turns {
+    /// Whose turn it is to unpack a chunk, in the order in which it was asked for.
+    chunks: Arc<Semaphore>,
+    threads: Arc<Semaphore>,
+}
+
+impl Turns {
+    /// As many chunks are unpacked at a time as half of the processors can, at least one: the others serve.
+    pub(super) fn new() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let chunks = Arc::new(Semaphore::new((processors / 2).max(1)));
+        Self { chunks, threads: Arc::new(Semaphore::new(MOST_THREADS)) }
+    }
+}
+
+#[cfg(test)]
+impl Turns {
+    /// Nothing is unpacked while this is held.
+    pub(super) fn hold(&self) -> tokio::sync::OwnedSemaphorePermit {
+        let all = self.chunks.available_permits() as u32;
+        Arc::clone(&self.chunks).try_acquire_many_owned(all).expect("nobody waits")
+    }
+
+    /// Threads that gather.
+    pub(super) fn num_threads(&self) -> usize {
+        MOST_THREADS - self.threads.available_permits()
+    }
+}
+
+/// Where a batch is gathered.
+pub(super) enum Room {
+    /// A slot of the way's.
+    Slot(Box<dyn Lent>),
+    /// A block of the pool's.
+    Block(Block),
+}
+
+impl Room {
+    /// A slot where the way has one, else a block. `None`: there is no leave for a block.
+    pub(super) fn take(
+        slot: Option<Box<dyn Lent>>,
+        pool: &Pool,
+        size: usize,
+        leave: Option<Leave>,
+    ) -> Result<Option<Self>> {
+        match (slot, leave) {
+            (Some(slot), _) => Ok(Some(Self::Slot(slot))),
+            (None, Some(leave)) => Ok(Some(Self::Block(pool.take(size, &Arc::new(leave))?))),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn bytes(&mut self) -> &mut [std::mem::MaybeUninit<u8>] {
+        match self {
+            Self::Slot(slot) => slot.bytes(),
+            Self::Block(block) => block.as_uninit(),
+        }
+    }
+
+    /// The batch's bytes: in a slot, or to be sent as parts.
+    pub(super) fn give(self) -> (Option<Slot>, Bytes) {
+        match self {
+            Self::Slot(slot) => (Some(slot.give()), Bytes::new()),
+            Self::Block(block) => (None, block.share()),
+        }
+    }
+}
+
+/// A batch that a thread gathers. Dropped, it ends before the next chunk.
+pub(super) struct Unpacking {
+    /// The request.
+    pub(super) id: u64,
+    gathered: Later<Result<Room>>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Unpacking {
+    /// True where a runtime has threads for it.
+    pub(super) fn is_possible() -> bool {
+        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
+    }
+
+    /// Begins to gather.
+    pub(super) fn begin(turns: &Turns, id: u64, planned: &Arc<Planned>, draws: Draws, room: Room) -> Self {
+        let (ended, threads, chunks) = (Arc::default(), Arc::clone(&turns.threads), Arc::clone(&turns.chunks));
+        let (planned, theirs) = (Arc::clone(planned), Arc::clone(&ended));
+        let gathered = async move {
+            let thread = threads.acquire_owned().await;
+            let runtime = Handle::current();
+            let work = move || {
+                let _thread = thread;
+                gather(&runtime, &chunks, &theirs, &planned, &draws, room)
+            };
+            let gathered = tokio::task::spawn_blocking(work).await;
+            gathered.unwrap_or_else(|panic| Err(Error::Unavailable(format!("unpacking a batch: {panic}"))))
+        };
+        Self { id, gathered: Box::pin(gathered), ended }
+    }
+
+    /// The batch's bytes, once they are all there.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Room>> {
+        self.gathered.as_mut().poll(context)
+    }
+}
+
+impl Drop for Unpacking {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+fn gather(
+    runtime: &Handle,
+    chunks: &Arc<Semaphore>,
+    ended: &AtomicBool,
+    planned: &Planned,
+    draws: &Draws,
+    mut room: Room,
+) -> Result<Room> {
+    let check = || match ended.load(Ordering::Relaxed) {
+        true => Err(Error::Unavailable("the request is no longer waited for".to_owned())),
+        false => Ok(()),
+    };
+    let mut turn = None;
+    let mut pause = |_bytes| {
+        // Behind those that wait already.
+        drop(turn.take());
+        check()?;
+        turn = runtime.block_on(Arc::clone(chunks).acquire_owned()).ok();
+        check()
+    };
+    fill_unpacking(planned, draws, room.bytes(), &mut pause)?;
+    Ok(room)
+}

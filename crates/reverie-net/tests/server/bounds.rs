@@ -1,0 +1,331 @@
+//! What one client can make the server do and hold.
+
+use crate::support::*;
+use reverie_core::table::Priority;
+use reverie_net::proto::error_detail::Kind;
+use reverie_net::proto::{self, reply, request};
+use reverie_net::server::{Limits, Options};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+fn limited(limits: Limits) -> Options {
+    Options { limits, ..options() }
+}
+
+/// Items of so many bytes in the table "a".
+fn fill(host: &Host, bytes: usize, items: usize) {
+    let mut rows = Rows::new(&host.tables);
+    for item in 0..items {
+        let inserts = [(rows.item(&vec![item as f64; bytes / 8]), Priority::Value(1.0))].into_iter().collect();
+        assert!(host.tables.get("a").unwrap().insert(inserts).unwrap().is_done());
+    }
+}
+
+/// All that was sent before has been dealt with.
+async fn settle(session: &mut Session) {
+    let id = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+    loop {
+        match session.next().await.expect("the connection ended") {
+            proto::server_message::Body::Reply(reply) if reply.id == id => return,
+            proto::server_message::Body::Goodbye(goodbye) => panic!("{goodbye:?}"),
+            _ => {}
+        }
+    }
+}
+
+fn pending_inserts(host: &Host, table: &str) -> u64 {
+    host.tables.get(table).unwrap().info().pending_inserts as u64
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_request_for_more_draws_than_an_answer_may_hold_is_refused_before_any_is_made() {
+    let host = Host::with(vec![table("a")], limited(Limits { session_batch_bytes: 1 << 20, ..Limits::default() }));
+    host.fill("a", [1.0]);
+    let mut session = host.session(1).await;
+    let part = proto::SamplePart { table: "a".to_owned(), num_samples: 5000 };
+    let parts = vec![part.clone(), part.clone()];
+    let id = session.ask(request::Body::Sample(proto::Sample { parts, ..Default::default() }), None);
+    let Kind::ResourceExhausted(refused) = session.refusal(id).await else { panic!("not refused for its size") };
+    assert!(refused.what.contains("10000 draws") && refused.budget == 1 << 20, "{refused:?}");
+    assert_eq!(host.tables.get("a").unwrap().info().counters.samples, 0);
+    let id = session.ask(request::Body::Sample(proto::Sample { parts: vec![part], ..Default::default() }), None);
+    assert_eq!(session.whole(id).await.message.num_draws, 5000, "a part alone is not too many");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_batch_beyond_the_bound_of_a_table_that_keeps_its_items_is_refused_before_its_first_byte() {
+    let host = Host::with(vec![table("a")], limited(Limits { session_batch_bytes: 10_000, ..Limits::default() }));
+    fill(&host, 4000, 4);
+    let mut session = host.session(1).await;
+    let id = session.ask(sample("a", 3), None);
+    assert!(matches!(session.refusal(id).await, Kind::ResourceExhausted(refused) if refused.budget == 10_000));
+    let id = session.ask(sample("a", 2), None);
+    assert_eq!(session.whole(id).await.message.num_draws, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn draws_of_a_table_that_keeps_its_items_and_cannot_be_one_batch_are_not_split() {
+    let host = Host::new(vec![table("a")]);
+    let mut rows = Rows::new(&host.tables);
+    for values in [&[1.0][..], &[2.0, 3.0]] {
+        let items = [(rows.item(values), Priority::Value(1.0))].into_iter().collect();
+        assert!(host.tables.get("a").unwrap().insert(items).unwrap().is_done());
+    }
+    let keys = host.tables.get("a").unwrap().query(&Default::default()).unwrap().keys;
+    let get = proto::Get { table: "a".to_owned(), keys: keys.iter().map(|key| key.get()).collect(), reading: None };
+    let mut session = host.session(1).await;
+    let id = session.ask(request::Body::Get(get), None);
+    assert!(matches!(session.refusal(id).await, Kind::Signature(_)));
+}
+
+/// A gate that checkpoints wait at.
+#[derive(Default)]
+struct Gate {
+    open: Mutex<bool>,
+    opened: Condvar,
+    taken: AtomicUsize,
+}
+
+impl Gate {
+    fn pass(&self) -> usize {
+        let number = self.taken.fetch_add(1, Ordering::SeqCst) + 1;
+        drop(self.opened.wait_while(self.open.lock().unwrap(), |open| !*open).unwrap());
+        number
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn checkpoints_that_are_asked_for_while_one_is_taken_are_one() {
+    let gate = Arc::new(Gate::default());
+    let theirs = Arc::clone(&gate);
+    let checkpoint: Arc<dyn Fn() -> reverie_core::Result<String> + Send + Sync> =
+        Arc::new(move || Ok(theirs.pass().to_string()));
+    let host = Host::with(vec![table("a")], Options { checkpoint: Some(checkpoint), ..options() });
+    let mut sessions = [host.session(1).await, host.session(2).await];
+    let ask = || request::Body::Checkpoint(proto::CheckpointRequest {});
+    let first = sessions[0].ask(ask(), None);
+    let begun = async {
+        while gate.taken.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(200), begun).await.expect("no checkpoint is taken");
+    for session in &mut sessions {
+        for _ in 0..50 {
+            session.ask(ask(), None);
+        }
+        settle(session).await;
+    }
+    assert_eq!(gate.taken.load(Ordering::SeqCst), 1, "one at a time");
+    *gate.open.lock().unwrap() = true;
+    gate.opened.notify_all();
+    let mut paths = Vec::new();
+    for (session, answers) in sessions.iter_mut().zip([51, 50]) {
+        for _ in 0..answers {
+            match session.next().await {
+                Some(proto::server_message::Body::Reply(proto::Reply {
+                    id,
+                    body: Some(reply::Body::Checkpoint(path)),
+                })) => {
+                    paths.push((answers == 51 && id == first, path));
+                }
+                other => panic!("not a checkpoint: {other:?}"),
+            }
+        }
+    }
+    // Those that came later hold what was inserted since: the first one's cut was made before.
+    assert!(paths.iter().all(|(first, path)| path == if *first { "1" } else { "2" }), "{paths:?}");
+    assert_eq!(gate.taken.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn coming_back_gives_no_more_insert_credit() {
+    let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
+    let host = Host::with(vec![queue("a", 1)], limited(limits));
+    let mut next = 2;
+    host.fill("a", [0.0]);
+    for _ in 0..20 {
+        let mut session = host.session(1).await;
+        session.take_id(next - 1);
+        session.insert(0, &[1.0; 20]);
+        settle(&mut session).await;
+        next += 20;
+        session.lose();
+    }
+    let _session = host.session(1).await;
+    let waiting = pending_inserts(&host, "a");
+    assert!(waiting <= 40, "{waiting} inserts wait, of which 14 fill the credit");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_a_client_sends_again_is_counted_once_and_it_may_send_more_while_its_credit_lasts() {
+    let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
+    let host = Host::with(vec![queue("a", 1), table("b")], limited(limits));
+    host.fill("a", [0.0]);
+    let mut session = host.session(1).await;
+    let first = session.insert(0, &[1.0; 12]);
+    settle(&mut session).await;
+    for _ in 0..5 {
+        session.lose();
+        session = host.session(1).await;
+        session.take_id(first + 11);
+        session.insert_again(first, 0, &[1.0; 12]);
+        settle(&mut session).await;
+        assert_eq!(pending_inserts(&host, "a"), 12);
+    }
+    session.take_id(100);
+    let more = session.insert(1, &[2.0]);
+    session.inserted(more, 1).await;
+    assert_eq!(pending_inserts(&host, "a"), 12, "what was sent again is still wanted");
+}
+
+/// Puts one-cell items, each of a packed chunk of its own with so many float64 cells, into the table "a".
+fn fill_packed(host: &Host, chunks: usize, cells: usize) {
+    for chunk in 0..chunks {
+        let item = packed(host, chunk as f64, cells);
+        let inserts = [(item, Priority::Value(1.0))].into_iter().collect();
+        assert!(host.tables.get("a").unwrap().insert(inserts).unwrap().is_done());
+    }
+}
+
+/// The first cell of a packed chunk.
+fn packed(host: &Host, value: f64, cells: usize) -> reverie_core::item::Item {
+    use reverie_core::chunk::{Chooser, ChunkWriter, Compression, Layout};
+    let layout = Arc::new(Layout::columnar(&[(8, 8)], cells));
+    let mut writer = ChunkWriter::new(layout, Compression::Zstd, host.tables.bytes().0);
+    let bytes = value.to_ne_bytes().repeat(cells);
+    writer.push_cells(0, &bytes, cells);
+    let chunk = writer.seal(&mut Chooser::new(Compression::Zstd));
+    assert!(chunk.packed_bytes().is_some(), "it must be packed");
+    let item = Rows::new(&host.tables).item(&[value]);
+    reverie_core::item::Item { body: reverie_core::item::Body::Chunk(chunk), anchor: 0, ..item }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_batch_whose_packed_chunks_come_to_more_than_the_bound_is_refused_before_one_is_unpacked() {
+    let limits = Limits { batch_unpacked_bytes: 2_000_000, ..Limits::default() };
+    let host = Host::with(vec![table("a")], limited(limits));
+    fill_packed(&host, 2, 200_000);
+    let keys = host.tables.get("a").unwrap().query(&Default::default()).unwrap().keys;
+    let get = |keys: &[reverie_core::item::Key]| {
+        let keys = keys.iter().map(|key| key.get()).collect();
+        request::Body::Get(proto::Get { table: "a".to_owned(), keys, reading: None })
+    };
+    let mut session = host.session(1).await;
+    let id = session.ask(get(&keys), None);
+    let Kind::ResourceExhausted(refused) = session.refusal(id).await else { panic!("not refused for its size") };
+    assert_eq!((refused.needed, refused.budget), (3_200_000, 2_000_000));
+    let id = session.ask(get(&[keys[1], keys[1]]), None);
+    assert_eq!(session.whole(id).await.values(), [1.0, 1.0], "a chunk counts once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_batch_that_is_unpacked_by_a_thread_of_its_own_has_what_its_chunks_hold() {
+    let host = Host::new(vec![table("a")]);
+    fill_packed(&host, 8, 100_000);
+    let keys = host.tables.get("a").unwrap().query(&Default::default()).unwrap().keys;
+    let keys = keys.iter().map(|key| key.get()).collect();
+    let mut session = host.session(1).await;
+    let id = session.ask(request::Body::Get(proto::Get { table: "a".to_owned(), keys, reading: None }), None);
+    assert_eq!(session.whole(id).await.values(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+}
+
+/// Ends the test where the connection is not ended for what it holds.
+async fn exhausted(session: &mut Session) {
+    let reason = session.goodbye().await.reason.unwrap().kind.unwrap();
+    assert!(matches!(reason, Kind::ResourceExhausted(_)), "{reason:?}");
+}
+
+/// A chunk that no item names.
+fn send_cells(session: &Session, chunk: u64, cells: usize) {
+    let mut cells = insert(1, 0, &vec![1.0; cells], chunk);
+    (cells.runs, cells.items, cells.first_id) = (Vec::new(), None, 0);
+    session.send.send(message(proto::client_message::Body::Insert(cells))).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn cells_that_no_item_names_are_counted_over_all_sessions() {
+    let limits = Limits { total_session_bytes: 4 << 20, ..Limits::default() };
+    let host = Host::with(vec![table("a")], limited(limits));
+    let (mut first, mut second, mut third) = (host.session(1).await, host.session(2).await, host.session(3).await);
+    send_cells(&first, 1, 300_000);
+    settle(&mut first).await;
+    send_cells(&second, 1, 300_000);
+    exhausted(&mut second).await;
+    assert!(host.tables.bytes().0.live_bytes() < 3_000_000, "no memory is set aside for what is refused");
+    let inserted = third.insert(0, &[1.0]);
+    third.inserted(inserted, 1).await;
+    settle(&mut first).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn cells_that_came_into_a_table_count_no_longer() {
+    let limits = Limits { total_session_bytes: 4 << 20, ..Limits::default() };
+    let host = Host::with(vec![table("a")], limited(limits));
+    let mut session = host.session(1).await;
+    for _ in 0..20 {
+        let first = session.insert(0, &vec![1.0; 50_000]);
+        let mut confirmed = 0;
+        while confirmed < 50_000 {
+            match session.next().await.unwrap() {
+                proto::server_message::Body::Inserted(inserted) => confirmed += inserted.requests,
+                other => panic!("{other:?}"),
+            }
+        }
+        session.received(first + 50_000, &[]);
+    }
+    assert_eq!(host.size("a"), 1_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn draws_that_are_never_received_are_weighed_with_the_chunks_that_they_keep() {
+    let limits = Limits { total_session_bytes: 1 << 20, ..Limits::default() };
+    let host = Host::with(vec![queue("a", 100)], limited(limits));
+    fill(&host, 100_000, 40);
+    let mut session = host.session(1).await;
+    for _ in 0..11 {
+        let id = session.ask(sample("a", 1), None);
+        session.whole(id).await;
+    }
+    let refused = session.ask(sample("a", 1), None);
+    let Kind::ResourceExhausted(why) = session.refusal(refused).await else { panic!("not refused for what it holds") };
+    assert_eq!(why.budget, 1 << 20, "{why:?}");
+    assert_eq!(host.size("a"), 29, "what is refused is not drawn");
+    session.received(refused + 1, &[]);
+    let id = session.ask(sample("a", 1), None);
+    session.whole(id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn inserts_that_wait_count_for_what_they_cost_and_not_only_for_their_credit() {
+    let limits = Limits { total_session_bytes: 1 << 20, ..Limits::default() };
+    let host = Host::with(vec![queue("a", 1), table("b")], limited(limits));
+    host.fill("a", [0.0]);
+    let mut session = host.session(1).await;
+    (0..40).for_each(|_| _ = session.insert(0, &[1.0; 50]));
+    exhausted(&mut session).await;
+    assert!(pending_inserts(&host, "a") < 1100);
+    let mut other = host.session(2).await;
+    let inserted = other.insert(1, &[1.0]);
+    other.inserted(inserted, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn draws_that_are_under_way_are_bounded_over_the_requests_of_a_client() {
+    let host = Host::with(vec![table("a")], limited(Limits { session_batch_bytes: 1 << 20, ..Limits::default() }));
+    let mut session = host.session(1).await;
+    let waits = session.ask(sample("a", 5000), None);
+    let id = session.ask(sample("a", 5000), None);
+    assert!(matches!(session.refusal(id).await, Kind::ResourceExhausted(refused) if refused.budget == 1 << 20));
+    host.fill("a", [1.0]);
+    session.whole(waits).await;
+    let id = session.ask(sample("a", 5000), None);
+    session.whole(id).await;
+    let key = host.tables.get("a").unwrap().query(&Default::default()).unwrap().keys[0].get();
+    let get = |count| proto::Get { table: "a".to_owned(), keys: vec![key; count], reading: None };
+    let id = session.ask(request::Body::Get(get(10_000)), None);
+    assert!(matches!(session.refusal(id).await, Kind::ResourceExhausted(refused) if refused.needed == 1_280_000));
+    let id = session.ask(request::Body::Get(get(5_000)), None);
+    session.whole(id).await;
+}

@@ -1,0 +1,103 @@
+"""What a server keeps to of the memory that it may use."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import _memory
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("files", "bytes_", "source"),
+    [
+        ({}, 1000, "the machine"),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "500"}, 500, "control group"),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "max"}, 1000, "the machine"),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b",
+                "sys/fs/cgroup/a/b/memory.max": "900",
+                "sys/fs/cgroup/a/memory.max": "700",
+            },
+            700,
+            "control group",
+        ),
+        ({"proc/self/cgroup": "0::/of/the/host", "sys/fs/cgroup/memory.max": "400"}, 400, "control group"),
+        (
+            {"proc/self/cgroup": "5:cpu,memory:/x", "sys/fs/cgroup/memory/x/memory.limit_in_bytes": "600"},
+            600,
+            "control group",
+        ),
+        (
+            {
+                "proc/self/cgroup": "5:memory:/",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+            },
+            1000,
+            "the machine",
+        ),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "5000"}, 1000, "the machine"),
+    ],
+)
+def test_what_a_process_may_use_is_the_least_limit_around_it(tmp_path, files, bytes_, source):
+    most, why = _memory.allowed(write(tmp_path, files), physical=1000)
+    assert (most, source in why) == (bytes_, True), why
+
+
+def test_memory_is_divided_between_tables_and_connections():
+    whole = _memory.divide(8 << 30, None)
+    assert (whole.network, whole.tables) == (2 << 30, 6 << 30)
+    assert _memory.divide(1 << 40, None).network == _memory.MOST_NETWORK
+    given = _memory.divide(500 << 20, 200 << 20)
+    assert (given.network, given.tables) == (300 << 20, 200 << 20)
+    assert _memory.divide(100 << 20, 200 << 20).network == _memory.LEAST_NETWORK
+    most, _ = _memory.allowed()
+    assert _memory.divide(None, None).memory == int(most * _memory.SHARE)
+
+
+def test_a_server_tells_what_it_keeps_to_and_why(uniform, caplog):
+    with (
+        caplog.at_level(logging.INFO, "reverie"),
+        reverie.Server([uniform("t")], max_memory=4_000_000_000) as server,
+        reverie.Client(server.address, transport="grpc") as client,
+    ):
+        info = client.info()
+    assert (info.max_memory, info.max_bytes, info.max_network_bytes) == (4_000_000_000, 3_000_000_000, 1_000_000_000)
+    assert 0 <= info.network_bytes < 1_000_000
+    assert "keeps to 4.0 GB of memory (max_memory): tables 3.0 GB (max_bytes), connections 1.0 GB" in caplog.text
+
+
+def test_a_server_of_one_process_has_no_bound_unless_one_is_given(uniform):
+    assert reverie.Server([uniform("t")], listen=False).client().info().max_bytes is None
+    bounded = reverie.Server([uniform("t")], listen=False, max_memory=1 << 30)
+    assert bounded.client().info().max_bytes == (1 << 30) - (1 << 28)
+
+
+def test_max_bytes_that_leaves_nothing_for_connections_is_warned_of(uniform, caplog):
+    with caplog.at_level(logging.WARNING, "reverie"):
+        reverie.Server([uniform("t")], max_bytes=1 << 30, max_memory=1 << 30).stop()
+    assert "max_bytes leaves less than" in caplog.text
+
+
+def test_batches_on_their_way_are_bounded_by_the_memory_of_the_server(uniform):
+    with (
+        reverie.Server([uniform("t")], max_bytes=8 << 20, max_memory=16 << 20) as server,
+        reverie.Client(server.address, transport="grpc") as client,
+    ):
+        client.insert_batch("t", {"x": np.zeros((4, 1 << 20), np.uint8)})
+        assert client.sample_batch("t", 4, timeout=60.0).data["x"].shape == (4, 1 << 20)
+        with pytest.raises(reverie.ResourceExhaustedError, match="a batch of 40 draws"):
+            client.sample_batch("t", 40, timeout=60.0)
