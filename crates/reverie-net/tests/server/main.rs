@@ -4,8 +4,10 @@ mod support;
 
 mod access;
 mod calls;
+mod frames;
 mod hostile;
 mod inserts;
 mod limits;
 mod resume;
 mod samples;
+mod strangers;
