@@ -76,6 +76,7 @@ class Server:
         insecure: bool,
         local: bool,
         grace: float,
+        max_connections: int,
     ) -> None:
         """Serves clients of other processes, too; once."""
 

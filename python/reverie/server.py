@@ -44,6 +44,9 @@ class Server:
             given here are left out. "checkpoint": those of the checkpoint, and its other tables are there, too.
         grace: seconds that `stop` gives what is being done.
         local: offers shared memory to clients of this user on this host.
+        max_connections: clients that are connected at a time: so many over gRPC, and so many over shared memory. One
+            more is refused, with a message that says so. Fewer where the limit of open files leaves no room for them,
+            which the log says; `client.info().max_connections` is how many.
         shard: the number of this server among the shards of a `reverie.ShardedClient`, from 0 to 63: the keys of its
             items carry it.
 
@@ -69,12 +72,14 @@ class Server:
         restore_config: checkpointers.RestoreConfig = "constructor",
         grace: float = 5.0,
         local: bool = True,
+        max_connections: int = 4096,
         shard: int = 0,
     ) -> None:
         if not listen and port is not None:
             raise ValueError(f"a server with listen=False has no port, got port={port}")
         port = 0 if port is None else _checks.count("port", port, 0)
         grace = _checks.number("grace", grace)
+        max_connections = _checks.count("max_connections", max_connections, 1)
         max_bytes = None if max_bytes is None else _checks.count("max_bytes", max_bytes, 1, _checks.MANY)
         if _checks.count("shard", shard, 0) > 63:
             raise ValueError(f"shard must be between 0 and 63, got {shard}")
@@ -105,6 +110,7 @@ class Server:
                 insecure=insecure,
                 local=local,
                 grace=grace,
+                max_connections=max_connections,
             )
             _LISTENING[self.port] = self
             if tls is None:

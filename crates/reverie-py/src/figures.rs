@@ -30,7 +30,9 @@ pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyRe
                 figures.set_item("options", options_dict(py, &table.options)?)?;
                 dict.set_item(&table.options.name, figures)?;
             }
-            dict.set_item("link", link_dict(py, &far.remote.link())?)?;
+            let link = link_dict(py, &far.remote.link())?;
+            link.set_item("max_connections", info.raw.max_connections)?;
+            dict.set_item("link", link)?;
             (info.raw.live_bytes, info.raw.max_bytes)
         }
     };

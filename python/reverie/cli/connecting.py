@@ -77,6 +77,7 @@ def figures(client: reverie.Client) -> dict[str, Any]:
         "reason": info.reason,
         "size_bytes": info.size_bytes,
         "max_bytes": info.max_bytes,
+        "max_connections": info.max_connections,
         "tables": tables,
     }
 

@@ -58,6 +58,7 @@ def serve(
     tls_key: flags.TlsKey = None,
     client_ca: flags.ClientCa = None,
     insecure: flags.Insecure = False,
+    max_connections: flags.MaxConnections = 4096,
     grace: flags.Grace = 5.0,
     as_json: flags.Json = False,
 ) -> None:
@@ -83,6 +84,7 @@ def serve(
             insecure=insecure,
             max_bytes=max_bytes,
             grace=grace,
+            max_connections=max_connections,
             shard=shard or 0,
         )
     except (ValueError, TypeError, OSError, reverie.ReplayError) as error:

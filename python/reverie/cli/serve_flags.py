@@ -104,3 +104,12 @@ ClientCa = Annotated[
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Give up TLS off loopback (never the token).", rich_help_panel=_WHO)
 ]
+MaxConnections = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Clients that are connected at a time: so many over gRPC, and so many over shared memory.",
+        rich_help_panel=_WHO,
+    ),
+]
