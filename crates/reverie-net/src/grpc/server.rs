@@ -214,9 +214,7 @@ impl Front {
         let request = if request.uri().path() == SESSION { Asked::beside(request) } else { request.map(Body::new) };
         Ok(Answer::fill(self.routes.call(request).await?))
     }
-}
 
-impl Front {
     /// What a call asks of its connection: nothing of health, the token of all others, and a place of those that last.
     fn admit(&self, request: &Request<Incoming>, newcomer: &Newcomer) -> Result<()> {
         let path = request.uri().path();
