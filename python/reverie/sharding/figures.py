@@ -54,6 +54,7 @@ def info(infos: Mapping[int, Info], samplers: Mapping[str, Sampler], members: Me
     )
     all_infos = list(infos.values())
     limits = [of.max_bytes for of in all_infos]
+    places = [of.max_connections for of in all_infos if of.max_connections is not None]
     names = [name for name in all_infos[0].tables if all(name in of.tables for of in all_infos)]
     return ShardedInfo(
         transport=" ".join(sorted({of.transport for of in all_infos})),
@@ -61,6 +62,8 @@ def info(infos: Mapping[int, Info], samplers: Mapping[str, Sampler], members: Me
         tables={name: _sum([of.tables[name] for of in all_infos], samplers.get(name)) for name in names},
         size_bytes=sum(of.size_bytes for of in all_infos),
         max_bytes=None if None in limits else sum(limit for limit in limits if limit is not None),
+        # A client needs a place on each shard.
+        max_connections=min(places, default=None),
         connected=len(infos) == len(shards),
         shards=shards,
         **{
