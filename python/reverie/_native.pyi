@@ -77,6 +77,8 @@ class Server:
         local: bool,
         grace: float,
         memory: tuple[int, int],
+        max_connections: int,
+        session_timeout: float,
     ) -> None:
         """Serves clients of other processes, too; once."""
 

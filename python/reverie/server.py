@@ -50,7 +50,12 @@ class Server:
             the checkpoint's the log says so, a smaller `max_size` evicts through the remover, and tables that are not
             given here are left out. "checkpoint": those of the checkpoint, and its other tables are there, too.
         grace: seconds that `stop` gives what is being done.
+        session_timeout: seconds for which a client whose connection was lost is remembered: what it sends again is done
+            once, and draws that it has not acknowledged wait for it. Afterwards they go back to their tables.
         local: offers shared memory to clients of this user on this host.
+        max_connections: clients that are connected at a time: so many over gRPC, and so many over shared memory. One
+            more is refused, with a message that says so. Fewer where the limit of open files leaves no room for them,
+            which the log says; `client.info().max_connections` is how many.
         shard: the number of this server among the shards of a `reverie.ShardedClient`, from 0 to 63: the keys of its
             items carry it.
 
@@ -76,13 +81,17 @@ class Server:
         max_memory: int | None = None,
         restore_config: checkpointers.RestoreConfig = "constructor",
         grace: float = 5.0,
+        session_timeout: float = 60.0,
         local: bool = True,
+        max_connections: int = 4096,
         shard: int = 0,
     ) -> None:
         if not listen and port is not None:
             raise ValueError(f"a server with listen=False has no port, got port={port}")
         port = 0 if port is None else _checks.count("port", port, 0)
         grace = _checks.number("grace", grace)
+        session_timeout = _checks.number("session_timeout", session_timeout)
+        max_connections = _checks.count("max_connections", max_connections, 1)
         max_bytes = None if max_bytes is None else _checks.count("max_bytes", max_bytes, 1, _checks.MANY)
         max_memory = None if max_memory is None else _checks.count("max_memory", max_memory, 1, _checks.MANY)
         memory = _memory.divide(max_memory, max_bytes) if listen or max_memory is not None else None
@@ -118,6 +127,8 @@ class Server:
                 local=local,
                 grace=grace,
                 memory=(memory.memory, memory.network),
+                max_connections=max_connections,
+                session_timeout=session_timeout,
             )
             self._tell(memory)
             _LISTENING[self.port] = self

@@ -27,6 +27,9 @@ pub mod items;
 // How a server is reached, and by whom.
 pub mod reach;
 mod token;
+mod log_limit;
+mod open_files;
+pub mod admission;
 
 // What a connection does at the server, whichever way it travels.
 pub mod way;

@@ -2,7 +2,8 @@
 
 use crate::grpc::server::Front;
 use crate::local::Listener;
-use crate::server::{Options, Shared};
+use crate::open_files::{Room, make_room};
+use crate::server::{Limits, Options, Shared};
 use crate::token;
 use reverie_core::table::Tables;
 use reverie_core::{Error, Result};
@@ -47,8 +48,9 @@ pub struct Server {
 impl Server {
     /// Binds, and serves from threads of its own. `InvalidArgument`: an address that is not safe, certificates that
     /// cannot be read, a port that is taken.
-    pub fn start(tables: Arc<Tables>, options: Options) -> Result<Self> {
+    pub fn start(tables: Arc<Tables>, mut options: Options) -> Result<Self> {
         check_safe(&options)?;
+        let room = fit_open_files(&mut options.limits);
         let refuse = |what: &str, error: &dyn std::fmt::Display| {
             Error::InvalidArgument(format!("{}: {what}: {error}", options.address))
         };
@@ -66,6 +68,9 @@ impl Server {
         let listener = TcpListener::from_std(listener).map_err(|error| refuse("cannot listen there", &error))?;
         let address = listener.local_addr().map_err(|error| refuse("cannot listen there", &error))?;
         let shared = Shared::new(tables, &options);
+        if let Some(limit) = room.bounded_by {
+            shared.admission.bounded_by_open_files(limit);
+        }
         let front = Front::new(Arc::clone(&shared), options.tls.as_ref())?;
         let mut local = None;
         if options.local {
@@ -130,6 +135,21 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Takes no more connections than the limit of open files leaves room for, and says so.
+fn fit_open_files(limits: &mut Limits) -> Room {
+    let room = make_room(limits.max_connections, limits.max_newcomers);
+    let (wanted, most) = (limits.max_connections, room.max_connections);
+    match room.bounded_by {
+        None => tracing::info!("takes {most} clients at a time over gRPC, and as many over shared memory"),
+        Some(limit) => tracing::warn!(
+            "takes {most} clients at a time over gRPC, and as many over shared memory, of max_connections={wanted}: the \
+             limit of {limit} open files leaves no room for more; raise it (ulimit -n, hard and soft)"
+        ),
+    }
+    (limits.max_connections, limits.max_newcomers) = (most, room.max_newcomers);
+    room
 }
 
 fn check_safe(options: &Options) -> Result<()> {

@@ -45,12 +45,12 @@ fn table(name: &str, min_size: u64) -> TableOptions {
     }
 }
 
-fn serve(token: Option<&str>, local: bool) -> Server {
+fn serve(local: bool) -> Server {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let tables = vec![table("replay", 1), table("never", 500)];
     let options = server::Options {
         address: "127.0.0.1:0".parse().unwrap(),
-        token: token.map(str::to_owned),
+        token: None,
         tls: None,
         insecure: false,
         local,
@@ -184,7 +184,7 @@ async fn the_other_process() {
     let Ok(task) = std::env::var(TASK) else { return };
     let (task, address) = task.split_once(' ').unwrap();
     if task == "serve" {
-        let server = serve(None, true);
+        let server = serve(true);
         say(&format!("{} {}", server.address(), server.local_socket().unwrap()));
         // Until it is killed, or its parent is.
         let _ = std::io::stdin().read(&mut [0; 1]);
@@ -235,7 +235,7 @@ async fn nothing_left(observer: &Arc<Remote>, after: &str) {
 
 #[tokio::test]
 async fn what_is_written_through_shared_memory_is_read_from_it() -> Result<()> {
-    let server = serve(None, true);
+    let server = serve(true);
     let client = client(&server.address().to_string(), Transport::Auto);
     client.describe().await?;
     assert_eq!(
@@ -262,7 +262,7 @@ async fn what_is_written_through_shared_memory_is_read_from_it() -> Result<()> {
 
 #[tokio::test]
 async fn batches_that_are_held_beyond_the_slots_arrive_all_the_same() -> Result<()> {
-    let server = serve(None, true);
+    let server = serve(true);
     let client = client(&server.address().to_string(), Transport::SharedMemory);
     client.describe().await?;
     rows_in(&client, 10).await?;
@@ -286,7 +286,7 @@ async fn rows_in(client: &Arc<Remote>, n: usize) -> Result<()> {
 
 #[tokio::test]
 async fn a_client_that_is_killed_leaves_nothing_behind() -> Result<()> {
-    let server = serve(None, true);
+    let server = serve(true);
     let address = server.address().to_string();
     let observer = client(&address, Transport::Grpc);
     observer.describe().await?;
@@ -341,7 +341,7 @@ async fn a_server_that_is_killed_takes_no_batch_away_and_the_next_start_cleans_u
 
 #[tokio::test]
 async fn a_server_that_stops_removes_its_socket() {
-    let server = serve(None, true);
+    let server = serve(true);
     let path = PathBuf::from(server.local_socket().unwrap());
     assert!(path.exists());
     tokio::task::spawn_blocking(move || server.stop()).await.unwrap();
@@ -350,7 +350,7 @@ async fn a_server_that_stops_removes_its_socket() {
 
 #[tokio::test]
 async fn without_a_socket_auto_says_why_it_goes_over_grpc_and_shared_memory_alone_is_an_error() -> Result<()> {
-    let server = serve(None, false);
+    let server = serve(false);
     let address = server.address().to_string();
     let auto = client(&address, Transport::Auto);
     auto.describe().await?;
@@ -363,7 +363,7 @@ async fn without_a_socket_auto_says_why_it_goes_over_grpc_and_shared_memory_alon
 
 #[tokio::test]
 async fn a_socket_that_is_away_for_a_moment_is_tried_again_as_a_port_is() -> Result<()> {
-    let server = serve(None, true);
+    let server = serve(true);
     let (address, socket) = (server.address().to_string(), PathBuf::from(server.local_socket().unwrap()));
     let away = socket.with_extension("away");
     fs::rename(&socket, &away).unwrap();
@@ -381,7 +381,7 @@ async fn a_socket_that_is_away_for_a_moment_is_tried_again_as_a_port_is() -> Res
 
 #[tokio::test]
 async fn a_socket_that_stays_away_ends_the_patience_with_what_to_do() {
-    let server = serve(None, true);
+    let server = serve(true);
     let (address, socket) = (server.address().to_string(), PathBuf::from(server.local_socket().unwrap()));
     fs::remove_file(&socket).unwrap();
     let (transport, grace) = (Transport::SharedMemory, Duration::from_millis(50));
@@ -397,25 +397,4 @@ async fn a_socket_that_stays_away_ends_the_patience_with_what_to_do() {
         }
     }
     assert!(told.contains("transport='auto' would"), "{told}");
-}
-
-#[tokio::test]
-async fn the_token_is_asked_for_on_the_socket_too() -> Result<()> {
-    use reverie_net::proto::{self, client_message, server_message};
-    use reverie_net::way::client::{Inlet, Outlet};
-    let server = serve(Some("secret"), true);
-    for (token, admitted) in [("secret", true), ("wrong", false), ("", false)] {
-        let (mut outlet, mut inlet) =
-            reverie_net::local::connect(server.local_socket().unwrap(), &Arc::default()).await?;
-        let (session, token) = (vec![7; 16], token.to_owned());
-        let hello = proto::ClientHello { protocol: proto::PROTOCOL, session, token, ..Default::default() };
-        outlet.send(proto::ClientMessage { body: Some(client_message::Body::Hello(hello)), ..Default::default() })?;
-        while outlet.is_pressed() {
-            outlet.ready(0).await?;
-        }
-        let answer = inlet.receive().await?.unwrap().message.body;
-        assert_eq!(matches!(answer, Some(server_message::Body::Hello(_))), admitted, "{answer:?}");
-        assert_eq!(matches!(answer, Some(server_message::Body::Goodbye(_))), !admitted);
-    }
-    Ok(())
 }

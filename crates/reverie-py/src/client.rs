@@ -147,7 +147,7 @@ impl Client {
             self,
             py,
             table,
-            SampleRequest { num_samples, without_replacement, windows: None },
+            SampleRequest { num_samples, without_replacement, ..SampleRequest::default() },
             &reading,
             timeout,
         )

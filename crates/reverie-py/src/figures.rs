@@ -30,8 +30,10 @@ pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyRe
                 figures.set_item("options", options_dict(py, &table.options)?)?;
                 dict.set_item(&table.options.name, figures)?;
             }
-            dict.set_item("link", link_dict(py, &far.remote.link())?)?;
             let raw = &info.raw;
+            let link = link_dict(py, &far.remote.link())?;
+            link.set_item("max_connections", raw.max_connections)?;
+            dict.set_item("link", link)?;
             ((raw.live_bytes, raw.max_bytes), (raw.network_bytes, raw.max_network_bytes, raw.max_memory))
         }
     };

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 
 /// What is asked for, as a request for one table.
 pub fn request(table: &str, reading: &Reading, request: &Request) -> SampleRequest {
-    let Request { num_samples, without_replacement, windows } = *request;
+    let Request { num_samples, without_replacement, windows, .. } = *request;
     let parts = vec![(table.to_owned(), num_samples)];
     SampleRequest { parts, ..form(reading, without_replacement, windows) }
 }

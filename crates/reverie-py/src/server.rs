@@ -60,7 +60,7 @@ impl Server {
     }
 
     /// Serves clients of other processes, too; once.
-    #[pyo3(signature = (host, port, *, token, identity, client_ca, insecure, local, grace, memory))]
+    #[pyo3(signature = (host, port, *, token, identity, client_ca, insecure, local, grace, memory, max_connections, session_timeout))]
     #[allow(clippy::too_many_arguments)]
     fn listen(
         &self,
@@ -74,11 +74,17 @@ impl Server {
         local: bool,
         grace: f64,
         memory: (u64, u64),
+        max_connections: Count,
+        session_timeout: f64,
     ) -> PyResult<()> {
         let tables = Arc::clone(self.tables.get(py)?);
         let port = port.within("port", 0, usize::from(u16::MAX))? as u16;
         let grace = Duration::try_from_secs_f64(grace)
             .map_err(|_| PyValueError::new_err(format!("grace must be at least 0 seconds, got {grace}")))?;
+        let linger = Duration::try_from_secs_f64(session_timeout).map_err(|_| {
+            PyValueError::new_err(format!("session_timeout must be at least 0 seconds, got {session_timeout}"))
+        })?;
+        let max_connections = max_connections.at_least("max_connections", 1)?;
         let tls = identity.map(|identity| Tls { identity, client_ca });
         let checkpoint = self.saver.get().map(|saver| crate::checkpoint::on_request(Arc::clone(saver)));
         let host = host.to_owned();
@@ -87,7 +93,7 @@ impl Server {
             let Some(address) = found.next() else {
                 return Err(Error::InvalidArgument(format!("the host '{host}' has no address to listen on")));
             };
-            let limits = Limits::within(memory.0, memory.1);
+            let limits = Limits { max_connections, linger, ..Limits::within(memory.0, memory.1) };
             let options = Options { address, token, tls, insecure, local, grace, limits, checkpoint };
             Listening::start(tables, options)
         })?;

@@ -80,6 +80,7 @@ def figures(client: reverie.Client) -> dict[str, Any]:
         "network_bytes": info.network_bytes,
         "max_network_bytes": info.max_network_bytes,
         "max_memory": info.max_memory,
+        "max_connections": info.max_connections,
         "tables": tables,
     }
 

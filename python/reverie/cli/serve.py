@@ -59,7 +59,9 @@ def serve(
     tls_key: flags.TlsKey = None,
     client_ca: flags.ClientCa = None,
     insecure: flags.Insecure = False,
+    max_connections: flags.MaxConnections = 4096,
     grace: flags.Grace = 5.0,
+    session_timeout: flags.SessionTimeout = 60.0,
     as_json: flags.Json = False,
 ) -> None:
     """Serve tables until SIGINT or SIGTERM.
@@ -85,6 +87,8 @@ def serve(
             max_bytes=max_bytes,
             max_memory=max_memory,
             grace=grace,
+            session_timeout=session_timeout,
+            max_connections=max_connections,
             shard=shard or 0,
         )
     except (ValueError, TypeError, OSError, reverie.ReplayError) as error:

@@ -42,6 +42,14 @@ Shard = Annotated[
 Grace = Annotated[
     float, typer.Option(min=0, metavar="SECONDS", help="Seconds that a stop waits for what is being done.")
 ]
+SessionTimeout = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        metavar="SECONDS",
+        help="How long a client whose connection was lost is remembered; then draws that it did not acknowledge go back.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with the address, for scripts.")]
 
 ONE_TABLE = "The one table, where no file describes any"
@@ -112,4 +120,13 @@ ClientCa = Annotated[
 ]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Give up TLS off loopback (never the token).", rich_help_panel=_WHO)
+]
+MaxConnections = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Clients that are connected at a time: so many over gRPC, and so many over shared memory.",
+        rich_help_panel=_WHO,
+    ),
 ]

@@ -38,6 +38,8 @@ class Info:
     """How often the server was found to be another one: what its predecessor held is gone."""
     bytes_sent: int = 0
     bytes_received: int = 0
+    max_connections: int | None = None
+    """Clients that the server takes at a time, by each way; None of a client in the server's own process."""
     unheard_errors: int = 0
     """Inserts and updates with `wait=False` that failed."""
     network_bytes: int = 0

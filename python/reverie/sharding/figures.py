@@ -53,6 +53,7 @@ def info(infos: Mapping[int, Info], samplers: Mapping[str, Sampler], members: Me
         for shard, client in enumerate(members.clients)
     )
     all_infos = list(infos.values())
+    places = [of.max_connections for of in all_infos if of.max_connections is not None]
     names = [name for name in all_infos[0].tables if all(name in of.tables for of in all_infos)]
     return ShardedInfo(
         transport=" ".join(sorted({of.transport for of in all_infos})),
@@ -62,6 +63,8 @@ def info(infos: Mapping[int, Info], samplers: Mapping[str, Sampler], members: Me
         max_bytes=_total(of.max_bytes for of in all_infos),
         max_network_bytes=_total(of.max_network_bytes for of in all_infos),
         max_memory=_total(of.max_memory for of in all_infos),
+        # A client needs a place on each shard.
+        max_connections=min(places, default=None),
         connected=len(infos) == len(shards),
         shards=shards,
         **{

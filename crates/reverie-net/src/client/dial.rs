@@ -8,6 +8,7 @@ use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, PROTOCOL};
 use crate::reach::{Options, Transport};
+use crate::token::{self, Exchange, NONCE_BYTES, Prover, Token};
 use crate::way::Traffic;
 use crate::way::client::{Inlet, Outlet};
 use reverie_core::{Error, Result};
@@ -22,7 +23,7 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 pub(super) struct Dial {
     dialer: Dialer,
     transport: Transport,
-    token: Option<String>,
+    token: Option<Token>,
     address: String,
     attempt: Duration,
     session: [u8; 16],
@@ -62,7 +63,7 @@ impl Dial {
         Ok(Self {
             dialer,
             transport: options.transport,
-            token: options.token.clone(),
+            token: options.token.as_deref().map(Token::new),
             address: options.address.clone(),
             attempt: options.patience.min(ATTEMPT),
             session,
@@ -104,8 +105,8 @@ impl Dial {
         if self.transport == Transport::Auto {
             reason = format!("shared memory cannot be had: {reason}");
         }
-        let (mut sending, mut receiving) = line.session(self.hello(resume)).await?;
-        let hello = greet(&mut sending, &mut receiving, None, &self.address).await?;
+        let (mut sending, mut receiving) = line.session(self.hello(resume, Vec::new())).await?;
+        let hello = self.greeted(converse(&mut sending, &mut receiving, None).await?)?;
         Ok(Dialed { halves: Halves::Grpc(sending, receiving), hello, description, reason, round_trip })
     }
 
@@ -115,9 +116,19 @@ impl Dial {
             return Err(Error::InvalidArgument("the server has no Unix socket".to_owned()));
         }
         let (mut outlet, mut inlet) = local::connect(&description.local_socket, &self.traffic).await?;
-        let hello = Some(Asked::Hello(self.hello(resume)));
-        let hello = Some(proto::ClientMessage { body: hello, ..Default::default() });
-        let hello = greet(&mut outlet, &mut inlet, hello, &self.address).await?;
+        let nonce = token::nonce()?;
+        let hello = Asked::Hello(self.hello(resume, nonce.to_vec()));
+        let said = match converse(&mut outlet, &mut inlet, Some(hello)).await? {
+            Some(Body::Challenge(challenge)) => {
+                let proof = self.prove(&nonce, challenge, &description.local_socket)?;
+                converse(&mut outlet, &mut inlet, Some(Asked::Proof(proof))).await?
+            }
+            Some(Body::Hello(_)) if description.wants_token && self.token.is_some() => {
+                return Err(impostor(&description.local_socket));
+            }
+            said => said,
+        };
+        let hello = self.greeted(said)?;
         if hello.incarnation != description.incarnation {
             let reason = "the Unix socket of that name on this host is another server's";
             return Err(Error::Unavailable(reason.to_owned()));
@@ -140,27 +151,49 @@ impl Dial {
         }
     }
 
-    fn hello(&self, resume: bool) -> proto::ClientHello {
+    /// The proof that this end knows the token, once the other end has proven it.
+    fn prove(&self, client_nonce: &[u8; NONCE_BYTES], challenge: proto::Challenge, path: &str) -> Result<proto::Proof> {
+        let token = self.token.as_ref().ok_or_else(|| Error::Unauthenticated(token::wrong(false)))?;
+        let server_nonce = challenge.nonce.as_slice().try_into().map_err(|_| impostor(path))?;
+        let exchange = Exchange { session: &self.session, client_nonce, server_nonce };
+        match token.is_proven(Prover::Server, &exchange, &challenge.proof) {
+            true => Ok(proto::Proof { proof: token.proof(Prover::Client, &exchange) }),
+            false => Err(impostor(path)),
+        }
+    }
+
+    /// The server's hello, or why there is none.
+    fn greeted(&self, said: Option<Body>) -> Result<proto::ServerHello> {
+        let address = &self.address;
+        match said {
+            Some(Body::Hello(hello)) => Ok(hello),
+            Some(Body::Goodbye(goodbye)) => Err(farewell(address, goodbye)),
+            Some(_) => Err(Error::Protocol(format!("{address} did not greet"))),
+            None => Err(Error::Unavailable(format!("{address} closed the connection before it greeted"))),
+        }
+    }
+
+    fn hello(&self, resume: bool, nonce: Vec<u8>) -> proto::ClientHello {
         proto::ClientHello {
             protocol: PROTOCOL,
             session: self.session.to_vec(),
             resume,
             name: format!("process {}", std::process::id()),
-            token: self.token.clone().unwrap_or_default(),
+            nonce,
         }
     }
 }
 
-/// Waits for the server's hello, after sending ours where the way has not done so.
-async fn greet<O: Outlet, I: Inlet>(
-    outlet: &mut O,
-    inlet: &mut I,
-    hello: Option<proto::ClientMessage>,
-    address: &str,
-) -> Result<proto::ServerHello> {
-    if let Some(hello) = hello {
+/// A process that listens under the server's name, and does not know the token: it is told nothing.
+fn impostor(path: &str) -> Error {
+    Error::Unauthenticated(format!("the process that listens on {path} did not prove that it knows the token"))
+}
+
+/// Sends a message where there is one, and waits for what the server says; `None` where it ends the connection.
+async fn converse<O: Outlet, I: Inlet>(outlet: &mut O, inlet: &mut I, ask: Option<Asked>) -> Result<Option<Body>> {
+    if let Some(body) = ask {
         outlet.ready(0).await?;
-        outlet.send(hello)?;
+        outlet.send(proto::ClientMessage { body: Some(body), ..Default::default() })?;
     }
     let arrived = loop {
         tokio::select! {
@@ -169,10 +202,5 @@ async fn greet<O: Outlet, I: Inlet>(
             ready = outlet.ready(0), if outlet.is_pressed() => ready?,
         }
     };
-    match arrived.and_then(|arrived| arrived.message.body) {
-        Some(Body::Hello(hello)) => Ok(hello),
-        Some(Body::Goodbye(goodbye)) => Err(farewell(address, goodbye)),
-        Some(_) => Err(Error::Protocol(format!("{address} did not greet"))),
-        None => Err(Error::Unavailable(format!("{address} closed the connection before it greeted"))),
-    }
+    Ok(arrived.and_then(|arrived| arrived.message.body))
 }

@@ -368,7 +368,7 @@ impl Engine {
                 Ok(())
             }
             Some(Body::Goodbye(goodbye)) => Err(farewell(self.outbox.address(), goodbye)),
-            Some(Body::Hello(_)) => Err(Error::Protocol("the server greeted twice".to_owned())),
+            Some(Body::Hello(_) | Body::Challenge(_)) => Err(Error::Protocol("the server greeted twice".to_owned())),
             // The way deals with slots.
             Some(Body::InsertSlot(_) | Body::Consumed(_)) | None => Ok(()),
         }

@@ -24,9 +24,11 @@ use crate::convert::batch::{encode_reading, encode_windows};
 use crate::convert::query::{encode_conditions, encode_neighbours, encode_query};
 use crate::convert::table::encode_change;
 use crate::grpc::connector::{Connect, Tcp};
+use crate::local::LocalOutlet;
 use crate::proto::{self, request::Body};
 use crate::reach::Options;
 use crate::way::Traffic;
+use crate::way::client::Outlet as _;
 use answer::Answer;
 use dial::Dial;
 use engine::Engine;
@@ -186,6 +188,15 @@ impl Remote {
         let mut link = self.outbox.link();
         link.bytes_sent = self.traffic.sent.load(Ordering::Relaxed);
         link.bytes_received = self.traffic.received.load(Ordering::Relaxed);
+        if link.transport == Some(LocalOutlet::TRANSPORT) {
+            for (without, what) in
+                [(&self.traffic.without_insert_slot, "inserts"), (&self.traffic.without_batch_slot, "batches")]
+            {
+                if without.load(Ordering::Relaxed) {
+                    link.reason += &format!("; it has no shared memory left for {what}, which go through the socket");
+                }
+            }
+        }
         link
     }
 

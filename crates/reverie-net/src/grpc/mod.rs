@@ -20,6 +20,7 @@ mod upload;
 // The server's end.
 mod accept;
 mod body;
+mod bounded;
 pub mod server;
 mod service;
 mod status;

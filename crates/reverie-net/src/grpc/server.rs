@@ -3,9 +3,11 @@
 use super::accept::acceptor;
 use super::begun::Begun;
 use super::body::Answered;
+use super::bounded::Bounded;
 use super::counted::Counted;
 use super::service::{Answer, Asked, Peer, SESSION, Service};
 use super::status::status;
+use crate::admission::{Newcomer, Via};
 use crate::proto::replay_server::ReplayServer;
 use crate::proto::{DESCRIPTORS, MAX_MESSAGE_BYTES, PART_BYTES};
 use crate::server::{Shared, Tls};
@@ -20,11 +22,9 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -41,8 +41,8 @@ const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// A connection that says nothing for so long is asked whether it lives, and given up after a while without an answer.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// For how long a new connection may take to ask for something, and for TLS before that.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of a question for health, which is answered without a token.
+const MAX_HEALTH_BYTES: usize = 1 << 10;
 /// After an error of accepting, which mostly means too many open files.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -52,6 +52,8 @@ const WANTS_TLS: &str =
 
 /// The health service, open to all; everything else asks for the token.
 const HEALTH: &str = "/grpc.health.v1.Health/";
+/// The call that takes no place: a client of this host, which goes on through the Unix socket, makes no other.
+const DESCRIBE: &str = "/reverie.v1.Replay/Describe";
 
 /// What is served, ready to be served.
 #[derive(Clone)]
@@ -66,6 +68,7 @@ impl Front {
     pub fn new(shared: Arc<Shared>, tls: Option<&Tls>) -> Result<Self> {
         let replay = ReplayServer::new(Service(Arc::clone(&shared))).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (reporter, health) = tonic_health::server::health_reporter();
+        let health = health.max_decoding_message_size(MAX_HEALTH_BYTES);
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -100,7 +103,9 @@ impl Front {
                         connections.spawn(self.clone().connection(io, peer));
                     }
                     Some(Err(error)) => {
-                        tracing::warn!(%error, "a connection could not be accepted");
+                        if let Some(more) = self.shared.failures.allows() {
+                            tracing::warn!("a connection could not be accepted: {error}{more}");
+                        }
                         tokio::time::sleep(PAUSE).await;
                     }
                 },
@@ -109,44 +114,60 @@ impl Front {
         while connections.join_next().await.is_some() {}
     }
 
+    /// Serves a connection, as long as it is admitted in time.
     async fn connection<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, io: IO, peer: String) {
-        let Some(_room) = self.shared.connection() else {
-            return tracing::warn!(peer, "too many connections: one more is refused");
-        };
-        let Some(tls) = &self.tls else { return self.http2(io, peer, false).await };
-        let deadline = Instant::now() + PATIENCE;
-        let late = || tracing::info!(peer, "a TLS handshake took too long");
-        let io = match timeout_at(deadline, Begun::read(io)).await {
-            Ok(Ok(io)) => io,
-            Ok(Err(error)) => return tracing::debug!(peer, %error, "a connection ended before it said anything"),
-            Err(_) => return late(),
+        let newcomer = self.shared.admission.arrive(Via::Grpc, &peer);
+        let io = Bounded::new(io, Arc::clone(&newcomer));
+        let shared = Arc::clone(&self.shared);
+        tokio::select! {
+            () = self.greeted(io, &peer, &newcomer) => {}
+            why = newcomer.is_over() => if let Some(more) = shared.refusals.allows() {
+                tracing::info!("a connection of {peer} is ended: {why}{more}");
+            }
+        }
+    }
+
+    async fn greeted<IO>(self, io: IO, peer: &str, newcomer: &Arc<Newcomer>)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Some(tls) = &self.tls else { return self.http2(io, peer, newcomer, false).await };
+        let io = match Begun::read(io).await {
+            Ok(io) => io,
+            Err(error) => return tracing::debug!(peer, %error, "a connection ended before it said anything"),
         };
         if io.is_http2() {
-            tracing::warn!("{peer} is refused, and told: {WANTS_TLS}");
-            return self.http2(io, peer, true).await;
+            self.log_refusal(peer, WANTS_TLS);
+            return self.http2(io, peer, newcomer, true).await;
         }
-        match timeout_at(deadline, tls.accept(io).into_fallible()).await {
-            Ok(Ok(io)) => self.http2(io, peer, false).await,
-            Ok(Err((error, io))) => {
-                tracing::info!(peer, %error, "a TLS handshake failed");
-                let _ = timeout_at(deadline, last_words(io)).await;
+        match tls.accept(io).into_fallible().await {
+            Ok(io) => self.http2(io, peer, newcomer, false).await,
+            Err((error, io)) => {
+                if let Some(more) = self.shared.refusals.allows() {
+                    tracing::info!("a TLS handshake with {peer} failed: {error}{more}");
+                }
+                let _ = last_words(io).await;
             }
-            Err(_) => late(),
+        }
+    }
+
+    fn log_refusal(&self, peer: &str, why: impl std::fmt::Display) {
+        if let Some(more) = self.shared.refusals.allows() {
+            tracing::warn!("{peer} is refused, and told: {why}{more}");
         }
     }
 
     /// `in_the_clear`: without the TLS that this server asks for, which is all that the peer is told.
-    async fn http2<IO>(self, io: IO, peer: String, in_the_clear: bool)
+    async fn http2<IO>(self, io: IO, peer: &str, newcomer: &Arc<Newcomer>, in_the_clear: bool)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let asked = Arc::new(AtomicBool::new(false));
-        let (front, noted, name) = (self.clone(), Arc::clone(&asked), Arc::<str>::from(peer.as_str()));
+        let (front, newcomer, name) = (self.clone(), Arc::clone(newcomer), Arc::<str>::from(peer));
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-            noted.store(true, Ordering::Relaxed);
+            newcomer.asks();
             request.extensions_mut().insert(Peer(Arc::clone(&name)));
-            let front = front.clone();
-            async move { if in_the_clear { Ok(Self::wants_tls()) } else { front.answer(request).await } }
+            let (front, newcomer) = (front.clone(), Arc::clone(&newcomer));
+            async move { if in_the_clear { Ok(Self::wants_tls()) } else { front.answer(request, &newcomer).await } }
         });
         let connection = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -160,8 +181,7 @@ impl Front {
             .keep_alive_timeout(PING_TIMEOUT)
             .serve_connection(TokioIo::new(io), service);
         let mut connection = pin!(connection);
-        let (mut silent, mut stopping) = (pin!(tokio::time::sleep(PATIENCE)), pin!(self.shared.stopping()));
-        let (mut waits, mut stops) = (true, false);
+        let (mut stopping, mut stops) = (pin!(self.shared.stopping()), false);
         loop {
             tokio::select! {
                 ended = &mut connection => {
@@ -169,12 +189,6 @@ impl Front {
                         tracing::debug!(peer, %error, "a connection ended");
                     }
                     return;
-                }
-                () = &mut silent, if waits => {
-                    waits = false;
-                    if in_the_clear || !asked.load(Ordering::Relaxed) {
-                        return tracing::info!(peer, "a connection asked for nothing, and is ended");
-                    }
                 }
                 () = &mut stopping, if !stops => {
                     stops = true;
@@ -185,9 +199,7 @@ impl Front {
     }
 
     fn wants_tls() -> Response<Answered> {
-        let why =
-            "the server asks for TLS; pass tls=, as ClientTLS(ca=) with the authority that signed its certificate";
-        status(&Error::Unauthenticated(why.to_owned())).into_http().map(Answered::Routed)
+        status(&Error::Unauthenticated(WANTS_TLS.to_owned())).into_http().map(Answered::Routed)
     }
 
     /// A call whose message is put together before it comes to a session.
@@ -195,19 +207,32 @@ impl Front {
         request.map(|body| Body::new(Counted::new(body, self.shared.charge())))
     }
 
-    async fn answer(mut self, request: Request<Incoming>) -> Result<Response<Answered>, Infallible> {
-        if !request.uri().path().starts_with(HEALTH) {
-            let shown = request.headers().get(http::header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
-            if !self.shared.admits(shown.and_then(|shown| shown.strip_prefix(b"Bearer "))) {
-                let peer = request.extensions().get::<Peer>().map_or("", |peer| &peer.0);
-                let why = token::wrong(shown.is_some());
-                tracing::warn!("{peer} is refused, and told: {why}");
-                let refused = status(&Error::Unauthenticated(why));
-                return Ok(refused.into_http().map(Answered::Routed));
-            }
+    async fn answer(
+        mut self,
+        request: Request<Incoming>,
+        newcomer: &Newcomer,
+    ) -> Result<Response<Answered>, Infallible> {
+        if let Err(error) = self.admit(&request, newcomer) {
+            let peer = request.extensions().get::<Peer>().map_or("", |peer| &peer.0);
+            self.log_refusal(peer, &error);
+            return Ok(status(&error).into_http().map(Answered::Routed));
         }
         let request = if request.uri().path() == SESSION { Asked::beside(request) } else { self.counted(request) };
         Ok(Answer::fill(self.routes.call(request).await?))
+    }
+
+    /// What a call asks of its connection: nothing of health, the token of all others, and a place of those that last.
+    fn admit(&self, request: &Request<Incoming>, newcomer: &Newcomer) -> Result<()> {
+        let path = request.uri().path();
+        if path.starts_with(HEALTH) {
+            return Ok(());
+        }
+        let shown = request.headers().get(http::header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
+        if !self.shared.admits(shown.and_then(|shown| shown.strip_prefix(b"Bearer "))) {
+            return Err(Error::Unauthenticated(token::wrong(shown.is_some())));
+        }
+        newcomer.is_let_in();
+        if path == DESCRIBE { Ok(()) } else { newcomer.admit() }
     }
 }
 

@@ -21,6 +21,8 @@ use std::task::{Context, Poll, Waker, ready};
 const SMALL: u64 = 1 << 10;
 /// The first insert slot: small enough to stay in the processor's cache.
 const FIRST_RING: u64 = 4 << 20;
+/// Messages that go without a slot before one is asked for again, which the server had no room for.
+const ASK_AGAIN: u32 = 64;
 /// Messages are gathered into one call to the system up to so many bytes.
 const TOGETHER: usize = 16 << 10;
 
@@ -64,6 +66,8 @@ pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet,
     trusted(&stream).map_err(unavailable)?;
     let halves = stream.into_std().and_then(|stream| split(stream, Descriptors::Welcome));
     let (reader, writer) = halves.map_err(|error| unavailable(error.to_string()))?;
+    traffic.without_insert_slot.store(false, Ordering::Relaxed);
+    traffic.without_batch_slot.store(false, Ordering::Relaxed);
     let (shared, freed) = (Arc::<Shared>::default(), Arc::<Freed>::default());
     let slots = Slots::new(Arc::clone(&freed));
     let inlet = LocalInlet { reader, slots, shared: Arc::clone(&shared), counted: 0, traffic: Arc::clone(traffic) };
@@ -74,6 +78,7 @@ pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet,
         ring: None,
         asked: 0,
         pending: false,
+        pause: 0,
         inline: Inline::default(),
         lazy: false,
         traffic: Arc::clone(traffic),
@@ -106,6 +111,8 @@ pub struct LocalOutlet {
     /// The largest slot that was asked for, and whether the answer is still to come.
     asked: u64,
     pending: bool,
+    /// Messages until a slot is asked for again.
+    pause: u32,
     inline: Inline,
     /// Something was queued since [`Outlet::ready`] was last waited for: it may leave with what comes next.
     lazy: bool,
@@ -120,9 +127,10 @@ impl LocalOutlet {
         drop(news);
         if let Some(given) = ring {
             self.pending = false;
-            if let Some(ring) = given {
+            match given {
                 // The server lets the one before go when this one is used.
-                self.ring = Some((ring, false));
+                Some(ring) => self.ring = Some((ring, false)),
+                None => (self.asked, self.pause) = (0, ASK_AGAIN),
             }
         }
         match (&mut self.ring, consumed) {
@@ -146,7 +154,11 @@ impl LocalOutlet {
         // The server makes a slot only after the one before was used.
         let used = self.ring.as_ref().is_none_or(|(ring, _)| ring.is_used());
         let size_bytes = FIRST_RING.max(size.saturating_mul(2));
-        if size >= SMALL && used && !self.pending && size_bytes > self.asked {
+        if size < SMALL || !used || self.pending {
+            return Ok(true);
+        }
+        self.pause = self.pause.saturating_sub(1);
+        if self.pause == 0 && size_bytes > self.asked {
             (self.asked, self.pending) = (size_bytes, true);
             let body = Some(Body::SlotWanted(SlotWanted { size_bytes }));
             self.writer.queue(&ClientMessage { body, ..ClientMessage::default() }, None)?;
@@ -247,6 +259,7 @@ impl LocalInlet {
                     0 => None,
                     _ => Some(ring::Outlet::open(slot, &self.reader.descriptor()?)?),
                 };
+                self.traffic.without_insert_slot.store(ring.is_none(), Ordering::Relaxed);
                 self.shared.tell(|news| news.ring = Some(ring));
                 Ok(None)
             }
@@ -255,6 +268,7 @@ impl LocalInlet {
                 Ok(None)
             }
             Some(server_message::Body::Batch(batch)) => {
+                self.traffic.without_batch_slot.store(batch.slot.is_none(), Ordering::Relaxed);
                 let Some(slot) = &batch.slot else { return Ok(Some(message.into())) };
                 let block = self.slots.hold(slot, batch.bulk_bytes, || self.reader.descriptor())?;
                 self.count(batch.bulk_bytes);

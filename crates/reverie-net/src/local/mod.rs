@@ -17,12 +17,17 @@ mod tests;
 pub use client::{LocalInlet, LocalOutlet, connect};
 pub use server::{Listener, LocalWay, serve};
 
-/// The peer's process number, where it is of our user or one of us is root; otherwise why it is not trusted.
+/// The peer's process number, where it is of our user or root's; otherwise why it is not trusted.
 fn trusted(stream: &tokio::net::UnixStream) -> Result<i32, String> {
     let peer = rustix::net::sockopt::socket_peercred(stream).map_err(|error| error.to_string())?;
     let (theirs, ours) = (peer.uid.as_raw(), rustix::process::geteuid().as_raw());
-    if theirs == ours || theirs == 0 || ours == 0 {
+    if may_be_trusted(theirs, ours) {
         return Ok(peer.pid.as_raw_nonzero().get());
     }
     Err(format!("its process is of the user {theirs}, ours of {ours}"))
+}
+
+/// Root can do what our user can; our user cannot do what root can, which would make others' sockets root's business.
+fn may_be_trusted(theirs: u32, ours: u32) -> bool {
+    theirs == ours || theirs == 0
 }

@@ -5,9 +5,11 @@ use super::ring::Intake;
 use super::slots::{Budget, Lease, Slots};
 use super::socket::{Descriptors, Reader, Writer, split};
 use super::trusted;
+use crate::admission::{Newcomer, Via};
 use crate::bulk::BulkIn;
+use crate::log_limit::LogLimit;
 use crate::proto::server_message::Body;
-use crate::proto::{Bulk, ClientMessage, Consumed, ServerMessage, Slot, bulk};
+use crate::proto::{Bulk, ClientMessage, Consumed, MAX_MESSAGE_BYTES, ServerMessage, Slot, bulk};
 use crate::server::{Limits, Shared};
 use crate::way::server::{Lent, Way};
 use bytes::Bytes;
@@ -17,13 +19,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::net::UnixListener;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// For how long a closing connection may take to send what is queued.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// What is queued waits for what comes behind it up to so many bytes, unless it is a batch of so many.
 const TOGETHER: u64 = 16 << 10;
 const LARGE_BATCH: u64 = 64 << 10;
+/// Bytes of a message before the client is admitted.
+const GREETING_BYTES: usize = 4 << 10;
 /// Messages of a client that never pauses, after which it gets its answers all the same.
 const PATIENCE: u32 = 32;
 /// For how long no connection is taken after the system refused one (descriptors run out, mostly).
@@ -35,6 +38,10 @@ pub struct Listener {
     place: Place,
     limits: Limits,
     budget: Arc<Budget>,
+    /// Connections that were turned away, or could not be taken.
+    failures: LogLimit,
+    /// Slots that could not be made.
+    shortages: Arc<LogLimit>,
 }
 
 impl Listener {
@@ -49,7 +56,8 @@ impl Listener {
         let failed = |error| Error::InvalidArgument(format!("cannot listen on {}: {error}", place.path()));
         socket.set_nonblocking(true).map_err(failed)?;
         let socket = UnixListener::from_std(socket).map_err(failed)?;
-        Ok(Self { socket, place, limits: *limits, budget: Budget::new(limits.total_batch_bytes) })
+        let budget = Budget::new(limits.total_batch_bytes);
+        Ok(Self { socket, place, limits: *limits, budget, failures: LogLimit::default(), shortages: Arc::default() })
     }
 
     /// The socket's path.
@@ -67,9 +75,15 @@ impl Listener {
         loop {
             match self.socket.accept().await.map(|(stream, _)| self.way(stream)) {
                 Ok(Ok(way)) => return way,
-                Ok(Err(why)) => tracing::warn!("a connection to {} was turned away: {why}", self.path()),
+                Ok(Err(why)) => {
+                    if let Some(more) = self.failures.allows() {
+                        tracing::warn!("a connection to {} was turned away: {why}{more}", self.path());
+                    }
+                }
                 Err(error) => {
-                    tracing::warn!("no connection could be taken on {}: {error}", self.path());
+                    if let Some(more) = self.failures.allows() {
+                        tracing::warn!("no connection could be taken on {}: {error}{more}", self.path());
+                    }
                     tokio::time::sleep(BREATH).await;
                 }
             }
@@ -89,7 +103,8 @@ impl Listener {
             lost: false,
             urgent: false,
             unanswered: 0,
-            permit: None,
+            newcomer: None,
+            shortages: Arc::clone(&self.shortages),
             peer: format!("process {peer}"),
         })
     }
@@ -104,12 +119,9 @@ pub async fn serve(listener: Listener, shared: Arc<Shared>) {
             way = listener.accept() => way,
             () = &mut stopping => return,
         };
-        way.permit = shared.connection();
-        if way.permit.is_none() {
-            shared.turn_away(Box::new(way));
-        } else {
-            tokio::spawn(Arc::clone(&shared).welcome(Box::new(way)));
-        }
+        way.newcomer = Some(shared.admission.arrive(Via::Local, &way.peer));
+        way.reader.set_longest(GREETING_BYTES);
+        tokio::spawn(Arc::clone(&shared).welcome(Box::new(way)));
     }
 }
 
@@ -128,7 +140,8 @@ pub struct LocalWay {
     unanswered: u32,
     peer: String,
     /// Counts against the server's connections.
-    permit: Option<OwnedSemaphorePermit>,
+    newcomer: Option<Arc<Newcomer>>,
+    shortages: Arc<LogLimit>,
 }
 
 impl LocalWay {
@@ -164,6 +177,14 @@ impl Way for LocalWay {
 
     fn authenticated(&self) -> bool {
         false
+    }
+
+    fn newcomer(&self) -> Option<Arc<Newcomer>> {
+        self.newcomer.clone()
+    }
+
+    fn admitted(&mut self) {
+        self.reader.set_longest(MAX_MESSAGE_BYTES);
     }
 
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ClientMessage>>> {
@@ -229,6 +250,12 @@ impl Way for LocalWay {
 
     fn slot_wanted(&mut self, size_bytes: u64) -> Result<()> {
         let (slot, descriptor) = self.intake.wanted(size_bytes)?;
+        if let (None, Some(more)) = (&descriptor, self.shortages.allows()) {
+            tracing::warn!(
+                "there is no shared memory left for inserts of {}: they go through the socket{more}",
+                self.peer
+            );
+        }
         self.queue(&ServerMessage { body: Some(Body::InsertSlot(slot)) }, descriptor);
         Ok(())
     }

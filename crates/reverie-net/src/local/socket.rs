@@ -44,6 +44,7 @@ pub(crate) fn split(stream: UnixStream, descriptors: Descriptors) -> io::Result<
         long: None,
         descriptors: VecDeque::new(),
         allowed: descriptors,
+        longest: MAX_MESSAGE_BYTES,
         received: 0,
     };
     Ok((reader, Writer { stream, out: BytesMut::new(), descriptors: VecDeque::new(), queued: 0, sent: 0 }))
@@ -69,6 +70,8 @@ pub(crate) struct Reader {
     long: Option<(BytesMut, usize)>,
     descriptors: VecDeque<OwnedFd>,
     allowed: Descriptors,
+    /// Bytes of a message.
+    longest: usize,
     received: u64,
 }
 
@@ -112,8 +115,8 @@ impl Reader {
         }
         let Some(prefix) = self.buffer[self.ready.clone()].first_chunk::<PREFIX>() else { return Ok(None) };
         let len = u32::from_le_bytes(*prefix) as usize;
-        if len > MAX_MESSAGE_BYTES {
-            return Err(Error::Protocol(format!("a message of {len} bytes; {MAX_MESSAGE_BYTES} are allowed")));
+        if len > self.longest {
+            return Err(Error::Protocol(format!("a message of {len} bytes; {} are allowed", self.longest)));
         }
         let body = self.ready.start + PREFIX;
         if PREFIX + len > self.buffer.len() {
@@ -138,6 +141,11 @@ impl Reader {
     /// Bytes that have come of a long message that is not whole yet.
     pub(crate) fn unfinished_bytes(&self) -> u64 {
         self.long.as_ref().map_or(0, |(bytes, _)| bytes.len() as u64)
+    }
+
+    /// From now on no message may have more bytes.
+    pub(crate) fn set_longest(&mut self, bytes: usize) {
+        self.longest = bytes;
     }
 
     /// Bytes received so far.

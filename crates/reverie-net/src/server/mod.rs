@@ -1,9 +1,9 @@
 //! The server: what the sessions of its connections do with the tables.
 //!
 //! ```text
-//! connection: welcome -> session -> inserts  -> table
-//!                          |        requests -> samples -> batches -> pool or slot
-//!                          +-- memory: what was done, until the client says that it knows
+//! connection: admission -> welcome -> session -> inserts  -> table
+//!                                       |        requests -> samples -> batches -> pool or slot
+//!                                       +-- memory: what was done, until the client says that it knows
 //! ```
 
 mod options;

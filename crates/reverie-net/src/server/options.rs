@@ -28,8 +28,11 @@ pub struct Options {
 /// What connections may make the server hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time.
+    /// Clients that are connected at a time: so many over gRPC, and so many over shared memory. Fewer where the limit of
+    /// open files leaves no room for them.
     pub max_connections: usize,
+    /// Connections at a time, of each way, that have not begun a session or a call; they have some seconds for it.
+    pub max_newcomers: usize,
     /// Bytes of inserts in flight: of one session, and of all together.
     pub session_insert_bytes: u64,
     /// See `session_insert_bytes`.
@@ -84,6 +87,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_connections: 4096,
+            max_newcomers: 256,
             session_insert_bytes: 64 << 20,
             total_insert_bytes: 1 << 30,
             max_pending_requests: 4096,

@@ -370,7 +370,7 @@ impl Session {
         }
         match message.body {
             None => Ok(()),
-            Some(Asked::Hello(_)) => Err(Error::Protocol("a second hello".to_owned())),
+            Some(Asked::Hello(_) | Asked::Proof(_)) => Err(Error::Protocol("a second hello".to_owned())),
             Some(Asked::Insert(insert)) => self.insert(insert),
             Some(Asked::Request(request)) => self.request(request),
             Some(Asked::Cancel(proto::Cancel { id, insert })) => {

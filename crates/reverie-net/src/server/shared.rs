@@ -6,6 +6,8 @@ use super::pool::Pool;
 use super::session::Session;
 use super::unpacking::Turns;
 use super::{Limits, Options};
+use crate::admission::Admission;
+use crate::log_limit::LogLimit;
 use crate::proto::{self, PROTOCOL};
 use crate::token::Token;
 use crate::way::server::Way;
@@ -16,7 +18,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// The name that a client gave its session.
@@ -27,7 +29,13 @@ pub struct Shared {
     pub(super) tables: Arc<Tables>,
     pub(super) limits: Limits,
     pub(super) checkpoints: Option<Arc<Checkpoints>>,
-    token: Option<Token>,
+    pub(super) token: Option<Token>,
+    /// The places of connections.
+    pub(crate) admission: Arc<Admission>,
+    /// Connections that are refused, or ended without a session.
+    pub(crate) refusals: LogLimit,
+    /// Connections that could not be accepted.
+    pub(crate) failures: LogLimit,
     /// Memory of batches on their way.
     pub(super) pool: Pool,
     /// What sessions hold beside the tables.
@@ -42,7 +50,6 @@ pub struct Shared {
     sessions: Mutex<HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>>,
     /// Insert credit that was given out.
     credit: AtomicU64,
-    connections: Arc<Semaphore>,
     grpc: AtomicU64,
     local: AtomicU64,
     local_socket: OnceLock<String>,
@@ -58,6 +65,9 @@ impl Shared {
             limits: options.limits,
             checkpoints: options.checkpoint.clone().map(Checkpoints::new),
             token: options.token.as_deref().map(Token::new),
+            admission: Admission::new(options.limits.max_connections, options.limits.max_newcomers),
+            refusals: LogLimit::default(),
+            failures: LogLimit::default(),
             pool: Pool::new(options.limits.total_batch_bytes),
             charges: Charges::new(options.limits.total_session_bytes),
             turns: Turns::new(),
@@ -67,7 +77,6 @@ impl Shared {
             expired: false.into(),
             sessions: Mutex::default(),
             credit: AtomicU64::new(0),
-            connections: Arc::new(Semaphore::new(options.limits.max_connections)),
             grpc: AtomicU64::new(0),
             local: AtomicU64::new(0),
             local_socket: OnceLock::new(),
@@ -101,11 +110,6 @@ impl Shared {
         self.incarnation
     }
 
-    /// Room for one more connection, held while it lasts; `None` where there are too many.
-    pub fn connection(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.connections).try_acquire_owned().ok()
-    }
-
     /// Resolves when the server stops.
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut stopping = self.stopping.subscribe();
@@ -136,6 +140,7 @@ impl Shared {
                 .collect(),
             local_socket: self.local_socket.get().cloned().unwrap_or_default(),
             max_message_bytes: proto::MAX_MESSAGE_BYTES as u64,
+            wants_token: self.token.is_some(),
         }
     }
 
@@ -151,6 +156,7 @@ impl Shared {
             network_bytes: self.charges.used() + self.pool.taken_bytes(),
             max_network_bytes: self.limits.memory.map(|(_, network)| network),
             max_memory: self.limits.memory.map(|(memory, _)| memory),
+            max_connections: self.admission.max_connections() as u64,
         }
     }
 
@@ -176,10 +182,14 @@ impl Shared {
         if *self.stopping.borrow() {
             return Err((Error::Unavailable("the server stops".to_owned()), way));
         }
-        // As many again may be remembered as may be connected.
-        let most = self.limits.max_connections.saturating_mul(2);
+        // By either way, and as many again may be remembered as may be connected.
+        let most = self.limits.max_connections.saturating_mul(4);
         if sessions.len() >= most {
-            return Err((Error::Unavailable(format!("the server has {most} sessions, and takes no more")), way));
+            let why = format!(
+                "the server is full: it has {most} sessions, those counted that were lost and may come back; start it \
+                 with a larger max_connections= (reverie serve --max-connections)"
+            );
+            return Err((Error::Unavailable(why), way));
         }
         let (sender, ways) = mpsc::channel(4);
         sessions.insert(id, sender);

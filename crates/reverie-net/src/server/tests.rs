@@ -2,11 +2,13 @@
 
 mod bounds;
 
+use super::memory::MOST_REMEMBERED;
 use super::{Limits, Options, Shared};
 use crate::bulk::BulkIn;
 use crate::proto::client_message::Body as Asked;
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage, request};
+use crate::token::{Exchange, NONCE_BYTES, Prover, Token};
 use crate::way::server::Way;
 use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::chunk::Compression;
@@ -66,11 +68,11 @@ impl Told {
         Some(message)
     }
 
-    fn hello(&self, token: &str) {
+    fn hello(&self) {
         let hello = proto::ClientHello {
             protocol: proto::PROTOCOL,
             session: vec![3; 16],
-            token: token.to_owned(),
+            nonce: vec![5; NONCE_BYTES],
             ..Default::default()
         };
         self.say(Asked::Hello(hello));
@@ -180,7 +182,7 @@ fn row(tables: &Arc<Tables>, item_bytes: usize) -> Inserts {
 /// A connection of the session of that name, and whether the hello says that its outcomes are known no more.
 async fn connect_as(shared: &Arc<Shared>, name: u8) -> (Told, bool) {
     let told = Told::default();
-    told.hello("");
+    told.hello();
     if let Some(Asked::Hello(hello)) = &mut told.script().messages[0].body {
         hello.session = vec![name; 16];
     }
@@ -191,7 +193,7 @@ async fn connect_as(shared: &Arc<Shared>, name: u8) -> (Told, bool) {
 }
 
 async fn connect(shared: &Arc<Shared>, told: &Told) {
-    told.hello("");
+    told.hello();
     Arc::clone(shared).welcome(Box::new(told.clone())).await;
     settle().await;
 }
@@ -230,7 +232,7 @@ async fn sessions_take_their_turns_at_the_servers_bound() {
     let mut all = Vec::new();
     for name in 0..3 {
         let told = Told::default();
-        told.hello("");
+        told.hello();
         if let Some(Asked::Hello(hello)) = &mut told.script().messages[0].body {
             hello.session = vec![name; 16];
         }
@@ -322,7 +324,7 @@ async fn who_comes_back_to_a_restarted_server_later_than_to_any_session_is_told_
 #[tokio::test]
 async fn a_panic_ends_its_session_only_and_its_name_is_free_again() {
     let (shared, told, other) = (shared(10, Limits::default(), None), Told::default(), Told::default());
-    other.hello("");
+    other.hello();
     if let Some(Asked::Hello(hello)) = &mut other.script().messages[0].body {
         hello.session = vec![9; 16];
     }
@@ -362,15 +364,60 @@ async fn what_waits_in_a_session_that_panics_does_not_go_in_and_what_is_in_stays
 }
 
 #[tokio::test]
-async fn a_way_that_brings_no_token_is_asked_for_it_in_the_hello() {
+async fn a_way_that_brings_no_token_is_asked_to_prove_that_it_knows_it_and_is_shown_that_the_server_does() {
     let shared = shared(10, Limits::default(), Some("secret"));
-    for (token, admitted) in [("", false), ("wrong", false), ("secret", true)] {
+    for (token, prover, admitted) in
+        [("wrong", Prover::Client, false), ("secret", Prover::Server, false), ("secret", Prover::Client, true)]
+    {
         let told = Told::default();
-        told.hello(token);
-        Arc::clone(&shared).welcome(Box::new(told.clone())).await;
+        told.hello();
+        let welcome = tokio::spawn(Arc::clone(&shared).welcome(Box::new(told.clone())));
+        settle().await;
+        let Some(Body::Challenge(challenge)) = told.read().unwrap().body else { panic!("no challenge") };
+        let server_nonce = challenge.nonce.as_slice().try_into().unwrap();
+        let exchange = Exchange { session: &[3; 16], client_nonce: &[5; NONCE_BYTES], server_nonce };
+        assert!(Token::new("secret").is_proven(Prover::Server, &exchange, &challenge.proof));
+        told.say(Asked::Proof(proto::Proof { proof: Token::new(token).proof(prover, &exchange) }));
+        welcome.await.unwrap();
         settle().await;
         let first = told.read().unwrap().body;
         assert_eq!(matches!(first, Some(Body::Hello(_))), admitted, "{token}: {first:?}");
         assert_eq!(told.script().closed, !admitted);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_answers_a_challenge_with_anything_else_is_refused() {
+    let shared = shared(10, Limits::default(), Some("secret"));
+    let told = Told::default();
+    told.hello();
+    told.ask(1, 1);
+    Arc::clone(&shared).welcome(Box::new(told.clone())).await;
+    assert!(matches!(told.read().unwrap().body, Some(Body::Challenge(_))));
+    let Some(Body::Goodbye(goodbye)) = told.read().unwrap().body else { panic!("it is let in") };
+    assert!(matches!(goodbye.reason.unwrap().kind, Some(proto::error_detail::Kind::Unauthenticated(_))));
+    assert!(told.script().closed);
+}
+
+#[tokio::test]
+async fn outcomes_that_are_never_received_are_remembered_up_to_a_bound_and_received_ones_do_not_count() {
+    for receives in [true, false] {
+        let (shared, told) = (shared(10, Limits::default(), None), Told::default());
+        connect(&shared, &told).await;
+        for id in 1..=MOST_REMEMBERED as u64 + 1 {
+            let mutate = proto::Mutate { table: "a".to_owned(), ..Default::default() };
+            let body = Some(request::Body::Mutate(mutate));
+            told.say(Asked::Request(proto::Request { id, timeout: None, body }));
+            let received = receives.then(|| proto::Received { below: id, ids: Vec::new() });
+            told.script().messages.back_mut().unwrap().received = received;
+        }
+        while !told.script().messages.is_empty() {
+            settle().await;
+        }
+        settle().await;
+        let last = told.script().queued.pop_back().unwrap().body;
+        let is_ended =
+            matches!(&last, Some(Body::Goodbye(goodbye)) if format!("{goodbye:?}").contains("never received"));
+        assert_eq!((is_ended, told.script().closed), (!receives, !receives), "{last:?}");
     }
 }

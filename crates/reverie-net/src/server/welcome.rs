@@ -1,12 +1,14 @@
-//! The first message of a connection: who it is, and which session it belongs to.
+//! The first messages of a connection: who it is, that it knows the token, and which session it belongs to.
 
 use super::session::Session;
 use super::shared::{SessionId, Shared};
+use crate::admission::Newcomer;
 use crate::convert;
 use crate::proto::client_message::Body as Asked;
 use crate::proto::error_detail::Kind;
 use crate::proto::server_message::Body;
 use crate::proto::{self, ClientHello, ClientMessage, ErrorDetail, PROTOCOL, ServerMessage};
+use crate::token::{self, Exchange, NONCE_BYTES, Prover, Token};
 use crate::way::server::Way;
 use reverie_core::Error;
 use std::sync::Arc;
@@ -19,33 +21,25 @@ impl Shared {
     /// Reads a connection's hello and brings it to its session. A connection whose hello does not come or is refused
     /// is told why, and ended. Done when the session has the connection.
     pub async fn welcome(self: Arc<Self>, mut way: Box<dyn Way>) {
-        let hello = std::future::poll_fn(|context| way.poll_receive(context));
-        let message = tokio::select! {
-            message = tokio::time::timeout(PATIENCE, hello) => message,
-            () = self.stopping() => return refuse(way, Error::Unavailable("the server stops".to_owned()).into()),
+        let newcomer = way.newcomer();
+        let greeted = tokio::select! {
+            greeted = tokio::time::timeout(PATIENCE, self.greet(&mut *way)) => greeted,
+            () = self.stopping() => Ok(Err(End::from(Error::Unavailable("the server stops".to_owned())))),
+            why = is_over(newcomer.as_deref()) => Ok(Err(End::from(Error::Unavailable(why.to_owned())))),
         };
-        let refused = match message {
-            Ok(None) => return way.close(),
-            Ok(Some(Ok(message))) => match self.check_hello(message, way.authenticated()) {
-                Ok(id) => match self.attach(id, way) {
-                    Ok(()) => return,
-                    Err((error, back)) => {
-                        way = back;
-                        error.into()
-                    }
-                },
-                Err(refused) => refused,
+        let refused = match greeted {
+            Ok(Ok(id)) => match self.attach(id, way) {
+                Ok(()) => return,
+                Err((error, back)) => {
+                    way = back;
+                    convert::error::encode(&error)
+                }
             },
-            Ok(Some(Err(error))) => error.into(),
-            Err(_) => Error::Protocol(format!("no hello within {} s", PATIENCE.as_secs())).into(),
+            Ok(Err(End::Lost)) => return way.close(),
+            Ok(Err(End::Refused(refused))) => refused,
+            Err(_) => convert::error::encode(&Error::Protocol(format!("no hello within {} s", PATIENCE.as_secs()))),
         };
-        refuse(way, refused);
-    }
-
-    /// Ends a connection that is one too many.
-    pub fn turn_away(&self, way: Box<dyn Way>) {
-        let most = self.limits.max_connections;
-        refuse(way, Error::Unavailable(format!("the server has {most} connections, and takes no more")).into());
+        self.refuse(way, refused);
     }
 
     /// Serves a connection of one message, without a hello and without a name.
@@ -53,33 +47,81 @@ impl Shared {
         tokio::spawn(Session::new(self, None, false, Vec::new()).run(Some(way)));
     }
 
-    fn check_hello(&self, message: ClientMessage, authenticated: bool) -> Result<SessionId, Refusal> {
-        let Some(Asked::Hello(ClientHello { protocol, session, token, .. })) = message.body else {
+    /// The session that the connection belongs to. It has a place then.
+    async fn greet(&self, way: &mut dyn Way) -> Result<SessionId, End> {
+        let Some(Asked::Hello(ClientHello { protocol, session, nonce, .. })) = receive(way).await?.body else {
             return Err(Error::Protocol("the first message must be a hello".to_owned()).into());
         };
         if protocol != PROTOCOL {
             let reason = format!("the client speaks version {protocol} of the protocol, the server version {PROTOCOL}");
-            return Err(Refusal(ErrorDetail { kind: Some(Kind::Incompatible(reason)) }));
-        }
-        if !authenticated && !self.admits(Some(token.as_bytes())) {
-            return Err(Error::Unauthenticated(crate::token::wrong(!token.is_empty())).into());
+            return Err(End::Refused(ErrorDetail { kind: Some(Kind::Incompatible(reason)) }));
         }
         let len = session.len();
-        session.try_into().map_err(|_| Error::Protocol(format!("a session's name of {len} bytes, not 16")).into())
+        let wrong = |_| Error::Protocol(format!("a session's name of {len} bytes, not 16"));
+        let session: SessionId = session.try_into().map_err(wrong)?;
+        if let (Some(token), false) = (&self.token, way.authenticated()) {
+            challenge(way, token, &session, &nonce).await?;
+        }
+        if let Some(newcomer) = way.newcomer() {
+            newcomer.is_let_in();
+            newcomer.admit()?;
+        }
+        way.admitted();
+        Ok(session)
+    }
+
+    fn refuse(&self, mut way: Box<dyn Way>, reason: ErrorDetail) {
+        if let Some(more) = self.refusals.allows() {
+            let why = convert::error::decode(reason.clone());
+            tracing::warn!("{} is refused, and told: {why}{more}", way.peer());
+        }
+        let goodbye = proto::Goodbye { reason: Some(reason), stopping: false };
+        way.send(ServerMessage { body: Some(Body::Goodbye(goodbye)) });
+        way.close();
     }
 }
 
-struct Refusal(ErrorDetail);
+/// Proves that this end knows the token, and lets the other end prove it: the token itself travels in neither direction.
+async fn challenge(way: &mut dyn Way, token: &Token, session: &SessionId, theirs: &[u8]) -> Result<(), End> {
+    let wrong = |_| Error::Protocol(format!("a nonce of {} bytes, not {NONCE_BYTES}", theirs.len()));
+    let client_nonce: &[u8; NONCE_BYTES] = theirs.try_into().map_err(wrong)?;
+    let server_nonce = token::nonce()?;
+    let exchange = Exchange { session, client_nonce, server_nonce: &server_nonce };
+    let proof = token.proof(Prover::Server, &exchange);
+    let challenge = proto::Challenge { nonce: server_nonce.to_vec(), proof };
+    way.send(ServerMessage { body: Some(Body::Challenge(challenge)) });
+    let Some(Asked::Proof(proto::Proof { proof })) = receive(way).await?.body else {
+        return Err(Error::Unauthenticated(token::wrong(false)).into());
+    };
+    match token.is_proven(Prover::Client, &exchange, &proof) {
+        true => Ok(()),
+        false => Err(Error::Unauthenticated(token::wrong(true)).into()),
+    }
+}
 
-impl From<Error> for Refusal {
+async fn receive(way: &mut dyn Way) -> Result<ClientMessage, End> {
+    match std::future::poll_fn(|context| way.poll_receive(context)).await {
+        Some(message) => Ok(message?),
+        None => Err(End::Lost),
+    }
+}
+
+/// Never of a connection that is admitted already.
+async fn is_over(newcomer: Option<&Newcomer>) -> &'static str {
+    match newcomer {
+        Some(newcomer) => newcomer.is_over().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Why a connection gets no session.
+enum End {
+    Lost,
+    Refused(ErrorDetail),
+}
+
+impl From<Error> for End {
     fn from(error: Error) -> Self {
-        Self(convert::error::encode(&error))
+        Self::Refused(convert::error::encode(&error))
     }
-}
-
-fn refuse(mut way: Box<dyn Way>, Refusal(reason): Refusal) {
-    tracing::warn!("{} is refused, and told: {}", way.peer(), convert::error::decode(reason.clone()));
-    let goodbye = proto::Goodbye { reason: Some(reason), stopping: false };
-    way.send(ServerMessage { body: Some(Body::Goodbye(goodbye)) });
-    way.close();
 }

@@ -3,7 +3,7 @@
 pub mod client;
 pub mod server;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Bytes that went over a client's connections.
 #[derive(Debug, Default)]
@@ -12,4 +12,8 @@ pub struct Traffic {
     pub sent: AtomicU64,
     /// From the server.
     pub received: AtomicU64,
+    /// The server had no shared memory for inserts when it was last asked: they go through the socket.
+    pub without_insert_slot: AtomicBool,
+    /// It had none for the last batch.
+    pub without_batch_slot: AtomicBool,
 }

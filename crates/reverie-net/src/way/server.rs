@@ -1,5 +1,6 @@
 //! How a session and its client talk, whichever way the bytes travel.
 
+use crate::admission::Newcomer;
 use crate::bulk::BulkIn;
 use crate::pieces::Pieces;
 use crate::proto::server_message::Body;
@@ -7,6 +8,7 @@ use crate::proto::{Bulk, ClientMessage, Part, ServerMessage, Slot};
 use bytes::Buf;
 use reverie_core::Result;
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// The server's end of one connection. One session task owns it; no method blocks.
@@ -17,8 +19,16 @@ pub trait Way: Send {
     /// The peer, for the log.
     fn peer(&self) -> String;
 
-    /// True where the token was checked on the way; otherwise the hello must bring it.
+    /// True where the token was checked on the way; otherwise the client must prove that it knows it.
     fn authenticated(&self) -> bool;
+
+    /// The connection, where it is still to be admitted.
+    fn newcomer(&self) -> Option<Arc<Newcomer>> {
+        None
+    }
+
+    /// It is admitted: its messages may be longer than a greeting.
+    fn admitted(&mut self) {}
 
     /// The next message. `None`: the connection is closed or lost. `Protocol`: the peer broke a rule; it is told so,
     /// and the connection is ended.

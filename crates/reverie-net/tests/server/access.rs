@@ -90,21 +90,21 @@ fn what_a_server_cannot_start_with_is_named() {
 }
 
 /// Signs certificates.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    fn pem(&self) -> Vec<u8> {
+    pub fn pem(&self) -> Vec<u8> {
         self.0.pem().into_bytes()
     }
 
     /// Certificate and key.
-    fn issue(&self, name: &str, client: bool) -> (Vec<u8>, Vec<u8>) {
+    pub fn issue(&self, name: &str, client: bool) -> (Vec<u8>, Vec<u8>) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let purpose = if client { ExtendedKeyUsagePurpose::ClientAuth } else { ExtendedKeyUsagePurpose::ServerAuth };
         params.extended_key_usages = vec![purpose];

@@ -131,27 +131,21 @@ async fn two_hundred_sessions_are_served_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn connections_beyond_the_bound_are_refused_until_one_ends() {
+async fn sessions_beyond_the_bound_are_refused_until_one_ends_and_told_which_setting_raises_it() {
     let limits = Limits { max_connections: 1, ..Limits::default() };
     let host = Host::with(vec![table("a")], limited(limits));
     let first = host.session(1).await;
-    let refused = async {
-        let mut client = host.client().await;
-        client.describe(proto::DescribeRequest { protocol: proto::PROTOCOL }).await
-    };
-    assert!(refused.await.is_err());
+    let open = async || host.client().await.session(tokio_stream::iter([hello([2; 16])])).await.map(drop);
+    let full = open().await.unwrap_err();
+    let refusal = detail(&full);
+    let Kind::Unavailable(why) = &refusal else { panic!("{refusal:?}") };
+    assert!(why.contains("the server is full") && why.contains("max_connections=1"), "{why}");
+    let call = host.client().await.call(hello([2; 16])).await.map(drop).unwrap_err();
+    assert!(call.message().contains("the server is full"), "{call}");
+    // What a client of this host asks first takes no place.
+    host.client().await.describe(proto::DescribeRequest { protocol: proto::PROTOCOL }).await.unwrap();
     first.lose();
-    let again = async {
-        loop {
-            let endpoint =
-                tonic::transport::Endpoint::from_shared(format!("http://{}", host.server.address())).unwrap();
-            let Ok(channel) = endpoint.connect().await else { continue };
-            let mut client = proto::replay_client::ReplayClient::new(channel);
-            if client.describe(proto::DescribeRequest { protocol: proto::PROTOCOL }).await.is_ok() {
-                return;
-            }
-        }
-    };
+    let again = async { while open().await.is_err() {} };
     tokio::time::timeout(std::time::Duration::from_secs(200), again).await.expect("the place is free again");
 }
 

@@ -1,0 +1,338 @@
+//! Which connections a server takes: places for its clients, and a few for peers that it does not know yet.
+//!
+//! A connection arrives as a newcomer, and has some seconds to be admitted: to a place, which it holds from its first
+//! session or call until it ends. Newcomers have a number of their own, and a bound on what they send. One more than that
+//! number ends the oldest of the host that has the most of them. So a peer that shows no token takes no client's place,
+//! and does not keep others from arriving. The two ways have places of their own.
+
+use futures_util::task::AtomicWaker;
+use reverie_core::{Error, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// For how long a connection may be a newcomer, its TLS handshake included.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Requests of a newcomer.
+const MAX_REQUESTS: u32 = 16;
+
+/// The way that a connection takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// gRPC.
+    Grpc,
+    /// The Unix socket.
+    Local,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Admission {
+    max_connections: usize,
+    max_newcomers: usize,
+    /// The limit of open files, where that is what allows no more places.
+    open_files: OnceLock<u64>,
+    grpc: Mutex<Present>,
+    local: Mutex<Present>,
+}
+
+/// The connections of one way. Guarded by a lock that is held for a decision only.
+#[derive(Debug, Default)]
+struct Present {
+    clients: usize,
+    /// Newcomers that have shown nothing so far.
+    strangers: Group,
+    /// Newcomers that are let in and have no place yet: strangers do not end them.
+    known: Group,
+    next: u64,
+}
+
+/// Newcomers by their host, each with its number, the oldest first.
+#[derive(Debug, Default)]
+struct Group {
+    hosts: HashMap<Arc<str>, BTreeMap<u64, Arc<Ending>>>,
+    len: usize,
+}
+
+/// Why a newcomer is to end.
+#[derive(Debug, Default)]
+struct Ending {
+    why: OnceLock<&'static str>,
+    told: Notify,
+}
+
+impl Ending {
+    fn tell(&self, why: &'static str) {
+        // The first reason counts.
+        let _ = self.why.set(why);
+        self.told.notify_one();
+    }
+}
+
+impl Group {
+    fn add(&mut self, host: &Arc<str>, number: u64, ending: Arc<Ending>, most: usize) {
+        self.hosts.entry(Arc::clone(host)).or_default().insert(number, ending);
+        self.len += 1;
+        while self.len > most.max(1) {
+            let Some((host, number)) = self.oldest() else { return };
+            if let Some(ending) = self.remove(&host, number) {
+                ending.tell("it made way for newer ones");
+            }
+        }
+    }
+
+    /// Of the host that has the most.
+    fn oldest(&self) -> Option<(Arc<str>, u64)> {
+        let (host, newcomers) = self.hosts.iter().max_by_key(|(_, newcomers)| newcomers.len())?;
+        Some((Arc::clone(host), *newcomers.first_key_value()?.0))
+    }
+
+    fn remove(&mut self, host: &Arc<str>, number: u64) -> Option<Arc<Ending>> {
+        let newcomers = self.hosts.get_mut(host)?;
+        let removed = newcomers.remove(&number)?;
+        self.len -= 1;
+        if newcomers.is_empty() {
+            self.hosts.remove(host);
+        }
+        Some(removed)
+    }
+}
+
+impl Admission {
+    /// For so many clients, and so many newcomers, by each way.
+    pub(crate) fn new(max_connections: usize, max_newcomers: usize) -> Arc<Self> {
+        let (open_files, grpc, local) = <(OnceLock<u64>, Mutex<Present>, Mutex<Present>)>::default();
+        Arc::new(Self { max_connections, max_newcomers, open_files, grpc, local })
+    }
+
+    /// Says that the limit of open files is what bounds the places.
+    pub(crate) fn bounded_by_open_files(&self, limit: u64) {
+        let _ = self.open_files.set(limit);
+    }
+
+    /// Clients that can be connected at a time, by each way.
+    pub(crate) fn max_connections(&self) -> usize {
+        self.max_connections
+    }
+
+    fn present(&self, via: Via) -> MutexGuard<'_, Present> {
+        let present = match via {
+            Via::Grpc => &self.grpc,
+            Via::Local => &self.local,
+        };
+        present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection of a peer of this name, `host:port` or a process. The newcomer is held while the connection lasts.
+    pub(crate) fn arrive(self: &Arc<Self>, via: Via, peer: &str) -> Arc<Newcomer> {
+        let host = Arc::from(peer.rsplit_once(':').map_or(peer, |(host, _)| host));
+        let ending = Arc::<Ending>::default();
+        let mut present = self.present(via);
+        let number = present.next;
+        present.next += 1;
+        present.strangers.add(&host, number, Arc::clone(&ending), self.max_newcomers);
+        drop(present);
+        Arc::new(Newcomer {
+            admission: Arc::clone(self),
+            via,
+            host,
+            number,
+            ending,
+            admitted: AtomicBool::new(false),
+            reader: AtomicWaker::new(),
+            requests: AtomicU32::new(0),
+            deadline: Instant::now() + PATIENCE,
+        })
+    }
+
+    fn full(&self, via: Via) -> Error {
+        let most = self.max_connections;
+        let way = match via {
+            Via::Grpc => "gRPC",
+            Via::Local => "shared memory",
+        };
+        Error::Unavailable(match self.open_files.get() {
+            None => format!(
+                "the server is full: {most} clients are connected over {way}, and max_connections={most} allows no \
+                 more; start it with a larger max_connections= (reverie serve --max-connections)"
+            ),
+            Some(files) => format!(
+                "the server is full: {most} clients are connected over {way}, and its limit of {files} open files \
+                 leaves no room for more; raise that limit (ulimit -n, hard and soft) and start it again"
+            ),
+        })
+    }
+}
+
+/// A connection that has no place yet, or has one.
+#[derive(Debug)]
+pub struct Newcomer {
+    admission: Arc<Admission>,
+    via: Via,
+    host: Arc<str>,
+    number: u64,
+    ending: Arc<Ending>,
+    admitted: AtomicBool,
+    /// What waits to read more than a newcomer may send.
+    reader: AtomicWaker,
+    requests: AtomicU32,
+    deadline: Instant,
+}
+
+impl Newcomer {
+    /// True where it has a place.
+    pub(crate) fn is_admitted(&self) -> bool {
+        self.admitted.load(Ordering::Acquire)
+    }
+
+    /// Ready when it has a place.
+    pub(crate) fn poll_admitted(&self, context: &Context<'_>) -> Poll<()> {
+        self.reader.register(context.waker());
+        if self.is_admitted() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Counts a request: a newcomer that makes many is ended.
+    pub(crate) fn asks(&self) {
+        if !self.is_admitted() && self.requests.fetch_add(1, Ordering::Relaxed) >= MAX_REQUESTS {
+            self.ending.tell("it made too many requests without a session");
+        }
+    }
+
+    /// It has shown what it must: strangers do not end it any more.
+    pub(crate) fn is_let_in(&self) {
+        let mut present = self.admission.present(self.via);
+        if let Some(ending) = present.strangers.remove(&self.host, self.number) {
+            present.known.add(&self.host, self.number, ending, self.admission.max_newcomers);
+        }
+    }
+
+    /// Takes a place, which it holds until it is dropped. `Unavailable` where there is none, or it is being ended.
+    pub(crate) fn admit(&self) -> Result<()> {
+        if self.is_admitted() {
+            return Ok(());
+        }
+        let mut present = self.admission.present(self.via);
+        if self.is_admitted() {
+            return Ok(());
+        }
+        if present.clients >= self.admission.max_connections {
+            return Err(self.admission.full(self.via));
+        }
+        let known = present.known.remove(&self.host, self.number);
+        if known.or_else(|| present.strangers.remove(&self.host, self.number)).is_none() {
+            return Err(Error::Unavailable("the connection made way for newer ones".to_owned()));
+        }
+        present.clients += 1;
+        self.admitted.store(true, Ordering::Release);
+        drop(present);
+        self.reader.wake();
+        Ok(())
+    }
+
+    /// Resolves with the reason where it is to end without a place.
+    pub(crate) async fn is_over(&self) -> &'static str {
+        tokio::select! {
+            () = self.ending.told.notified() => {}
+            () = tokio::time::sleep_until(self.deadline) => self.ending.tell("it asked for no session in time"),
+        }
+        match self.is_admitted() {
+            false => self.ending.why.get().copied().unwrap_or_default(),
+            true => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Newcomer {
+    fn drop(&mut self) {
+        let mut present = self.admission.present(self.via);
+        if self.is_admitted() {
+            present.clients -= 1;
+        } else if present.strangers.remove(&self.host, self.number).is_none() {
+            present.known.remove(&self.host, self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    fn is_over(newcomer: &Newcomer) -> bool {
+        newcomer.is_over().now_or_never().is_some()
+    }
+
+    #[tokio::test]
+    async fn the_oldest_stranger_of_the_host_with_the_most_makes_way_for_one_more() {
+        let admission = Admission::new(10, 4);
+        let flood = [1, 2, 3].map(|port| admission.arrive(Via::Grpc, &format!("10.0.0.1:{port}")));
+        let other = admission.arrive(Via::Grpc, "10.0.0.2:1");
+        let more = admission.arrive(Via::Grpc, "10.0.0.3:1");
+        assert_eq!(flood.each_ref().map(|newcomer| is_over(newcomer)), [true, false, false]);
+        assert!(!is_over(&other) && !is_over(&more));
+        assert!(flood[0].admit().is_err(), "it is being ended");
+        let local = admission.arrive(Via::Local, "process 1");
+        assert!(!is_over(&local), "the other way has a number of its own");
+    }
+
+    #[tokio::test]
+    async fn strangers_do_not_end_who_was_let_in_and_take_no_place_of_a_client() {
+        let admission = Admission::new(1, 2);
+        let known = admission.arrive(Via::Grpc, "10.0.0.1:1");
+        known.is_let_in();
+        let flood: Vec<_> = (2..100).map(|port| admission.arrive(Via::Grpc, &format!("10.0.0.1:{port}"))).collect();
+        assert_eq!(flood.iter().filter(|stranger| !is_over(stranger)).count(), 2);
+        assert!(!is_over(&known));
+        known.admit().unwrap();
+        let full = flood.last().unwrap().admit().unwrap_err().to_string();
+        assert!(full.contains("the server is full: 1 clients") && full.contains("max_connections=1"), "{full}");
+        let local = admission.arrive(Via::Local, "process 1");
+        local.admit().unwrap();
+        drop(known);
+        flood.last().unwrap().admit().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_newcomer_has_a_time_and_a_number_of_requests_and_an_admitted_one_has_neither() {
+        let admission = Admission::new(10, 10);
+        let [silent, eager, client] = [1, 2, 3].map(|port| admission.arrive(Via::Grpc, &format!("10.0.0.1:{port}")));
+        (0..MAX_REQUESTS).for_each(|_| eager.asks());
+        assert!(!is_over(&eager));
+        eager.asks();
+        assert!(is_over(&eager));
+        client.admit().unwrap();
+        (0..=MAX_REQUESTS).for_each(|_| client.asks());
+        tokio::time::sleep(PATIENCE).await;
+        assert!(is_over(&silent) && !is_over(&client));
+    }
+
+    #[test]
+    fn what_is_dropped_leaves_its_place_and_its_number() {
+        let admission = Admission::new(1, 1);
+        for _ in 0..3 {
+            let client = admission.arrive(Via::Grpc, "10.0.0.1:1");
+            client.is_let_in();
+            client.admit().unwrap();
+        }
+        let (_stranger, known) = (admission.arrive(Via::Grpc, "a:1"), admission.arrive(Via::Local, "b:1"));
+        known.is_let_in();
+        drop((_stranger, known));
+        for via in [Via::Grpc, Via::Local] {
+            let present = admission.present(via);
+            assert_eq!((present.clients, present.strangers.len, present.known.len), (0, 0, 0));
+            assert!(present.strangers.hosts.is_empty() && present.known.hosts.is_empty());
+        }
+    }
+
+    #[test]
+    fn where_open_files_run_short_the_refusal_names_their_limit() {
+        let admission = Admission::new(0, 1);
+        admission.bounded_by_open_files(1024);
+        let full = admission.arrive(Via::Local, "process 1").admit().unwrap_err().to_string();
+        assert!(full.contains("its limit of 1024 open files") && full.contains("over shared memory"), "{full}");
+    }
+}

@@ -1,0 +1,66 @@
+//! A connection of which the server reads no more than a greeting before it is admitted: whatever its peer sends, and
+//! however it is put into frames, messages and streams, no more is held for it. The rest waits at the peer.
+
+use crate::admission::Newcomer;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
+
+/// Bytes of a newcomer: its TLS handshake with a chain of certificates, and the headers of its first requests.
+const GREETING_BYTES: u64 = 64 << 10;
+
+/// See the module.
+pub(super) struct Bounded<IO> {
+    io: Take<IO>,
+    /// Until it is admitted.
+    newcomer: Option<Arc<Newcomer>>,
+}
+
+impl<IO: AsyncRead> Bounded<IO> {
+    pub(super) fn new(io: IO, newcomer: Arc<Newcomer>) -> Self {
+        Self { io: io.take(GREETING_BYTES), newcomer: Some(newcomer) }
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Bounded<IO> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(newcomer) = &self.newcomer {
+            if self.io.limit() == 0 {
+                ready!(newcomer.poll_admitted(context));
+            }
+            if newcomer.is_admitted() {
+                self.newcomer = None;
+                self.io.set_limit(u64::MAX);
+            }
+        }
+        Pin::new(&mut self.io).poll_read(context, to)
+    }
+}
+
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Bounded<IO> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(self.io.get_mut()).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(self.io.get_mut()).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(self.io.get_mut()).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.get_ref().is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(self.io.get_mut()).poll_write_vectored(context, slices)
+    }
+}

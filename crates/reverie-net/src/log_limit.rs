@@ -1,0 +1,67 @@
+//! Lines of the log that peers, or a lack of descriptors, could cause without end.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// So many lines of a kind may be logged in such a time.
+const BURST: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Lines of one kind: a few in a row are logged, the others counted.
+#[derive(Debug, Default)]
+pub(crate) struct LogLimit {
+    /// Guards the count.
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    since: Option<Instant>,
+    lines: u32,
+    left_out: u64,
+}
+
+/// Lines that were left out before one that is logged: to be put behind it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct LeftOut(u64);
+
+impl LogLimit {
+    /// `Some` where a line may be logged now.
+    pub(crate) fn allows(&self) -> Option<LeftOut> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.since.is_none_or(|since| since.elapsed() >= WINDOW) {
+            (state.since, state.lines) = (Some(Instant::now()), 0);
+        }
+        if state.lines >= BURST {
+            state.left_out += 1;
+            return None;
+        }
+        state.lines += 1;
+        Some(LeftOut(std::mem::take(&mut state.left_out)))
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            more => write!(formatter, " ({more} more such lines were left out)"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_lines_are_logged_at_once_and_the_next_one_tells_how_many_were_left_out() {
+        let limit = LogLimit::default();
+        assert_eq!((0..1000).filter(|_| limit.allows().is_some()).count(), BURST as usize);
+        tokio::time::advance(WINDOW).await;
+        assert_eq!(limit.allows().unwrap().to_string(), " (990 more such lines were left out)");
+        assert_eq!(limit.allows(), Some(LeftOut(0)));
+    }
+}

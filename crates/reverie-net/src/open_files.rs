@@ -1,0 +1,69 @@
+//! Descriptors for connections: as many as the system lets this process have.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors that a server needs beside its connections, at least: for checkpoints, and for the program around it.
+const SPARE: u64 = 64;
+/// Open files of a process that cannot say how many it has.
+const UNKNOWN: u64 = 64;
+
+/// What the limit of open files leaves room for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Room {
+    /// Clients by each of the two ways.
+    pub(crate) max_connections: usize,
+    /// Newcomers by each of the two ways.
+    pub(crate) max_newcomers: usize,
+    /// The limit, where it is what bounds them.
+    pub(crate) bounded_by: Option<u64>,
+}
+
+/// Raises the soft limit of open files as far as so many connections by each way need it and the hard limit allows.
+pub(crate) fn make_room(max_connections: usize, max_newcomers: usize) -> Room {
+    let open = std::fs::read_dir("/proc/self/fd").map_or(UNKNOWN, |files| files.count() as u64);
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let most = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
+    let wanted = needed(open, max_connections, max_newcomers);
+    let mut have = most(current);
+    if have < wanted && have < most(maximum) {
+        let raised = wanted.min(most(maximum));
+        match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }) {
+            Ok(()) => have = raised,
+            Err(error) => tracing::warn!(%error, "the limit of {have} open files cannot be raised to {raised}"),
+        }
+    }
+    room(have, open, max_connections, max_newcomers)
+}
+
+fn needed(open: u64, max_connections: usize, max_newcomers: usize) -> u64 {
+    let each = (max_connections as u64).saturating_add(max_newcomers as u64);
+    each.saturating_mul(2).saturating_add(open + SPARE)
+}
+
+fn room(have: u64, open: u64, max_connections: usize, max_newcomers: usize) -> Room {
+    if needed(open, max_connections, max_newcomers) <= have {
+        return Room { max_connections, max_newcomers, bounded_by: None };
+    }
+    let each = (have.saturating_sub(open + SPARE) / 2).max(2) as usize;
+    // Most of it for clients.
+    let max_newcomers = max_newcomers.min((each / 8).max(1));
+    Room { max_connections: max_connections.min(each - max_newcomers), max_newcomers, bounded_by: Some(have) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_stay_within_the_open_files_and_leave_some_for_the_rest() {
+        assert_eq!(room(10_000, 20, 4096, 256), Room { max_connections: 4096, max_newcomers: 256, bounded_by: None });
+        for have in [100, 256, 1024, 4096, 8000] {
+            let Room { max_connections, max_newcomers, bounded_by } = room(have, 20, 4096, 256);
+            assert_eq!(bounded_by, Some(have));
+            assert!(needed(20, max_connections, max_newcomers) <= have, "{have}");
+            assert!(max_connections >= 4 * max_newcomers && max_newcomers >= 1, "{have}");
+        }
+        let none = room(10, 20, 4096, 256);
+        assert_eq!((none.max_connections, none.max_newcomers), (1, 1), "a server that starts takes one");
+    }
+}

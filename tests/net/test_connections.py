@@ -1,0 +1,105 @@
+"""How many clients a server takes, and what comes of one more."""
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+
+import reverie
+from reverie import Client, Server
+
+#: A server of one table that prints its address and its log, until its standard input ends.
+SERVE = """
+import logging, sys, reverie
+logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+server = reverie.Server([reverie.Table.queue("queue", 10)])
+reverie._native._tell()
+print(server.address, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_client_that_comes_when_the_server_is_full_reads_so_and_which_setting_raises_it(
+    uniform, network, connect, tells
+):
+    with Server([uniform()], max_connections=1) as server:
+        first = connect(server.address, transport=network)
+        assert first.info().max_connections == 1
+
+        def one_more(seconds):
+            with Client(server.address, transport=network, patience=seconds) as client:
+                client.info()
+
+        tells(reverie.UnavailableError, r"the server is full.*max_connections=1.*--max-connections", one_more)
+        other = {"grpc": "shared-memory", "shared-memory": "grpc"}[network]
+        assert connect(server.address, transport=other).info().transport == other, "each way has its own places"
+        first.close()
+        assert connect(server.address, transport=network).info().connected
+
+
+@pytest.mark.parametrize("wrong", [0, -1])
+def test_a_server_for_no_client_is_refused(uniform, wrong):
+    with pytest.raises(ValueError, match="max_connections must be at least 1"):
+        Server([uniform()], max_connections=wrong)
+
+
+def test_a_client_in_the_servers_process_is_no_connection(uniform):
+    with Server([uniform()], max_connections=1) as server:
+        assert server.client().info().max_connections is None
+
+
+def serve_with(soft, hard):
+    """A server in a process that may open so many files, and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
+    )
+    address = process.stdout.readline().strip()
+    assert address, process.communicate(timeout=200)[1]
+    return process, address
+
+
+def test_a_server_raises_its_limit_of_open_files_as_far_as_it_needs(connect):
+    process, address = serve_with(64, 10_000)
+    clients = [connect(address, transport="grpc") for _ in range(100)]
+    assert all(client.info().max_connections == 4096 for client in clients)
+    _, log = process.communicate(timeout=200)
+    assert "takes 4096 clients at a time over gRPC, and as many over shared memory" in log
+
+
+def test_where_open_files_run_short_a_server_says_how_many_clients_it_takes_and_refuses_more(connect, tells):
+    process, address = serve_with(64, 160)
+    most = connect(address, transport="grpc").info().max_connections
+    assert 0 < most < 80
+    clients = [connect(address, transport="grpc") for _ in range(most - 1)]
+    assert all(client.info().connected for client in clients)
+
+    def one_more(seconds):
+        with Client(address, transport="grpc", patience=seconds) as client:
+            client.info()
+
+    tells(reverie.UnavailableError, "the server is full.*limit of 160 open files.*ulimit", one_more)
+    assert connect(address, transport="shared-memory").info().connected
+    _, log = process.communicate(timeout=200)
+    assert f"takes {most} clients at a time" in log
+    assert "limit of 160 open files" in log
+
+
+def test_serve_takes_as_many_clients_as_its_flag_says():
+    pytest.importorskip("typer")
+    command = [sys.executable, "-c", "import reverie.cli; reverie.cli.main()"]
+    with subprocess.Popen(
+        [*command, "serve", "--json", "--max-connections", "3"], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            address = json.loads(process.stdout.readline())["address"]
+            with Client(address, transport="grpc", patience=100.0, grace=100.0) as client:
+                assert client.info().max_connections == 3
+        finally:
+            process.terminate()
