@@ -189,6 +189,10 @@ impl Session {
     }
 
     fn refuse_insert(&mut self, id: u64, error: &Error) {
+        if matches!(error, Error::Closed { .. }) && self.id.is_some() && self.shared.stops() {
+            // Its table did not refuse it: without an answer the client keeps it, for the server that comes next.
+            return;
+        }
         let body = Some(proto::reply::Body::Error(convert::error::encode(error)));
         self.reply(proto::Reply { id, body }, true);
     }

@@ -8,7 +8,7 @@ use super::inserts::Inserts;
 use super::memory::{MOST_REMEMBERED, Memory, Outcome};
 use super::pool::Leave;
 use super::samples::Answer;
-use super::shared::{Busy, Credit, SessionId, Shared};
+use super::shared::{Busy, Credit, SessionId, Shared, Undrained};
 use crate::convert;
 use crate::items::{self, Decoder, Episodes};
 use crate::proto::client_message::Body as Asked;
@@ -29,6 +29,8 @@ use tokio::time::Sleep;
 
 /// Events that a session handles before it lets others of its thread go on.
 const TURN: u32 = 32;
+/// Messages that a session takes at a stop, of those that have arrived: a client that goes on sending must not hold it up.
+const LAST_MESSAGES: u32 = 256;
 /// Bytes of small replies that a client may leave unread before the server stops reading from it.
 const REPLIES: u64 = 4 << 20;
 
@@ -61,6 +63,9 @@ pub(super) struct Session {
     pub(super) credit: Credit,
     stop: Later<()>,
     stopping: bool,
+    /// Until what had arrived at a stop is taken, and how much of it may still be taken.
+    undrained: Option<Undrained>,
+    last_messages: u32,
     asked: bool,
     forget: Option<Pin<Box<Sleep>>>,
     /// Its predecessor's outcomes are known no more, and the client was not told yet as far as is known.
@@ -110,6 +115,8 @@ impl Session {
             credit: Credit::new(shared),
             stop: Box::pin(shared.stopping()),
             stopping: false,
+            undrained: Some(Undrained::new(shared)),
+            last_messages: LAST_MESSAGES,
             asked: false,
             forget: None,
             forgot,
@@ -199,6 +206,15 @@ impl Session {
         };
         if link.is_stalled(context) {
             return Poll::Ready(Event::Stalled);
+        }
+        if stopping && self.undrained.is_some() {
+            if self.last_messages > 0
+                && let Poll::Ready(message) = link.way.poll_receive(context)
+            {
+                self.last_messages -= 1;
+                return Poll::Ready(Event::Message(message));
+            }
+            self.undrained = None;
         }
         if !self.ready.is_empty() {
             if let Poll::Ready(leave) = link.poll_delivery(context, self.shared.limits.session_batch_bytes) {

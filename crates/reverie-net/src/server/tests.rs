@@ -348,3 +348,19 @@ async fn a_way_that_brings_no_token_is_asked_for_it_in_the_hello() {
         assert_eq!(told.script().closed, !admitted);
     }
 }
+
+#[tokio::test]
+async fn a_stop_takes_what_has_arrived_and_not_all_that_a_client_goes_on_sending() {
+    let shared = shared(8, Limits::default(), None);
+    let told = Told::default();
+    connect(&shared, &told).await;
+    // On one thread: all of it has arrived when the session hears of the stop.
+    (1..=300).for_each(|id| told.ask(id, 1));
+    shared.stop(Duration::from_secs(200)).await;
+    let script = told.script();
+    let is_batch = |message: &&ServerMessage| matches!(message.body, Some(Body::Batch(_)));
+    let batches = script.queued.iter().filter(is_batch).count();
+    assert!((256..300).contains(&batches), "{batches} of 300 were answered");
+    let Some(Body::Goodbye(goodbye)) = &script.queued.back().unwrap().body else { panic!("no goodbye") };
+    assert!(goodbye.stopping);
+}
