@@ -184,6 +184,8 @@ class Server:
         finally:
             self._checkpoints.release()
             self._stopped.set()
+            # What was logged since the last call, and at the stop: no later call may come.
+            _native._tell()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Blocks until `stop` is called, or until Ctrl-C raises KeyboardInterrupt.
