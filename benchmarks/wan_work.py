@@ -6,6 +6,7 @@ what is written is the server's: bytes count when the server has them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -50,9 +51,13 @@ def bare_server(listener: socket.socket) -> None:
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     asked = json.loads(stream.makefile("r").readline())
     if asked["way"] == "down":
-        while True:
-            stream.sendall(BLOCK)
+        with contextlib.suppress(OSError):  # until the client has enough
+            while True:
+                stream.sendall(BLOCK)
+        return
     stream.sendall(f"{received(stream, asked['warm'], asked['seconds'])}\n".encode())
+    while stream.recv(1 << 20):
+        pass  # until the client has read that: closed with unread bytes, the connection would be reset
 
 
 def received(stream: socket.socket, warm: float, seconds: float) -> float:
