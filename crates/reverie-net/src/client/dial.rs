@@ -13,6 +13,7 @@ use crate::way::client::{Inlet, Outlet};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// For how long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(5);
@@ -42,6 +43,8 @@ pub(super) struct Dialed {
     pub(super) description: proto::Description,
     /// Why this way.
     pub(super) reason: String,
+    /// From the first question to its answer.
+    pub(super) round_trip: Duration,
 }
 
 impl Dial {
@@ -77,7 +80,9 @@ impl Dial {
 
     async fn connect(&self, resume: bool) -> Result<Dialed> {
         let mut line = self.dialer.dial().await?;
+        let asked = Instant::now();
         let description = line.describe().await?;
+        let round_trip = asked.elapsed();
         if description.protocol != PROTOCOL {
             return Err(Error::Protocol(format!(
                 "{} speaks version {} of the protocol (package {}), this client version {PROTOCOL}: install the same \
@@ -90,7 +95,7 @@ impl Dial {
             Transport::Auto | Transport::SharedMemory => match self.local(&description, resume).await {
                 Ok((halves, hello)) => {
                     let reason = "the server is on this host".to_owned();
-                    return Ok(Dialed { halves, hello, description, reason });
+                    return Ok(Dialed { halves, hello, description, reason, round_trip });
                 }
                 Err(error) if self.transport == Transport::SharedMemory => return Err(self.insists(error)),
                 Err(why) => why.to_string(),
@@ -101,7 +106,7 @@ impl Dial {
         }
         let (mut sending, mut receiving) = line.session(self.hello(resume)).await?;
         let hello = greet(&mut sending, &mut receiving, None, &self.address).await?;
-        Ok(Dialed { halves: Halves::Grpc(sending, receiving), hello, description, reason })
+        Ok(Dialed { halves: Halves::Grpc(sending, receiving), hello, description, reason, round_trip })
     }
 
     /// The way through shared memory. `Unavailable` where that may pass, as while a server is started again.

@@ -11,11 +11,14 @@ mod engine;
 mod inserts;
 mod outbox;
 mod pipeline;
+mod read_ahead;
 mod requests;
+mod round_trip;
 mod runtime;
 mod task;
 
 pub use pipeline::Pipeline;
+pub use read_ahead::ReadAhead;
 
 use crate::block::Block;
 use crate::bulk::{BatchLayout, Head};
@@ -197,6 +200,11 @@ impl Remote {
     /// bytes of their tables.
     pub fn server_lags(&self) -> bool {
         self.outbox.server_lags()
+    }
+
+    /// The shortest time on this connection from a message to its answer; zero before the first connection.
+    pub fn round_trip(&self) -> Duration {
+        self.outbox.round_trip()
     }
 
     /// [`Link::server_restarts`], for those who look at every step.

@@ -113,6 +113,8 @@ pub(super) struct Outbox {
     pub(super) bell: Arc<Notify>,
     /// `Link::server_restarts`, for those who look at every step.
     restarts: AtomicU64,
+    /// Nanoseconds of the shortest round trip on this connection, for senders that pace themselves.
+    round_trip: AtomicU64,
 }
 
 impl Outbox {
@@ -142,6 +144,7 @@ impl Outbox {
             state: Mutex::new(state),
             bell: Arc::default(),
             restarts: AtomicU64::new(0),
+            round_trip: AtomicU64::new(0),
         })
     }
 
@@ -235,6 +238,14 @@ impl Outbox {
 
     pub(super) fn server_restarts(&self) -> u64 {
         self.restarts.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn round_trip(&self) -> Duration {
+        Duration::from_nanos(self.round_trip.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_round_trip(&self, round_trip: Duration) {
+        self.round_trip.store(round_trip.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Why there is no connection, and since when, in a few words; `None` where there is one.

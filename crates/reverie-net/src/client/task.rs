@@ -4,6 +4,7 @@ use super::connection::{talk, until};
 use super::dial::{Dial, Dialed, Halves};
 use super::engine::Engine;
 use super::outbox::Mood;
+use super::round_trip::RoundTrip;
 use crate::convert;
 use crate::grpc::client::Sending;
 use crate::local::LocalOutlet;
@@ -106,7 +107,7 @@ impl Life {
 
     /// Takes up the work on a connection, until it ends.
     async fn serve(&mut self, engine: &mut Engine, dialed: Dialed) -> Result<()> {
-        let Dialed { halves, hello, description, reason } = dialed;
+        let Dialed { halves, hello, description, reason, round_trip } = dialed;
         let before = self.incarnation.replace(hello.incarnation);
         let (again, restarted) = (before.is_some(), before.is_some_and(|before| before != hello.incarnation));
         let transport = match &halves {
@@ -121,6 +122,8 @@ impl Life {
             link.reconnects += u64::from(again);
             link.server_restarts += u64::from(restarted);
         });
+        engine.round_trip = RoundTrip::of(round_trip);
+        engine.outbox.set_round_trip(round_trip);
         // Whoever waits for the description finds the way told.
         engine.begin(description, hello.insert_credit_bytes)?;
         match restarted {

@@ -75,6 +75,7 @@ impl Session {
             )));
         }
         let bulk = message.bulk.take().unwrap_or(Bulk { place: None });
+        let unconfirmed = message.in_flight_bytes;
         let arrived = link.decoder.insert(message, &*link.way.bulk(&bulk)?)?;
         link.way.consumed(&bulk);
         let mut run = Run::default();
@@ -82,7 +83,7 @@ impl Session {
         // Also where a later one ends the connection: these are in their tables.
         self.confirm(&mut run);
         whole?;
-        if let Some(insert_credit_bytes) = self.credit.raise(self.inserts.in_flight) {
+        if let Some(insert_credit_bytes) = self.credit.raise(self.inserts.in_flight.max(unconfirmed)) {
             self.send(Body::Credit(proto::Credit { insert_credit_bytes }));
         }
         self.tell_held();

@@ -1,0 +1,57 @@
+//! How long the way to the server and back takes.
+
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The shortest round trip on a connection: from an insert to its confirmation.
+///
+/// The shortest of many is the way's own: what waits for a busy server, a limiter or in a queue takes longer. It belongs
+/// to a connection; a way that becomes longer meanwhile is noticed at the next one.
+#[derive(Debug, Default)]
+pub(super) struct RoundTrip {
+    shortest: Option<Duration>,
+    /// An insert that is on its way, and when it was sent. One at a time is watched.
+    watched: Option<(u64, Instant)>,
+}
+
+impl RoundTrip {
+    /// Of a connection whose first question was answered after that time.
+    pub(super) fn of(first: Duration) -> Self {
+        Self { shortest: Some(first), watched: None }
+    }
+
+    /// An insert of this number is sent.
+    pub(super) fn sent(&mut self, id: u64, now: Instant) {
+        self.watched.get_or_insert((id, now));
+    }
+
+    /// Inserts up to the one before `below` are confirmed; the shortest round trip, where it is shorter now.
+    pub(super) fn confirmed(&mut self, below: u64, now: Instant) -> Option<Duration> {
+        let (_, since) = self.watched.take_if(|(id, _)| *id < below)?;
+        let took = now - since;
+        let shorter = self.shortest.is_none_or(|shortest| took < shortest);
+        shorter.then(|| *self.shortest.insert(took))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_of_all_round_trips_counts_and_what_waited_does_not() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut trip = RoundTrip::of(Duration::from_millis(50));
+        trip.sent(1, at(0));
+        // Sent while the first is watched: confirmed with it.
+        trip.sent(2, at(5));
+        assert_eq!(trip.confirmed(1, at(6)), None, "that was an earlier one");
+        assert_eq!(trip.confirmed(3, at(40)), Some(Duration::from_millis(40)));
+        trip.sent(3, at(100));
+        assert_eq!(trip.confirmed(4, at(900)), None, "it waited for its table");
+        trip.sent(4, at(1000));
+        assert_eq!(trip.confirmed(9, at(1020)), Some(Duration::from_millis(20)));
+        assert_eq!(trip.confirmed(9, at(1021)), None, "nothing is on its way");
+    }
+}
