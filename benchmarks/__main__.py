@@ -44,7 +44,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     if options.wan or options.scale:
-        if options.suite != "network" or options.wan and options.scale:
+        if options.suite != "network" or (options.wan and options.scale):
             parser.error("--wan and --scale are parts of --suite network, one at a time")
         return network_part(options)
     all_rows, known = SUITES[options.suite]

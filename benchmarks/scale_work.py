@@ -45,7 +45,7 @@ def clients(port: str, transport: str, count: int) -> None:
 
 def connect(made: list[reverie.Client]) -> int:
     with concurrent.futures.ThreadPoolExecutor(CONNECTING) as pool:
-        return len([info for info in pool.map(lambda client: client.info(timeout=300.0), made)])
+        return len(list(pool.map(lambda client: client.info(timeout=300.0), made)))
 
 
 def use(what: str, made: list[reverie.Client], seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks --suite network --wan`: inserts and reads over links with delay and loss, against a bare stream.
+"""`python -m benchmarks --suite network --wan`: inserts and reads over links with delay and loss; a bare stream.
 
 The server and the client run in two network namespaces of this machine. A relay (`wan_relay.rs`) connects a TUN device
 of one with a TUN device of the other: it delays, it has a rate, and it loses packets. It needs root, `ip` of iproute2

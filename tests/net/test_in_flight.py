@@ -27,13 +27,16 @@ def test_inserts_that_no_caller_waits_for_wait_beyond_the_clients_own_bytes(full
     client = connect(full, transport=network, max_in_flight_bytes=2_500)
     assert client.max_in_flight_bytes == 2_500
     client.info(timeout=200)
-    with pytest.raises(reverie.DeadlineExceededError, match="earlier ones with wait=False"):
+
+    def insert(timeout):
         for _ in range(20):
-            client.insert_batch("t", ROW, wait=False, timeout=0.2)
+            client.insert_batch("t", ROW, wait=False, timeout=timeout)
+
+    with pytest.raises(reverie.DeadlineExceededError, match="earlier ones with wait=False"):
+        insert(0.2)
     client = connect(full, transport=network)
     assert client.max_in_flight_bytes == 64 << 20
-    for _ in range(20):
-        client.insert_batch("t", ROW, wait=False, timeout=200)
+    insert(200)
 
 
 def test_a_writer_takes_its_clients_bytes_unless_it_has_its_own(full, connect, network):

@@ -31,6 +31,10 @@ pub struct Client {
     kept: Mutex<Live<Kept>>,
 }
 
+/// Inserts that may be unanswered while no caller waits for them: so many that small ones fill a long way, too.
+const MOST_INSERTS: usize = 4096;
+/// The same of updates.
+const MOST_UPDATES: usize = 1024;
 /// `Client(max_in_flight_bytes=)` where it is not given.
 const IN_FLIGHT_BYTES: usize = 64 << 20;
 
@@ -49,8 +53,9 @@ pub struct Alone {
 impl Kept {
     /// Nothing yet.
     fn new(max_in_flight_bytes: u64) -> Self {
-        let alone = |what| Unwatched::new(what, max_in_flight_bytes);
-        Self { rows: Vec::new(), alone: Arc::new(Alone { inserts: alone("insert"), updates: alone("update") }) }
+        let inserts = Unwatched::new("insert", MOST_INSERTS, max_in_flight_bytes);
+        let updates = Unwatched::new("update", MOST_UPDATES, max_in_flight_bytes);
+        Self { rows: Vec::new(), alone: Arc::new(Alone { inserts, updates }) }
     }
 }
 

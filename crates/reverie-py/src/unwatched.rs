@@ -66,8 +66,6 @@ struct Alone {
     bytes: u64,
 }
 
-/// Requests that may be unanswered before the next one waits: so many that small ones fill a long way, too.
-const MOST_REQUESTS: usize = 4096;
 /// Who waits for room is woken when half of the requests are answered, not by each; but looks after this long whether
 /// there is some.
 const LOOK: Duration = Duration::from_millis(5);
@@ -93,9 +91,9 @@ impl<T: Send> Pending for Ticket<T> {
 }
 
 impl Unwatched {
-    /// None yet. A request waits while more bytes than that are unanswered.
-    pub fn new(what: &'static str, max_in_flight_bytes: u64) -> Self {
-        let most = Left { requests: MOST_REQUESTS, bytes: max_in_flight_bytes };
+    /// None yet. A request waits while so many are unanswered, or more bytes than that.
+    pub fn new(what: &'static str, requests: usize, bytes: u64) -> Self {
+        let most = Left { requests, bytes };
         Self { what, most, turn: Mutex::default(), state: Mutex::default() }
     }
 

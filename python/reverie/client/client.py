@@ -45,7 +45,8 @@ class Client(Appending, Sampling, Batching):
 
     Every call that can wait takes `timeout=`: seconds, 0 tries, None takes the client's own default, which is to wait
     unless `timeout=` said otherwise here. A wait without end logs what it waits for after 10 s and then sparsely, ends
-    with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops. The connection is made at the first
+    with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops; over a network an insert does not, and
+    goes into the server that comes next. The connection is made at the first
     call, and made again where it was lost; in a forked child the first call makes one of its own.
 
     Args:
@@ -61,8 +62,8 @@ class Client(Appending, Sampling, Batching):
             what was done and why not more. Longer than a round trip, and than a batch takes to arrive.
         max_in_flight_bytes: bytes that may be on their way while no caller waits for them: inserts with `wait=False`;
             items of each writer that has no bound of its own; and, over a network, batches that `batches` asks for
-            ahead where `prefetch=` is not given. As many are as the way holds (its bandwidth times its delay, measured),
-            and no more than this.
+            ahead where `prefetch=` is not given. They are as many as the way holds (its bandwidth times its delay, as
+            measured), and no more than this.
 
     Raises:
         ValueError: for an address that is none, or "in-process" without a server there.
