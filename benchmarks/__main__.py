@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import last, network_rows, report
+from . import last, network_rows, report, scale, wan
 from . import rows as in_process_rows
 from .peers import NETWORK_PEERS, PEERS, ROOT, Peer, Worker, WorkerError, pong_frames
 from .rows import ATARI_STEPS, Row
@@ -38,7 +38,15 @@ def main() -> int:
     parser.add_argument("--peers", default="", help="who takes part, by names and commas (all)")
     parser.add_argument("--smoke", action="store_true", help="small, short, no peers: shows that the harness runs")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for JSON and plot")
+    parser.add_argument("--wan", action="store_true", help="instead: links with delay and loss (root; suite network)")
+    parser.add_argument(
+        "--scale", action="store_true", help="instead: thousands of clients of one server (suite network)"
+    )
     options = parser.parse_args()
+    if options.wan or options.scale:
+        if options.suite != "network" or (options.wan and options.scale):
+            parser.error("--wan and --scale are parts of --suite network, one at a time")
+        return network_part(options)
     all_rows, known = SUITES[options.suite]
     names = [name for name in options.peers.split(",") if name] or list(known)
     if unknown := set(names) - set(known):
@@ -80,6 +88,16 @@ def main() -> int:
         if options.out == RESULTS:
             last.write(ROOT / "benchmarks" / "README.md", RESULTS)
     return 1 if failed else 0
+
+
+def network_part(options: argparse.Namespace) -> int:
+    """The rows of links, or those of many clients; their JSON lies with the others."""
+    stamp = time.strftime("%Y-%m-%d-%H%M", time.gmtime())
+    out = options.out / f"{stamp}-{'wan' if options.wan else 'scale'}.json"
+    if options.scale:
+        return scale.main(seconds=0.2 if options.smoke else 5.0, out=out, smoke=options.smoke)
+    seconds, rounds = (0.5, 1) if options.smoke else (max(options.seconds, 4.0), min(options.rounds, 3))
+    return wan.main(rounds=rounds, seconds=seconds, rows=options.rows, out=out, smoke=options.smoke)
 
 
 def small(row: Row) -> Row:

@@ -142,10 +142,15 @@ class Client:
         tls: tuple[bytes | None, tuple[bytes, bytes] | None, str | None] | None = None,
         patience: float = 10.0,
         grace: float = 0.05,
+        max_in_flight_bytes: int | None = None,
     ) -> Self: ...
     @property
     def timeout(self) -> float | None:
         """The default of `timeout=`, in seconds; None waits."""
+
+    @property
+    def max_in_flight_bytes(self) -> int:
+        """Bytes that may be on their way while no caller waits for them; see `reverie.Client`."""
 
     def checkpoint(self, *, timeout: float | None = None) -> str:
         """Takes a checkpoint of all tables of the server, which goes on meanwhile.
@@ -453,7 +458,7 @@ class TransitionWriter:
         priority_eps: float,
         priority_clip: float | None,
         priority: float | Literal["max"],
-        max_in_flight_bytes: int,
+        max_in_flight_bytes: int | None,
         timeout: float | None,
     ) -> Self: ...
     def append(
@@ -536,7 +541,7 @@ class StructuredWriter:
         paths: list[str],
         configs: list[tuple[Any, ...]],
         *,
-        max_in_flight_bytes: int,
+        max_in_flight_bytes: int | None,
         timeout: float | None,
     ) -> Self: ...
     def append(self, data: Any, *, partial_step: bool = False) -> None:
@@ -591,7 +596,7 @@ class TrajectoryWriter:
         *,
         chunk_length: int | None,
         compression: str,
-        max_in_flight_bytes: int,
+        max_in_flight_bytes: int | None,
         timeout: float | None,
         timesteps: bool = False,
     ) -> Self: ...
@@ -751,6 +756,7 @@ class Prefetch:
         max_samples: int | None,
         without_replacement: bool,
         windows: tuple[int, int, Borders] | None = None,
+        widens: bool = False,
     ) -> Self: ...
     def next(self, timeout: float | None) -> Batch | None: ...
     def close(self) -> list[Batch]: ...

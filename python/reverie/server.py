@@ -194,7 +194,10 @@ class Server:
         return self._tables
 
     def stop(self, *, checkpoint: bool = False) -> str | None:
-        """Tells its clients, ends every wait with ClosedError and refuses what comes after. Idempotent.
+        """Takes what has arrived, tells its clients, ends what waits and refuses what comes after. Idempotent.
+
+        What waits ends with ClosedError, but for inserts of clients over a network: their clients keep those, and send
+        them to the server that comes next at this address.
 
         Blocks for as long as what is being done takes, at most for the grace time, and while a checkpoint is being
         taken.
@@ -220,6 +223,8 @@ class Server:
         finally:
             self._checkpoints.release()
             self._stopped.set()
+            # What was logged since the last call, and at the stop: no later call may come.
+            _native._tell()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Blocks until `stop` is called, or until Ctrl-C raises KeyboardInterrupt.

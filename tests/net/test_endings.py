@@ -226,6 +226,24 @@ def test_clients_are_told_when_the_server_stops(network, own_host, connect, reac
         client.can_sample("t")
 
 
+def test_inserts_that_wait_at_a_stop_go_into_the_server_that_comes_next(network, own_host, connect, fifo):
+    full = reverie.Table.queue("t", 10)
+    number, address = own_host._ask("make", ([full], {}))
+    client = connect(address, transport=network)
+    for n in range(50):
+        client.insert_batch("t", {"n": np.array([n])}, wait=False, timeout=200)
+    while len(client.why("t").inserts) == 0 or client.info().tables["t"].num_inserts < 10:
+        pass
+    own_host.stop(number)
+    with pytest.raises(reverie.DeadlineExceededError, match="what was not confirmed is kept, and sent when it is back"):
+        client.flush(timeout=0.5)
+    with own_host.serve([fifo()], port=int(address.rpartition(":")[2])):
+        client.flush(timeout=200)
+        info = client.info(timeout=200)
+        assert (info.unheard_errors, info.tables["t"].num_inserts) == (0, 40)
+        assert client.sample_batch("t", 40, timeout=200).data["n"].ravel().tolist() == list(range(10, 50))
+
+
 CLIENT = """
 import sys, numpy as np, reverie
 phase, address, transport = sys.argv[1:]

@@ -1,9 +1,11 @@
 """Who is let in, and what strangers can do."""
 
 import contextlib
+import logging
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -188,3 +190,22 @@ def test_random_bytes_at_the_port_disturb_nobody(uniform, own_host, connect):
         assert client.sample_batch("t", 1, timeout=200).data["n"].tolist() == [1]
         assert connect(address, transport="grpc").info().reconnects == 0
         assert own_host.alive
+
+
+STRANGER = """
+import sys, reverie
+try:
+    reverie.Client(sys.argv[1], transport=sys.argv[2], token="not-the-one-at-all").info(timeout=200)
+except reverie.UnauthenticatedError:
+    print("refused")
+"""
+
+
+def test_what_a_server_logged_last_is_in_the_log_when_it_has_stopped(uniform, network, caplog):
+    with caplog.at_level(logging.WARNING, "reverie"):
+        server = Server([uniform()], token="the-one-that-it-asks-for")
+        command = [sys.executable, "-c", STRANGER, server.address, network]
+        assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "refused\n"
+        assert "is refused" not in caplog.text, "no call has taken it along yet"
+        server.stop()
+        assert "is refused" in caplog.text

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use reverie_core::Result;
 use reverie_core::append::Sink;
 use reverie_core::sample::{MAX_SAMPLES, Prefetched, Prefetcher, Schedule, Source};
-use reverie_net::client::Pipeline;
+use reverie_net::client::{Pipeline, ReadAhead};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -47,7 +47,8 @@ enum Ahead {
 #[pymethods]
 impl Prefetch {
     #[new]
-    #[pyo3(signature = (client, parts, *, ahead, columns, ragged, max_samples, without_replacement, windows=None))]
+    #[pyo3(signature = (client, parts, *, ahead, columns, ragged, max_samples, without_replacement, windows=None,
+        widens=false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -59,6 +60,7 @@ impl Prefetch {
         max_samples: Option<Count>,
         without_replacement: bool,
         windows: Option<WindowsArgument>,
+        widens: bool,
     ) -> PyResult<Self> {
         let reading = Reading::new(columns, ragged)?;
         let size = |(table, count): (String, Count)| Ok((table, count.within("batch_size", 1, MAX_SAMPLES)?));
@@ -84,7 +86,11 @@ impl Prefetch {
                     quick(py, || far.remote.compression(table))?;
                 }
                 let form = form(&reading, without_replacement, windows);
-                let pipeline = Pipeline::new(far.remote, schedule.clone(), form);
+                let ahead = match widens {
+                    true => ReadAhead::within(ahead, client.get().max_in_flight_bytes()),
+                    false => ReadAhead::fixed(ahead),
+                };
+                let pipeline = Pipeline::new(far.remote, schedule.clone(), form, ahead);
                 Ahead::There(Live::new(Mutex::new(pipeline), "iterator of batches"))
             }
         };

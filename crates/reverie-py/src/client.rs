@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Client {
     reach: Reach,
     timeout: Option<f64>,
+    max_in_flight_bytes: u64,
     /// Makes batches of draws from tables of this process.
     pub batcher: Batcher,
     /// Makes batches of what came over a network.
@@ -30,8 +31,14 @@ pub struct Client {
     kept: Mutex<Live<Kept>>,
 }
 
+/// Inserts that may be unanswered while no caller waits for them: so many that small ones fill a long way, too.
+const MOST_INSERTS: usize = 4096;
+/// The same of updates.
+const MOST_UPDATES: usize = 1024;
+/// `Client(max_in_flight_bytes=)` where it is not given.
+const IN_FLIGHT_BYTES: usize = 64 << 20;
+
 /// What is kept from one call to the next; a forked child starts anew.
-#[derive(Default)]
 struct Kept {
     rows: Vec<Arc<Rows>>,
     alone: Arc<Alone>,
@@ -43,9 +50,12 @@ pub struct Alone {
     pub updates: Unwatched,
 }
 
-impl Default for Alone {
-    fn default() -> Self {
-        Self { inserts: Unwatched::new("insert"), updates: Unwatched::new("update") }
+impl Kept {
+    /// Nothing yet.
+    fn new(max_in_flight_bytes: u64) -> Self {
+        let inserts = Unwatched::new("insert", MOST_INSERTS, max_in_flight_bytes);
+        let updates = Unwatched::new("update", MOST_UPDATES, max_in_flight_bytes);
+        Self { rows: Vec::new(), alone: Arc::new(Alone { inserts, updates }) }
     }
 }
 
@@ -54,7 +64,7 @@ impl Client {
     /// Of a server in this process, or of an address.
     #[new]
     #[pyo3(signature = (server=None, *, timeout=None, address=None, transport="auto", token=None, tls=None,
-        patience=10.0, grace=0.05))]
+        patience=10.0, grace=0.05, max_in_flight_bytes=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -66,8 +76,11 @@ impl Client {
         tls: Option<TlsFiles>,
         patience: f64,
         grace: f64,
+        max_in_flight_bytes: Option<Count>,
     ) -> PyResult<Self> {
         Deadline::from_timeout(timeout)?;
+        let bytes = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 1)).transpose()?;
+        let max_in_flight_bytes = bytes.unwrap_or(IN_FLIGHT_BYTES) as u64;
         let reach = match (server, address) {
             (Some(server), _) => Reach::Here(server),
             (None, Some(address)) => Reach::There(Box::new(Connection::new(
@@ -76,14 +89,20 @@ impl Client {
             )?)),
             (None, None) => return Err(PyTypeError::new_err("a client needs a server or an address")),
         };
-        let kept = Mutex::new(Live::new(Kept::default(), "client"));
-        Ok(Self { reach, timeout, batcher: Batcher::default(), wrapper: Wrapper::default(), kept })
+        let kept = Mutex::new(Live::new(Kept::new(max_in_flight_bytes), "client"));
+        Ok(Self { reach, timeout, max_in_flight_bytes, batcher: Batcher::default(), wrapper: Wrapper::default(), kept })
     }
 
     #[doc = stub!("Client.timeout")]
     #[getter]
     fn timeout(&self) -> Option<f64> {
         self.timeout
+    }
+
+    #[doc = stub!("Client.max_in_flight_bytes")]
+    #[getter(max_in_flight_bytes)]
+    fn in_flight_bytes(&self) -> u64 {
+        self.max_in_flight_bytes
     }
 
     #[doc = stub!("Client.checkpoint")]
@@ -307,7 +326,7 @@ impl Client {
 
     /// Closes the chunks that rows are being written to, and the connection where there is one.
     fn _close(&self, py: Python<'_>) -> PyResult<()> {
-        let Kept { rows, alone } = std::mem::take(self.kept().get_mut(py)?);
+        let Kept { rows, alone } = std::mem::replace(self.kept().get_mut(py)?, Kept::new(self.max_in_flight_bytes));
         rows.iter().try_for_each(|rows| rows.close(py))?;
         let Reach::There(connection) = &self.reach else { return Ok(()) };
         for kind in [&alone.inserts, &alone.updates] {
@@ -347,6 +366,11 @@ impl Client {
         Deadline::from_timeout(self.or_own(timeout))
     }
 
+    /// Bytes that may be on their way without a caller that waits for them.
+    pub fn max_in_flight_bytes(&self) -> u64 {
+        self.max_in_flight_bytes
+    }
+
     /// A call's `timeout=`, or else the client's.
     pub fn or_own(&self, timeout: Option<f64>) -> Option<f64> {
         timeout.or(self.timeout)
@@ -355,7 +379,7 @@ impl Client {
     fn kept(&self) -> std::sync::MutexGuard<'_, Live<Kept>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.here() {
-            *kept = Live::new(Kept::default(), "client");
+            *kept = Live::new(Kept::new(self.max_in_flight_bytes), "client");
         }
         kept
     }

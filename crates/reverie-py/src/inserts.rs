@@ -188,10 +188,11 @@ fn in_parts<'py>(
 
 fn make_room(client: &Client, py: Python<'_>, way: &Way<'_>, timeout: Option<f64>) -> PyResult<()> {
     let (alone, reasons) = (client.alone(py)?, way.reasons());
-    match alone
-        .inserts
-        .make_room(py, client.deadline(timeout)?, matches!(way, Way::There(_)), |table| reasons.why(table))?
-    {
+    let round_trip = match way {
+        Way::Here(_) => None,
+        Way::There(far) => Some(far.remote.round_trip()),
+    };
+    match alone.inserts.make_room(py, client.deadline(timeout)?, round_trip, |table| reasons.why(table))? {
         true => Ok(()),
         false => {
             let why = alone.inserts.waits_for().map_or_else(String::new, |table| reasons.why(&table));

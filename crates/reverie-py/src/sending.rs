@@ -1,6 +1,7 @@
 //! What every writer does with its items: sends them, and waits where too much is unconfirmed.
 
 use crate::client::Client;
+use crate::count::Count;
 use crate::enter::{Deadline, Live, Waited, detached, late, locked, quick, wait};
 use crate::reach::{Reasons, Way};
 use pyo3::prelude::*;
@@ -32,9 +33,16 @@ struct Server {
 }
 
 impl Sending {
-    /// `timeout` is the writer's own; without one the client's counts. Over a network this waits until it is known
-    /// what the server is.
-    pub fn new(py: Python<'_>, client: &Client, max_in_flight_bytes: u64, timeout: Option<f64>) -> PyResult<Self> {
+    /// `max_in_flight_bytes` and `timeout` are the writer's own; without them the client's count. Over a network this
+    /// waits until it is known what the server is.
+    pub fn new(
+        py: Python<'_>,
+        client: &Client,
+        max_in_flight_bytes: Option<Count>,
+        timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        let own = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 0)).transpose()?;
+        let max_in_flight_bytes = own.map_or(client.max_in_flight_bytes(), |own| own as u64);
         let deadline = client.deadline(timeout)?;
         let way = client.reach().known(py, deadline)?;
         let sink = Live::new(way.shared_sink(), "writer");
@@ -94,14 +102,15 @@ impl Sending {
                 Ok(())
             });
         }
-        let (most, start) = (Pace::PAUSE.as_secs_f64(), Instant::now());
+        let (round_trip, start) = (remote.round_trip(), Instant::now());
+        let most = (Pace::PAUSE + round_trip).as_secs_f64();
         let deadline = Deadline::from_timeout(Some(self.timeout.map_or(most, |timeout| timeout.min(most))))?;
         let poll = |slice| self.poll(Room::Bytes(aim), slice).or_else(|| (!remote.server_lags()).then_some(Ok(())));
         wait(py, deadline, poll, String::new)?;
         let (after, helps) = (self.lock().bytes(), remote.server_lags());
         locked(py, &server.pace, 0, |pace| {
             if helps {
-                pace.paused(before, after, start.elapsed());
+                pace.paused(before, after, start.elapsed(), round_trip);
             } else {
                 pace.passed(after);
             }

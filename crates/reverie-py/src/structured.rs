@@ -216,11 +216,10 @@ impl StructuredWriter {
         client: Py<Client>,
         paths: Vec<String>,
         configs: Vec<Given<'_>>,
-        max_in_flight_bytes: Count,
+        max_in_flight_bytes: Option<Count>,
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let configs: Vec<Config> = configs.into_iter().map(config).collect::<PyResult<_>>()?;
-        let max_in_flight_bytes = max_in_flight_bytes.at_least("max_in_flight_bytes", 0)? as u64;
         let sending = Sending::new(py, client.get(), max_in_flight_bytes, timeout)?;
         let sink = sending.sink(py)?;
         let mut compression = None;

@@ -67,7 +67,7 @@ impl TrajectoryWriter {
         num_keep_alive_refs: Count,
         chunk_length: Option<Count>,
         compression: &str,
-        max_in_flight_bytes: Count,
+        max_in_flight_bytes: Option<Count>,
         timeout: Option<f64>,
         timesteps: bool,
     ) -> PyResult<Self> {
@@ -75,7 +75,6 @@ impl TrajectoryWriter {
         let keep_alive = num_keep_alive_refs.at_least("num_keep_alive_refs", 1)?;
         let chunk_length = chunk_length.map(|count| count.at_least("chunk_length", 1)).transpose()?;
         let options = WriterOptions { keep_alive, chunk_length, compression };
-        let max_in_flight_bytes = max_in_flight_bytes.at_least("max_in_flight_bytes", 0)? as u64;
         let sending = Sending::new(py, client.get(), max_in_flight_bytes, timeout)?;
         let sink = Arc::clone(sending.sink(py)?);
         let steps = quick(py, || StepWriter::new(sink, options))?;

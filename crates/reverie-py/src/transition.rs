@@ -64,7 +64,7 @@ impl TransitionWriter {
         priority_eps: f64,
         priority_clip: Option<f64>,
         priority: &Bound<'_, PyAny>,
-        max_in_flight_bytes: Count,
+        max_in_flight_bytes: Option<Count>,
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let right_ends = match autoreset {
@@ -76,7 +76,6 @@ impl TransitionWriter {
                 )));
             }
         };
-        let max_in_flight_bytes = max_in_flight_bytes.at_least("max_in_flight_bytes", 0)? as u64;
         let sending = Sending::new(py, client.get(), max_in_flight_bytes, timeout)?;
         let sink = sending.sink(py)?;
         let options = TransitionOptions {

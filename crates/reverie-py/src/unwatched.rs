@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 pub struct Unwatched {
     /// For people: "update", "insert".
     what: &'static str,
+    /// What may be unanswered before the next request waits.
+    most: Left,
     /// Held by who waits for the oldest request. Under the GIL it is only tried.
     turn: Mutex<()>,
     /// Guards the numbers and the list; held for a move.
@@ -64,8 +66,6 @@ struct Alone {
     bytes: u64,
 }
 
-/// What may be unanswered before the next request waits: enough to hide a round trip.
-const MOST: Left = Left { requests: 1024, bytes: 64 << 20 };
 /// Who waits for room is woken when half of the requests are answered, not by each; but looks after this long whether
 /// there is some.
 const LOOK: Duration = Duration::from_millis(5);
@@ -91,9 +91,10 @@ impl<T: Send> Pending for Ticket<T> {
 }
 
 impl Unwatched {
-    /// None yet.
-    pub fn new(what: &'static str) -> Self {
-        Self { what, turn: Mutex::default(), state: Mutex::default() }
+    /// None yet. A request waits while so many are unanswered, or more bytes than that.
+    pub fn new(what: &'static str, requests: usize, bytes: u64) -> Self {
+        let most = Left { requests, bytes };
+        Self { what, most, turn: Mutex::default(), state: Mutex::default() }
     }
 
     /// Lets a request for the table go on alone; it has so many bytes.
@@ -127,36 +128,43 @@ impl Unwatched {
     }
 
     /// Waits until another request may go on alone; false where that took too long. `why` says what a table waits for.
-    /// `paced`: pauses where a server lags behind, see [`Pace`].
+    /// `round_trip`: pauses where a server so far away lags behind, see [`Pace`].
     pub fn make_room(
         &self,
         py: Python<'_>,
         deadline: Deadline,
-        paced: bool,
+        round_trip: Option<Duration>,
         why: impl Fn(&str) -> String + Sync,
     ) -> PyResult<bool> {
-        let enough = Left { requests: MOST.requests - 1, bytes: MOST.bytes };
-        let room = self.settle(py, Aim { enough, woken: MOST.half() }, deadline, why)?;
+        let enough = Left { requests: self.most.requests - 1, bytes: self.most.bytes };
+        let room = self.settle(py, Aim { enough, woken: self.most.half() }, deadline, why)?;
+        let Some(round_trip) = round_trip.filter(|_| room) else { return Ok(room) };
         let due = {
             let mut state = self.lock();
             let before = state.left.bytes;
-            (room && paced && state.pace.is_due(before)).then(|| (before, state.pace.aim()))
+            state.pace.is_due(before).then(|| (before, state.pace.aim()))
         };
         if let Some((before, bytes)) = due {
-            self.pause(py, deadline, before, Left { bytes, ..Left::ALL })?;
+            self.pause(py, deadline, (before, Left { bytes, ..Left::ALL }), round_trip)?;
         }
-        Ok(room)
+        Ok(true)
     }
 
     #[cold]
-    fn pause(&self, py: Python<'_>, deadline: Deadline, before: u64, aim: Left) -> PyResult<()> {
-        let (most, start) = (Pace::PAUSE, Instant::now());
+    fn pause(
+        &self,
+        py: Python<'_>,
+        deadline: Deadline,
+        (before, aim): (u64, Left),
+        round_trip: Duration,
+    ) -> PyResult<()> {
+        let (most, start) = (Pace::PAUSE + round_trip, Instant::now());
         let deadline =
             Deadline::from_timeout(Some(deadline.limit().map_or(most, |limit| limit.min(most)).as_secs_f64()))?;
         self.settle(py, Aim { enough: aim, woken: aim }, deadline, |_| String::new())?;
         let mut state = self.lock();
         let after = state.left.bytes;
-        state.pace.paused(before, after, start.elapsed());
+        state.pace.paused(before, after, start.elapsed(), round_trip);
         Ok(())
     }
 

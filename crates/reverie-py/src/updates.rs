@@ -48,7 +48,7 @@ pub fn update<'py>(
                 // A server answers updates without waiting for anything.
                 let since = Instant::now();
                 let patience = deadline.plus(far.grace());
-                if !alone.updates.make_room(py, patience, true, |_| far.silence(since))? {
+                if !alone.updates.make_room(py, patience, Some(far.remote.round_trip()), |_| far.silence(since))? {
                     let why = format!("earlier ones with wait=False are not answered; {}", far.silence(since));
                     return Err(late(py, "update_priorities", &why, |_| Ok(())));
                 }

@@ -34,7 +34,7 @@ class Appending(Keeping):
         validate_items: bool = True,
         chunk_length: int | None = None,
         compression: Compression | None = None,
-        max_in_flight_bytes: int = 64 << 20,
+        max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
         get_signature_timeout_ms: int | None = None,
     ) -> TrajectoryWriter:
@@ -86,7 +86,7 @@ class Appending(Keeping):
         return asked.pop() if len(asked) == 1 else "auto"
 
     def structured_writer(
-        self, configs: Sequence[Config], *, max_in_flight_bytes: int = 64 << 20, timeout: float | None = None
+        self, configs: Sequence[Config], *, max_in_flight_bytes: int | None = None, timeout: float | None = None
     ) -> StructuredWriter:
         """A writer that makes items by patterns; see `reverie.writers.StructuredWriter` and `reverie.structured`."""
         return StructuredWriter(self, configs, max_in_flight_bytes=max_in_flight_bytes, timeout=timeout)
@@ -102,7 +102,7 @@ class Appending(Keeping):
         num_envs: None = None,
         tail: Tail = "short",
         priority: float | Literal["max"] = 1.0,
-        max_in_flight_bytes: int = 64 << 20,
+        max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
     ) -> SequenceWriter: ...
 
@@ -117,7 +117,7 @@ class Appending(Keeping):
         num_envs: int,
         tail: Tail = "short",
         priority: float | Literal["max"] = 1.0,
-        max_in_flight_bytes: int = 64 << 20,
+        max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
     ) -> VectorWriter[SequenceWriter]: ...
 
@@ -131,7 +131,7 @@ class Appending(Keeping):
         num_envs: int | None = None,
         tail: Tail = "short",
         priority: float | Literal["max"] = 1.0,
-        max_in_flight_bytes: int = 64 << 20,
+        max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
     ) -> SequenceWriter | VectorWriter[SequenceWriter]:
         """A writer of overlapping sequences; see `reverie.writers.SequenceWriter`.
@@ -148,7 +148,7 @@ class Appending(Keeping):
             tail=tail,
             priority=priority,
             compression=self._compression(timeout),
-            max_in_flight_bytes=_share(max_in_flight_bytes, num_envs),
+            max_in_flight_bytes=self._share(max_in_flight_bytes, num_envs),
             timeout=timeout,
         )
         return make() if num_envs is None else VectorWriter(make, num_envs, timeout)
@@ -161,7 +161,7 @@ class Appending(Keeping):
         num_envs: None = None,
         max_length: int = 1 << 20,
         priority: float | Literal["max"] = 1.0,
-        max_in_flight_bytes: int = 64 << 20,
+        max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
     ) -> EpisodeWriter: ...
 
@@ -173,7 +173,7 @@ class Appending(Keeping):
         num_envs: int,
         max_length: int = 1 << 20,
         priority: float | Literal["max"] = 1.0,
-        max_in_flight_bytes: int = 64 << 20,
+        max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
     ) -> VectorWriter[EpisodeWriter]: ...
 
@@ -184,7 +184,7 @@ class Appending(Keeping):
         num_envs: int | None = None,
         max_length: int = 1 << 20,
         priority: float | Literal["max"] = 1.0,
-        max_in_flight_bytes: int = 64 << 20,
+        max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
     ) -> EpisodeWriter | VectorWriter[EpisodeWriter]:
         """A writer of whole episodes; see `reverie.writers.EpisodeWriter`.
@@ -198,7 +198,7 @@ class Appending(Keeping):
             max_length=max_length,
             priority=priority,
             compression=self._compression(timeout),
-            max_in_flight_bytes=_share(max_in_flight_bytes, num_envs),
+            max_in_flight_bytes=self._share(max_in_flight_bytes, num_envs),
             timeout=timeout,
         )
         return make() if num_envs is None else VectorWriter(make, num_envs, timeout)
@@ -216,7 +216,7 @@ class Appending(Keeping):
         priority_eps: float = 1e-6,
         priority_clip: float | None = None,
         priority: float | Literal["max"] = 1.0,
-        max_in_flight_bytes: int = 64 << 20,
+        max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
     ) -> TransitionWriter:
         """A writer of n-step transitions from vector environments; see `reverie.writers.TransitionWriter`."""
@@ -237,11 +237,9 @@ class Appending(Keeping):
             timeout=timeout,
         )
 
-
-def _share(max_in_flight_bytes: int, num_envs: int | None) -> int:
-    """What each environment's writer may have in flight."""
-    if num_envs is None:
-        return max_in_flight_bytes
-    return max(
-        1, _checks.count("max_in_flight_bytes", max_in_flight_bytes, 1) // _checks.count("num_envs", num_envs, 1)
-    )
+    def _share(self, max_in_flight_bytes: int | None, num_envs: int | None) -> int | None:
+        """What each environment's writer may have in flight."""
+        if num_envs is None:
+            return max_in_flight_bytes
+        given = self.max_in_flight_bytes if max_in_flight_bytes is None else max_in_flight_bytes
+        return max(1, _checks.count("max_in_flight_bytes", given, 1) // _checks.count("num_envs", num_envs, 1))

@@ -35,7 +35,8 @@ class Batching(Keeping):
         Args:
             table: a table, or a mapping of tables to their shares of every batch.
             batch_size: draws of a batch.
-            prefetch: batches made ahead at most; None is 2, or 0 where draws consume items of a table.
+            prefetch: batches made ahead at most. None is 2, over a network more where that fills the way to the server
+                (within the client's `max_in_flight_bytes`), and 0 where draws consume items of a table.
             columns, ragged, without_replacement: as for `sample_batch`.
             max_samples: draws in all.
             timeout: seconds that each batch may take.
@@ -45,12 +46,13 @@ class Batching(Keeping):
             pinned: copy tensors through page-locked memory without waiting; None does so for a CUDA device.
         """
         convert = adapters.converter(as_, device, pinned)
-        prefetch = self._ahead(table, timeout) if prefetch is None else prefetch
+        ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
         return Batches(
             self,
             table,
             batch_size,
-            prefetch=prefetch,
+            prefetch=ahead,
+            widens=widens,
             columns=columns,
             ragged=ragged,
             max_samples=max_samples,
@@ -107,11 +109,13 @@ class Batching(Keeping):
                 (`max_times_sampled`).
             RaggedError: of the iterator: items without a common time axis, or no item long enough in 1000 draws.
         """
+        ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
         return Batches(
             self,
             table,
             batch_size,
-            prefetch=self._ahead(table, timeout) if prefetch is None else prefetch,
+            prefetch=ahead,
+            widens=widens,
             columns=columns,
             max_samples=max_samples,
             timeout=timeout,
@@ -119,7 +123,7 @@ class Batching(Keeping):
             convert=adapters.converter(as_, device, pinned),
         )
 
-    def _ahead(self, table: str | Mapping[str, float], timeout: float | None) -> int:
-        """How many batches are made ahead where nobody says."""
+    def _ahead(self, table: str | Mapping[str, float], timeout: float | None) -> tuple[int, bool]:
+        """How many batches are made ahead where the caller does not say, and whether a long way makes them more."""
         names = [table] if isinstance(table, str) else list(table)
-        return 0 if any(self._consumes(name, timeout) for name in names) else 2
+        return (0, False) if any(self._consumes(name, timeout) for name in names) else (2, True)

@@ -45,7 +45,8 @@ class Client(Appending, Sampling, Batching):
 
     Every call that can wait takes `timeout=`: seconds, 0 tries, None takes the client's own default, which is to wait
     unless `timeout=` said otherwise here. A wait without end logs what it waits for after 10 s and then sparsely, ends
-    with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops. The connection is made at the first
+    with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops; over a network an insert does not, and
+    goes into the server that comes next. The connection is made at the first
     call, and made again where it was lost; in a forked child the first call makes one of its own.
 
     Args:
@@ -59,6 +60,10 @@ class Client(Appending, Sampling, Batching):
             they are kept, and sent when the server is back; who waits for them waits for as long as `timeout=` says.
         grace: seconds beyond a call's timeout in which the server's answer may come in: at the deadline the server says
             what was done and why not more. Longer than a round trip, and than a batch takes to arrive.
+        max_in_flight_bytes: bytes that may be on their way while no caller waits for them: inserts with `wait=False`;
+            items of each writer that has no bound of its own; and, over a network, batches that `batches` asks for
+            ahead where `prefetch=` is not given. They are as many as the way holds (its bandwidth times its delay, as
+            measured), and no more than this.
 
     Raises:
         ValueError: for an address that is none, or "in-process" without a server there.
@@ -75,6 +80,7 @@ class Client(Appending, Sampling, Batching):
         timeout: float | None = None,
         patience: float = 10.0,
         grace: float = 0.05,
+        max_in_flight_bytes: int = 64 << 20,
     ) -> Client:
         """Checks the options; see the class."""
         if not isinstance(server_address, str):
@@ -90,12 +96,13 @@ class Client(Appending, Sampling, Batching):
             timeout=timeout,
             patience=patience,
             grace=grace,
+            max_in_flight_bytes=max_in_flight_bytes,
         )
         host, _, port = server_address.rpartition(":")
         server = _LISTENING.get(int(port)) if port.isdecimal() else None
         here = server is not None and (host == server.host or {host.strip("[]"), server.host} <= _LOOPBACK)
         if server is not None and here and transport in ("auto", "in-process"):
-            return cls._of(server._native, server.tables, timeout, like)
+            return cls._of(server._native, server.tables, timeout, like, max_in_flight_bytes)
         if transport == "in-process":
             raise ValueError(
                 f"no server of this process listens at '{server_address}'; server.client() needs no address"
@@ -109,6 +116,7 @@ class Client(Appending, Sampling, Batching):
             tls=None if tls is None else _files(tls),
             patience=patience,
             grace=grace,
+            max_in_flight_bytes=max_in_flight_bytes,
         )
         self._own, self._like = None, like
         return self
@@ -120,9 +128,10 @@ class Client(Appending, Sampling, Batching):
         tables: Sequence[Table],
         timeout: float | None,
         like: functools.partial[Client] | None,
+        max_in_flight_bytes: int | None = None,
     ) -> Client:
         """A client of tables in this process."""
-        self = super().__new__(cls, server, timeout=timeout)
+        self = super().__new__(cls, server, timeout=timeout, max_in_flight_bytes=max_in_flight_bytes)
         self._own, self._like = tuple(tables), like
         return self
 

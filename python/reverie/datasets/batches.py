@@ -51,6 +51,8 @@ class Batches(Iterator[Batch]):
             each table one behind the other, `Batch.info` in the same order, and no `weights(normalise="table")`.
         batch_size: draws of a batch.
         prefetch: batches made ahead at most.
+        widens: over a network more are asked for, as many as fill the way to the server within the client's
+            `max_in_flight_bytes`.
         columns, ragged, without_replacement: as for `sample_batch`.
         max_samples: draws in all; the last batch is smaller where they do not fill it.
         timeout: seconds that each batch may take; None takes the client's. After DeadlineExceededError one may go on.
@@ -72,6 +74,7 @@ class Batches(Iterator[Batch]):
         batch_size: int,
         *,
         prefetch: int,
+        widens: bool = False,
         columns: list[str] | None = None,
         ragged: Literal["pad", "values"] | None = None,
         max_samples: int | None = None,
@@ -99,7 +102,9 @@ class Batches(Iterator[Batch]):
         self._windows = windows
         self._ahead: Ahead | None = None
         if prefetch or len(self.tables) > 1:
-            given = {} if windows is None else {"windows": windows}
+            given: dict[str, Any] = {} if windows is None else {"windows": windows}
+            if widens:
+                given["widens"] = True
             # A mixture is put together by the thread, whatever it is allowed to make ahead.
             self._ahead = make_ahead(
                 client,

@@ -23,7 +23,8 @@ class EpisodeWriter(StepsWriter):
         table: where the items go.
         max_length: steps that an episode may have.
         priority: of every item; "max" takes the largest that the table holds.
-        max_in_flight_bytes: `append` waits while more bytes of items are not in the table yet.
+        max_in_flight_bytes: `append` waits while more bytes of items are not in the table yet; None takes the
+            client\'s.
         timeout: seconds that calls may wait; None takes the client's.
 
     Raises:
@@ -39,7 +40,7 @@ class EpisodeWriter(StepsWriter):
         max_length: int = 1 << 20,
         priority: float | Literal["max"] = 1.0,
         compression: str = "auto",
-        max_in_flight_bytes: int = 64 << 20,
+        max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
     ) -> None:
         self._max_length = _checks.count("max_length", max_length, 1)

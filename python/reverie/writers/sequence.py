@@ -37,7 +37,8 @@ class SequenceWriter(StepsWriter):
             a whole one that begins earlier, "drop" none. Episodes without a step to learn from, and with "shift" those
             shorter than an item, give none; `num_dropped` counts the steps.
         priority: of every item; "max" takes the largest that the table holds.
-        max_in_flight_bytes: `append` waits while more bytes of items are not in the table yet.
+        max_in_flight_bytes: `append` waits while more bytes of items are not in the table yet; None takes the
+            client\'s.
         timeout: seconds that calls may wait; None takes the client's.
 
     Raises:
@@ -56,7 +57,7 @@ class SequenceWriter(StepsWriter):
         tail: Tail = "short",
         priority: float | Literal["max"] = 1.0,
         compression: str = "auto",
-        max_in_flight_bytes: int = 64 << 20,
+        max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
     ) -> None:
         length = _checks.count("length", length, 1)

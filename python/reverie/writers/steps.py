@@ -23,7 +23,7 @@ class StepsWriter:
         *,
         priority: float | Literal["max"],
         compression: str,
-        max_in_flight_bytes: int,
+        max_in_flight_bytes: int | None,
         timeout: float | None,
     ) -> None:
         _checks.priority(priority)

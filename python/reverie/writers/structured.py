@@ -27,7 +27,8 @@ class StructuredWriter(_native.StructuredWriter):
 
     Args:
         configs: what `reverie.structured.create_config` gave, all of one step structure.
-        max_in_flight_bytes: `append` waits while more bytes of items are not in their tables yet.
+        max_in_flight_bytes: `append` waits while more bytes of items are not in their tables yet; None takes the
+            client\'s.
         timeout: seconds that `append` and `flush` may wait; None takes the client's.
 
     Raises:
@@ -42,7 +43,7 @@ class StructuredWriter(_native.StructuredWriter):
         client: _native.Client,
         configs: Sequence[Config],
         *,
-        max_in_flight_bytes: int = 64 << 20,
+        max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
     ) -> StructuredWriter:
         """Takes a live client; `client.structured_writer(...)` calls this."""

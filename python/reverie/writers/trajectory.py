@@ -26,7 +26,8 @@ class TrajectoryWriter(_native.TrajectoryWriter):
         chunk_length: steps that are stored together; None chooses by their size.
         compression: how the steps are stored; None takes what the server's tables ask for where they agree, and "auto"
             where not.
-        max_in_flight_bytes: `append` waits while more bytes of items are not in their tables yet.
+        max_in_flight_bytes: `append` waits while more bytes of items are not in their tables yet; None takes the
+            client\'s.
         timeout: seconds that `append` and `flush` may wait; None takes the client's.
 
     Raises:
@@ -43,7 +44,7 @@ class TrajectoryWriter(_native.TrajectoryWriter):
         fit_to: Callable[[str], _native.Structure | None] | None = None,
         chunk_length: int | None = None,
         compression: str = "auto",
-        max_in_flight_bytes: int = 64 << 20,
+        max_in_flight_bytes: int | None = None,
         timeout: float | None = None,
     ) -> TrajectoryWriter:
         """Takes a live client; `client.trajectory_writer(...)` calls this."""

@@ -36,7 +36,8 @@ class TransitionWriter(_native.TransitionWriter):
         priority_eps: added to |TD error| where priorities are computed from `q_taken`.
         priority_clip: what |TD error| counts for at most, before `priority_eps`; None: whatever it is.
         priority: of items whose TD error is not known; "max" takes the largest that the table holds.
-        max_in_flight_bytes: `append` waits while more bytes of items are not in the table yet.
+        max_in_flight_bytes: `append` waits while more bytes of items are not in the table yet; None takes the
+            client\'s.
         timeout: seconds that `append` may wait; None takes the client's.
 
     Raises:

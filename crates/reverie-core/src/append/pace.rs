@@ -7,7 +7,9 @@ use std::time::Duration;
 /// Where many senders share a few processors with the server, the server gets one share of many: senders that go on
 /// until a bound of their own is reached fill memory with what waits, touch fresh pages for every step, and keep the
 /// server from taking any of it. A pause that is short says that the server keeps up, and that the bound was in the way:
-/// it doubles. A long one says that being further ahead gains nothing: it halves.
+/// it doubles. A long one says that being further ahead gains nothing: it halves. What is sent can be confirmed a round
+/// trip later at the soonest, so both are counted from there on: over a long way the bound grows to a few times what the
+/// way holds (bandwidth times delay), and the way is never empty.
 ///
 /// It asks for pauses, never for more: a sender goes on after one whatever came of it, and the way to the next doubles
 /// with each that brought nothing. Items that a limiter holds, or for which there is no connection, are confirmed by
@@ -25,8 +27,10 @@ pub struct Pace {
 const LEAST: u64 = 256 << 10;
 /// None is larger: who is further ahead than this has its own bound.
 const MOST: u64 = 1 << 30;
-/// A pause up to here was short, one from there on long.
+/// A pause up to here, beyond two round trips, was short: one in which what is on its way arrives and is confirmed, and
+/// one for what was lost on the way and is sent again.
 const SHORT: Duration = Duration::from_millis(2);
+/// One from here on, beyond four round trips, was long.
 const LONG: Duration = Duration::from_millis(8);
 
 impl Default for Pace {
@@ -36,7 +40,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// No pause is longer: many times what a server needs to come round to each of many senders.
+    /// No pause is longer, beyond a round trip: many times what a server needs to come round to each of many senders.
     pub const PAUSE: Duration = Duration::from_secs(1);
 
     /// True where the sender should pause, with so many bytes unconfirmed.
@@ -57,15 +61,15 @@ impl Pace {
         self.next = bytes.saturating_add(self.bound);
     }
 
-    /// Learns from a pause: what was unconfirmed before it and after it, and how long it took.
-    pub fn paused(&mut self, before: u64, after: u64, took: Duration) {
+    /// Learns from a pause: what was unconfirmed before it and after it, how long it took, and the shortest round trip.
+    pub fn paused(&mut self, before: u64, after: u64, took: Duration, round_trip: Duration) {
         if after >= before {
             self.fruitless = (self.fruitless + 1).min(MOST.ilog2());
         } else {
             self.fruitless = 0;
-            if after <= self.aim() && took <= SHORT {
+            if after <= self.aim() && took <= SHORT + 2 * round_trip {
                 self.bound = (self.bound * 2).min(MOST);
-            } else if took >= LONG {
+            } else if took >= LONG + 4 * round_trip {
                 self.bound = (self.bound / 2).max(LEAST);
             }
         }
@@ -77,19 +81,39 @@ impl Pace {
 mod tests {
     use super::*;
 
+    const NEAR: Duration = Duration::ZERO;
+
+    #[test]
+    fn over_a_long_way_the_bound_grows_until_the_way_is_full() {
+        for (round_trip, bytes_per_second) in [(0.1, 50e6), (0.04, 12e6), (0.004, 1e9)] {
+            let mut pace = Pace::default();
+            for _ in 0..40 {
+                let bound = pace.bound as f64;
+                // Half of the bound was confirmed: a round trip after the first byte of it was sent where the way is not
+                // full, and as fast as the way carries it where it is.
+                let took = f64::max(round_trip, bound / 2.0 / bytes_per_second);
+                let (took, round_trip) = (Duration::from_secs_f64(took), Duration::from_secs_f64(round_trip));
+                pace.paused(pace.bound, pace.aim(), took, round_trip);
+            }
+            let bound = pace.bound as f64;
+            let (way, slack) = (round_trip * bytes_per_second, SHORT.as_secs_f64() * bytes_per_second);
+            assert!((2.0 * way..=8.0 * way + 4.0 * slack).contains(&bound), "{bound} bytes over a way of {way}");
+        }
+    }
+
     #[test]
     fn short_pauses_widen_the_bound_and_long_ones_narrow_it_down_to_the_least() {
         let mut pace = Pace::default();
         assert!(!pace.is_due(LEAST - 1) && pace.is_due(LEAST));
         for _ in 0..3 {
-            pace.paused(pace.bound, pace.aim(), SHORT);
+            pace.paused(pace.bound, pace.aim(), SHORT, NEAR);
         }
         assert!(!pace.is_due(8 * LEAST - 1) && pace.is_due(8 * LEAST));
         // Neither short nor long: it stays.
-        pace.paused(8 * LEAST, 4 * LEAST, (SHORT + LONG) / 2);
+        pace.paused(8 * LEAST, 4 * LEAST, (SHORT + LONG) / 2, NEAR);
         assert_eq!(pace.aim(), 4 * LEAST);
         for _ in 0..9 {
-            pace.paused(pace.bound, pace.aim(), LONG);
+            pace.paused(pace.bound, pace.aim(), LONG, NEAR);
         }
         assert_eq!(pace.aim(), LEAST / 2);
     }
@@ -100,7 +124,7 @@ mod tests {
         for bytes in (0..64 << 20).step_by(4096) {
             if pace.is_due(bytes) {
                 pauses += 1;
-                pace.paused(bytes, bytes, Pace::PAUSE);
+                pace.paused(bytes, bytes, Pace::PAUSE, NEAR);
             }
         }
         assert!((6..=8).contains(&pauses), "{pauses} pauses over 64 MiB");
@@ -122,7 +146,7 @@ mod tests {
     #[test]
     fn after_a_pause_that_left_much_the_next_is_not_due_before_as_much_again_came() {
         let mut pace = Pace::default();
-        pace.paused(4 * LEAST, 3 * LEAST, Pace::PAUSE);
+        pace.paused(4 * LEAST, 3 * LEAST, Pace::PAUSE, NEAR);
         assert!(!pace.is_due(4 * LEAST - 1) && pace.is_due(4 * LEAST));
         // Who has caught up begins anew.
         assert!(!pace.is_due(0) && pace.is_due(LEAST));

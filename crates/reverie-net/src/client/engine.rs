@@ -4,6 +4,7 @@ use super::arriving::{Arriving, Heads};
 use super::inserts::{Inserts, Withdrawal, unknown_fate};
 use super::outbox::{Ending, Left, Mood, Outbox};
 use super::requests::Requests;
+use super::round_trip::RoundTrip;
 use crate::block::Pool;
 use crate::convert;
 use crate::items::Encoder;
@@ -50,6 +51,7 @@ pub(super) struct Engine {
     // What belongs to the connection.
     pub(super) encoder: Encoder,
     pub(super) credit: u64,
+    pub(super) round_trip: RoundTrip,
     /// The server's number of each table in the client's own order; `None` where it has it no more.
     pub(super) tables: Vec<Option<u32>>,
     heads: Heads,
@@ -92,6 +94,7 @@ impl Engine {
             trouble: String::new(),
             encoder: Encoder::default(),
             credit: 0,
+            round_trip: RoundTrip::default(),
             tables: Vec::new(),
             heads: Heads::default(),
             pool: Pool::new(POOL_BYTES),
@@ -291,8 +294,9 @@ impl Engine {
         let mut said = Said::Other;
         let body = if self.inserts.is_planned() {
             let insert = self.inserts.take(&mut self.encoder, outlet);
-            if insert.is_some() {
+            if let Some(insert) = &insert {
                 said = Said::Insert;
+                self.round_trip.sent(insert.first_id, Instant::now());
             }
             insert.map(Asked::Insert)
         } else if let Some((request, waits)) = self.requests.next(Instant::now()) {
@@ -354,6 +358,10 @@ impl Engine {
         match message.body {
             Some(Body::Inserted(inserted)) => {
                 self.answered.push((inserted.first_id, u64::from(inserted.requests)));
+                let below = inserted.first_id.saturating_add(u64::from(inserted.requests));
+                if let Some(round_trip) = self.round_trip.confirmed(below, Instant::now()) {
+                    self.outbox.set_round_trip(round_trip);
+                }
                 self.inserts.inserted(inserted)
             }
             Some(Body::Reply(reply)) => self.reply(reply),

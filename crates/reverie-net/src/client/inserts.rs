@@ -179,11 +179,12 @@ impl Inserts {
     /// outlet. `None` where that is nothing.
     pub(super) fn take<O: Outlet>(&mut self, encoder: &mut Encoder, outlet: &mut O) -> Option<proto::Insert> {
         let plan = self.plan.take();
-        let message = encoder.take(outlet.bulk())?;
+        let mut message = encoder.take(outlet.bulk())?;
         self.ahead += outlet.bulk().len();
         if let Some(Plan { first_id, requests: 1.. }) = plan {
             let all = items::credit_bytes(&message, std::mem::take(&mut self.ahead));
             self.in_flight += all;
+            message.in_flight_bytes = self.in_flight;
             // The first answers for what is not the others' own.
             let mut rest = all;
             let at = self.all.partition_point(|insert| insert.id < first_id);

@@ -4,6 +4,7 @@
 //! runtime for all clients of the process moves the bytes.
 
 mod answer;
+mod answer_time;
 mod arriving;
 mod connection;
 mod dial;
@@ -11,12 +12,14 @@ mod engine;
 mod inserts;
 mod outbox;
 mod pipeline;
+mod read_ahead;
 mod requests;
 mod round_trip;
 mod runtime;
 mod task;
 
 pub use pipeline::Pipeline;
+pub use read_ahead::ReadAhead;
 
 use crate::block::Block;
 use crate::bulk::{BatchLayout, Head};
@@ -209,6 +212,11 @@ impl Remote {
     /// bytes of their tables.
     pub fn server_lags(&self) -> bool {
         self.outbox.server_lags()
+    }
+
+    /// The shortest time on this connection from a message to its answer; zero before the first connection.
+    pub fn round_trip(&self) -> Duration {
+        self.outbox.round_trip()
     }
 
     /// [`Link::server_restarts`], for those who look at every step.

@@ -117,6 +117,8 @@ pub(super) struct Outbox {
     restarts: AtomicU64,
     /// Nanoseconds; see `Remote::grace`.
     grace: AtomicU64,
+    /// Nanoseconds of the shortest round trip on this connection, for senders that pace themselves.
+    round_trip: AtomicU64,
 }
 
 impl Outbox {
@@ -147,6 +149,7 @@ impl Outbox {
             bell: Arc::default(),
             restarts: AtomicU64::new(0),
             grace: AtomicU64::new(0),
+            round_trip: AtomicU64::new(0),
         })
     }
 
@@ -264,6 +267,14 @@ impl Outbox {
 
     pub(super) fn set_grace(&self, grace: Duration) {
         self.grace.store(grace.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn round_trip(&self) -> Duration {
+        Duration::from_nanos(self.round_trip.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_round_trip(&self, round_trip: Duration) {
+        self.round_trip.store(round_trip.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Why there is no connection, and since when, in a few words; `None` where there is one.

@@ -2,9 +2,9 @@
 
 use super::RemoteBatch;
 use super::answer::{Answer, doing};
+use super::answer_time::AnswerTime;
 use super::arriving::Arriving;
 use super::outbox::NewRequest;
-use super::round_trip::RoundTrip;
 use crate::proto::{self, reply};
 use reverie_core::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,7 +18,7 @@ const PATIENCE_FOR_REASONS: Duration = Duration::from_millis(500);
 pub(super) struct Requests {
     /// How much later than the server a client looks at a deadline, at least.
     grace: Duration,
-    round_trip: RoundTrip,
+    answer_time: AnswerTime,
     all: BTreeMap<u64, Request>,
     /// Those that were not sent on this connection, in order.
     unsent: VecDeque<u64>,
@@ -93,17 +93,17 @@ impl Request {
 
 impl Requests {
     pub(super) fn new(grace: Duration) -> Self {
-        Self { grace, round_trip: RoundTrip::default(), all: BTreeMap::new(), unsent: VecDeque::new(), soonest: None }
+        Self { grace, answer_time: AnswerTime::default(), all: BTreeMap::new(), unsent: VecDeque::new(), soonest: None }
     }
 
     /// An answer that the server gave at once took so long.
     pub(super) fn measured(&mut self, took: Duration) {
-        self.round_trip.measured(took);
+        self.answer_time.measured(took);
     }
 
     /// How long after its deadline an answer may be on its way.
     pub(super) fn grace(&self) -> Duration {
-        self.grace.max(self.round_trip.bound())
+        self.grace.max(self.answer_time.bound())
     }
 
     pub(super) fn push(&mut self, new: NewRequest, now: Instant) {
@@ -206,7 +206,7 @@ impl Requests {
         }
         let Some(request) = self.all.remove(&id) else { return Ok(()) };
         if let Some(sent) = request.sent.filter(|_| request.is_answered_at_once()) {
-            self.round_trip.measured(now - sent);
+            self.answer_time.measured(now - sent);
         }
         let Request { answer, batches, withdrawn, .. } = request;
         match (answer, body) {

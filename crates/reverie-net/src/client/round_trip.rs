@@ -1,32 +1,36 @@
-//! How long the way to the server and back takes, as TCP estimates it for its retransmissions (RFC 6298, section 2).
+//! How long the way to the server and back takes.
 
 use std::time::Duration;
+use tokio::time::Instant;
 
-/// A smoothed round trip and its variation.
-#[derive(Clone, Copy, Debug, Default)]
+/// The shortest round trip on a connection: from an insert to its confirmation.
+///
+/// The shortest of many is the way's own: what waits for a busy server, a limiter or in a queue takes longer. It belongs
+/// to a connection; a way that becomes longer meanwhile is noticed at the next one.
+#[derive(Debug, Default)]
 pub(super) struct RoundTrip {
-    smoothed: Option<Duration>,
-    variation: Duration,
+    shortest: Option<Duration>,
+    /// An insert that is on its way, and when it was sent. One at a time is watched.
+    watched: Option<(u64, Instant)>,
 }
 
-/// No answer is waited for longer than that beyond its deadline.
-const MOST: Duration = Duration::from_secs(5);
-
 impl RoundTrip {
-    /// An answer that the server gave at once came after so long.
-    pub(super) fn measured(&mut self, took: Duration) {
-        match &mut self.smoothed {
-            None => (self.smoothed, self.variation) = (Some(took), took / 2),
-            Some(smoothed) => {
-                self.variation = (self.variation * 3 + smoothed.abs_diff(took)) / 4;
-                *smoothed = (*smoothed * 7 + took) / 8;
-            }
-        }
+    /// Of a connection whose first question was answered after that time.
+    pub(super) fn of(first: Duration) -> Self {
+        Self { shortest: Some(first), watched: None }
     }
 
-    /// By then an answer that the server gives at once is there, as far as is known; zero before the first.
-    pub(super) fn bound(&self) -> Duration {
-        self.smoothed.map_or(Duration::ZERO, |smoothed| (smoothed + self.variation * 4).min(MOST))
+    /// An insert of this number is sent.
+    pub(super) fn sent(&mut self, id: u64, now: Instant) {
+        self.watched.get_or_insert((id, now));
+    }
+
+    /// Inserts up to the one before `below` are confirmed; the shortest round trip, where it is shorter now.
+    pub(super) fn confirmed(&mut self, below: u64, now: Instant) -> Option<Duration> {
+        let (_, since) = self.watched.take_if(|(id, _)| *id < below)?;
+        let took = now - since;
+        let shorter = self.shortest.is_none_or(|shortest| took < shortest);
+        shorter.then(|| *self.shortest.insert(took))
     }
 }
 
@@ -35,17 +39,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_follows_the_round_trip_and_its_variation_and_ends_at_five_seconds() {
-        let ms = Duration::from_millis;
-        let mut trip = RoundTrip::default();
-        assert_eq!(trip.bound(), Duration::ZERO);
-        trip.measured(ms(100));
-        assert_eq!(trip.bound(), ms(300));
-        (0..100).for_each(|_| trip.measured(ms(100)));
-        assert!(trip.bound() >= ms(100) && trip.bound() < ms(101), "{:?}", trip.bound());
-        trip.measured(ms(180));
-        assert!(trip.bound() > ms(180), "{:?}", trip.bound());
-        (0..9).for_each(|_| trip.measured(Duration::from_secs(60)));
-        assert_eq!(trip.bound(), MOST);
+    fn the_shortest_of_all_round_trips_counts_and_what_waited_does_not() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut trip = RoundTrip::of(Duration::from_millis(50));
+        trip.sent(1, at(0));
+        // Sent while the first is watched: confirmed with it.
+        trip.sent(2, at(5));
+        assert_eq!(trip.confirmed(1, at(6)), None, "that was an earlier one");
+        assert_eq!(trip.confirmed(3, at(40)), Some(Duration::from_millis(40)));
+        trip.sent(3, at(100));
+        assert_eq!(trip.confirmed(4, at(900)), None, "it waited for its table");
+        trip.sent(4, at(1000));
+        assert_eq!(trip.confirmed(9, at(1020)), Some(Duration::from_millis(20)));
+        assert_eq!(trip.confirmed(9, at(1021)), None, "nothing is on its way");
     }
 }

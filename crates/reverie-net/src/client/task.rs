@@ -4,6 +4,7 @@ use super::connection::{talk, until};
 use super::dial::{Dial, Dialed, Halves};
 use super::engine::Engine;
 use super::outbox::Mood;
+use super::round_trip::RoundTrip;
 use crate::convert;
 use crate::grpc::client::Sending;
 use crate::local::LocalOutlet;
@@ -123,6 +124,8 @@ impl Life {
             link.reconnects += u64::from(again);
             link.server_restarts += u64::from(restarted);
         });
+        engine.round_trip = RoundTrip::of(round_trip);
+        engine.outbox.set_round_trip(round_trip);
         // Whoever waits for the description finds the way told.
         engine.begin(description, hello.insert_credit_bytes)?;
         match restarted {

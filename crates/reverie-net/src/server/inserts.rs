@@ -137,6 +137,7 @@ impl Session {
         let bulk = message.bulk.take().unwrap_or(Bulk { place: None });
         // Before memory is set aside for cells.
         link.decoder.hold_at_most(self.charge.room());
+        let unconfirmed = message.in_flight_bytes;
         let arrived = link.decoder.insert(message, &*link.way.bulk(&bulk)?)?;
         link.way.consumed(&bulk);
         let mut run = Run::default();
@@ -144,7 +145,7 @@ impl Session {
         // Also where a later one ends the connection: these are in their tables.
         self.confirm(&mut run);
         whole?;
-        if let Some(insert_credit_bytes) = self.credit.raise(self.inserts.in_flight) {
+        if let Some(insert_credit_bytes) = self.credit.raise(self.inserts.in_flight.max(unconfirmed)) {
             self.send(Body::Credit(proto::Credit { insert_credit_bytes }));
         }
         self.tell_held();
@@ -284,6 +285,10 @@ impl Session {
     }
 
     fn refuse_insert(&mut self, id: u64, error: &Error) {
+        if matches!(error, Error::Closed { .. }) && self.id.is_some() && self.shared.stops() {
+            // Its table did not refuse it: without an answer the client keeps it, for the server that comes next.
+            return;
+        }
         let body = Some(proto::reply::Body::Error(convert::error::encode(error)));
         self.reply(proto::Reply { id, body }, true);
     }

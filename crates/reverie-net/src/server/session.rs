@@ -9,7 +9,7 @@ use super::inserts::Inserts;
 use super::memory::{MOST_REMEMBERED, Memory, Outcome};
 use super::pool::Leave;
 use super::samples::Answer;
-use super::shared::{Busy, Credit, SessionId, Shared};
+use super::shared::{Busy, Credit, SessionId, Shared, Undrained};
 use super::unpacking::Room;
 use crate::convert;
 use crate::items::{self, Decoder, Episodes};
@@ -34,6 +34,8 @@ use tokio::time::Sleep;
 const TURN: u32 = 32;
 /// For how long a stop waits for the acknowledgement of draws that were sent.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(1);
+/// Messages that a session takes at a stop, of those that have arrived: a client that goes on sending must not hold it up.
+const LAST_MESSAGES: u32 = 256;
 /// Bytes of small replies that a client may leave unread before the server stops reading from it.
 const REPLIES: u64 = 4 << 20;
 
@@ -82,6 +84,9 @@ pub(super) struct Session {
     pub(super) asked_bytes: u64,
     stop: Later<()>,
     stopping: bool,
+    /// Until what had arrived at a stop is taken, and how much of it may still be taken.
+    undrained: Option<Undrained>,
+    last_messages: u32,
     asked: bool,
     forget: Option<Pin<Box<Sleep>>>,
     /// Its predecessor's outcomes are known no more, and the client was not told yet as far as is known.
@@ -139,6 +144,8 @@ impl Session {
             asked_bytes: 0,
             stop: Box::pin(shared.stopping()),
             stopping: false,
+            undrained: Some(Undrained::new(shared)),
+            last_messages: LAST_MESSAGES,
             asked: false,
             forget: None,
             forgot,
@@ -236,6 +243,15 @@ impl Session {
         }
         if let Poll::Ready(gathered) = link.poll_unpacked(context, self.shared.limits.session_batch_bytes) {
             return Poll::Ready(Event::Unpacked(gathered));
+        }
+        if stopping && self.undrained.is_some() {
+            if self.last_messages > 0
+                && let Poll::Ready(message) = link.way.poll_receive(context)
+            {
+                self.last_messages -= 1;
+                return Poll::Ready(Event::Message(message));
+            }
+            self.undrained = None;
         }
         if deliverable {
             if let Poll::Ready(leave) = link.poll_delivery(context, self.shared.limits.session_batch_bytes) {

@@ -55,6 +55,8 @@ pub struct Shared {
     local_socket: OnceLock<String>,
     stopping: watch::Sender<bool>,
     busy: watch::Sender<usize>,
+    /// Sessions that have not taken yet what had arrived at a stop.
+    undrained: watch::Sender<usize>,
 }
 
 impl Shared {
@@ -82,6 +84,7 @@ impl Shared {
             local_socket: OnceLock::new(),
             stopping: watch::Sender::new(false),
             busy: watch::Sender::new(0),
+            undrained: watch::Sender::new(0),
         })
     }
 
@@ -119,12 +122,21 @@ impl Shared {
         }
     }
 
-    /// Ends what waits at the tables, tells the sessions, and waits for what they still have to send.
+    /// True from the beginning of a stop on.
+    pub(super) fn stops(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Lets the sessions take what has arrived, ends what waits at the tables, tells the sessions, and waits for what
+    /// they still have to send.
     pub async fn stop(&self, grace: std::time::Duration) {
+        let deadline = Instant::now() + grace;
         self.stopping.send_replace(true);
+        let mut undrained = self.undrained.subscribe();
+        let _ = tokio::time::timeout_at(deadline, undrained.wait_for(|undrained| *undrained == 0)).await;
         self.tables.close();
         let mut busy = self.busy.subscribe();
-        let _ = tokio::time::timeout(grace, busy.wait_for(|busy| *busy == 0)).await;
+        let _ = tokio::time::timeout_at(deadline, busy.wait_for(|busy| *busy == 0)).await;
     }
 
     /// What this server is.
@@ -179,7 +191,7 @@ impl Shared {
                 Err(TrySendError::Closed(back)) => way = back,
             }
         }
-        if *self.stopping.borrow() {
+        if self.stops() {
             return Err((Error::Unavailable("the server stops".to_owned()), way));
         }
         // By either way, and as many again may be remembered as may be connected.
@@ -234,7 +246,7 @@ impl Shared {
         arrivals.close();
         sessions.remove(&id);
         // A server that stops may take a last checkpoint.
-        if !*self.stopping.borrow() {
+        if !self.stops() {
             self.tables.iter().for_each(|table| table.forget_sender(&id));
         }
         None
@@ -252,6 +264,22 @@ impl Shared {
     pub(super) fn busy(self: &Arc<Self>) -> Busy {
         self.busy.send_modify(|busy| *busy += 1);
         Busy(Arc::clone(self))
+    }
+}
+
+/// A session that may have messages which arrived before a stop.
+pub(super) struct Undrained(Arc<Shared>);
+
+impl Undrained {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        shared.undrained.send_modify(|undrained| *undrained += 1);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Undrained {
+    fn drop(&mut self) {
+        self.0.undrained.send_modify(|undrained| *undrained -= 1);
     }
 }
 

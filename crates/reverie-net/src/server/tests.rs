@@ -408,7 +408,7 @@ async fn outcomes_that_are_never_received_are_remembered_up_to_a_bound_and_recei
             let mutate = proto::Mutate { table: "a".to_owned(), ..Default::default() };
             let body = Some(request::Body::Mutate(mutate));
             told.say(Asked::Request(proto::Request { id, timeout: None, body }));
-            let received = receives.then(|| proto::Received { below: id, ids: Vec::new() });
+            let received = receives.then(|| proto::Received { below: id, ..Default::default() });
             told.script().messages.back_mut().unwrap().received = received;
         }
         while !told.script().messages.is_empty() {
@@ -420,4 +420,20 @@ async fn outcomes_that_are_never_received_are_remembered_up_to_a_bound_and_recei
             matches!(&last, Some(Body::Goodbye(goodbye)) if format!("{goodbye:?}").contains("never received"));
         assert_eq!((is_ended, told.script().closed), (!receives, !receives), "{last:?}");
     }
+}
+
+#[tokio::test]
+async fn a_stop_takes_what_has_arrived_and_not_all_that_a_client_goes_on_sending() {
+    let shared = shared(8, Limits::default(), None);
+    let told = Told::default();
+    connect(&shared, &told).await;
+    // On one thread: all of it has arrived when the session hears of the stop.
+    (1..=300).for_each(|id| told.ask(id, 1));
+    shared.stop(Duration::from_secs(200)).await;
+    let script = told.script();
+    let is_batch = |message: &&ServerMessage| matches!(message.body, Some(Body::Batch(_)));
+    let batches = script.queued.iter().filter(is_batch).count();
+    assert!((256..300).contains(&batches), "{batches} of 300 were answered");
+    let Some(Body::Goodbye(goodbye)) = &script.queued.back().unwrap().body else { panic!("no goodbye") };
+    assert!(goodbye.stopping);
 }

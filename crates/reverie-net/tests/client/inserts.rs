@@ -11,6 +11,7 @@ use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, reply};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn inserts_in_quick_succession_travel_together_and_each_gets_its_own_key() {
@@ -49,6 +50,30 @@ async fn no_more_inserts_are_sent_than_the_server_has_credit_for() {
     say_inserted(&talk, first, first as i64..(first + requests) as i64).await;
     for ticket in tickets {
         ticket.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_says_how_much_it_has_in_flight_and_knows_the_shortest_round_trip() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    assert!(client.round_trip().is_zero());
+    let mut talk = connected(&fake, &client).await;
+    let connecting = client.round_trip();
+    let (mut rows, mut before) = (Rows::new(&client), 0);
+    // The clock stands still but where the test sleeps.
+    for (round, (slept, expected)) in
+        [(50, connecting), (0, Duration::ZERO), (20, Duration::ZERO)].into_iter().enumerate()
+    {
+        let ticket = client.insert("replay", rows.inserts()).unwrap();
+        let Some(Asked::Insert(insert)) = talk.asked().await else { panic!("not an insert") };
+        assert!(insert.in_flight_bytes > 1000, "{}", insert.in_flight_bytes);
+        assert!(round != 1 || insert.in_flight_bytes == before, "the first was confirmed");
+        before = insert.in_flight_bytes;
+        tokio::time::sleep(Duration::from_millis(slept)).await;
+        say_inserted(&talk, insert.first_id, 7..8).await;
+        ticket.await.unwrap();
+        assert!(client.round_trip() <= expected.max(Duration::from_millis(1)), "{:?}", client.round_trip());
     }
 }
 

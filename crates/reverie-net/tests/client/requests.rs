@@ -7,11 +7,12 @@ use reverie_core::append::Sink;
 use reverie_core::sample::Schedule;
 use reverie_core::spec::Structure;
 use reverie_core::table::{Updated, Updates};
-use reverie_net::client::{Pipeline, Remote, SampleRequest};
+use reverie_net::client::{Pipeline, ReadAhead, Remote, SampleRequest};
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, reply, request};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -398,7 +399,8 @@ async fn a_pipeline_keeps_so_many_requests_in_flight_and_gives_back_what_was_not
         max_samples: Some(14),
         ahead: 2,
     };
-    let mut pipeline = Pipeline::new(fake.client(SECOND), schedule, SampleRequest { parts: Vec::new(), ..draws(0) });
+    let form = SampleRequest { parts: Vec::new(), ..draws(0) };
+    let mut pipeline = Pipeline::new(fake.client(SECOND), schedule, form, ReadAhead::fixed(2));
     let mut talk = fake.session().await;
     let (first, second) = (talk.request().await.id, talk.request().await.id);
     assert!(pipeline.next(Duration::ZERO).is_none(), "nothing came yet");
@@ -546,4 +548,33 @@ async fn on_a_new_connection_the_server_is_told_all_that_is_open() {
     talk.request().await;
     assert!(talk.received[1..].iter().all(|received| received.before == 0), "once");
     drop((open, info));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pipeline_over_a_long_way_asks_for_more_than_the_least_within_its_bytes() {
+    let fake = Fake::start();
+    let schedule = Schedule {
+        parts: vec![("replay".to_owned(), 4)],
+        without_replacement: false,
+        windows: None,
+        max_samples: None,
+        ahead: 2,
+    };
+    let form = SampleRequest { parts: Vec::new(), ..draws(0) };
+    fake.inside.delay_ms.store(4_000, Ordering::SeqCst);
+    // A batch of these has 656 bytes.
+    let mut pipeline = Pipeline::new(fake.client(10 * SECOND), schedule, form, ReadAhead::within(2, 5 * 700));
+    let mut talk = fake.session().await;
+    let mut asked = VecDeque::new();
+    for round in 0..12 {
+        while let Ok(request) = tokio::time::timeout(SECOND, talk.request()).await {
+            asked.push_back(request.id);
+        }
+        let wanted = [2, 3, 3, 3, 3, 5][round.min(5)];
+        assert_eq!(asked.len(), wanted, "in round {round}");
+        assert!(pipeline.next(Duration::ZERO).is_none(), "the reader waits");
+        let id = asked.pop_front().unwrap();
+        send_batch(&talk, id, 4, 1000, 0, round == 0).await;
+        assert!(until(|| pipeline.next(Duration::ZERO)).await.unwrap().is_some());
+    }
 }

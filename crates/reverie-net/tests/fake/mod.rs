@@ -40,6 +40,8 @@ pub struct Inside {
     pub protocol: AtomicU64,
     pub refusal: Mutex<Option<Status>>,
     pub attempts: AtomicU64,
+    /// Milliseconds until it says what it is: as over a long way.
+    pub delay_ms: AtomicU64,
 }
 
 /// One connection's session, as the server sees it.
@@ -60,6 +62,7 @@ impl Fake {
             protocol: u64::from(proto::PROTOCOL).into(),
             refusal: Mutex::new(None),
             attempts: 0.into(),
+            delay_ms: 0.into(),
         });
         let fake = Self { inside, sessions: Mutex::new(sessions) };
         fake.listen();
@@ -165,6 +168,7 @@ impl Replay for Service {
         if let Some(status) = self.0.refusal.lock().unwrap().clone() {
             return Err(status);
         }
+        tokio::time::sleep(Duration::from_millis(self.0.delay_ms.load(Ordering::SeqCst))).await;
         Ok(Response::new(proto::Description {
             protocol: self.0.protocol.load(Ordering::SeqCst) as u32,
             version: "1.2.3".to_owned(),

@@ -55,6 +55,29 @@ async fn credit_grows_with_its_use_up_to_the_sessions_bound_and_the_servers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn credit_grows_where_a_long_way_holds_much_of_it_although_no_insert_waits() {
+    let limits = Limits { session_insert_bytes: 3 << 20, ..Limits::default() };
+    let host = Host::with(vec![table("a")], limited(limits));
+    let (mut session, hello) = Session::open(host.client().await, [1; 16]).await;
+    assert_eq!(hello.insert_credit_bytes, 1 << 20);
+    for (in_flight_bytes, granted) in
+        [(0, None), ((1 << 19) - 1, None), (1 << 19, Some(2 << 20)), (1 << 30, Some(3 << 20))]
+    {
+        let first = session.take_id(1);
+        let insert = proto::Insert { in_flight_bytes, ..insert(first, 0, &[1.0], first) };
+        session.send.send(message(Asked::Insert(insert))).unwrap();
+        session.inserted(first, 1).await;
+        if let Some(granted) = granted {
+            let Some(proto::server_message::Body::Credit(credit)) = session.next().await else { panic!("no credit") };
+            assert_eq!(credit.insert_credit_bytes, granted);
+        }
+    }
+    let id = session.ask(request::Body::Info(proto::InfoRequest {}), None);
+    let next = session.next().await;
+    assert!(matches!(next, Some(proto::server_message::Body::Reply(reply)) if reply.id == id), "no more is given");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn too_many_requests_that_wait_end_the_connection() {
     let limits = Limits { max_pending_requests: 3, ..Limits::default() };
     let host = Host::with(vec![table("a")], limited(limits));

@@ -219,6 +219,23 @@ async fn a_stop_forgets_no_client_so_that_a_last_checkpoint_knows_what_is_in_of_
     assert_eq!(host.tables.forgotten().names(), Vec::<[u8; 16]>::new(), "whoever comes back is not told to give up");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_insert_that_waits_at_a_stop_is_not_answered_so_that_its_client_sends_it_to_the_next_server() {
+    let host = Host::new(vec![queue("a", 1)]);
+    let mut session = host.session(1).await;
+    let first = session.insert(0, &[1.0]);
+    session.inserted(first, 1).await;
+    session.insert(0, &[2.0, 3.0]);
+    until(|| host.tables.get("a").unwrap().info().pending_inserts == 2).await;
+    let server = host.server;
+    let stopped = tokio::task::spawn_blocking(move || server.stop());
+    match session.next().await {
+        Some(proto::server_message::Body::Goodbye(goodbye)) => assert!(goodbye.stopping),
+        other => panic!("answered before the goodbye: {other:?}"),
+    }
+    stopped.await.unwrap();
+}
+
 /// How many connections the server has.
 async fn there_are(session: &mut Session) -> u64 {
     let id = session.ask(request::Body::Info(proto::InfoRequest {}), None);

@@ -27,7 +27,7 @@ async fn a_batch_that_is_unpacked_holds_up_no_other_and_ends_when_it_is_withdraw
     }
     let (shared, told) = (shared(10, Limits::default(), None), Told::default());
     let key = insert_packed(&shared, 10, 400_000);
-    told.hello("");
+    told.hello();
     Arc::clone(&shared).welcome(Box::new(told.clone())).await;
     let get = |id| {
         let get = proto::Get { table: "a".to_owned(), keys: vec![key], reading: None };

@@ -1,0 +1,52 @@
+//! How late an answer may be that the server gave in time: the round trip as TCP estimates it for its retransmissions
+//! (RFC 6298, section 2).
+
+use std::time::Duration;
+
+/// A smoothed round trip and its variation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AnswerTime {
+    smoothed: Option<Duration>,
+    variation: Duration,
+}
+
+/// No answer is waited for longer than that beyond its deadline.
+const MOST: Duration = Duration::from_secs(5);
+
+impl AnswerTime {
+    /// An answer that the server gave at once came after so long.
+    pub(super) fn measured(&mut self, took: Duration) {
+        match &mut self.smoothed {
+            None => (self.smoothed, self.variation) = (Some(took), took / 2),
+            Some(smoothed) => {
+                self.variation = (self.variation * 3 + smoothed.abs_diff(took)) / 4;
+                *smoothed = (*smoothed * 7 + took) / 8;
+            }
+        }
+    }
+
+    /// By then an answer that the server gives at once is there, as far as is known; zero before the first.
+    pub(super) fn bound(&self) -> Duration {
+        self.smoothed.map_or(Duration::ZERO, |smoothed| (smoothed + self.variation * 4).min(MOST))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_follows_the_round_trip_and_its_variation_and_ends_at_five_seconds() {
+        let ms = Duration::from_millis;
+        let mut trip = AnswerTime::default();
+        assert_eq!(trip.bound(), Duration::ZERO);
+        trip.measured(ms(100));
+        assert_eq!(trip.bound(), ms(300));
+        (0..100).for_each(|_| trip.measured(ms(100)));
+        assert!(trip.bound() >= ms(100) && trip.bound() < ms(101), "{:?}", trip.bound());
+        trip.measured(ms(180));
+        assert!(trip.bound() > ms(180), "{:?}", trip.bound());
+        (0..9).for_each(|_| trip.measured(Duration::from_secs(60)));
+        assert_eq!(trip.bound(), MOST);
+    }
+}

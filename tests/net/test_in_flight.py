@@ -1,0 +1,79 @@
+"""What may be on its way while no caller waits for it."""
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie.datasets import Batches
+
+ROW = {"x": np.zeros((1, 1000), np.uint8)}
+
+
+@pytest.fixture
+def full(own_host, network):
+    """The address of a server whose table takes one item, and no second before a draw."""
+    table = reverie.Table(
+        "t",
+        sampler=reverie.selectors.Fifo(),
+        remover=reverie.selectors.Fifo(),
+        max_size=100,
+        rate_limiter=reverie.rate_limiters.Queue(1),
+    )
+    with own_host.serve([table]) as address:
+        yield address
+
+
+def test_inserts_that_no_caller_waits_for_wait_beyond_the_clients_own_bytes(full, connect, network):
+    client = connect(full, transport=network, max_in_flight_bytes=2_500)
+    assert client.max_in_flight_bytes == 2_500
+    client.info(timeout=200)
+
+    def insert(timeout):
+        for _ in range(20):
+            client.insert_batch("t", ROW, wait=False, timeout=timeout)
+
+    with pytest.raises(reverie.DeadlineExceededError, match="earlier ones with wait=False"):
+        insert(0.2)
+    client = connect(full, transport=network)
+    assert client.max_in_flight_bytes == 64 << 20
+    insert(200)
+
+
+def test_a_writer_takes_its_clients_bytes_unless_it_has_its_own(full, connect, network):
+    def write(timeout, own):
+        writer = client.trajectory_writer(1, max_in_flight_bytes=own, timeout=timeout)
+        for _ in range(20):
+            writer.append({"x": np.zeros(1000, np.uint8)})
+            writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
+
+    client = connect(full, transport=network, max_in_flight_bytes=2_500)
+    client.info(timeout=200)
+    with pytest.raises(reverie.DeadlineExceededError):
+        write(0.2, None)
+    write(200, 64 << 20)
+
+
+def test_writers_of_several_environments_share_their_clients_bytes(full, connect, network):
+    client = connect(full, transport=network, max_in_flight_bytes=4_000)
+    assert [client._share(own, envs) for own, envs in ((None, 4), (None, None), (8, 4))] == [1_000, None, 2]
+
+
+def test_only_batches_whose_number_ahead_is_not_given_widen_over_a_long_way(full, connect, network, monkeypatch):
+    client = connect(full, transport=network)
+    client.insert_batch("t", ROW, timeout=60)
+    seen = []
+
+    def make(*_, **given):
+        seen.append((given["ahead"], given.get("widens", False)))
+
+    monkeypatch.setitem(Batches.__init__.__kwdefaults__, "make_ahead", make)
+    client.batches("t", 1, prefetch=3)
+    client.windows("t", 1, 1, prefetch=4)
+    client.batches("t", 1)
+    client.windows("t", 1, 1)
+    assert seen == [(3, False), (4, False), (2, True), (2, True)]
+
+
+def test_bytes_in_flight_below_one_are_refused(connect):
+    with pytest.raises(ValueError, match="max_in_flight_bytes must be at least 1, got 0"):
+        connect("127.0.0.1:1", max_in_flight_bytes=0)
