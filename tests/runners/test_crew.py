@@ -16,6 +16,7 @@ from reverie.runners import crew as crew_module
 from reverie.runners.awaiting import Absence
 from reverie.runners.clock import Heard
 from reverie.runners.crew import EVALUATOR, Crew
+from reverie.runners.latest import LatestReports
 from reverie.runners.messages import (
     Died,
     Endpoint,
@@ -303,7 +304,8 @@ def test_a_run_stalls_by_the_time_in_which_it_listened_and_not_by_that_in_which_
     course = object.__new__(supervisor.Supervisor)
     course._crew, course._topology, course._should_stop = crew, crew.topology, lambda: False
     course._account, course._moved = SimpleNamespace(env_steps=5, updates=3), (0.0, 5, 3)
-    course._learnt, course._acted, course._served = {}, {}, {0: Served({}, "its table is full")}
+    course._latest = LatestReports()
+    course._latest.served[0] = Served({}, "its table is full")
     clock(crew, 3_600, turns=1)
     course._refuse_to_stall(waiting_for_training=True)
     clock(crew, 300)
