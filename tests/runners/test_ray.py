@@ -27,9 +27,22 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 import reverie
 from reverie.agents import apex_dqn, gorila
 from reverie.agents.core import RunSettings
-from reverie.runners import DeviceError, Progress, RoleRestarted, Saved, StoppedError, checkpoints, plan, supervisor
+from reverie.runners import (
+    DeviceError,
+    Node,
+    NoRoomError,
+    Progress,
+    RoleRestarted,
+    Saved,
+    StoppedError,
+    checkpoints,
+    plan,
+    probes,
+    supervisor,
+)
 from reverie.runners import ray as on_ray
 from reverie.runners.messages import Died, Ready, RoleName, Setup
+from reverie.runners.topology import PROCESS_BYTES
 
 CONFIG = dataclasses.replace(
     apex_dqn.load_preset("CartPole-v1").config, learning_starts=200, samples_per_insert=8.0, num_actors=2
@@ -294,12 +307,63 @@ def test_the_newest_weights_are_known_on_the_node_of_the_supervisor_and_may_be_o
     for figures in ("cluster_resources", "available_resources"):
         monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: here))
+    monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])
     monkeypatch.setattr(ray, "remote", lambda what: Asked() if what is on_ray.NewestWeights else None)
     on_ray.Cluster(plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray"))
     (options,) = asked
     strategy = options.pop("scheduling_strategy")
     assert (type(strategy), strategy.node_id, strategy.soft) == (NodeAffinitySchedulingStrategy, here, False)
     assert options == {"num_cpus": 0, "max_restarts": -1}
+
+
+def taken_by_evaluator(topology, until, **options):
+    """Bytes that Ray's nodes have less while the evaluator of a run is there."""
+    name, memory = RoleName("evaluator", alone=True), lambda: sum(node.memory for node in on_ray.nodes())
+    before, stage = memory(), on_ray.Cluster(topology, **options)
+    try:
+        stage.start(Setup(name, "reverie.agents.apex_dqn", topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        until(lambda: any(isinstance(report, Ready) for _, report in stage.listen(0.1)))
+        until(lambda: free("CPU") == 7)  # Ray's figures are those of its place by now
+        return before - memory()
+    finally:
+        stage.close()
+        until(lambda: free("CPU") == 8 and memory() == before)
+
+
+def test_a_role_asks_ray_for_the_memory_that_it_takes_and_a_run_without_room_on_any_node_is_refused_at_once(
+    cluster, until
+):
+    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
+    sizes = {one.role: one.memory_bytes for one in topology.places}
+    large = dataclasses.replace(CONFIG, capacity=10**9)
+    with pytest.raises(NoRoomError, match=r"no node has room for a role 'shard', .*; of 2 nodes .* left: add nodes"):
+        on_ray.train(apex_dqn, "CartPole-v1", config=large, run=RUN)
+    assert (taken_by_evaluator(topology, until), taken_by_evaluator(topology, until, check_memory=False)) == (
+        pytest.approx(sizes["evaluator"], abs=2),
+        0,
+    )
+    assert PROCESS_BYTES <= sizes["evaluator"] < 2 * PROCESS_BYTES
+
+
+def test_a_process_of_a_role_that_is_stopped_is_noticed_with_what_lets_it_go_on(cluster, until, monkeypatch):
+    monkeypatch.setattr(probes, "AGAIN_SECONDS", 0.0)
+    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
+    stage = on_ray.Cluster(topology)
+    try:
+        name = RoleName("evaluator", alone=True)
+        stage.start(Setup(name, "reverie.agents.apex_dqn", topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        told = []
+        until(lambda: told.extend(stage.listen(0.1)) or told)
+        ((_, ready),) = told
+        assert stage.stopped(name) == ""
+        os.kill(ready.pid, signal.SIGSTOP)
+        until(lambda: stage.listen(0.1) == [] and stage.stopped(name) != "")
+        address = ray.util.get_node_ip_address()
+        assert stage.stopped(name) == f"is stopped (kill -CONT {ready.pid} on {address} lets it go on)"
+        os.kill(ready.pid, signal.SIGCONT)
+        until(lambda: stage.listen(0.1) == [] and stage.stopped(name) == "")
+    finally:
+        stage.close()
 
 
 def test_roles_that_begin_together_ask_for_no_more_than_there_is_though_ray_tells_of_them_late(monkeypatch):

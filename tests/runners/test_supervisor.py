@@ -183,7 +183,7 @@ def test_checkpoints_wait_for_an_evaluator_that_stands_still_for_as_long_as_is_s
     assert isinstance(end, StoppedError)
     assert stage.judged == [(stage.judged[0][0], False)]
     saved = [event.env_steps for event in of_kind(events, Saved)]
-    # Two actors: two steps a second. Due at 60; written once the evaluation, asked for at 50, took 20 s; then each as due.
+    # Two steps a second. The first is due at 60, and written once the evaluation, asked for at 50, took 20 s.
     assert 90 <= saved[0] <= 96
     assert all(0 <= steps % 60 <= 4 for steps in saved[1:-1])
     assert len(saved) >= 4
