@@ -78,6 +78,23 @@ def test_an_in_process_client_of_a_server_that_listens_pickles_as_its_address(un
         assert again.server_address == server.address
 
 
+def test_a_client_that_is_unpickled_has_every_option_that_the_first_was_made_with():
+    options = {"transport": "grpc", "token": "secret", "tls": None, "timeout": 3.0, "patience": 7.5, "grace": 0.25}
+    again = pickle.loads(pickle.dumps(Client("localhost:1", **options)))
+    made, arguments = again.__reduce__()
+    assert (made.func, made.args, made.keywords, arguments) == (Client, ("localhost:1",), options, ())
+
+
+@pytest.mark.parametrize("host", ["server.example", "192.0.2.1", "[2001:db8::1]"])
+def test_a_server_of_another_host_is_not_taken_for_one_of_this_process_at_the_same_port(uniform, host):
+    with Server([uniform()]) as server:
+        assert repr(Client(f"{host}:{server.port}")) == f"Client('{host}:{server.port}')"
+        with pytest.raises(ValueError, match="no server of this process listens"):
+            Client(f"{host}:{server.port}", transport="in-process")
+        for here in ("localhost", "127.0.0.1", "[::1]"):
+            assert "in-process" in repr(Client(f"{here}:{server.port}"))
+
+
 def _sample(client):
     return client.sample_batch("t", 2, timeout=200).data["n"].tolist(), client.info().transport
 
