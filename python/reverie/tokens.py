@@ -29,7 +29,7 @@ class Token:
     @classmethod
     def from_env(cls, name: str) -> Token:
         """The token in the environment variable `name`."""
-        if not isinstance(name, str) or not name:
+        if not name or not isinstance(name, str):
             raise TypeError(f"the name of an environment variable must be a str, got {name!r}")
         return cls._of(name, None)
 
