@@ -67,6 +67,29 @@ def test_environments_depart_from_the_greedy_action_as_often_as_epsilon_says(mak
     assert abs(departed - draws * 2 * share) > abs(departed - draws * share * 4 / 3) > bound
 
 
+@pytest.mark.parametrize("num_actors", [1, 4])
+def test_each_actor_takes_the_others_to_have_acted_as_often_as_it_has(make_fake_replay, num_actors):
+    """Epsilon falls with the steps of the run: of four actors each has made a quarter of them."""
+    config = dataclasses.replace(
+        CONFIG, epsilon_start=1.0, epsilon_end=0.0, epsilon_steps=800, num_actors=num_actors, envs_per_actor=2
+    )
+    replay = make_fake_replay(max_size=50_000)
+    learner = dqn.make_learner(SPEC, config, replay, seed=0, watch=Stopwatch())
+    actor = dqn.make_actor(SPEC, config, replay, learner, index=0, seed=0, watch=Stopwatch())
+    policy = dqn.make_policy(SPEC, config)
+    policy.load(learner.latest(-1))
+    last = 0
+    for _ in range(600):
+        before = actor.env_steps
+        actor.act()
+        row = replay.writers[0].log[-1]
+        if (row["action"] != policy(row["obs"])).any():
+            last = before
+    actor.close()
+    # It departs until it knows that the run has made 800 steps, and one in ten actions departs at the end or before.
+    assert 800 // num_actors * 0.6 < last < 800 // num_actors
+
+
 def test_the_target_follows_the_online_network_only_every_target_period(make_fake_replay):
     config = dataclasses.replace(CONFIG, target_period=3)
     replay = filled(make_fake_replay)

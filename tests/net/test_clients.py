@@ -186,7 +186,7 @@ def test_many_clients_at_once(network, address):
     assert len(done) == 200
 
 
-def test_deadlines_hold_under_load(network, own_host, connect, fifo, uniform):
+def test_deadlines_hold_under_load(network, own_host, connect, fifo, uniform, until):
     with own_host.serve([uniform(), fifo("empty")]) as address:
         client = connect(address, transport=network)
         client.insert_batch("t", {"x": np.zeros((100, 5000))}, timeout=200)
@@ -201,14 +201,22 @@ def test_deadlines_hold_under_load(network, own_host, connect, fifo, uniform):
                 while not stop.is_set():
                     next(batches)
 
-        threads = [threading.Thread(target=load) for _ in range(3)]
+        given = []
+        waiting = threading.Thread(target=lambda: given.append(client.sample_batch("empty", 1, timeout=1_000)))
+        threads = [waiting, *(threading.Thread(target=load) for _ in range(3))]
         for thread in threads:
             thread.start()
         try:
+            until(lambda: len(client.why("empty").samples) == 1)
             for _ in range(10):
                 with pytest.raises(reverie.DeadlineExceededError, match="table 'empty'") as raised:
                     client.sample_batch("empty", 1, timeout=0.02)
                 assert raised.value.partial is None
+            # Theirs passed, and not that of a call which waits for the same.
+            assert given == []
+            client.insert_batch("empty", {"x": np.zeros((1, 1))}, timeout=200)
+            waiting.join(200)
+            assert [len(batch) for batch in given] == [1]
         finally:
             stop.set()
             for thread in threads:
