@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 
 import numpy as np
@@ -112,3 +113,22 @@ def filled(make_fake_replay):
         numbers = {"action": np.int64(rng.integers(2)), "reward": np.float32(rng.normal()), "discount": np.float32(0.9)}
         replay.insert({"obs": obs, "next_obs": next_obs, "weights_version": np.int64(0), **numbers}, priority=1.0)
     return replay
+
+
+def test_a_learner_leaves_the_state_that_it_went_on_from_as_it_is(make_fake_replay):
+    config = dataclasses.replace(CONFIG, target_period=3)
+    replay = filled(make_fake_replay)
+    first, second = (dqn.make_learner(SPEC, config, replay, seed=seed, watch=Stopwatch()) for seed in (0, 1))
+    for _ in range(2):
+        first.learn()
+    state = first.state_dict()
+    kept = copy.deepcopy(state)
+    second.load_state_dict(state)
+    second.learn()
+    first.learn()
+    for name, optimizer in kept["optimizers"].items():
+        for number, moments in optimizer["state"].items():
+            for moment, value in moments.items():
+                assert torch.equal(state["optimizers"][name]["state"][number][moment], value), moment
+    for name, flat in kept["networks"].items():
+        assert (state["networks"][name] == flat).all()

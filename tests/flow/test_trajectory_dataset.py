@@ -202,10 +202,8 @@ def test_the_chain_does_what_its_words_say(fifo):
 
 
 def test_a_shuffle_is_the_same_for_the_same_seed_and_another_for_another(fifo):
-    numbers = TrajectoryDataset(fifo, "t", DTYPES, SHAPES, 4, max_samples=8).map(
-        lambda sample: sample.data["reward"][0]
-    )
-    orders = [list(numbers.shuffle(8, seed=seed)) for seed in (1, 1, 2)]
+    numbers = TrajectoryDataset(fifo, "t", DTYPES, SHAPES, 4, max_samples=8).enumerate()
+    orders = [[number for number, _ in numbers.shuffle(8, seed=seed)] for seed in (1, 1, 2)]
     assert orders[0] == orders[1] != orders[2]
     assert [sorted(order) for order in orders] == [list(range(8))] * 3
 
