@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+typer = pytest.importorskip("typer")
 testing = pytest.importorskip("typer.testing")
 get_command = pytest.importorskip("typer.main").get_command
 figure = pytest.importorskip("matplotlib.figure")
@@ -23,6 +24,7 @@ from reverie.cli import ending, shorts  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.plot import Over, band, summary, variants  # noqa: E402
 from reverie.runners import checkpoints, logs, topology  # noqa: E402
+from reverie.runners.nodes import place  # noqa: E402
 
 SHORT = ["--set", "max_env_steps=1300", "--set", "evaluate_every=500", "--set", "checkpoint_every=600"]
 
@@ -160,6 +162,15 @@ def test_a_description_of_nodes_that_means_nothing_is_refused(reverie, options, 
     result = reverie("train", "apex-dqn", "--env", "CartPole-v1", *options)
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_a_cluster_without_room_is_told_in_a_line_with_exit_code_2(monkeypatch, tmp_path, capsys):
+    planned = runners.plan(agents.find("apex-dqn"), "CartPole-v1", runner="ray")
+    with pytest.raises(typer.Exit) as ended, ending.ends_told(tmp_path):
+        place(planned, [runners.Node("small", 2**20, 4.0)])
+    assert ended.value.exit_code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "after 0 of them no node has room for a role 'shard'" in line
 
 
 def test_a_run_may_begin_with_less_memory_than_it_is_estimated_to_need(reverie, monkeypatch):

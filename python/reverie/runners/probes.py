@@ -22,8 +22,8 @@ AGAIN_SECONDS = 5.0
 class Probe:
     """Asks the node of one role, a question at a time; the answer is looked for, never waited for."""
 
-    def __init__(self, ready: Ready, clock: Callable[[], float] = time.monotonic) -> None:
-        self._ready, self._clock = ready, clock
+    def __init__(self, ready: Ready) -> None:
+        self._ready = ready
         self._asked: Any = None
         self._next = 0.0
         self._found = ""
@@ -33,12 +33,16 @@ class Probe:
         if self._asked is not None and ray.wait([self._asked], timeout=0)[0]:
             self._found = self._answer()
             self._asked = None
-        if self._asked is None and self._clock() >= self._next:
-            self._next = self._clock() + AGAIN_SECONDS
+        if self._asked is None and time.monotonic() >= self._next:
+            self._next = time.monotonic() + AGAIN_SECONDS
             strategy = NodeAffinitySchedulingStrategy(self._ready.host, soft=False)
             asking = ray.remote(_question()).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
             self._asked = asking.remote(self._ready.pid)
         return self._found
+
+    def forget(self) -> None:
+        """The role answers again: what was found, and what is being asked, is of before."""
+        self._asked, self._found = None, ""
 
     def _answer(self) -> str:
         with suppress(RayError):  # the node is gone, and its roles will be told as died

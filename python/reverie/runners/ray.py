@@ -296,9 +296,12 @@ class Cluster:
     def stopped(self, name: RoleName) -> str:
         """A signal (SIGSTOP), or a debugger, on whatever node it is: of a role whose actor has not answered lately."""
         living = self._living.get(name)
-        if living is None or living.probe is None or time.monotonic() - living.drained < UNANSWERED_SECONDS:
+        if living is None or living.probe is None:
             return ""
-        return living.probe.stopped()
+        if time.monotonic() - living.drained >= UNANSWERED_SECONDS:
+            return living.probe.stopped()
+        living.probe.forget()
+        return ""
 
     def placed(self, setup: Setup) -> Setup:
         """As it is to be where it runs: a role that asks for no GPU, to which Ray shows none, computes on the CPU."""
