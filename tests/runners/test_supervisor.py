@@ -246,6 +246,12 @@ def test_episodes_that_confirm_count_for_nothing_where_the_screening_missed_the_
     assert (result.confirmed, result.evaluation.mean_return) == (False, 200.0)
 
 
+def test_weights_that_reach_the_target_on_the_screening_seeds_alone_are_not_confirmed(perform):
+    _, events, result = perform(lambda version: (200.0, 99.0))
+    assert (result.confirmed, result.env_steps >= 200) == (False, True)
+    assert all(event.confirmation.mean_return == 99.0 for event in of_kind(events, Evaluated))
+
+
 def test_updates_of_learners_that_share_their_parameters_are_counted_once(perform):
     config = dataclasses.replace(
         gorila.load_preset("CartPole-v1").config, num_learners=3, num_parameter_shards=2, num_actors=3
