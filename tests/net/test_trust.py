@@ -73,7 +73,7 @@ def test_a_token_that_is_named_by_its_place_is_read_there_and_is_in_no_pickle(un
         assert b"sesame" in pickle.dumps(connect(server.address, transport=network, token="open sesame"))
         with pickle.loads(pickle.dumps(client)) as again:
             assert again.can_sample("t") is False
-        # Read again by whoever unpickles it, and only then.
+        # Read again by the process that unpickles it, and only then.
         move("open barley")
         assert client.can_sample("t") is False
         with pickle.loads(pickle.dumps(client)) as again, pytest.raises(reverie.UnauthenticatedError, match="token"):

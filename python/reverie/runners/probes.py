@@ -45,7 +45,7 @@ class Probe:
         self._asked, self._found = None, ""
 
     def _answer(self) -> str:
-        with suppress(RayError):  # the node is gone, and its roles will be told as died
+        with suppress(RayError):  # the node is gone, and its roles will be reported as died
             address = ray.get(self._asked)
             if address:
                 return f"is stopped (kill -CONT {self._ready.pid} on {address} lets it go on)"
