@@ -316,33 +316,28 @@ def test_the_newest_weights_are_known_on_the_node_of_the_supervisor_and_may_be_o
     assert options == {"num_cpus": 0, "max_restarts": -1}
 
 
-def taken_by_evaluator(topology, until, **options):
-    """Bytes that Ray's nodes have less while the evaluator of a run is there."""
-    name, memory = RoleName("evaluator", alone=True), lambda: sum(node.memory for node in on_ray.nodes())
-    before, stage = memory(), on_ray.Cluster(topology, **options)
-    try:
-        stage.start(Setup(name, "reverie.agents.apex_dqn", topology.env, CONFIG, RUN, num_shards=1, seed=0))
-        until(lambda: any(isinstance(report, Ready) for _, report in stage.listen(0.1)))
-        until(lambda: free("CPU") == 7)  # Ray's figures are those of its place by now
-        return before - memory()
-    finally:
-        stage.close()
-        until(lambda: free("CPU") == 8 and memory() == before)
-
-
-def test_a_role_asks_ray_for_the_memory_that_it_takes_and_a_run_without_room_on_any_node_is_refused_at_once(
-    cluster, until
-):
-    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
-    sizes = {one.role: one.memory_bytes for one in topology.places}
+def test_a_run_without_room_on_any_node_of_its_cluster_is_refused_at_once(cluster):
     large = dataclasses.replace(CONFIG, capacity=10**9)
     with pytest.raises(NoRoomError, match=r"no node has room for a role 'shard', .*; of 2 nodes .* left: add nodes"):
         on_ray.train(apex_dqn, "CartPole-v1", config=large, run=RUN)
-    assert (taken_by_evaluator(topology, until), taken_by_evaluator(topology, until, check_memory=False)) == (
-        pytest.approx(sizes["evaluator"], abs=2),
-        0,
-    )
-    assert PROCESS_BYTES <= sizes["evaluator"] < 2 * PROCESS_BYTES
+
+
+@pytest.mark.parametrize("check_memory", [True, False])
+def test_a_role_asks_ray_for_the_memory_that_it_takes_where_that_is_checked(monkeypatch, check_memory):
+    asked = Mock()
+    for figures in ("cluster_resources", "available_resources"):
+        monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
+    monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "5" * 56))
+    monkeypatch.setattr(ray, "remote", lambda what: asked)
+    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
+    stage = on_ray.Cluster(topology, check_memory=check_memory)
+    for place in topology.places:
+        asked.reset_mock()
+        name = RoleName(place.role)
+        stage.start(Setup(name, "reverie.agents.apex_dqn", topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        assert place.memory_bytes >= PROCESS_BYTES
+        assert asked.options.call_args.kwargs["memory"] == (place.memory_bytes if check_memory else 0)
 
 
 def test_a_process_of_a_role_that_is_stopped_is_noticed_with_what_lets_it_go_on(cluster, until, monkeypatch):
