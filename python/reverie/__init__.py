@@ -53,6 +53,7 @@ from reverie.specs import TensorSpec
 from reverie.tables import Table
 from reverie.tf_client import TFClient
 from reverie.tls import ClientTLS, ServerTLS
+from reverie.tokens import Token
 from reverie.trajectory_dataset import TimestepDataset, TrajectoryDataset
 from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo, TableInfo, UpdateResult
 from reverie.writers import (
@@ -117,6 +118,7 @@ __all__ = [
     "TableInfo",
     "TensorSpec",
     "TimestepDataset",
+    "Token",
     "TrajectoryColumn",
     "TrajectoryDataset",
     "TrajectoryWriter",

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import final
 
-from reverie import _checks, _memory, _native, checkpointers
+from reverie import _checks, _memory, _native, checkpointers, tokens
 from reverie import tls as pem
 from reverie.client import _LISTENING, Client
 from reverie.tables import Table
 from reverie.tls import ServerTLS
+from reverie.tokens import Token
 
 __all__ = ["Server"]
 
@@ -36,7 +37,7 @@ class Server:
             one, the tables start with its items, under the keys that they had, and one line of the log says so.
         listen: False serves this process only, through `client()`.
         host: the address to listen on. Off loopback it needs a `token`, and `tls` unless `insecure`.
-        token: what clients must show.
+        token: what clients must show; a `reverie.Token` says where it is, and keeps it out of pickles of its clients.
         tls: certificates; None takes plain text.
         insecure: gives up TLS off loopback, never the token.
         max_bytes: bytes that the chunks of all tables may take together. Beyond, inserts wait, and say so; where
@@ -63,7 +64,7 @@ class Server:
         ValueError: for no tables, two of one name, limits that can never work, an address that is not safe or taken.
         DamagedError: for a checkpoint that is not what was written; no item of it was used.
         SignatureError, ValueError: for items of the checkpoint that a table's signature or selectors do not allow.
-        OSError: for certificates that cannot be read.
+        OSError: for certificates and tokens that cannot be read.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Server:
         *,
         listen: bool = True,
         host: str = "127.0.0.1",
-        token: str | None = None,
+        token: str | Token | None = None,
         tls: ServerTLS | None = None,
         insecure: bool = False,
         max_bytes: int | None = None,
@@ -120,7 +121,7 @@ class Server:
             self._native.listen(
                 host,
                 port,
-                token=token,
+                token=tokens.text_of(token),
                 identity=None if tls is None else (pem.read("certificate", tls.cert), pem.read("key", tls.key)),
                 client_ca=None if tls is None or tls.client_ca is None else pem.read("client_ca", tls.client_ca),
                 insecure=insecure,

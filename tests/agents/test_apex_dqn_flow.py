@@ -92,7 +92,7 @@ def test_the_table_draws_by_the_actors_priorities_raised_to_alpha_once(stage):
 
 @pytest.mark.parametrize(("first_priority", "largest"), [("td_error", None), ("max", 7.0)])
 def test_new_items_have_the_actors_errors_or_the_largest_priority_of_the_table(stage, first_priority, largest):
-    client, _, actor, _ = stage(acts=20, first_priority=first_priority, sampler=reverie.selectors.Fifo())
+    client, _, actor, config = stage(acts=20, first_priority=first_priority, sampler=reverie.selectors.Fifo())
     first = client.sample_batch("replay", 1, timeout=0)
     client.update_priorities("replay", first.info.key, np.array([7.0]))
     before = client.info().tables["replay"].num_inserts
@@ -101,11 +101,18 @@ def test_new_items_have_the_actors_errors_or_the_largest_priority_of_the_table(s
     count = client.info().tables["replay"].current_size
     client.configure("replay", max_times_sampled=2)
     # In order, each twice; the first item was drawn once before.
-    priorities = client.sample_batch("replay", 2 * count - 1, timeout=0).info.priority.tolist()
-    if largest is None:
-        assert len(set(priorities)) > 20
-    else:
-        assert (priorities.count(largest), priorities.count(1.0)) == (2 * (count - before) + 1, 2 * (before - 1))
+    batch = client.sample_batch("replay", 2 * count - 1, timeout=0)
+    priorities = batch.info.priority
+    if largest is not None:
+        found = priorities.tolist()
+        assert (found.count(largest), found.count(1.0)) == (2 * (count - before) + 1, 2 * (before - 1))
+        return
+    # The network has not changed since the actor computed them.
+    q, data = actor._policy.q_values, batch.data
+    taken = np.take_along_axis(q(data["obs"]), data["action"][:, None].astype(np.int64), axis=1)[:, 0]
+    errors = np.abs(data["reward"] + data["discount"] * q(data["next_obs"]).max(axis=1) - taken) + config.priority_eps
+    np.testing.assert_allclose(priorities[1:], errors[1:], rtol=1e-4, atol=1e-5)
+    assert (priorities[0], len(set(priorities.tolist())) > 20) == (7.0, True)
 
 
 def test_the_learners_priorities_reach_the_table_and_change_what_is_drawn(stage):

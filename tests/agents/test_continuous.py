@@ -105,6 +105,17 @@ def test_actions_are_uniform_for_so_many_steps_and_no_more(agent, log):
         assert max(np.max(distance) for distance in late) < 6 * config.noise_sigma
 
 
+@pytest.mark.parametrize("agent", [ddpg, td3, sac], ids=lambda a: a.NAME)
+def test_random_steps_are_those_of_all_actors_together(agent, log, monkeypatch):
+    asked = []
+    name = "noisy" if agent is sac else "actions"
+    kind = type(agent.make_policy(PENDULUM, agent.load_preset("Pendulum-v1").config))
+    policy = getattr(kind, name)
+    monkeypatch.setattr(kind, name, lambda self, obs, *rest: asked.append(len(obs)) or policy(self, obs, *rest))
+    log(agent, acts=150, random_steps=400, num_actors=4, envs_per_actor=1)
+    assert len(asked) == 50
+
+
 @pytest.mark.parametrize("agent", [ddpg, td3], ids=lambda a: a.NAME)
 def test_the_noise_has_the_deviation_that_was_asked_for(agent, log):
     learner, config, rows, _ = log(agent, acts=800, random_steps=0, noise_sigma=0.05)

@@ -97,6 +97,24 @@ def test_a_crash_is_told_with_its_seed_and_step_and_no_item_reaches_over_it(cras
     assert set(before[:, 0].tolist()) == {2, 3, 4, 5}
 
 
+def test_the_episodes_that_a_crash_cuts_off_are_judged_by_the_value_of_their_last_observation(crashing):
+    env_id, kind = crashing
+    actor, client = actor_of("apex-dqn", env_id, n_step=3, discount=0.9, priority_clip=0.0)
+    client.configure("replay", rate_limiter=reverie.rate_limiters.MinSize(1))
+    kind.at = (kind.steps + 9,)  # two environments: in the fifth step of each
+    while not actor.drain_crashes():
+        actor.act()
+    batch = client.sample_batch("replay", 2_000, timeout=200)
+    q = actor._policy.q_values
+    taken = np.take_along_axis(q(batch.data["obs"]), batch.data["action"][:, None].astype(np.int64), axis=1)[:, 0]
+    target = batch.data["reward"] + batch.data["discount"] * q(batch.data["next_obs"]).max(axis=1)
+    # Steps, rewards and discounts of the items that end at the last observation before the crash: fewer than n steps.
+    cut = batch.data["next_obs"][:, 1] - batch.data["obs"][:, 1] < 3
+    assert set((batch.data["next_obs"] - batch.data["obs"])[cut, 1].tolist()) == {1.0, 2.0}
+    error = np.abs(target - taken) + actor._config.priority_eps
+    np.testing.assert_allclose(batch.info.priority, error, rtol=1e-4, atol=1e-5)
+
+
 def test_crashes_without_an_episodes_end_in_between_end_the_run_with_the_error(crashing):
     env_id, kind = crashing
     actor, _ = actor_of("dqn", env_id)

@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 
 import numpy as np
@@ -67,6 +68,29 @@ def test_environments_depart_from_the_greedy_action_as_often_as_epsilon_says(mak
     assert abs(departed - draws * 2 * share) > abs(departed - draws * share * 4 / 3) > bound
 
 
+@pytest.mark.parametrize("num_actors", [1, 4])
+def test_each_actor_takes_the_others_to_have_acted_as_often_as_it_has(make_fake_replay, num_actors):
+    """Epsilon falls with the steps of the run: of four actors each has made a quarter of them."""
+    config = dataclasses.replace(
+        CONFIG, epsilon_start=1.0, epsilon_end=0.0, epsilon_steps=800, num_actors=num_actors, envs_per_actor=2
+    )
+    replay = make_fake_replay(max_size=50_000)
+    learner = dqn.make_learner(SPEC, config, replay, seed=0, watch=Stopwatch())
+    actor = dqn.make_actor(SPEC, config, replay, learner, index=0, seed=0, watch=Stopwatch())
+    policy = dqn.make_policy(SPEC, config)
+    policy.load(learner.latest(-1))
+    last = 0
+    for _ in range(600):
+        before = actor.env_steps
+        actor.act()
+        row = replay.writers[0].log[-1]
+        if (row["action"] != policy(row["obs"])).any():
+            last = before
+    actor.close()
+    # It departs until it knows that the run has made 800 steps, and one in ten actions departs at the end or before.
+    assert 800 // num_actors * 0.6 < last < 800 // num_actors
+
+
 def test_the_target_follows_the_online_network_only_every_target_period(make_fake_replay):
     config = dataclasses.replace(CONFIG, target_period=3)
     replay = filled(make_fake_replay)
@@ -89,3 +113,22 @@ def filled(make_fake_replay):
         numbers = {"action": np.int64(rng.integers(2)), "reward": np.float32(rng.normal()), "discount": np.float32(0.9)}
         replay.insert({"obs": obs, "next_obs": next_obs, "weights_version": np.int64(0), **numbers}, priority=1.0)
     return replay
+
+
+def test_a_learner_leaves_the_state_that_it_went_on_from_as_it_is(make_fake_replay):
+    config = dataclasses.replace(CONFIG, target_period=3)
+    replay = filled(make_fake_replay)
+    first, second = (dqn.make_learner(SPEC, config, replay, seed=seed, watch=Stopwatch()) for seed in (0, 1))
+    for _ in range(2):
+        first.learn()
+    state = first.state_dict()
+    kept = copy.deepcopy(state)
+    second.load_state_dict(state)
+    second.learn()
+    first.learn()
+    for name, optimizer in kept["optimizers"].items():
+        for number, moments in optimizer["state"].items():
+            for moment, value in moments.items():
+                assert torch.equal(state["optimizers"][name]["state"][number][moment], value), moment
+    for name, flat in kept["networks"].items():
+        assert (state["networks"][name] == flat).all()

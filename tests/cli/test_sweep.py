@@ -60,6 +60,23 @@ def test_what_every_run_of_a_sweep_would_refuse_is_refused_once(reverie, monkeyp
     assert words in line
 
 
+def test_runs_of_a_sweep_on_a_cluster_are_not_measured_by_this_machine(reverie, monkeypatch):
+    asked = []
+    monkeypatch.setattr(sweep._Runs, "train", lambda runs, arguments, seed: asked.append(arguments) or (2, None))
+    monkeypatch.setattr(topology, "available_memory", lambda: 2**20)
+    options = ["--seeds", "3,4", "--jobs", "2"]
+    reverie("train", "dqn", "--env", "CartPole-v1", *options, "--runner", "ray", "--address", "auto")
+    reverie("train", "dqn", "--env", "CartPole-v1", *options, "--no-check-memory")
+    assert [("--address" in words, "--no-check-memory" in words) for words in asked] == [
+        (True, False),
+        (True, False),
+        (False, True),
+        (False, True),
+    ]
+    assert reverie("train", "dqn", "--env", "CartPole-v1", *options).exit_code == 2
+    assert len(asked) == 4
+
+
 def test_sweep_is_another_name_of_seeds(reverie):
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--sweep", "3-5", "--seed", 1)
     assert result.exit_code == 2

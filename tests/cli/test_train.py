@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+typer = pytest.importorskip("typer")
 testing = pytest.importorskip("typer.testing")
 get_command = pytest.importorskip("typer.main").get_command
 figure = pytest.importorskip("matplotlib.figure")
@@ -22,7 +23,8 @@ from reverie import agents, runners  # noqa: E402
 from reverie.cli import ending, shorts  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.plot import Over, band, summary, variants  # noqa: E402
-from reverie.runners import checkpoints, logs  # noqa: E402
+from reverie.runners import checkpoints, logs, topology  # noqa: E402
+from reverie.runners.nodes import place  # noqa: E402
 
 SHORT = ["--set", "max_env_steps=1300", "--set", "evaluate_every=500", "--set", "checkpoint_every=600"]
 
@@ -121,6 +123,62 @@ def test_a_dry_run_tells_processes_memory_and_settings_and_leaves_nothing(reveri
     assert printed["settings"]["agent"]["batch_size"] == 128
     assert sum(printed["memory_bytes"].values()) > 2**20
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_plans_for_a_cluster_that_is_described_or_not_there_yet(reverie, monkeypatch):
+    monkeypatch.setattr(topology, "available_memory", lambda: 2**30)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    command = ["train", "apex-dqn", "--env", "CartPole-v1", "--runner", "ray", "--num-actors", "60", "--dry-run"]
+    assert "no node has room for a role 'learner'" in reverie(*command).stderr  # it would start Ray here
+    elsewhere = reverie(*command, "--address", "auto")
+    assert elsewhere.exit_code == 0, elsewhere.stderr
+    assert "on which nodes is known once there is a cluster" in elsewhere.stdout
+    fits = reverie(*command, "--node", "1x8GB,8", "--node", "15x4GB,16")
+    assert fits.exit_code == 0, fits.stderr
+    assert "60 x actor, 1 CPU: an actor of Ray, where it has room; 400 MiB each" in fits.stdout
+    assert "on 1 x node of 8GB: 1 x shard" in fits.stdout
+    printed = json.loads(reverie(*command, "--node", "16x4GB,16", "--json").stdout)
+    assert sum(sum(one["roles"].values()) for one in printed["nodes"]) == printed["processes"] - 1 == 63
+    assert {one["node"] for one in printed["nodes"]} == {"node of 4GB"}
+    assert all(role["memory_bytes"] > 400 * 2**20 - 1 for role in printed["roles"])
+    small = reverie(*command, "--node", "4x4GB,16")
+    assert (small.exit_code, small.stdout) == (2, "")
+    assert "no node has room for a role 'actor'" in small.stderr
+    assert "(--no-check-memory)" in small.stderr
+    forced = reverie(*command, "--node", "4x4GB,16", "--no-check-memory")
+    assert forced.exit_code == 0, forced.stderr
+    assert "no node has room for a role 'actor'" in forced.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--node", "4GB", "--dry-run"], "--node describes a Ray cluster for --dry-run: give it with --runner ray"),
+        (["--node", "4GB", "--runner", "ray"], "--node describes a Ray cluster for --dry-run"),
+        (["--node", "4", "--runner", "ray", "--dry-run"], "a node is '4', and must be [COUNTx]MEMORY"),
+    ],
+)
+def test_a_description_of_nodes_that_means_nothing_is_refused(reverie, options, words):
+    result = reverie("train", "apex-dqn", "--env", "CartPole-v1", *options)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_a_cluster_without_room_is_told_in_a_line_with_exit_code_2(monkeypatch, tmp_path, capsys):
+    planned = runners.plan(agents.find("apex-dqn"), "CartPole-v1", runner="ray")
+    with pytest.raises(typer.Exit) as ended, ending.ends_told(tmp_path):
+        place(planned, [runners.Node("small", 2**20, 4.0)])
+    assert ended.value.exit_code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "after 0 of them no node has room for a role 'shard'" in line
+
+
+def test_a_run_may_begin_with_less_memory_than_it_is_estimated_to_need(reverie, monkeypatch):
+    monkeypatch.setattr(topology, "available_memory", lambda: 2**20)
+    assert reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", *SHORT).exit_code == 2
+    assert (
+        reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--no-check-memory", *SHORT).exit_code == 1
+    )
 
 
 def test_tensorboard_that_is_asked_for_and_missing_is_refused(reverie, monkeypatch):

@@ -80,6 +80,11 @@ def test_the_limiters_timeout_ends_the_iterator_and_what_was_drawn_by_then_is_gi
     assert list(dataset) == []
 
 
+def test_what_was_drawn_by_the_limiters_timeout_is_no_batch_where_remainders_are_dropped(queue):
+    dataset = TrajectoryDataset.from_table_signature(queue, "t", 10, rate_limiter_timeout_ms=20)
+    assert [len(batch.info.key) for batch in dataset.batch(5, drop_remainder=True)] == [5]
+
+
 def test_a_dropped_remainder_is_dropped(fifo):
     dataset = TrajectoryDataset(fifo, "t", DTYPES, SHAPES, 4, max_samples=7)
     assert [len(batch.info.key) for batch in dataset.batch(3)] == [3, 3, 1]
@@ -194,6 +199,13 @@ def test_the_chain_does_what_its_words_say(fifo):
     assert sorted(index for index, _ in numbers.enumerate().shuffle(2, seed=1)) == [0, 1, 2]
     assert list(numbers.prefetch(2)) == [0.0] * 3
     assert list(itertools.islice(numbers.repeat().prefetch(-1), 7)) == [0.0] * 7
+
+
+def test_a_shuffle_is_the_same_for_the_same_seed_and_another_for_another(fifo):
+    numbers = TrajectoryDataset(fifo, "t", DTYPES, SHAPES, 4, max_samples=8).enumerate()
+    orders = [[number for number, _ in numbers.shuffle(8, seed=seed)] for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+    assert [sorted(order) for order in orders] == [list(range(8))] * 3
 
 
 def test_an_error_in_a_prefetched_chain_reaches_the_reader(fifo):

@@ -23,7 +23,7 @@ ALLOWED = {
     "tensordict": ("adapters/tensordict.py",),
     "tensorflow": ("_tensorflow.py",),
     "gymnasium": ("specs.py", "adapters", "agents", "runners", "cli", "testing.py"),
-    "ray": ("runners/ray.py", "runners/joining.py"),
+    "ray": ("runners/ray.py", "runners/joining.py", "runners/host.py", "runners/probes.py"),
     "matplotlib": ("cli", "runners"),
     "typer": ("cli",),
     "rich": ("cli",),

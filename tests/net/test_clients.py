@@ -78,6 +78,23 @@ def test_an_in_process_client_of_a_server_that_listens_pickles_as_its_address(un
         assert again.server_address == server.address
 
 
+def test_a_client_that_is_unpickled_has_every_option_that_the_first_was_made_with():
+    options = {"transport": "grpc", "token": "secret", "tls": None, "timeout": 3.0, "patience": 7.5, "grace": 0.25}
+    again = pickle.loads(pickle.dumps(Client("localhost:1", **options)))
+    made, arguments = again.__reduce__()
+    assert (made.func, made.args, made.keywords, arguments) == (Client, ("localhost:1",), options, ())
+
+
+@pytest.mark.parametrize("host", ["server.example", "192.0.2.1", "[2001:db8::1]"])
+def test_a_server_of_another_host_is_not_taken_for_one_of_this_process_at_the_same_port(uniform, host):
+    with Server([uniform()]) as server:
+        assert repr(Client(f"{host}:{server.port}")) == f"Client('{host}:{server.port}')"
+        with pytest.raises(ValueError, match="no server of this process listens"):
+            Client(f"{host}:{server.port}", transport="in-process")
+        for here in ("localhost", "127.0.0.1", "[::1]"):
+            assert "in-process" in repr(Client(f"{here}:{server.port}"))
+
+
 def _sample(client):
     return client.sample_batch("t", 2, timeout=200).data["n"].tolist(), client.info().transport
 
@@ -169,7 +186,7 @@ def test_many_clients_at_once(network, address):
     assert len(done) == 200
 
 
-def test_deadlines_hold_under_load(network, own_host, connect, fifo, uniform):
+def test_deadlines_hold_under_load(network, own_host, connect, fifo, uniform, until):
     with own_host.serve([uniform(), fifo("empty")]) as address:
         client = connect(address, transport=network)
         client.insert_batch("t", {"x": np.zeros((100, 5000))}, timeout=200)
@@ -184,14 +201,22 @@ def test_deadlines_hold_under_load(network, own_host, connect, fifo, uniform):
                 while not stop.is_set():
                     next(batches)
 
-        threads = [threading.Thread(target=load) for _ in range(3)]
+        given = []
+        waiting = threading.Thread(target=lambda: given.append(client.sample_batch("empty", 1, timeout=1_000)))
+        threads = [waiting, *(threading.Thread(target=load) for _ in range(3))]
         for thread in threads:
             thread.start()
         try:
+            until(lambda: len(client.why("empty").samples) == 1)
             for _ in range(10):
                 with pytest.raises(reverie.DeadlineExceededError, match="table 'empty'") as raised:
                     client.sample_batch("empty", 1, timeout=0.02)
                 assert raised.value.partial is None
+            # Theirs passed, and not that of a call which waits for the same.
+            assert given == []
+            client.insert_batch("empty", {"x": np.zeros((1, 1))}, timeout=200)
+            waiting.join(200)
+            assert [len(batch) for batch in given] == [1]
         finally:
             stop.set()
             for thread in threads:

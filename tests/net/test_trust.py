@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import pickle
 import shutil
 import socket
 import subprocess
@@ -46,6 +47,67 @@ def test_a_token_is_asked_of_every_client(uniform, network, connect):
             assert isinstance(raised.value, PermissionError)
             assert str(raised.value).startswith(f"{server.address}: the ")
         assert client.can_sample("t")
+
+
+@pytest.fixture(params=["variable", "file"])
+def kept(request, monkeypatch, tmp_path):
+    """A token's place, and what moves another token there (None: nothing)."""
+    if request.param == "file":
+        path = tmp_path / "token"
+        return reverie.Token.from_file(path), lambda text: path.unlink() if text is None else path.write_text(text)
+
+    def move(text):
+        monkeypatch.delenv("TOKEN_OF_THE_TEST", raising=False)
+        if text is not None:
+            monkeypatch.setenv("TOKEN_OF_THE_TEST", text)
+
+    return reverie.Token.from_env("TOKEN_OF_THE_TEST"), move
+
+
+def test_a_token_that_is_named_by_its_place_is_read_there_and_is_in_no_pickle(uniform, network, connect, kept):
+    token, move = kept
+    move("open sesame\n")
+    with Server([uniform()], token=token) as server:
+        client = connect(server.address, transport=network, token=token)
+        assert client.can_sample("t") is False
+        for one in (client, server.client(), token):
+            assert b"sesame" not in pickle.dumps(one)
+        assert b"sesame" in pickle.dumps(connect(server.address, transport=network, token="open sesame"))
+        with pickle.loads(pickle.dumps(client)) as again:
+            assert again.can_sample("t") is False
+        # Read again by the process that unpickles it, and only then.
+        move("open barley")
+        assert client.can_sample("t") is False
+        with pickle.loads(pickle.dumps(client)) as again, pytest.raises(reverie.UnauthenticatedError, match="token"):
+            again.can_sample("t")
+        packed = pickle.dumps(client)
+        move(None)
+        with pytest.raises((ValueError, FileNotFoundError), match=r"TOKEN_OF_THE_TEST|token"):
+            pickle.loads(packed)
+
+
+def test_a_token_whose_place_is_empty_is_refused_with_the_place_at_both_ends(uniform, kept):
+    token, move = kept
+    move(" \n")
+    for use in (lambda: Server([uniform()], token=token), lambda: Client("localhost:1", token=token)):
+        with pytest.raises(ValueError, match=r"(variable 'TOKEN_OF_THE_TEST'|file '.*token') holds no token"):
+            use()
+    assert pickle.loads(pickle.dumps(token)) == token
+    assert repr(token).startswith("Token.from_")
+    with pytest.raises(TypeError, match=r"Token\.from_env"):
+        reverie.Token("open sesame")
+    with pytest.raises(TypeError, match="name of an environment variable"):
+        reverie.Token.from_env("")
+
+
+def test_a_client_of_this_process_shows_the_token_where_it_is_unpickled_elsewhere(uniform, monkeypatch):
+    with Server([uniform()], token="open sesame") as server:
+        packed = pickle.dumps(server.client(timeout=200))
+        # As in another process, whose servers are others.
+        monkeypatch.setattr("reverie.client.client._LISTENING", {})
+        with pickle.loads(packed) as elsewhere:
+            assert elsewhere.info(timeout=200).transport != "in-process"
+            assert elsewhere.can_sample("t") is False
 
 
 def test_tls_shows_the_server_and_keeps_others_out(uniform, connect, pem):

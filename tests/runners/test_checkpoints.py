@@ -1,16 +1,18 @@
 import dataclasses
 import errno
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie import agents  # noqa: E402
+from reverie import Server, Table, agents  # noqa: E402
 from reverie.agents import presets  # noqa: E402
 from reverie.agents.core import RunSettings  # noqa: E402
 from reverie.errors import DamagedError  # noqa: E402
-from reverie.runners import CheckpointError, Evaluated, NotSaved, Saved, Started, StoppedError, checkpoints, train  # noqa: E402
+from reverie.runners import CheckpointError, Evaluated, NotSaved, Saved, Started, StoppedError, checkpoints, plan, train  # noqa: E402
+from reverie.runners.account import identity  # noqa: E402
 
 NEST = {
     "none": None,
@@ -306,3 +308,39 @@ def test_folders_may_be_text_a_runs_folder_is_its_newest_checkpoint_and_nothing_
     train(agents.dqn, "CartPole-v1", run=longer, on_event=told.append, resume=str(tmp_path))
     started = [event.env_steps for event in told if isinstance(event, Started)]
     assert started == [0, saved[-1]]
+
+
+def resumed(monkeypatch, tmp_path, **changes):
+    """What `load_run` makes of a checkpoint of DQN with these entries of its state, and settings left out."""
+    left_out = changes.pop("left_out", ())
+    topology = plan(agents.dqn, "CartPole-v1", run=SHORT, config=changes.pop("config", None))
+    known = {name: value for name, value in identity(topology).items() if name not in left_out}
+    state = {"identity": known, "env_steps": 10, checkpoints.REPLAY: ["replay-1/1"], **changes}
+    monkeypatch.setattr(checkpoints, "load", lambda path: state)
+    return checkpoints.load_run(tmp_path, topology, identity(topology))
+
+
+def test_a_run_whose_last_step_is_done_is_not_gone_on_with_and_one_before_it_is(monkeypatch, tmp_path):
+    assert resumed(monkeypatch, tmp_path, env_steps=SHORT.max_env_steps - 1)
+    with pytest.raises(CheckpointError, match=r"ended after 2,400 environment steps; raise max_env_steps \(2,400\)"):
+        resumed(monkeypatch, tmp_path, env_steps=SHORT.max_env_steps)
+
+
+def test_a_checkpoint_from_before_there_was_a_setting_is_one_of_its_default(monkeypatch, tmp_path):
+    config = agents.dqn.load_preset("CartPole-v1").config
+    field = next(one for one in dataclasses.fields(config) if one.name == "precision")
+    assert config.precision == field.default
+    assert resumed(monkeypatch, tmp_path, left_out=("precision",))
+    other = dataclasses.replace(config, precision="bfloat16")
+    with pytest.raises(CheckpointError, match=r"has precision None, and this run 'bfloat16'"):
+        resumed(monkeypatch, tmp_path, left_out=("precision",), config=other)
+
+
+def test_tables_of_both_checkpoints_stay_while_those_of_the_next_one_are_written(tmp_path):
+    (checkpointer,) = checkpoints.replay_checkpointers(tmp_path, None)
+    with Server([Table.queue("t", 10)], checkpointer=checkpointer, listen=False) as server:
+        client, written = server.client(), []
+        for number in range(4):
+            client.insert({"n": number}, {"t": 1.0})
+            written.append(Path(client.checkpoint()))
+    assert [path.exists() for path in written] == [False, True, True, True]

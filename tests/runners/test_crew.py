@@ -16,6 +16,7 @@ from reverie.runners import crew as crew_module
 from reverie.runners.awaiting import Absence
 from reverie.runners.clock import Heard
 from reverie.runners.crew import EVALUATOR, Crew
+from reverie.runners.latest import LatestReports
 from reverie.runners.messages import (
     Died,
     Endpoint,
@@ -303,9 +304,49 @@ def test_a_run_stalls_by_the_time_in_which_it_listened_and_not_by_that_in_which_
     course = object.__new__(supervisor.Supervisor)
     course._crew, course._topology, course._should_stop = crew, crew.topology, lambda: False
     course._account, course._moved = SimpleNamespace(env_steps=5, updates=3), (0.0, 5, 3)
-    course._learnt, course._acted, course._served = {}, {}, {0: Served({}, "its table is full")}
+    course._latest = LatestReports()
+    course._latest.served[0] = Served({}, "its table is full")
     clock(crew, 3_600, turns=1)
     course._refuse_to_stall(waiting_for_training=True)
     clock(crew, 300)
     with pytest.raises(StalledError, match=r"learner has told nothing for 30\d s.*; shard 0: its table is full"):
         course._refuse_to_stall(waiting_for_training=True)
+
+
+def test_the_last_words_of_a_role_that_was_replaced_while_they_came_are_not_those_of_the_one_after_it():
+    crew, stage, hear, restarted = begun(apex_dqn)
+    hear(SHARD, Died("killed"))
+    hear(SHARD, here("b:2"))
+    heard = []
+    crew._on_report = lambda name, report: heard.append(report)
+    # Its answer lets it begin elsewhere; what comes behind it in the same turn is of the one before.
+    stage.next = [(LEARNER, State(-1, {"version": 3})), (LEARNER, Learnt(9, {}, {})), (LEARNER, Died("killed"))]
+    crew.listen(0)
+    assert (stage.newest(LEARNER).generation, restarted) == (1, [SHARD])
+    assert [type(report) for report in heard] == [State]
+    hear(LEARNER, here())
+    hear(LEARNER, Learnt(4, {}, {}))
+    assert type(heard[-1]) is Learnt
+
+
+def test_tables_of_a_run_that_goes_on_draw_by_other_seeds_than_at_its_start_and_actors_by_the_same():
+    topology = plan(apex_dqn, "CartPole-v1", runner="process")
+
+    def seeds(state):
+        crew = Crew(
+            Scripted(),
+            "reverie.agents.apex_dqn",
+            topology,
+            [None],
+            state=state,
+            on_report=lambda *what: None,
+            on_restart=lambda *what: None,
+            on_move=lambda *what: None,
+        )
+        return crew._seed(SHARD, 0), crew._seed(crew.actors[0], 0)
+
+    (start, actor), (once, one), (later, two) = (
+        seeds(state) for state in (None, {"env_steps": 500}, {"env_steps": 900})
+    )
+    assert len({start, once, later}) == 3
+    assert actor == one == two

@@ -27,9 +27,22 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 import reverie
 from reverie.agents import apex_dqn, gorila
 from reverie.agents.core import RunSettings
-from reverie.runners import DeviceError, Progress, RoleRestarted, Saved, StoppedError, checkpoints, plan, supervisor
+from reverie.runners import (
+    DeviceError,
+    Node,
+    NoRoomError,
+    Progress,
+    RoleRestarted,
+    Saved,
+    StoppedError,
+    checkpoints,
+    plan,
+    probes,
+    supervisor,
+)
 from reverie.runners import ray as on_ray
 from reverie.runners.messages import Died, Ready, RoleName, Setup
+from reverie.runners.topology import PROCESS_BYTES
 
 CONFIG = dataclasses.replace(
     apex_dqn.load_preset("CartPole-v1").config, learning_starts=200, samples_per_insert=8.0, num_actors=2
@@ -294,12 +307,58 @@ def test_the_newest_weights_are_known_on_the_node_of_the_supervisor_and_may_be_o
     for figures in ("cluster_resources", "available_resources"):
         monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: here))
+    monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])
     monkeypatch.setattr(ray, "remote", lambda what: Asked() if what is on_ray.NewestWeights else None)
     on_ray.Cluster(plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray"))
     (options,) = asked
     strategy = options.pop("scheduling_strategy")
     assert (type(strategy), strategy.node_id, strategy.soft) == (NodeAffinitySchedulingStrategy, here, False)
     assert options == {"num_cpus": 0, "max_restarts": -1}
+
+
+def test_a_run_without_room_on_any_node_of_its_cluster_is_refused_at_once(cluster):
+    large = dataclasses.replace(CONFIG, capacity=10**9)
+    with pytest.raises(NoRoomError, match=r"no node has room for a role 'shard', .*; of 2 nodes .* left: add nodes"):
+        on_ray.train(apex_dqn, "CartPole-v1", config=large, run=RUN)
+
+
+@pytest.mark.parametrize("check_memory", [True, False])
+def test_a_role_asks_ray_for_the_memory_that_it_takes_where_that_is_checked(monkeypatch, check_memory):
+    asked = Mock()
+    for figures in ("cluster_resources", "available_resources"):
+        monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
+    monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "5" * 56))
+    monkeypatch.setattr(ray, "remote", lambda what: asked)
+    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
+    stage = on_ray.Cluster(topology, check_memory=check_memory)
+    for place in topology.places:
+        asked.reset_mock()
+        name = RoleName(place.role)
+        stage.start(Setup(name, "reverie.agents.apex_dqn", topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        assert place.memory_bytes >= PROCESS_BYTES
+        assert asked.options.call_args.kwargs["memory"] == (place.memory_bytes if check_memory else 0)
+
+
+def test_a_process_of_a_role_that_is_stopped_is_noticed_with_what_lets_it_go_on(cluster, until, monkeypatch):
+    monkeypatch.setattr(probes, "AGAIN_SECONDS", 0.0)
+    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
+    stage = on_ray.Cluster(topology)
+    try:
+        name = RoleName("evaluator", alone=True)
+        stage.start(Setup(name, "reverie.agents.apex_dqn", topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        told = []
+        until(lambda: told.extend(stage.listen(0.1)) or told)
+        ((_, ready),) = told
+        assert stage.stopped(name) == ""
+        os.kill(ready.pid, signal.SIGSTOP)
+        until(lambda: stage.listen(0.1) == [] and stage.stopped(name) != "")
+        address = ray.util.get_node_ip_address()
+        assert stage.stopped(name) == f"is stopped (kill -CONT {ready.pid} on {address} lets it go on)"
+        os.kill(ready.pid, signal.SIGCONT)
+        until(lambda: stage.listen(0.1) == [] and stage.stopped(name) == "")
+    finally:
+        stage.close()
 
 
 def test_roles_that_begin_together_ask_for_no_more_than_there_is_though_ray_tells_of_them_late(monkeypatch):

@@ -8,7 +8,15 @@ from reverie.runners.scores import bootstrap_interval, interquartile_mean
 
 @pytest.mark.parametrize(
     ("scores", "mean"),
-    [([7.0], 7.0), ([1.0, 3.0], 2.0), ([5.0, 1.0, 3.0], 3.0), ([100.0, 2.0, 1.0, 3.0, -100.0], 2.0)],
+    [
+        ([7.0], 7.0),
+        ([1.0, 3.0], 2.0),
+        ([5.0, 1.0, 3.0], 3.0),
+        ([5.0, 1.0, 6.0], 4.0),  # of three runs none is a quarter
+        ([-9.0, 1.0, 3.0, 90.0], 2.0),
+        ([100.0, 2.0, 1.0, 3.0, -100.0], 2.0),
+        ([100.0, 1.0, 2.0, 3.0, 4.0, 8.0, -100.0], 3.6),  # of seven one is left out at either end
+    ],
 )
 def test_the_interquartile_mean_leaves_a_quarter_out_at_either_end(scores, mean):
     assert interquartile_mean(scores) == mean

@@ -174,6 +174,7 @@ PUBLIC = [
     "TableInfo",
     "TensorSpec",
     "TimestepDataset",
+    "Token",
     "TrajectoryColumn",
     "TrajectoryDataset",
     "TrajectoryWriter",

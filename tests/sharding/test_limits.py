@@ -182,3 +182,40 @@ def test_several_clients_that_sample_keep_the_limits_together_and_none_is_left_o
 def test_a_number_that_no_client_can_have_is_refused(sharded, limited, among, limits, words):
     with pytest.raises(ValueError, match=words):
         sharded(limited(2), rate_limiter=limits, among=among)
+
+
+def test_only_the_first_of_several_clients_that_sample_lets_inserts_in(stack, limited):
+    servers = [stack.enter_context(Server([table], listen=False, shard=i)) for i, table in enumerate(limited(2))]
+
+    def learner(index):
+        clients = [server.client() for server in servers]
+        return stack.enter_context(ShardedClient(clients, rate_limiter=LIMITS, among=(index, 2), seed=1, timeout=200))
+
+    second = learner(1)
+    second.can_sample("t", 1)
+    with pytest.raises(DeadlineExceededError, match="was admitted no insert yet"):
+        second.insert_batch("t", {"x": np.arange(3)}, timeout=0)
+    first = learner(0)
+    assert len(first.insert_batch("t", {"x": np.arange(3)})) == 3
+
+
+@pytest.mark.parametrize(("among", "guesses"), [((0, 1), True), ((0, 2), False)])
+def test_draws_by_what_was_known_are_for_a_client_that_samples_alone(sharded, limited, among, guesses):
+    """Another client's draws are not known: what one leaves out the other would count."""
+    client = sharded(limited(2), rate_limiter=LIMITS, among=among)
+    client.insert_batch("t", {"x": np.arange(20)}, shard=0)
+    sampler, asked = client._sampler("t"), []
+    native = sampler._shards
+
+    class Spy:
+        def __getattr__(self, name):
+            return getattr(native, name)
+
+        def guess(self, *arguments, **options):
+            asked.append(arguments)
+            return native.guess(*arguments, **options)
+
+    sampler._shards = Spy()
+    for _ in range(4):
+        client.sample_batch("t", 4)
+    assert bool(asked) == guesses

@@ -172,6 +172,8 @@ class RunSettings:
     """Greedy episodes on other seeds, once the target is reached and at the end: what is reported."""
     checkpoint_every: int = 10_000
     """Environment steps between two checkpoints, where the run keeps any."""
+    evaluation_seconds: float = 300.0
+    """With roles apart: an evaluation that takes longer is reported, and holds up no checkpoint any longer."""
     device: str = "cpu"
     """Where learner and policies compute: "cpu", "cuda", or one of several as "cuda:1"."""
     prefetch: int | None = None
@@ -185,6 +187,7 @@ class RunSettings:
     def __post_init__(self) -> None:
         checks.at_least_one(self, "max_env_steps", "evaluate_every", "threads", "checkpoint_every")
         checks.at_least_one(self, "screening_episodes", "confirmation_episodes")
+        checks.above_zero(self, "evaluation_seconds")
         if self.prefetch is not None:
             checks.not_negative(self, "prefetch")
         if math.isnan(self.target_return):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,7 @@ def connected(
         client = reverie.Client(address, token=secret, tls=tls, timeout=timeout)
     except (ValueError, OSError) as error:
         refuse(error)
+    _require_listener(address, timeout)
     try:
         with client:
             yield client
@@ -45,6 +47,21 @@ def connected(
     except reverie.ReplayError as error:
         complain(error)
         raise typer.Exit(EXIT_UNREACHABLE) from None
+
+
+def _require_listener(address: str, timeout: float) -> None:
+    """End the command at once where the host refuses the port, or has no address; a client would retry for 10 s.
+
+    Whatever else fails, such as a host that does not answer, is left to the client, which reports it.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=timeout).close()
+    except (ConnectionRefusedError, socket.gaierror) as error:
+        complain(f"{address} cannot be reached: {error.strerror}; does a server run there?")
+        raise typer.Exit(EXIT_UNREACHABLE) from None
+    except OSError:
+        return
 
 
 def figures(client: reverie.Client) -> dict[str, Any]:

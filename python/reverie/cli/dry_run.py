@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reverie.runners import Topology
+    from reverie.runners import Node, Topology
 
 
-def show_plan(topology: Topology, *, as_json: bool) -> None:
-    """Print roles, memory and settings, for a person or as one JSON object."""
+def show_plan(topology: Topology, nodes: Sequence[Node] | None, *, as_json: bool) -> None:
+    """Print roles, memory and settings, for a person or as one JSON object; of `nodes`, where they are known, which
+    roles each gets."""
+    from reverie.runners.nodes import gib
+
+    placed, problem = _placed(topology, nodes)
     settings = {"agent": vars(topology.config), "run": {**vars(topology.run), "prefetch": topology.prefetch}}
     if as_json:
         plan = {
@@ -23,6 +29,7 @@ def show_plan(topology: Topology, *, as_json: bool) -> None:
             "roles": [vars(place) for place in topology.places],
             "processes": topology.num_processes,
             "memory_bytes": dict(topology.memory),
+            "nodes": [{"node": node, "roles": roles} for node, roles in placed],
             "settings": settings,
         }
         print(json.dumps(plan), flush=True)
@@ -33,8 +40,10 @@ def show_plan(topology: Topology, *, as_json: bool) -> None:
     else:
         print(f"{topology.num_processes} processes:")
         for place in topology.places:
-            gpus = f", {place.num_gpus:g} GPU" if place.num_gpus else ""
-            print(f"  {place.count} x {place.role}, {place.num_cpus:g} CPU{gpus}: {place.where}")
+            asks = f"{place.num_cpus:g} CPU" + (f", {place.num_gpus:g} GPU" if place.num_gpus else "")
+            print(f"  {place.count} x {place.role}, {asks}: {place.where}; {gib(place.memory_bytes)} each")
+        if topology.runner == "ray":
+            _show_nodes(placed, problem)
         print("it would need:")
     for part, size in topology.memory.items():
         print(f"  {size / 2**20:>10,.1f} MiB  {part}")
@@ -42,3 +51,24 @@ def show_plan(topology: Topology, *, as_json: bool) -> None:
         print(f"[{table}]")
         for name, value in values.items():
             print(f"  {name} = {value}")
+
+
+def _placed(topology: Topology, nodes: Sequence[Node] | None) -> tuple[list[tuple[str, dict[str, int]]], str]:
+    """Which roles each node would get, or why that is not known."""
+    from reverie.runners.nodes import NoRoomError, place
+
+    if nodes is None:
+        return [], "on which nodes is known once there is a cluster: whether it has room is checked when the run begins"
+    try:
+        return [(node.name, dict(roles)) for node, roles in place(topology, nodes)], ""
+    except NoRoomError as error:  # which was not to be checked
+        return [], str(error)
+
+
+def _show_nodes(placed: Sequence[tuple[str, dict[str, int]]], problem: str) -> None:
+    """Which roles each node would get, nodes of the same roles in one line."""
+    alike = Counter((node, ", ".join(f"{count} x {role}" for role, count in roles.items())) for node, roles in placed)
+    for (node, roles), count in alike.items():
+        print(f"  on {count} x {node}: {roles or 'nothing'}")
+    if problem:
+        print(f"  {problem}")

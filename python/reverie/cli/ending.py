@@ -22,7 +22,7 @@ def ends_told(folder: Path) -> Iterator[None]:
     from reverie.agents.core import EnvironmentCrashedError
     from reverie.agents.learning import DivergedError
     from reverie.errors import DamagedError
-    from reverie.runners import CheckpointError, DeviceError, RoleError, StalledError, StoppedError
+    from reverie.runners import CheckpointError, DeviceError, NoRoomError, RoleError, StalledError, StoppedError
 
     try:
         yield
@@ -43,7 +43,9 @@ def ends_told(folder: Path) -> Iterator[None]:
         raise typer.Exit(EXIT_NOT_REACHED) from None
     except DamagedError as error:
         _refuse_tables(error, folder)
-    except (CheckpointError, DeviceError, OSError) as error:  # of the network, or of a disk that is full from the start
+    except (CheckpointError, DeviceError, NoRoomError) as error:
+        refuse(error)
+    except OSError as error:  # of the network, or of a disk that is full from the start
         refuse(error)
 
 

@@ -29,7 +29,14 @@ class Request:
 
 
 def run(
-    request: Request, *, stop_when_confirmed: bool, board: bool, to_stderr: bool, quiet: bool, address: str | None
+    request: Request,
+    *,
+    stop_when_confirmed: bool,
+    board: bool,
+    to_stderr: bool,
+    quiet: bool,
+    address: str | None,
+    check_memory: bool = True,
 ) -> Result:
     """Train, and show how it goes and how it ended; blocks until then. What ends it otherwise ends the command."""
     from reverie.cli import curve, report
@@ -53,6 +60,7 @@ def run(
             checkpoint_folder=folder / "checkpoints",
             resume=request.checkpoint,
             should_stop=asked,
+            check_memory=check_memory,
         )
     report.show(result, curve.save(result, folder / "curve.png"), to_stderr=to_stderr, quiet=quiet)
     return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from reverie.cli.running import Request
 
 if TYPE_CHECKING:
     from reverie.agents.core import Agent, Preset
-    from reverie.runners import Topology
+    from reverie.runners import Node, Topology
 
 
 def train(
@@ -44,6 +45,8 @@ def train(
     runner: flags.Where = flags.Runner.local,
     num_shards: flags.NumShards = 1,
     address: flags.Address = None,
+    node: flags.Nodes = None,
+    check_memory: flags.CheckMemory = True,
     num_actors: flags.NumActors = None,
     envs_per_actor: flags.EnvsPerActor = None,
     num_learners: flags.NumLearners = None,
@@ -70,7 +73,8 @@ def train(
     require_agents()
     find_modules_here()
     _refuse_what_does_not_go_together(context.params)
-    layout = {"runner": runner.value, "num_shards": num_shards}
+    nodes = _nodes(runner, address, node)
+    layout = {"runner": runner.value, "num_shards": num_shards, "nodes": nodes, "check_memory": check_memory}
     if seeds is not None:
         if not resume:  # what a resumed run needs is in its checkpoint
             _check_sweep(agent, env, sweep.seeds_of(seeds), jobs or 1, config, context.params, layout)
@@ -78,11 +82,17 @@ def train(
             raise typer.Exit(sweep.run(context, sweep.seeds_of(seeds), jobs or 1, out, as_json=as_json))
     request = _request(agent, env, seed or 0, config, context.params, out, resume, layout)
     if dry_run:
-        show_plan(request.topology, as_json=as_json)
+        show_plan(request.topology, nodes, as_json=as_json)
         return
     board = importlib.util.find_spec("tensorboard") is not None if tensorboard is None else tensorboard
     result = running.run(
-        request, stop_when_confirmed=not to_the_end, board=board, to_stderr=as_json, quiet=quiet, address=address
+        request,
+        stop_when_confirmed=not to_the_end,
+        board=board,
+        to_stderr=as_json,
+        quiet=quiet,
+        address=address,
+        check_memory=check_memory,
     )
     if as_json:
         print(json.dumps(running.as_object(result, request.folder)), flush=True)
@@ -95,11 +105,29 @@ def _refuse_what_does_not_go_together(given: Mapping[str, Any]) -> None:
     runner = given["runner"]
     if given["address"] is not None and runner is not flags.Runner.ray:
         refuse(f"--address is of a Ray cluster, and --runner is {runner.value}: leave one of them out")
+    if given["node"] and not (given["dry_run"] and runner is flags.Runner.ray):
+        refuse("--node describes a Ray cluster for --dry-run: give it with --runner ray --dry-run, or leave it out")
     if seeds is not None and seed is not None:
         refuse(f"--seed is {seed} and --seeds {seeds}: give one of them")
     if seeds is None and jobs is not None:
         refuse(f"--jobs is {jobs}, and there is one run: name several with --seeds, or leave it out")
     _refuse_what_one_learner_has_not(given["agent"], given["num_learners"], given["num_parameter_shards"])
+
+
+def _nodes(runner: flags.Runner, address: str | None, described: Sequence[str] | None) -> list[Node] | None:
+    """The nodes that a run on Ray must fit: those described, or this machine where Ray is started here, or None where
+    only the cluster knows them."""
+    if runner is not flags.Runner.ray:
+        return None
+    from reverie.runners import nodes
+    from reverie.runners.topology import this_machine
+
+    if described:
+        try:
+            return [node for text in described for node in nodes.described(text)]
+        except ValueError as error:
+            refuse(error)
+    return None if address is not None or os.environ.get("RAY_ADDRESS") else [this_machine()]
 
 
 def _refuse_what_one_learner_has_not(name: str, num_learners: int | None, num_parameter_shards: int | None) -> None:
@@ -132,6 +160,9 @@ def _check_sweep(
     from reverie.runners.topology import available_memory
 
     topology = _plan(agent, env, seeds[0], config, parameters, layout)[0]
+    elsewhere = topology.runner == "ray" and layout["nodes"] is None
+    if elsewhere or not layout["check_memory"] or parameters["node"]:
+        return
     together = min(jobs, len(seeds))
     needed, available = topology.memory_bytes * together, available_memory()
     if needed > available:

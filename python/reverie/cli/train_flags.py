@@ -107,6 +107,23 @@ Address = Annotated[
     ),
 ]
 
+CheckMemory = Annotated[
+    bool,
+    typer.Option(
+        help="Refuse a run that is estimated to need more memory than is free, on Ray on any of its nodes.",
+        rich_help_panel=_WHERE,
+    ),
+]
+Nodes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--node",
+        metavar="[COUNTx]MEMORY[,CPUS[,GPUS]]",
+        help="Nodes of a cluster that --dry-run plans for, such as 15x64GB,16; only for ray, and may be given often.",
+        rich_help_panel=_WHERE,
+    ),
+]
+
 _SHORT = "Settings of the preset: each is short for --set NAME=VALUE"
 NumActors = Annotated[int | None, typer.Option(min=1, metavar="N", help="Actors.", rich_help_panel=_SHORT)]
 EnvsPerActor = Annotated[

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, final, get_args
 
-from reverie import _native, tls
+from reverie import _native, tls, tokens
 from reverie.client.append import Appending
 from reverie.client.batch import Batching
 from reverie.client.sample import Sampling
 from reverie.tables import Table
 from reverie.tls import ClientTLS
+from reverie.tokens import Token
 
 __all__ = ["Client", "Transport"]
 
@@ -53,7 +54,7 @@ class Client(Appending, Sampling, Batching):
         server_address: `host:port` of the server.
         transport: "auto" takes the shortest way: straight to the tables where the server is in this process, shared
             memory where it is on this host, else "grpc". The others insist.
-        token: what the server asks for.
+        token: what the server asks for; a `reverie.Token` says where it is, and keeps it out of pickles of this client.
         tls: certificates; None sends plain text.
         timeout: the default of every `timeout=` of this client and of its writers, in seconds.
         patience: seconds that a connection may take to be made, or to be made again, before calls fail. Inserts do not:
@@ -66,7 +67,7 @@ class Client(Appending, Sampling, Batching):
             measured), and no more than this.
 
     Raises:
-        ValueError: for an address that is none, or "in-process" without a server there.
+        ValueError: for an address that is none, "in-process" without a server there, or a `Token` that is not there.
         Later, by every call over a network: UnavailableError, UnauthenticatedError, ProtocolError.
     """
 
@@ -75,7 +76,7 @@ class Client(Appending, Sampling, Batching):
         server_address: str,
         *,
         transport: Transport = "auto",
-        token: str | None = None,
+        token: str | Token | None = None,
         tls: ClientTLS | None = None,
         timeout: float | None = None,
         patience: float = 10.0,
@@ -112,7 +113,7 @@ class Client(Appending, Sampling, Batching):
             timeout=timeout,
             address=server_address,
             transport=transport,
-            token=token,
+            token=tokens.text_of(token),
             tls=None if tls is None else _files(tls),
             patience=patience,
             grace=grace,

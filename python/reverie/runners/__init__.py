@@ -28,6 +28,7 @@ from reverie.runners.events import (
     StoppedError,
 )
 from reverie.runners.local import train
+from reverie.runners.nodes import Node, NoRoomError
 from reverie.runners.topology import DeviceError, DoesNotFitError, Topology, plan
 
 __all__ = [
@@ -41,6 +42,8 @@ __all__ = [
     "Evaluator",
     "Event",
     "Finished",
+    "NoRoomError",
+    "Node",
     "NotSaved",
     "Progress",
     "Result",

@@ -36,6 +36,7 @@ class Account:
         run = self.topology.run
         self.watch = Stopwatch()
         self.next_evaluation, self.next_checkpoint = run.evaluate_every, run.checkpoint_every
+        self._evaluating = False
         self.began = time.perf_counter()
 
     def begin(self) -> None:
@@ -58,6 +59,7 @@ class Account:
         if self.env_steps < self.next_evaluation:
             return False
         self.next_evaluation += self.topology.run.evaluate_every
+        self._evaluating = True
         return True
 
     @property
@@ -70,7 +72,7 @@ class Account:
 
     def evaluated(self, env_steps: int, screening: Evaluation, confirmation: Evaluation | None) -> Evaluated:
         """A point of the curve, of the weights after `env_steps`."""
-        self.confirmation = confirmation
+        self.confirmation, self._evaluating = confirmation, False
         point = CurvePoint(env_steps, self.seconds(), screening.mean_return)
         self.curve.append(point)
         return Evaluated(point, confirmation)
@@ -113,13 +115,15 @@ class Account:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Counts, curve and clock, and whose they are."""
+        """Counts, curve and clock, and whose they are. An evaluation that is under way is due again for the run that
+        goes on from them."""
+        under_way = self.topology.run.evaluate_every if self._evaluating else 0
         return {
             "identity": identity(self.topology),
             "env_steps": self.env_steps,
             "updates": self.updates,
             "seconds": self.seconds(),
-            "next_evaluation": self.next_evaluation,
+            "next_evaluation": self.next_evaluation - under_way,
             "next_checkpoint": self.next_checkpoint,
             "curve": [(point.env_steps, point.seconds, point.mean_return) for point in self.curve],
             "training_returns": list(self.training_returns),

@@ -30,6 +30,7 @@ from reverie import _checks, _native, checkpointers
 from reverie.agents import presets
 from reverie.agents.core import Preset
 from reverie.errors import ReplayError
+from reverie.runners.messages import State
 from reverie.runners.topology import Topology
 
 FORMAT = 3
@@ -86,6 +87,13 @@ def save_run(folder: Path, topology: Topology, state: dict[str, Any], tables: li
     path = save(folder, state["env_steps"], {**state, REPLAY: paths}, preset)
     remove_replays(folder, Path(paths[0]).parts[0])
     return path
+
+
+def written(answers: Sequence[State]) -> list[Path]:
+    """Where servers wrote their tables; OSError where one could not."""
+    for problem in [one.problem for one in answers if one.problem]:
+        raise OSError(problem)
+    return [Path(str(one.tables)) for one in answers]
 
 
 def load_run(resume: Path, topology: Topology, identity: dict[str, Any]) -> dict[str, Any]:

@@ -52,6 +52,7 @@ REGULAR: frozenset[Kind] = frozenset({"shard", "learner", "bundle", "actor"})
 """Roles that tell something ten times a second, as long as they do not stand still."""
 SILENT_SECONDS = 30.0
 """One of them that has told nothing for so long is told of."""
+PLAYS_ON = "has not finished an evaluation, and checkpoints do not wait for it any longer (evaluation_seconds)"
 
 
 class Crew:
@@ -123,6 +124,8 @@ class Crew:
     def ask(self, name: RoleName, command: Command) -> None:
         """Send a command, and again to a role that takes the place of this one before it has answered."""
         member = self.members[name]
+        if isinstance(command, Judge):
+            member.asked = self.heard.seconds
         if isinstance(command, GoOn):
             member.orders.pop(Hold, None)
         else:
@@ -133,6 +136,12 @@ class Crew:
     def all_ready(self) -> bool:
         """Whether every role that was started is there."""
         return all(member.ready is not None for member in self.members.values())
+
+    @property
+    def evaluation_seconds(self) -> float:
+        """How long the evaluator has owed an evaluation; 0 where it owes none."""
+        member = self.members[EVALUATOR]
+        return self.heard.seconds - member.asked if Judge in member.orders else 0.0
 
     def awaited(self) -> dict[RoleName, Absence]:
         """Roles that were started and are not there, those whose process is stopped, and those that tell nothing."""
@@ -149,6 +158,8 @@ class Crew:
                 awaited[name] = Absence(now - one.stopped_since, stopped, begun=True)
             elif name.kind in REGULAR and now - one.told >= SILENT_SECONDS:
                 awaited[name] = Absence(now - one.told, begun=True)
+            elif name == EVALUATOR and self.evaluation_seconds > self.topology.run.evaluation_seconds:
+                awaited[name] = Absence(self.evaluation_seconds, PLAYS_ON, begun=True)
         return awaited
 
     def give_up(self, name: RoleName) -> None:

@@ -51,6 +51,7 @@ def train(
     checkpoint_folder: Path | str | None = None,
     resume: Path | str | None = None,
     should_stop: Callable[[], bool] | None = None,
+    check_memory: bool = True,
 ) -> Result:
     """Train in this thread until the target is confirmed or `run.max_env_steps` are done.
 
@@ -65,11 +66,13 @@ def train(
     `should_stop` is asked between two turns; where it says yes the run saves and raises `StoppedError`. That is how
     `on_event`, which is called in this thread, ends a run: an exception in it ends the run as it is, without saving.
 
+    `check_memory=False` begins also where the run is estimated to need more memory than is free.
+
     Raises what `plan` raises, `checkpoints.CheckpointError`, `DamagedError` for damaged tables of a checkpoint,
     `StalledError` where the table's limits contradict each other, what the learner raises, and whatever `on_event`
     raises: everything is closed on the way out.
     """
-    topology = plan(agent, env_id, seed=seed, preset=preset, config=config, run=run)
+    topology = plan(agent, env_id, seed=seed, preset=preset, config=config, run=run, check_memory=check_memory)
     checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
     _checks.functions(on_event=on_event, should_stop=should_stop)
     state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))

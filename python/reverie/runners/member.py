@@ -19,6 +19,8 @@ class Member:
     born: float = 0.0
     told: float = 0.0
     """When it told anything last, in this life or the one before."""
+    asked: float = 0.0
+    """When the evaluator was asked last to judge weights."""
     stopped_since: float | None = None
     """When its process was first found to be stopped, as it is now."""
     answered: bool = False

@@ -55,6 +55,7 @@ def train(
     checkpoint_folder: Path | str | None = None,
     resume: Path | str | None = None,
     should_stop: Callable[[], bool] | None = None,
+    check_memory: bool = True,
 ) -> Result:
     """Train with every role in a process of its own, until the target is confirmed or `run.max_env_steps` are done.
 
@@ -69,7 +70,15 @@ def train(
     not mend; every process has ended by then.
     """
     topology = plan(
-        agent, env_id, seed=seed, preset=preset, config=config, run=run, num_shards=num_shards, runner="process"
+        agent,
+        env_id,
+        seed=seed,
+        preset=preset,
+        config=config,
+        run=run,
+        num_shards=num_shards,
+        runner="process",
+        check_memory=check_memory,
     )
     name = agent_name(agent)
     checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)

@@ -6,12 +6,11 @@ over shared memory on their own host and over TLS from others, with a token and 
 
 from __future__ import annotations
 
-import threading
+import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,16 @@ from reverie.checkpointers import CheckpointerBase
 from reverie.runners import checkpoints
 from reverie.runners.account import identity
 from reverie.runners.events import Event, Result
+from reverie.runners.host import Host
 from reverie.runners.joining import joined
-from reverie.runners.lines import ANSWER_SECONDS, Reply, answers_of, give_up, reply_to
+from reverie.runners.lines import ANSWER_SECONDS, Reply, answers_of, give_up
 from reverie.runners.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
+from reverie.runners.nodes import Node, lacking_memory, of_figures, place
 from reverie.runners.parameters import Edition, NewestWeights, Publisher, Subscription
-from reverie.runners.play import play
+from reverie.runners.probes import UNANSWERED_SECONDS, Probe
 from reverie.runners.process import agent_name
 from reverie.runners.supervisor import Supervisor
-from reverie.runners.topology import Topology, lacking, plan, require_gpus
+from reverie.runners.topology import Topology, lacking, plan, require_gpus, this_machine
 from reverie.runners.trust import Trust
 
 ASK_SECONDS = 0.02
@@ -62,6 +63,7 @@ def train(
     checkpoint_folder: Path | str | None = None,
     resume: Path | str | None = None,
     should_stop: Callable[[], bool] | None = None,
+    check_memory: bool = True,
 ) -> Result:
     """Train with every role in an actor of a Ray cluster, until the target is confirmed or all steps are done.
 
@@ -70,19 +72,32 @@ def train(
     Every node needs this package and the agent's; with `checkpoint_folder` all must see that folder, since shards write
     their tables themselves. Roles of a node that is lost are placed on the others.
 
+    Each role asks Ray for the memory that it takes at most, so that Ray places it where that is free. A run whose roles
+    find no room on the nodes that there are is refused; with `check_memory=False` it is not, and roles ask for none.
+
     With `run.device` "cuda" the learner asks for a GPU; roles that ask for none compute on the CPU.
 
-    Raises what `reverie.runners.process.train` raises, `DeviceError` where the cluster has too few GPUs, ImportError
-    without `reverie[ray]`, and ConnectionError where there is no cluster at `address`, or Ray does not start here.
+    Raises what `reverie.runners.process.train` raises, `DeviceError` where the cluster has too few GPUs,
+    `NoRoomError` where its nodes have too little memory, ImportError without `reverie[ray]`, and ConnectionError where
+    there is no cluster at `address`, or Ray does not start here.
     """
     topology = plan(
-        agent, env_id, seed=seed, preset=preset, config=config, run=run, num_shards=num_shards, runner="ray"
+        agent,
+        env_id,
+        seed=seed,
+        preset=preset,
+        config=config,
+        run=run,
+        num_shards=num_shards,
+        runner="ray",
+        nodes=[this_machine()] if starts_here(address) else None,
+        check_memory=check_memory,
     )
     name = agent_name(agent)
     checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
     _checks.functions(on_event=on_event, should_stop=should_stop)
     state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))
-    with joined(address), closing(Cluster(topology)) as stage:
+    with joined(address), closing(Cluster(topology, check_memory=check_memory)) as stage:
         supervisor = Supervisor(
             name,
             topology,
@@ -94,6 +109,16 @@ def train(
             should_stop=should_stop or (lambda: False),
         )
         return supervisor.run(stop_when_confirmed)
+
+
+def starts_here(address: str | None) -> bool:
+    """Whether a run with this `address` starts Ray on this machine, and so has no other node."""
+    return address is None and not os.environ.get("RAY_ADDRESS") and not ray.is_initialized()
+
+
+def nodes() -> list[Node]:
+    """The nodes of the cluster and what each has free, as Ray's head counts it."""
+    return of_figures(ray.nodes(), ray._private.state.available_resources_per_node())
 
 
 @dataclass(frozen=True)
@@ -184,71 +209,6 @@ def _replies(calls: Sequence[Any]) -> list[Reply]:
     return replies
 
 
-class Host:
-    """A role's Ray actor: the role runs in one thread, messages come and go in others."""
-
-    def __init__(self) -> None:
-        self._commands: deque[Command] = deque()
-        self._came = threading.Event()
-        self._told: deque[Report] = deque()
-        self._news = threading.Event()
-        self._ended = False
-        self._answer: Callable[[Any], Any] | None = None
-
-    def run(self, setup: Setup) -> None:
-        """The role's whole life."""
-        if setup.serving is not None:
-            address = ray.util.get_node_ip_address()
-            setup = replace(setup, serving=replace(setup.serving, host=address))
-        try:
-            play(setup, self)
-        finally:
-            self._ended = True
-            self._news.set()
-
-    def drain(self, seconds: float) -> tuple[list[Report], bool]:
-        """What the role told since the last call, and whether that is all. Waits at most `seconds` for the first."""
-        if not self._ended:
-            self._news.wait(seconds)
-        ended = self._ended
-        self._news.clear()
-        drained = []
-        while self._told:
-            drained.append(self._told.popleft())
-        return drained, ended
-
-    def order(self, command: Command) -> None:
-        """A command for the role."""
-        self._commands.append(command)
-        self._came.set()
-
-    def answer(self, question: Any) -> Reply:
-        """What a learner asks of a parameter shard, which is said to be ready only once it serves."""
-        assert self._answer is not None
-        return reply_to(question, self._answer)
-
-    def serve(self, answer: Callable[[Any], Any]) -> None:
-        """The role's end: let learners ask."""
-        self._answer = answer
-
-    def tell(self, report: Report) -> None:
-        """The role's end: send a report."""
-        if isinstance(report, Ready):
-            report = replace(report, host=ray.get_runtime_context().get_node_id())
-        self._told.append(report)
-        self._news.set()
-
-    def commands(self) -> Iterator[Command]:
-        """The role's end: those that have come in. Does not block."""
-        self._came.clear()
-        while self._commands:
-            yield self._commands.popleft()
-
-    def pause(self, seconds: float) -> None:
-        """The role's end: sleep, but for no longer than until a command comes."""
-        self._came.wait(seconds)
-
-
 @dataclass
 class _Remote:
     host: Any
@@ -256,15 +216,24 @@ class _Remote:
     """What `run` will give; held, so that Ray does not forget an error."""
     drain: Any
     asks: dict[str, float]
+    memory: int
+    """Bytes that it asks for."""
+    drained: float = field(default_factory=time.monotonic)
+    """When `drain` was called."""
+    probe: Probe | None = None
+    """Of a role that is there."""
 
 
 class Cluster:
     """A stage of Ray actors."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, *, check_memory: bool = True) -> None:
         self._trust = Trust.make()
         there, free = (which().get("GPU", 0.0) for which in (ray.cluster_resources, ray.available_resources))
         require_gpus(topology, there, free)
+        if check_memory:
+            place(topology, nodes())
+        self._memory = {one.role: one.memory_bytes if check_memory else 0 for one in topology.places}
         self._gpus = {place.role: place.num_gpus for place in topology.places}
         self._wishes = {place.role: place.num_cpus for place in topology.places}
         wished = sum(place.count * place.num_cpus for place in topology.places)
@@ -302,6 +271,7 @@ class Cluster:
         options = {
             "num_gpus": self._gpus[kind],
             "num_cpus": num_cpus,
+            "memory": self._memory[kind],
             "max_concurrency": 4,
             "max_restarts": 0,
             "scheduling_strategy": "SPREAD" if kind in ("shard", "actor") else "DEFAULT",
@@ -312,6 +282,7 @@ class Cluster:
             host.run.remote(setup),
             host.drain.remote(DRAIN_SECONDS),
             {"GPU": self._gpus[kind], "CPU": num_cpus},
+            self._memory[kind],
         )
 
     def lacks(self, name: RoleName) -> str:
@@ -319,10 +290,17 @@ class Cluster:
         living = self._living.get(name)
         if living is None or _has_place(living.host):
             return ""
-        return lacking(living.asks, ray.cluster_resources(), ray.available_resources())
+        lacks = lacking(living.asks, ray.cluster_resources(), ray.available_resources())
+        return lacks or lacking_memory(living.memory, nodes())
 
     def stopped(self, name: RoleName) -> str:
-        """Nothing is known: its process may be on any node."""
+        """A signal (SIGSTOP), or a debugger, on whatever node it is: of a role whose actor has not answered lately."""
+        living = self._living.get(name)
+        if living is None or living.probe is None:
+            return ""
+        if time.monotonic() - living.drained >= UNANSWERED_SECONDS:
+            return living.probe.stopped()
+        living.probe.forget()
         return ""
 
     def placed(self, setup: Setup) -> Setup:
@@ -370,7 +348,9 @@ class Cluster:
                 self.kill(name)
                 told.append((name, Died("it ended")))
             else:
-                living.drain = living.host.drain.remote(DRAIN_SECONDS)
+                living.drain, living.drained = living.host.drain.remote(DRAIN_SECONDS), time.monotonic()
+                for ready in [report for report in reports if isinstance(report, Ready)]:
+                    living.probe = Probe(ready)
         return told
 
     def kill(self, name: RoleName) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from reverie.agents.core import ParameterAgent, Weights
 from reverie.runners import checkpoints
-from reverie.runners.account import FIGURES, Account
+from reverie.runners.account import Account
 from reverie.runners.awaiting import Awaiting
 from reverie.runners.crew import EVALUATOR, Crew
 from reverie.runners.events import (
@@ -29,6 +29,7 @@ from reverie.runners.events import (
     Started,
     StoppedError,
 )
+from reverie.runners.latest import LatestReports
 from reverie.runners.messages import (
     Acted,
     Bundled,
@@ -102,12 +103,7 @@ class Supervisor:
         )
         self._should_stop = should_stop
         self._answers: dict[tuple[RoleName, type[Report]], Any] = {}
-        self._acted: dict[int, Acted] = {}
-        if state is not None:
-            counts = enumerate(state["actors"])
-            self._acted = {i: Acted(one["env_steps"], -1, one) for i, one in counts}
-        self._learnt: dict[int, Learnt] = {}
-        self._served: dict[int, Served] = {}
+        self._latest = LatestReports([] if state is None else state["actors"])
         self._number = 0
         self._judged: tuple[int, Judged] | None = None
         """The version of the weights that were judged last, and the judgement."""
@@ -150,8 +146,15 @@ class Supervisor:
 
     # Listening.
 
-    def _until(self, done: Callable[[], bool], what: str, seconds: float | None = ANSWER_SECONDS) -> None:
-        """Hear the roles until `done`; a TimeoutError that names `what` after `seconds`."""
+    def _until(
+        self,
+        done: Callable[[], bool],
+        what: str,
+        seconds: float | None = ANSWER_SECONDS,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> None:
+        """Hear the roles, and do what is to be done `meanwhile`, until `done`; a TimeoutError that names `what` after
+        `seconds`."""
         began = self._crew.heard.seconds
         while not done():
             self._crew.listen(LISTEN_SECONDS)
@@ -162,9 +165,16 @@ class Supervisor:
             if seconds is not None and self._crew.heard.seconds - began > seconds:
                 raise TimeoutError(f"waited {seconds:g} s for {what}; {self._why()}")
             self._refuse_to_stall(waiting_for_training=seconds is None)
+            if meanwhile is not None:
+                meanwhile()
 
     def _ask(
-        self, names: list[RoleName], command: Save | Hold | Judge, answer: type[Any], seconds: float = ANSWER_SECONDS
+        self,
+        names: list[RoleName],
+        command: Save | Hold | Judge,
+        answer: type[Any],
+        seconds: float = ANSWER_SECONDS,
+        meanwhile: Callable[[], object] | None = None,
     ) -> list[Any]:
         """Ask all of them; the answers to this very command, and to none before it."""
         keys = [(name, answer) for name in names]
@@ -177,7 +187,7 @@ class Supervisor:
             return all(one is not None and one.number == command.number for one in found)
 
         whom = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
-        self._until(answered, f"the answer of {whom} to {type(command).__name__}", seconds)
+        self._until(answered, f"the answer of {whom} to {type(command).__name__}", seconds, meanwhile)
         return [self._answers.pop(key) for key in keys]
 
     def _tell_learners(self, command: Command) -> None:
@@ -191,8 +201,8 @@ class Supervisor:
                 for part in (report.acted, report.learnt, report.served):
                     self._heard(name, part)
             case Acted():
-                self._acted[name.index] = report
-                account.env_steps = sum(one.env_steps for one in self._acted.values())
+                self._latest.acted[name.index] = report
+                account.env_steps = self._latest.env_steps
                 account.training_returns.extend(report.returns)
                 self._add(report.seconds)
                 for crash in report.crashes:
@@ -200,12 +210,11 @@ class Supervisor:
                 if account.env_steps >= self._topology.run.max_env_steps:
                     self._end_actors()
             case Learnt():
-                self._learnt[name.index] = report
-                # Of learners that share their parameters, the one that pulled last knows the number of updates.
-                account.updates = max(one.version for one in self._learnt.values())
+                self._latest.learnt[name.index] = report
+                account.updates = self._latest.updates
                 self._add(report.seconds)
             case Served():
-                self._served[name.index] = report
+                self._latest.served[name.index] = report
             case State() | Holding() | Judged():
                 self._answers[name, type(report)] = report
 
@@ -227,12 +236,7 @@ class Supervisor:
             raise StalledError(self._topology.needs.name, self._why())
 
     def _why(self) -> str:
-        waits = {f"learner {i}": one.waits for i, one in self._learnt.items()}
-        waits |= {f"actor {i}": one.waits for i, one in self._acted.items()}
-        tables = {f"shard {i}": one.why for i, one in self._served.items()}
-        parts = [f"{name} {one}" for name, one in self._crew.awaited().items()]
-        parts += [f"{name}: {text}" for name, text in {**tables, **waits}.items() if text]
-        return "; ".join(parts) or "no role told of a wait"
+        return self._latest.why(self._crew.awaited())
 
     def _tell_awaited(self) -> None:
         if self._awaiting.is_due(time.monotonic()):
@@ -245,18 +249,11 @@ class Supervisor:
             self._emit(self._progress())
 
     def _progress(self) -> Any:
-        acting = [one.version for one in self._acted.values() if one.version >= 0]
-        lag = max(0.0, self._account.updates - sum(acting) / len(acting)) if acting else None
-        return self._account.progress(self._metrics(), self._figures(), lag, self._awaiting.text)
+        lag = self._latest.policy_lag(self._account.updates)
+        return self._account.progress(self._metrics(), self._latest.figures(), lag, self._awaiting.text)
 
     def _metrics(self) -> dict[str, float]:
-        learners = [one.metrics for one in self._learnt.values()]
-        if len(learners) > 1:
-            learners = [cast("ParameterAgent", self._agent).join_metrics(learners)]
-        return {"updates": self._account.updates, **(learners[0] if learners else {})}
-
-    def _figures(self) -> dict[str, float]:
-        return {name: sum(one.figures[name] for one in self._served.values()) for name in FIGURES}
+        return self._latest.metrics(self._agent, self._account.updates)
 
     # The course.
 
@@ -267,7 +264,7 @@ class Supervisor:
         self._until(self._begun, "all roles to begin")
 
     def _begun(self) -> bool:
-        acted = len(self._acted) == self._topology.num_actors
+        acted = len(self._latest.acted) == self._topology.num_actors
         return acted and self._source.ready and self._crew.all_ready()
 
     @property
@@ -300,10 +297,16 @@ class Supervisor:
         self._number += 1
         judge = Judge(self._number, weights, confirm)
         judged: Judged
-        (judged,) = self._ask([EVALUATOR], judge, Judged, EVALUATION_SECONDS)
+        (judged,) = self._ask([EVALUATOR], judge, Judged, EVALUATION_SECONDS, self._save_if_evaluation_is_late)
         self._account.watch.add("evaluate", judged.seconds)
         self._judged = (weights.version, judged)
         return judged
+
+    def _save_if_evaluation_is_late(self) -> None:
+        """A checkpoint that is due waits for an evaluation for `evaluation_seconds` at most."""
+        late = self._crew.evaluation_seconds > self._topology.run.evaluation_seconds
+        if late and self._account.checkpoint_due:
+            self._save()
 
     def _hold(self) -> Weights:
         """Let all learners hold still; the newest weights, which stay so."""
@@ -338,14 +341,10 @@ class Supervisor:
             "turn": 0,
             "weights": tuple(learners[0].weights),
             "learner": self._joined([one.state for one in learners], [one.state for one in shards]),
-            "actors": [self._acted[i].state for i in range(self._topology.num_actors)],
+            "actors": [self._latest.acted[i].state for i in range(self._topology.num_actors)],
         }
-        problems = [one.problem for one in tables if one.problem]
         try:
-            if problems:
-                raise OSError(problems[0])
-            paths = [Path(str(one.tables)) for one in tables]
-            path = checkpoints.save_run(self._folder, self._topology, state, paths)
+            path = checkpoints.save_run(self._folder, self._topology, state, checkpoints.written(tables))
         except OSError as error:
             self._emit(NotSaved(env_steps, self._folder, error.strerror or str(error)))
             return None
@@ -393,6 +392,6 @@ class Supervisor:
         self._end([*self._crew.learners, EVALUATOR])
         self._end(self._crew.keepers)
         self._emit(self._progress())
-        result = account.result(confirmation, self._metrics(), self._figures(), held)
+        result = account.result(confirmation, self._metrics(), self._latest.figures(), held)
         self._emit(Finished(result))
         return result

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,11 +16,11 @@ import torch
 from reverie import _checks
 from reverie.agents.core import Agent, RunSettings, TableNeeds
 from reverie.agents.environments import EnvSpec, describe
+from reverie.runners.nodes import PROCESSES, Node, gib, memory_of_role, place
 from reverie.sharding import shard_table
 
 PROCESS_BYTES = 400 * 2**20
 """Python, PyTorch and Gymnasium before the first allocation of ours (measured: 250 to 350 MiB), rounded up."""
-PROCESSES = "Python and PyTorch"
 SMALLER = {
     PROCESSES: "ask for fewer actors (num_actors)",
     "replay": "lower the capacity",
@@ -54,8 +55,8 @@ class DoesNotFitError(MemoryError):
         part = max(memory, key=lambda name: memory[name])
         hint = next((f"{hint}, or " for word, hint in SMALLER.items() if word in part), "")
         super().__init__(
-            f"{what} needs about {_gib(self.needed)} and {_gib(available)} are free; the largest part is {part}"
-            f" ({_gib(memory[part])}): {hint}free memory"
+            f"{what} needs about {gib(self.needed)} and {gib(available)} are free; the largest part is {part}"
+            f" ({gib(memory[part])}): {hint}free memory"
         )
 
 
@@ -70,6 +71,8 @@ class Place:
     where: str
     num_gpus: float = 0.0
     """That each asks Ray for; it computes on the CPU where it asks for none."""
+    memory_bytes: int = 0
+    """That each takes at most."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,8 @@ class Topology:
     def places(self) -> tuple[Place, ...]:
         """Who runs where; the one who watches over them is in this process, and not among them."""
         if self.runner == "local":
-            return (Place("all", 1, self.run.threads, "this process, taking turns in one thread"),)
+            where = "this process, taking turns in one thread"
+            return (Place("all", 1, self.run.threads, where, memory_bytes=self.memory_bytes),)
         where, reached = "a process of its own on this machine", "on loopback, reached through shared memory"
         if self.runner == "ray":
             where, reached = "an actor of Ray, where it has room", "with TLS and a token, reached on its host as here"
@@ -128,12 +132,17 @@ class Topology:
             places.append(Place("actor", self.num_actors, 1, where, share))
         if needs.num_parameter_shards:
             places.append(Place("parameter shard", needs.num_parameter_shards, 1, f"{where}; learners push to it"))
-        return (*places, Place("evaluator", 1, 1, where, share))
+        places.append(Place("evaluator", 1, 1, where, share))
+        return tuple(replace(one, memory_bytes=memory_of_role(one.role, self)) for one in places)
 
     @property
     def num_processes(self) -> int:
         """Those of `places`, and this one."""
-        return 1 if self.runner == "local" else 1 + sum(place.count for place in self.places)
+        if self.runner == "local":
+            return 1
+        needs = self.needs
+        apart = self.num_actors if needs.bundled else self.num_shards + needs.num_learners + self.num_actors
+        return 2 + apart + needs.num_parameter_shards
 
     def describe(self) -> str:
         """Two lines for a person."""
@@ -150,7 +159,7 @@ class Topology:
             f"{self.agent} on {self.env.env_id}, seed {self.seed}: {actors}, {learners}, one greedy evaluator,"
             f" {tables}\n"
             f"until {self.run.target_return:g} is reached and confirmed, at most {self.run.max_env_steps:,} environment"
-            f" steps; about {_gib(self.memory_bytes)} of memory; on {self.run.device}; preset {self.preset}"
+            f" steps; about {gib(self.memory_bytes)} of memory; on {self.run.device}; preset {self.preset}"
         )
 
 
@@ -165,12 +174,18 @@ def plan(
     num_shards: int = 1,
     runner: RunnerName = "local",
     available_bytes: int | None = None,
+    nodes: Sequence[Node] | None = None,
+    check_memory: bool = True,
 ) -> Topology:
     """Lay a run out; nothing is started.
 
-    `config` and `run` stand in for those of the preset. Raises `UnknownEnvironmentError`,
-    `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, and `DoesNotFitError` where the run needs more than
-    `available_bytes` (by default what this process may still take); TypeError for arguments of another kind.
+    `config` and `run` stand in for those of the preset. The run must fit `available_bytes` (by default what this
+    process may still take). With the runner "ray" each node of `nodes` must have room for the roles that are placed on
+    it; left out, nothing is checked here, since the cluster need not exist yet: `reverie.runners.ray.train` asks it.
+    `check_memory=False` leaves both checks out.
+
+    Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
+    `NoRoomError` where memory does not suffice, and TypeError for arguments of another kind.
     """
     if not (hasattr(agent, "NAME") and hasattr(agent, "load_preset")):
         raise TypeError(
@@ -210,10 +225,25 @@ def plan(
     _refuse_to_draw_ahead(topology)
     if num_shards > 1:
         _refuse_unfit_for_shards(agent, topology)
+    if check_memory:
+        _require_memory(topology, available_bytes, nodes)
+    return topology
+
+
+def _require_memory(topology: Topology, available_bytes: int | None, nodes: Sequence[Node] | None) -> None:
+    if nodes is not None:
+        require_gpus(topology, gpus := sum(node.gpus for node in nodes), gpus)
+        place(topology, nodes)
+    if available_bytes is None and topology.runner == "ray":
+        return
     available = available_memory() if available_bytes is None else available_bytes
     if topology.memory_bytes > available:
-        raise DoesNotFitError(f"{topology.agent} on {env_id}", memory, available)
-    return topology
+        raise DoesNotFitError(f"{topology.agent} on {topology.env.env_id}", topology.memory, available)
+
+
+def this_machine() -> Node:
+    """This machine as the only node of a cluster, without what the supervisor takes."""
+    return Node("this machine", max(0, available_memory() - PROCESS_BYTES), float(os.cpu_count() or 1), math.inf)
 
 
 def _require_settings(name: str, given: Any, own: Any, of: str) -> None:
@@ -351,7 +381,3 @@ def _read(path: str) -> str:
 
 def _many(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**29 else f"{size_bytes / 2**20:.0f} MiB"

@@ -15,6 +15,7 @@ from reverie.sharding import tables
 from reverie.sharding.members import Members
 from reverie.sharding.sampler import Sampler
 from reverie.tls import ClientTLS
+from reverie.tokens import Token
 
 __all__ = ["Reach"]
 
@@ -31,7 +32,7 @@ class Reach:
         seed: int | None = None,
         timeout: float | None = None,
         transport: Transport = "auto",
-        token: str | None = None,
+        token: str | Token | None = None,
         tls: ClientTLS | None = None,
         patience: float = 10.0,
     ) -> None:

@@ -300,3 +300,24 @@ def test_a_closed_writer_refuses_steps_that_would_be_lost(connect):
     writer.close()
     with pytest.raises(reverie.ClosedError, match="make another"):
         writer.append(one, one, one, no, no)
+
+
+@pytest.mark.parametrize("end", ["close", "end_episodes"])
+def test_episodes_that_a_loop_leaves_are_judged_by_the_value_of_their_last_observation(connect, end):
+    client = connect(fifo())
+    writer = client.transition_writer("t", n_step=2, discount=0.5, num_envs=1, priority_eps=0.0)
+    for step in range(3):
+        writer.append(
+            np.array([step]),
+            np.array([0]),
+            [1.0],
+            [False],
+            [False],
+            q_taken=np.array([10.0 + step]),
+            bootstrap_value=np.array([100.0]),
+        )
+    getattr(writer, end)(bootstrap_value=np.array([40.0]))
+    batch = everything(client, writer)
+    assert batch.data["obs"].tolist() == [0, 1]
+    # 1 + 0.5 + 0.25 * 100 - 10, which was known before, and 1 + 0.5 * 40 - 11.
+    assert batch.info.priority.tolist() == pytest.approx([16.5, 10.0])

@@ -64,6 +64,34 @@ def test_a_tensordict_has_the_names_and_the_size_of_the_batch(connect):
         next(client.batches("t", 2, as_="tensordict"))
 
 
+@pytest.mark.parametrize("connect", ["in-process"], indirect=True)
+@pytest.mark.parametrize("library", ["torch", "jax", "tensordict"])
+@pytest.mark.parametrize("borders", ["drop", "pad"])
+def test_what_belongs_to_windows_comes_as_the_same_arrays_as_their_columns(connect, library, borders):
+    framework = pytest.importorskip({"jax": "jax"}.get(library, "torch"))
+    pytest.importorskip(library)
+    kind = framework.Array if library == "jax" else framework.Tensor
+    client = connect()
+    with client.trajectory_writer(6) as writer:
+        for step in range(6):
+            writer.append({"x": np.float32(step)})
+        writer.create_item("t", 1.0, {"x": writer.history["x"][:]})
+    with client.windows("t", 4, 3, burn_in=1, borders=borders, as_=library, timeout=200) as windows:
+        batch = next(windows)
+    there = batch.mask if borders == "pad" else batch.is_first
+    fields = {"start": (4,), "loss_mask": (4, 4), "is_first": (4, 4), **({"mask": (4, 4)} if borders == "pad" else {})}
+    for name, shape in fields.items():
+        assert isinstance(getattr(batch, name), kind), name
+        assert tuple(getattr(batch, name).shape) == shape
+    first = np.asarray(batch.start)
+    assert there is not None
+    for row, start in enumerate(first.tolist()):
+        steps = np.arange(start, start + 4)
+        inside = (steps >= 0) & (steps < 6)
+        np.testing.assert_array_equal(np.asarray(batch.data["x"])[row][inside], steps[inside])
+        np.testing.assert_array_equal(np.asarray(batch.loss_mask)[row], inside & (np.arange(4) >= 1))
+
+
 @pytest.mark.parametrize(
     ("options", "word"),
     [({"as_": "jax", "pinned": True}, "pinned"), ({"pinned": True}, "pinned"), ({"device": "cpu"}, "device")],

@@ -198,3 +198,12 @@ def test_columns_that_name_nothing_are_refused_on_every_way_in_every_call(connec
     ):
         with pytest.raises(kind, match=words):
             call()
+
+
+def test_batches_without_replacement_have_every_item_once(connect):
+    client = connect()
+    client.insert_batch("t", {"n": np.arange(8)})
+    with client.batches("t", 8, without_replacement=True, max_samples=80) as batches:
+        assert [sorted(batch.data["n"].tolist()) for batch in batches] == [list(range(8))] * 10
+    with client.batches("t", 8, max_samples=80) as batches:
+        assert any(len(set(batch.data["n"].tolist())) < 8 for batch in batches)

@@ -136,3 +136,12 @@ def test_steps_may_be_stored_in_chunks_of_any_length(connect, chunk_length):
     assert client.sample_batch("t", 1).data[0].tolist() == list(range(20, 40))
     with pytest.raises(ValueError, match="chunk"):
         client.trajectory_writer(20, chunk_length=0)
+
+
+def test_steps_have_the_compression_that_all_tables_ask_for_and_are_measured_where_tables_differ(connect):
+    """Of a writer that names no table at its start, whose steps may go into any."""
+    alike = connect(table("one", compression="none"), table("two", compression="none"))
+    assert alike._compression(None) == "none"
+    for others in (("none", "zstd"), ("zstd", "none"), ("lz4", "zstd")):
+        tables_differ = connect(*(table(name, compression=one) for name, one in zip("ab", others, strict=True)))
+        assert tables_differ._compression(None) == "auto"
