@@ -4,5 +4,6 @@
 mod fake;
 mod support;
 
+mod deadlines;
 mod inserts;
 mod requests;
