@@ -44,6 +44,9 @@ from reverie.runners import (
 from reverie.runners import train as train_here
 from reverie.runners.messages import Ready, Served
 
+# In one worker: the fork server, which imports PyTorch, is one for all of them.
+pytestmark = pytest.mark.xdist_group("processes")
+
 SHORT = RunSettings(
     target_return=10_000.0,  # more than there is: a slow machine must not solve it before the test is over
     max_env_steps=1_600,

@@ -31,6 +31,9 @@ from reverie.runners import DeviceError, Progress, RoleRestarted, Saved, Stopped
 from reverie.runners import ray as on_ray
 from reverie.runners.messages import Died, Ready, RoleName, Setup
 
+# One cluster, in one worker.
+pytestmark = pytest.mark.xdist_group("ray")
+
 CONFIG = dataclasses.replace(
     apex_dqn.load_preset("CartPole-v1").config, learning_starts=200, samples_per_insert=8.0, num_actors=2
 )
