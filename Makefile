@@ -48,7 +48,7 @@ endif
 
 test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes to pytest, WORKERS=0 runs them in one process
 	$(PYTEST) $(ARGS) || \
-		{ [ $$? -eq 1 ] && $(AGAIN) && $(PY) -m pytest --last-failed --last-failed-no-failures none $(ARGS); }
+		{ [ $$? -eq 1 ] && $(AGAIN) && $(PYTEST) --last-failed --last-failed-no-failures none $(ARGS); }
 
 test-all: setup test-rust wheel ## also the long ones: learning runs, 1,000 simulated networks, the wheel in an empty environment
 	REVERIE_SIMULATIONS=1000 cargo test --locked --quiet --package reverie-net --test simulation
