@@ -23,6 +23,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,8 +152,13 @@ class Tree:
         try:
             printed, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            # nextest gives each test a group of its own, and ends them all when it is told to end.
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
             return None, ""
         return process.returncode, printed
 
