@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rust test-python test-all test-valgrind test-differential test-ported check lint types layers examples bench \
+.PHONY: help setup demo test test-rust test-python test-all test-isa mutants test-valgrind test-differential test-ported check lint types layers examples bench \
 	bench-in-process bench-network bench-smoke bench-learn train-bench fuzz docs wheel test-wheel fmt clean
 
 export PATH := $(shell tools/rust_env.sh path)
@@ -17,6 +17,10 @@ PY := .venv/bin/python
 # pyo3's build script asks an interpreter; the bindings themselves are tested from Python.
 export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
 NEXTEST := $(shell PATH="$(PATH)" command -v cargo-nextest)
+# Tests of Python run in two workers (pytest-xdist), those that share something in one of them (`xdist_group`).
+# WORKERS=0: in one process, one after another, as a debugger needs it.
+WORKERS ?= 2
+PYTEST = $(PY) -m pytest $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadgroup)
 # On CI what failed is run once more, when the machine is quiet, and .ci/run tells of it: a machine that others use too
 # may have stood still. Elsewhere a test that fails has failed.
 AGAIN := { [ -n "$${CI:-}" ] && echo "==> flaky, or broken: once more what failed" >&2 && tools/quiet.sh; }
@@ -42,13 +46,20 @@ endif
 	cargo test --locked --quiet --workspace --exclude reverie-py --doc
 	cargo test --locked --quiet --package reverie-core --features shuttle --test interleavings
 
-test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes to pytest
-	$(PY) -m pytest $(ARGS) || \
-		{ [ $$? -eq 1 ] && $(AGAIN) && $(PY) -m pytest --last-failed --last-failed-no-failures none $(ARGS); }
+test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes to pytest, WORKERS=0 runs them in one process
+	$(PYTEST) $(ARGS) || \
+		{ [ $$? -eq 1 ] && $(AGAIN) && $(PYTEST) --last-failed --last-failed-no-failures none $(ARGS); }
 
 test-all: setup test-rust wheel ## also the long ones: learning runs, 1,000 simulated networks, the wheel in an empty environment
 	REVERIE_SIMULATIONS=1000 cargo test --locked --quiet --package reverie-net --test simulation
-	$(PY) -m pytest -m "slow or not slow" $(ARGS)
+	$(PYTEST) -m "slow or not slow" $(ARGS)
+	tools/isa.sh $(ARGS)
+
+test-isa: setup ## what PyTorch and NumPy compute, on each of the instruction sets that this processor has; LEVELS="default avx2"
+	tools/isa.sh $(ARGS)
+
+mutants: setup ## plants prepared bugs, one at a time, and counts how many the nearest tests notice; ARGS="--only heap"
+	$(PY) tools/mutations/run.py $(ARGS)
 
 test-differential: setup ## the same random programs against dm-reverb and Reverie; ARGS="--kind trajectories --seed 17" replays one
 	$(PY) tests/differential $(ARGS)

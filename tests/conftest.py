@@ -5,6 +5,10 @@ import signal
 import threading
 import time
 
+# Before anything imports NumPy or PyTorch: their threads, one for each core in each worker and each process of a test,
+# would only wait for one another. A run sets its own number.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -19,6 +23,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 #: Seconds after which a test gives up what must come about: a watchdog against hangs. A machine may stand still for as
 #: long as it likes below that, and nothing is said about speed.
 WATCHDOG = 200.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Commands are forked from one process, which imports PyTorch for seconds: their tests stay in one worker."""
+    for item in items:
+        if "warm" in item.fixturenames and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("commands"))
 
 
 @pytest.fixture

@@ -37,11 +37,12 @@ def test_every_step_is_four_frames_of_grey_84_by_84_whatever_the_id_says_of_its_
 
 
 def test_an_episode_begins_after_up_to_30_frames_of_no_action():
-    _, info = make_envs(PONG, 64).reset(seed=0)
-    waited = info["episode_frame_number"]
-    assert 0 <= waited.min() < 8
-    assert 22 < waited.max() <= 30
-    assert len(set(waited.tolist())) > 15
+    # One game, again and again: a vector of so many takes longer to make than to reset.
+    games = make_envs(PONG, 1)
+    waited = [int(games.reset(seed=seed)[1]["episode_frame_number"][0]) for seed in range(24)]
+    assert 0 <= min(waited) < 8
+    assert 22 < max(waited) <= 30
+    assert len(set(waited)) > 12
 
 
 def test_a_frame_is_the_maximum_of_the_last_two():
@@ -264,7 +265,7 @@ def test_a_step_of_pong_takes_one_frame_of_the_table(compression, limit):
     actor = apex_dqn.make_actor(describe(PONG), config, client, Never(), index=0, seed=0, watch=Stopwatch())
     actor._policy.q_values = lambda obs: np.zeros((len(obs), 6), np.float32)
     actor.epsilons = np.ones(8)
-    while actor.env_steps < 3_000:
+    while actor.env_steps < 1_000:
         actor.act()
     actor.close()
     info = client.info().tables["replay"]

@@ -1,7 +1,6 @@
 import importlib.util
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -134,10 +133,9 @@ def test_without_its_libraries_the_command_names_the_extra_in_one_line(monkeypat
     assert capsys.readouterr().err == 'reverie: rich not installed: pip install "reverie[cli]"\n'
 
 
-def test_a_demo_whose_output_nobody_reads_any_more_ends_as_if_it_was_interrupted(tmp_path, short_preset):
-    command = [sys.executable, "-c", "from reverie.cli import main; main()", "demo", "--config"]
-    command += [short_preset(target_return=475.0, max_env_steps=1_000_000_000)]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def test_a_demo_whose_output_nobody_reads_any_more_ends_as_if_it_was_interrupted(start, short_preset):
+    preset = short_preset(target_return=475.0, max_env_steps=1_000_000_000)
+    process = start("demo", "--config", preset, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert "apex-dqn on CartPole-v1" in process.stdout.readline()
     process.stdout.close()
     assert process.wait(timeout=200) == 130

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -116,12 +115,24 @@ def test_a_sweep_trains_every_seed_and_says_what_they_reached_together(reverie, 
     assert "0 of 2 seeds confirmed" in result.stderr
 
 
-def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(tmp_path):
+def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(start, tmp_path):
     """As in a terminal, whose Ctrl-C reaches the whole group: each run hears it once; told twice it would not save."""
-    command = [sys.executable, "-c", "from reverie.cli import main; main()", "train", "dqn", "--env", "CartPole-v1"]
-    command += ["--seeds", "0-2", "--jobs", "2", "--out", "runs", "--no-tensorboard", "--to-the-end"]
+    command = [
+        "train",
+        "dqn",
+        "--env",
+        "CartPole-v1",
+        "--seeds",
+        "0-2",
+        "--jobs",
+        "2",
+        "--out",
+        "runs",
+        "--no-tensorboard",
+        "--to-the-end",
+    ]
     command += ["--set", "max_env_steps=1000000000", "--set", "evaluate_every=1000000000"]
-    sweep_of_all = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    sweep_of_all = start(*command, stderr=subprocess.PIPE, session=True)
 
     def trains(seed):
         log = tmp_path / f"runs/seed-{seed}/log.jsonl"
@@ -137,13 +148,13 @@ def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(tmp_path):
         # Else the second of two signals, the terminal's and the sweep's, may come before the first is done with.
         assert sweep_of_all.pid not in {os.getpgid(int(child)) for child in children}
         os.killpg(sweep_of_all.pid, signal.SIGINT)
-        _, stderr = sweep_of_all.communicate(timeout=200)
+        stderr = sweep_of_all.stderr.read()
+        assert sweep_of_all.wait(200) == 130, stderr
     finally:
         if sweep_of_all.poll() is None:
-            sweep_of_all.kill()
+            sweep_of_all.close()
             for child in children:
                 os.kill(int(child), signal.SIGKILL)
-    assert sweep_of_all.returncode == 130, stderr
     assert len(children) == 2
     assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
     for seed in (0, 1):

@@ -233,13 +233,12 @@ def twice(number):
 @pytest.mark.parametrize(
     "tell", [lambda process: os.kill(process.pid, signal.SIGINT), twice(signal.SIGTERM)], ids=["Ctrl-C", "SIGTERM"]
 )
-def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(tmp_path, tell):
+def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(start, tmp_path, tell):
     """In a process of its own, interrupted as soon as its log says that it trains."""
-    command = [sys.executable, "-c", "from reverie.cli import main; main()", "train", "dqn", "--env", "CartPole-v1"]
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
     options = ["--no-tensorboard", "--set", "evaluate_every=200", "--set", "target_return=10000", "--json"]
     options += ["--set", "max_env_steps=1000000000"]
-    process = subprocess.Popen([*command, *options], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    process = start("train", "dqn", "--env", "CartPole-v1", *options, stderr=subprocess.PIPE)
     for line in process.stderr:
         if "greedy return" in line:
             tell(process)
@@ -252,15 +251,12 @@ def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(tmp_pat
     assert saved["env_steps"] >= 200
 
 
-def test_a_run_whose_terminal_is_closed_saves_and_one_after_nohup_goes_on(tmp_path):
+def test_a_run_whose_terminal_is_closed_saves_and_one_after_nohup_goes_on(start, tmp_path):
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
-    its_terminal = "import fcntl, signal, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
-    its_terminal += "; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # these tests may run after nohup themselves
-    command = [sys.executable, "-c", f"{its_terminal}; from reverie.cli import main; main()", "train", "dqn"]
-    command += ["--env", "CartPole-v1", "--no-tensorboard", "--to-the-end", "--set", "evaluate_every=1000000000"]
-    command += ["--set", "max_env_steps=1000000000"]
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--to-the-end"]
+    command += ["--set", "evaluate_every=1000000000", "--set", "max_env_steps=1000000000"]
     terminal, end = pty.openpty()
-    process = subprocess.Popen(command, cwd=tmp_path, stdin=end, stdout=end, stderr=end, start_new_session=True)
+    process = start(*command, terminal=end, session=True)
     os.close(end)
     while not (folder / logs.LOG).exists() or b'"progress"' not in (folder / logs.LOG).read_bytes():
         os.read(terminal, 2**16)
@@ -275,10 +271,10 @@ def test_a_run_whose_terminal_is_closed_saves_and_one_after_nohup_goes_on(tmp_pa
 
 
 @pytest.mark.parametrize("errors", [subprocess.DEVNULL, subprocess.STDOUT], ids=["2> file", "2>&1"])
-def test_a_run_whose_output_nobody_reads_any_more_saves_and_ends(tmp_path, errors):
-    command = [sys.executable, "-c", "from reverie.cli import main; main()", "train", "dqn", "--env", "CartPole-v1"]
-    command += ["--no-tensorboard", "--to-the-end", "--set", "evaluate_every=200", "--set", "max_env_steps=1000000000"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=errors, text=True)
+def test_a_run_whose_output_nobody_reads_any_more_saves_and_ends(start, tmp_path, errors):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--to-the-end"]
+    command += ["--set", "evaluate_every=200", "--set", "max_env_steps=1000000000"]
+    process = start(*command, stdout=subprocess.PIPE, stderr=errors)
     assert "dqn on CartPole-v1" in process.stdout.readline()
     process.stdout.close()
     assert process.wait(timeout=200) == 130
@@ -502,15 +498,14 @@ def test_help_teaches_the_options_and_the_exit_codes(reverie, command):
     assert "Exit codes" in result.stdout
 
 
-def test_the_same_command_runs_its_roles_in_processes_and_ctrl_c_saves_and_ends_all_of_them(tmp_path):
-    command = [sys.executable, "-c", "from reverie.cli import main; main()", "train", "dqn", "--env", "CartPole-v1"]
-    command += ["--runner", "process", "--num-actors", "2", "--no-tensorboard", "--json"]
+@pytest.mark.xdist_group("processes")  # with the other tests of roles: one fork server is enough for all of them
+def test_the_same_command_runs_its_roles_in_processes_and_ctrl_c_saves_and_ends_all_of_them(start, reverie, tmp_path):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--runner", "process", "--num-actors", "2", "--no-tensorboard"]
+    command += ["--json"]
     options = ["--set", "evaluate_every=200", "--set", "target_return=10000", "--set", "screening_episodes=1"]
     options += ["--set", "learning_starts=150"]
     endless = ["--set", "max_env_steps=1000000000"]
-    process = subprocess.Popen(
-        [*command, *options, *endless], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    process = start(*command, *options, *endless, stderr=subprocess.PIPE, session=True)
     for line in process.stderr:
         if "greedy return" in line:
             os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes of the group get it
@@ -524,14 +519,8 @@ def test_the_same_command_runs_its_roles_in_processes_and_ctrl_c_saves_and_ends_
     assert first["env_steps"] >= 200
     assert len(first["actors"]) == 2
     limit = first["env_steps"] + 300
-    done = subprocess.run(
-        [*command, *options, "--resume", "--set", f"max_env_steps={limit}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
+    done = reverie(*command, *options, "--resume", "--set", f"max_env_steps={limit}")
+    assert done.exit_code == 1, done.stderr
     assert json.loads(done.stdout)["env_steps"] >= limit
     lines = [json.loads(line) for line in (folder / logs.LOG).read_text().splitlines()]
     assert {"started", "progress", "evaluated", "saved", "finished"} <= {line["event"] for line in lines}

@@ -16,6 +16,9 @@ from reverie.agents.core import RunSettings
 from reverie.runners import CheckpointError, Progress, RoleRestarted, Saved, StoppedError, checkpoints, process
 from reverie.runners import train as train_here
 
+# With the other tests of roles in processes: one fork server for all of them.
+pytestmark = pytest.mark.xdist_group("processes")
+
 CONFIG = dataclasses.replace(
     gorila.load_preset("CartPole-v1").config,
     hidden=(16, 16),

@@ -44,6 +44,9 @@ from reverie.runners import (
 from reverie.runners import train as train_here
 from reverie.runners.messages import Ready, Served
 
+# In one worker: the fork server, which imports PyTorch, is one for all of them.
+pytestmark = pytest.mark.xdist_group("processes")
+
 SHORT = RunSettings(
     target_return=10_000.0,  # more than there is: a slow machine must not solve it before the test is over
     max_env_steps=1_600,
@@ -52,6 +55,7 @@ SHORT = RunSettings(
     screening_episodes=2,
     confirmation_episodes=3,
 )
+WATCHDOG = 600.0
 # For what ends by what happens in it: however far the actors are by then, it is not over.
 ENDLESS = dataclasses.replace(SHORT, max_env_steps=10**9)
 
@@ -74,6 +78,12 @@ def roles_may_take_their_time_to_end(monkeypatch):
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     yield
+    # A run that ends before the fork server has begun leaves the thread that begins it: it forks once, and would meet
+    # what the next test replaces.
+    for thread in threading.enumerate():
+        if thread.name == "fork server":
+            thread.join(WATCHDOG)
+            assert not thread.is_alive(), f"the fork server has not begun within {WATCHDOG:g} s"
     assert [one for one in multiprocessing.active_children() if one.name.startswith("reverie")] == []
     assert left_by(os.getpid()) == []
 

@@ -44,6 +44,9 @@ from reverie.runners import ray as on_ray
 from reverie.runners.messages import Died, Ready, RoleName, Setup
 from reverie.runners.topology import PROCESS_BYTES
 
+# One cluster, in one worker.
+pytestmark = pytest.mark.xdist_group("ray")
+
 CONFIG = dataclasses.replace(
     apex_dqn.load_preset("CartPole-v1").config, learning_starts=200, samples_per_insert=8.0, num_actors=2
 )

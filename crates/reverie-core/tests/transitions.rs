@@ -259,6 +259,24 @@ fn truncation_bootstraps_from_the_last_observation_and_termination_does_not() {
 }
 
 #[test]
+fn a_terminal_step_has_its_own_priority_without_a_value_of_what_comes_behind_it() {
+    let mut writer = writer(1, 2, None, RightEnds::Given);
+    let (obs, last, action) = (0_f64.to_ne_bytes(), 1_f64.to_ne_bytes(), 0_i64.to_ne_bytes());
+    let items = writer.append(&TransitionStep {
+        columns: &[Cells { itemsize: 8, bytes: &obs }, Cells { itemsize: 8, bytes: &action }],
+        rewards: &[3.0],
+        terminated: &[true],
+        truncated: &[false],
+        q_taken: Some(&[10.0]),
+        bootstrap: Some(&[4.0]),
+        final_obs: Some(&[Cells { itemsize: 8, bytes: &last }]),
+        final_value: None,
+    });
+    let Priority::Value(priority) = items.unwrap()[0].1 else { panic!("a priority was computed") };
+    assert_eq!(priority, 7.5, "|3 - 10|, and priority_eps");
+}
+
+#[test]
 fn the_step_after_an_end_is_no_transition_under_next_step_autoreset() {
     let mut writer = writer(1, 1, None, RightEnds::NextAppend);
     append_one(&mut writer, 0.0, Step { terminated: true, ..GO }, 0.0, 0.0);

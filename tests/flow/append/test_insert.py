@@ -400,14 +400,15 @@ def test_a_deadline_is_told_of_where_something_is_missing_and_not_where_all_went
 def test_rows_beyond_what_one_request_holds_go_in_as_one_call_in_order_as_far_as_the_limiter_lets(connect, uniform):
     # A request over a network holds 2**19.
     room, rows = 2**19 + 10, np.arange(2**19 + 100, dtype=np.int32)
-    for seconds in (4.0, 40.0, 160.0):  # on a busy machine they take time
+    for seconds in (1.0, 8.0, 40.0, 160.0):  # on a busy machine they take time
         client = connect(reverie.Table.queue("q", room), uniform("t", max_size=10**6))
         with pytest.raises(reverie.DeadlineExceededError) as raised:
             client.insert_batch("q", {"x": rows}, timeout=seconds)
-        keys = raised.value.partial
-        if len(keys) == room:
+        keys, full = raised.value.partial, "table 'q': 524298 of 524298 items"
+        # The last rows may go in behind the reason, which is of a moment before.
+        if len(keys) == room and full in str(raised.value):
             break
-    assert "table 'q': 524298 of 524298 items" in str(raised.value)
+    assert full in str(raised.value)
     assert len(set(keys.tolist())) == len(keys) == room
     assert client.get("q", keys[[0, 2**19 - 1, 2**19, -1]]).data["x"].tolist() == [0, 2**19 - 1, 2**19, room - 1]
     assert client.insert_batch("t", {"x": rows}, np.ones(len(rows))).shape == rows.shape

@@ -160,3 +160,17 @@ fn a_column_that_would_grow_is_stored_as_it_is_beside_one_that_shrinks() {
     let (head, entry, method) = (5, 14, 4);
     assert_eq!((packed[head + method], packed[head + entry + method]), (0, 1));
 }
+
+#[test]
+fn cells_that_differ_little_are_stored_as_differences_and_come_back_as_they_were() {
+    let (meter, width, cells) = (meter(), 1_000, 8);
+    // Noise does not compress; the difference of each cell to the one before is the same byte everywhere.
+    let first = noise(width, 1);
+    let bytes: Vec<u8> =
+        (0..cells as u8).flat_map(|step| first.iter().map(move |b| b.wrapping_add(3 * step))).collect();
+    let mut writer = ChunkWriter::new(columnar(&[(width, 1)], cells), Compression::Lz4, &meter);
+    writer.push_cells(0, &bytes, cells);
+    let chunk = writer.seal(&mut Chooser::new(Compression::Lz4));
+    assert!(chunk.size_bytes() * 3 < bytes.len() as u64, "{} of {} bytes", chunk.size_bytes(), bytes.len());
+    assert_eq!(chunk.read().unwrap().run(0, 0, cells).unwrap(), bytes);
+}

@@ -4,5 +4,7 @@
 mod fake;
 mod support;
 
+mod arriving;
+mod deadlines;
 mod inserts;
 mod requests;

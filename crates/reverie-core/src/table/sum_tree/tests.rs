@@ -123,6 +123,16 @@ fn a_long_random_walk_leaves_no_drift() {
 }
 
 #[test]
+fn a_tree_that_grows_by_levels_keeps_the_weights_that_it_had() {
+    let mut tree = SumTree::new();
+    for (before, slot) in [0, 8, 64, 512, 4_096].into_iter().enumerate() {
+        tree.set(slot, 1.0);
+        assert_eq!(tree.total(), before as f64 + 1.0);
+        assert_consistent(&mut tree);
+    }
+}
+
+#[test]
 fn the_last_slot_with_weight_takes_what_rounding_puts_behind_the_end() {
     let mut tree = SumTree::new();
     (0..64).for_each(|slot| {

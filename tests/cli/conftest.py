@@ -1,0 +1,107 @@
+"""What tests of the command line share: `reverie` as a process of its own, as a shell starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+class Command:
+    """A process that was asked for; the part of `subprocess.Popen` that the tests need."""
+
+    def __init__(self, told, stdout, stderr):
+        self._told, self.stdout, self.stderr = told, stdout, stderr
+        self.pid = int(told.readline())
+        self.returncode = None
+
+    def wait(self, timeout):
+        """The exit code, negative where a signal ended it."""
+        if self.returncode is None:
+            if not select.select([self._told], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("reverie", timeout)
+            self.returncode = int(self._told.readline())
+        return self.returncode
+
+    def poll(self):
+        """The exit code, `None` while it runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def close(self):
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait(200)
+        for file in (self._told, self.stdout, self.stderr):
+            if file is not None:
+                file.close()
+
+
+class Warm:
+    """A process that forks commands, once it has imported what they import."""
+
+    def __init__(self):
+        self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        script = Path(__file__).with_name("warm.py")
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), str(theirs.fileno())], pass_fds=[theirs.fileno()], start_new_session=True
+        )
+        theirs.close()
+
+    def start(self, arguments, folder, *, stdout, stderr, terminal, session):
+        """Descriptors, `PIPE`, `DEVNULL`, or for `stderr` `STDOUT`; a terminal is all three."""
+        ours, theirs = {}, {}
+
+        def place(name, wanted):
+            if wanted == subprocess.PIPE:
+                reading, theirs[name] = os.pipe()
+                ours[name] = open(reading, encoding="utf-8")  # noqa: SIM115
+            elif wanted == subprocess.STDOUT:
+                theirs[name] = os.dup(theirs["stdout"])
+            else:
+                theirs[name] = os.open(os.devnull, os.O_RDWR) if wanted == subprocess.DEVNULL else os.dup(wanted)
+
+        for name, wanted in (("stdin", subprocess.DEVNULL), ("stdout", stdout), ("stderr", stderr)):
+            place(name, wanted if terminal is None else terminal)
+        place("told", subprocess.PIPE)
+        command = {"arguments": [str(one) for one in arguments], "folder": str(folder), "session": session}
+        message = json.dumps({**command, "terminal": terminal is not None}).encode()
+        socket.send_fds(self.line, [message], [theirs[name] for name in ("stdin", "stdout", "stderr", "told")])
+        for one in theirs.values():
+            os.close(one)
+        return Command(ours["told"], ours.get("stdout"), ours.get("stderr"))
+
+    def close(self):
+        self.line.close()
+        self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def warm():
+    warm = Warm()
+    yield warm
+    warm.close()
+
+
+@pytest.fixture
+def start(warm, tmp_path):
+    """Starts `reverie` in the test's folder: `start("train", ..., stderr=subprocess.PIPE)`; ended with the test."""
+    started = []
+
+    def start(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, terminal=None, session=False):
+        options = {"stdout": stdout, "stderr": stderr, "terminal": terminal, "session": session}
+        started.append(warm.start(arguments, tmp_path, **options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
