@@ -8,7 +8,7 @@ use crate::remote::{Wrapper, tables};
 use crate::rows::Rows;
 use crate::sampler::{Batcher, Columns, Reading, WindowsArgument};
 use crate::server::{Server, change};
-use crate::unwatched::Unwatched;
+use crate::unwatched::{Alone, IN_FLIGHT_BYTES};
 use crate::{drawing, figures, inserts, query, updates};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -31,31 +31,16 @@ pub struct Client {
     kept: Mutex<Live<Kept>>,
 }
 
-/// Inserts that may be unanswered while no caller waits for them: so many that small ones fill a long way, too.
-const MOST_INSERTS: usize = 4096;
-/// The same of updates.
-const MOST_UPDATES: usize = 1024;
-/// `Client(max_in_flight_bytes=)` where it is not given.
-const IN_FLIGHT_BYTES: usize = 64 << 20;
-
 /// What is kept from one call to the next; a forked child starts anew.
 struct Kept {
     rows: Vec<Arc<Rows>>,
     alone: Arc<Alone>,
 }
 
-/// Requests that nobody waits for. A learner's updates do not wait behind inserts that a limiter holds.
-pub struct Alone {
-    pub inserts: Unwatched,
-    pub updates: Unwatched,
-}
-
 impl Kept {
     /// Nothing yet.
     fn new(max_in_flight_bytes: u64) -> Self {
-        let inserts = Unwatched::new("insert", MOST_INSERTS, max_in_flight_bytes);
-        let updates = Unwatched::new("update", MOST_UPDATES, max_in_flight_bytes);
-        Self { rows: Vec::new(), alone: Arc::new(Alone { inserts, updates }) }
+        Self { rows: Vec::new(), alone: Arc::new(Alone::new(max_in_flight_bytes)) }
     }
 }
 
@@ -100,8 +85,8 @@ impl Client {
     }
 
     #[doc = stub!("Client.max_in_flight_bytes")]
-    #[getter(max_in_flight_bytes)]
-    fn in_flight_bytes(&self) -> u64 {
+    #[getter]
+    pub fn max_in_flight_bytes(&self) -> u64 {
         self.max_in_flight_bytes
     }
 
@@ -364,11 +349,6 @@ impl Client {
     /// The deadline of a call: its own `timeout=`, or else the client's.
     pub fn deadline(&self, timeout: Option<f64>) -> PyResult<Deadline> {
         Deadline::from_timeout(self.or_own(timeout))
-    }
-
-    /// Bytes that may be on their way without a caller that waits for them.
-    pub fn max_in_flight_bytes(&self) -> u64 {
-        self.max_in_flight_bytes
     }
 
     /// A call's `timeout=`, or else the client's.

@@ -24,7 +24,7 @@ pub struct Unwatched {
 
 #[derive(Default)]
 struct Watching {
-    tickets: VecDeque<Alone>,
+    tickets: VecDeque<Request>,
     left: Left,
     pace: Pace,
     errors: u64,
@@ -60,7 +60,7 @@ struct Aim {
 }
 
 /// A request that goes on alone.
-struct Alone {
+struct Request {
     ticket: Box<dyn Pending>,
     table: String,
     bytes: u64,
@@ -90,9 +90,32 @@ impl<T: Send> Pending for Ticket<T> {
     }
 }
 
+/// Requests that nobody waits for. A learner's updates do not wait behind inserts that a limiter holds.
+pub struct Alone {
+    pub inserts: Unwatched,
+    pub updates: Unwatched,
+}
+
+/// `Client(max_in_flight_bytes=)` where it is not given.
+pub const IN_FLIGHT_BYTES: usize = 64 << 20;
+/// Inserts that may be unanswered while no caller waits for them: so many that small ones fill a long way, too.
+const MOST_INSERTS: usize = 4096;
+/// The same of updates.
+const MOST_UPDATES: usize = 1024;
+
+impl Alone {
+    /// None yet. Of each kind so many bytes may be unanswered.
+    pub fn new(max_in_flight_bytes: u64) -> Self {
+        Self {
+            inserts: Unwatched::new("insert", MOST_INSERTS, max_in_flight_bytes),
+            updates: Unwatched::new("update", MOST_UPDATES, max_in_flight_bytes),
+        }
+    }
+}
+
 impl Unwatched {
     /// None yet. A request waits while so many are unanswered, or more bytes than that.
-    pub fn new(what: &'static str, requests: usize, bytes: u64) -> Self {
+    fn new(what: &'static str, requests: usize, bytes: u64) -> Self {
         let most = Left { requests, bytes };
         Self { what, most, turn: Mutex::default(), state: Mutex::default() }
     }
@@ -102,7 +125,7 @@ impl Unwatched {
         let mut state = self.lock();
         state.left.requests += 1;
         state.left.bytes += bytes;
-        state.tickets.push_back(Alone { ticket: Box::new(ticket), table: table.to_owned(), bytes });
+        state.tickets.push_back(Request { ticket: Box::new(ticket), table: table.to_owned(), bytes });
     }
 
     /// Counts an error that nobody waited for.
