@@ -15,6 +15,7 @@ __all__ = [
     "Checkpoints",
     "Client",
     "DrawInfo",
+    "Fate",
     "HistoryColumn",
     "Patterns",
     "Prefetch",

@@ -290,8 +290,9 @@ class Table:
         limits = self.rate_limiter
         counts = (
             "current_size", "num_episodes", "num_deleted_episodes", "num_unique_samples", "num_inserts", "num_samples",
-            "num_deletes", "num_leased", "num_evicted", "num_updates", "num_stale_updates", "size_bytes", "pending_inserts",
-            "pending_samples", "inserts_blocked", "samples_blocked", "inserting", "sampling", "alive",
+            "num_deletes", "num_leased", "num_evicted", "num_updates", "num_stale_updates", "size_bytes",
+            "pending_inserts", "pending_samples", "inserts_blocked", "samples_blocked", "inserting", "sampling",
+            "alive",
         )  # fmt: skip
         return {
             **dict.fromkeys(counts, 0),

@@ -269,7 +269,7 @@ class TableInfo:
     shard: int = 0
     """The shard that the table's keys name: `Server(..., shard=)`."""
     num_leased: int = 0
-    """Draws of used-up items that clients have not acknowledged yet: they come back where their client does not get them."""
+    """Draws that clients have not acknowledged yet; those that do not reach their client come back."""
     copies: tuple[CopyStats, ...] = ()
     """What became of the copies, for each `reverie.extensions.insert_on_sample` of the table."""
 

@@ -47,7 +47,7 @@ SessionTimeout = Annotated[
     typer.Option(
         min=0,
         metavar="SECONDS",
-        help="How long a client whose connection was lost is remembered; then draws that it did not acknowledge go back.",
+        help="How long a client whose connection was lost is remembered, with the draws that it has not acknowledged.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with the address, for scripts.")]

@@ -150,9 +150,14 @@ impl Engine {
 
     /// Answers those who ask what became of an insert, where it is known.
     fn tell_fates(&mut self) {
-        for (_, (number, promise)) in self.fates.extract_if(.., |_, (number, _)| self.inserts.fate(*number).is_some()) {
-            let known = self.inserts.fate(number).expect("it is known");
-            promise.fill(known);
+        if self.fates.is_empty() {
+            return;
+        }
+        for (id, (number, promise)) in std::mem::take(&mut self.fates) {
+            match self.inserts.fate(number) {
+                Some(known) => promise.fill(known),
+                None => _ = self.fates.insert(id, (number, promise)),
+            }
         }
     }
 

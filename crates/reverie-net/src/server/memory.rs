@@ -136,11 +136,14 @@ impl Memory {
 
     /// Draws are given back to their tables: the client will not ask for them again.
     pub(super) fn end_leases(&mut self) {
-        let leases = self.others.extract_if(.., |_, (outcome, _)| matches!(outcome, Outcome::Draws(_)));
-        for (_, (_, bytes)) in leases {
-            self.len -= 1;
-            self.bytes -= bytes;
-        }
+        self.others.retain(|_, (outcome, bytes)| {
+            let leased = matches!(outcome, Outcome::Draws(_));
+            if leased {
+                self.len -= 1;
+                self.bytes -= *bytes;
+            }
+            !leased
+        });
     }
 
     /// The client has all below a number but these: leased draws among them are acknowledged.
