@@ -41,7 +41,7 @@ pub struct Prefetch {
 /// Who makes the batches.
 enum Ahead {
     Here(Live<Mutex<Option<Prefetcher<Slab>>>>),
-    There(Live<Mutex<Pipeline>>),
+    There(Box<Live<Mutex<Pipeline>>>),
 }
 
 #[pymethods]
@@ -91,7 +91,7 @@ impl Prefetch {
                     false => ReadAhead::fixed(ahead),
                 };
                 let pipeline = Pipeline::new(far.remote, schedule.clone(), form, ahead);
-                Ahead::There(Live::new(Mutex::new(pipeline), "iterator of batches"))
+                Ahead::There(Box::new(Live::new(Mutex::new(pipeline), "iterator of batches")))
             }
         };
         Ok(Self { client, ahead, schedule, reading, batcher: Batcher::default(), wrapper: Wrapper::default() })
