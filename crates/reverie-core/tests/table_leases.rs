@@ -34,7 +34,7 @@ fn one(options: TableOptions) -> Fixture {
 
 impl Fixture {
     fn insert(&mut self, values: &[f64]) {
-        let _ = self.table.insert(self.rows.inserts(values)).unwrap();
+        drop(self.table.insert(self.rows.inserts(values)).unwrap());
     }
 
     fn draw(&self, request: SampleRequest) -> Draws {

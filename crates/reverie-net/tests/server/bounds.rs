@@ -35,7 +35,7 @@ async fn settle(session: &mut Session) {
 }
 
 fn pending_inserts(host: &Host, table: &str) -> u64 {
-    host.tables.get(table).unwrap().info().pending_inserts as u64
+    host.tables.get(table).unwrap().info().pending_inserts
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
