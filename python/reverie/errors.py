@@ -48,8 +48,8 @@ class DeadlineExceededError(ReplayError, TimeoutError):
     Attributes:
         why: who waits at the table, for what, and what would free them; the text of `client.why(table)`.
         partial: what was already done: a `Batch` of the draws made so far, the keys of the items already inserted (of
-            `insert` the names of the tables that took the step), or None where nothing was. Draws from a consuming
-            table are never lost: they are here.
+            `insert` the names of the tables that took the step), or None where nothing was. Draws from a table that
+            deletes sampled items are never lost: they are here, or back in their table.
     """
 
     def __init__(self, message: str, *, why: str = "", partial: Any = None) -> None:

@@ -308,7 +308,7 @@ class Why:
     """True where both sides are held back and no call that waits now can change it."""
     text: str
     num_leased: int = 0
-    """Draws that clients have not acknowledged yet; until then inserts count them as not made."""
+    """Draws that clients have not acknowledged yet; those that do not reach their client come back."""
 
     def __str__(self) -> str:
         return self.text

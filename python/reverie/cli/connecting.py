@@ -79,6 +79,7 @@ def figures(client: reverie.Client) -> dict[str, Any]:
             "inserts": table.num_inserts,
             "samples": table.num_samples,
             "deletes": table.num_deletes,
+            "leased": table.num_leased,
             "updates": table.num_updates,
             "stale_updates": table.num_stale_updates,
             "samples_per_insert": limiter.samples_per_insert,

@@ -167,7 +167,7 @@ pub struct Why {
     pub max_size: u64,
     /// It takes and gives nothing any more.
     pub closed: bool,
-    /// Draws that clients have not acknowledged yet; until then inserts count them as not made.
+    /// Draws that clients have not acknowledged yet; those that do not reach their client come back.
     pub leased: u64,
     /// The limiter's counters.
     pub counters: Counters,
@@ -238,11 +238,7 @@ impl fmt::Display for Why {
             );
         }
         if self.leased > 0 {
-            write!(
-                f,
-                " {} not acknowledged by their clients yet; inserts go on as they are.",
-                Counted(self.leased, "sample")
-            )?;
+            write!(f, " {} not acknowledged by their clients yet.", Counted(self.leased, "sample"))?;
         }
         let queue = |f: &mut fmt::Formatter<'_>,
                      name: &'static str,

@@ -71,6 +71,8 @@ pub struct Table {
     lineage: Lineage,
     /// Draws that may come back.
     leases: Leases,
+    /// Some came back beyond the bounds: nothing is evicted before the next insert.
+    spares: bool,
     /// Random; another after a reset or a restart.
     incarnation: u64,
     /// How many inserts were admitted in all, where the limiter leaves that to somebody else.
@@ -102,6 +104,7 @@ impl Table {
             largest: (!options.knows_largest()).then(Largest::default),
             lineage: Lineage::default(),
             leases: Leases::default(),
+            spares: false,
             incarnation,
             ration: 0,
             order: 0,
@@ -238,6 +241,7 @@ impl Table {
         self.lineage.insert(slot, stream);
         self.counters.inserts += 1;
         let key = self.slots.key(slot);
+        self.spares = false;
         self.evict(EVICTED_BY_INSERT);
         key
     }
@@ -252,7 +256,8 @@ impl Table {
     /// True while more items are to leave than one decision takes out: [`Table::evict_some`] goes on.
     pub fn is_over(&self) -> bool {
         let budget = self.options.max_bytes.unwrap_or(u64::MAX);
-        self.len() as u64 > self.options.max_size || (self.account.bytes() > budget && !self.is_empty())
+        !self.spares
+            && (self.len() as u64 > self.options.max_size || (self.account.bytes() > budget && !self.is_empty()))
     }
 
     /// Removes some of the items that are beyond the table's bounds.
@@ -371,6 +376,7 @@ impl Table {
             self.ration = self.counters.inserts;
         }
         self.options = options;
+        self.spares = false;
         self.evict_some();
         Ok(())
     }

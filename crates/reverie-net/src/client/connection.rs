@@ -11,9 +11,6 @@ use tokio::time::Instant;
 /// For how long inserts, and requests that nobody waits for, are gathered after others were sent, unless somebody waits
 /// for them.
 const NAP: Duration = Duration::from_micros(300);
-/// After such a time without more to say, draws are acknowledged that inserts may wait for: mostly the next request is
-/// sooner.
-const SOON: Duration = Duration::from_micros(300);
 /// After such a time without more to say, the server is told what it may forget.
 const TIDY: Duration = Duration::from_millis(20);
 
@@ -67,7 +64,7 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
                 };
                 engine.take(arrived)?;
                 if engine.has_untold() {
-                    quiet.tidy_within(if engine.has_leased() { SOON } else { TIDY });
+                    quiet.tidy_later();
                 }
             }
             () = outbox.bell.notified() => {}
@@ -125,8 +122,8 @@ impl Quiet {
         }
     }
 
-    fn tidy_within(&mut self, most: Duration) {
-        let soon = Instant::now() + most;
+    fn tidy_later(&mut self) {
+        let soon = Instant::now() + TIDY;
         self.tidy = Some(self.tidy.map_or(soon, |tidy| tidy.min(soon)));
     }
 

@@ -42,8 +42,6 @@ pub(super) struct Engine {
     told_below: u64,
     /// Nothing was sent on this connection, which takes the place of another: the server is told all that is open.
     begins_again: bool,
-    /// The server waits for the acknowledgement of draws.
-    has_leased: bool,
     /// Since when there has been no connection; `None` where there is one.
     pub(super) outage: Option<Instant>,
     /// What the last attempt to connect said.
@@ -89,7 +87,6 @@ impl Engine {
             answered: Vec::new(),
             told_below: 1,
             begins_again: false,
-            has_leased: false,
             outage: Some(Instant::now()),
             trouble: String::new(),
             encoder: Encoder::default(),
@@ -278,11 +275,6 @@ impl Engine {
         !self.answered.is_empty()
     }
 
-    /// True where answers of that kind hold up others until the server is told.
-    pub(super) fn has_leased(&self) -> bool {
-        self.has_leased && !self.answered.is_empty()
-    }
-
     /// Bulk bytes of the next message.
     pub(super) fn next_bytes(&mut self) -> u64 {
         let others =
@@ -346,7 +338,6 @@ impl Engine {
         if !begins_again && self.answered.is_empty() && self.returned.is_empty() && below == self.told_below {
             return None;
         }
-        self.has_leased = false;
         let answered = self.answered.drain(..).flat_map(|(first, count)| first..first + count);
         let ids = answered.filter(|id| *id >= below).collect();
         self.told_below = below;
@@ -430,7 +421,6 @@ impl Engine {
             arriving => arriving?,
         };
         request.arriving = Some(arriving);
-        self.has_leased |= batch.leased;
         self.finish_batch(id)
     }
 

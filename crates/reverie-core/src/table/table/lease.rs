@@ -4,7 +4,6 @@
 use super::Table;
 use crate::item::{Item, Key};
 use crate::table::info::Stats;
-use crate::table::limiter::Counters;
 use crate::table::selector::Selector;
 use crate::table::slots::Cut;
 use crate::table::spread::Spread;
@@ -72,14 +71,6 @@ impl Table {
         self.leases.used_up as usize
     }
 
-    /// The counters as if no leased draw had been made: inserts go by these, so that a draw that is returned never
-    /// leaves the table beyond its limits.
-    #[inline]
-    pub(super) fn settled(&self) -> Counters {
-        let Counters { inserts, samples, deletes } = self.counters;
-        Counters { inserts, samples: samples - self.leases.draws, deletes: deletes - self.leases.used_up }
-    }
-
     /// A consistent cut of the items that can be drawn.
     pub fn cut_present(&mut self) -> Cut {
         let mut cut = self.slots.cut();
@@ -124,7 +115,8 @@ impl Table {
     }
 
     /// The draws of these keys reached nobody: their counts are undone, and an item that they used up takes the place
-    /// that it had. Evicts where the table is beyond its bounds then. Unknown keys are ignored.
+    /// that it had. Inserts have gone on meanwhile, so that the table may be beyond its bounds then: nothing is evicted
+    /// for that before the next insert, which a queue's limiter holds back. Unknown keys are ignored.
     pub fn give_back(&mut self, keys: &[Key]) {
         // The newest first: where many go to the front of a line, each is the first then.
         for key in keys.iter().rev() {
@@ -144,7 +136,7 @@ impl Table {
                 self.stats.sampled_unique -= 1;
             }
         }
-        self.evict_some();
+        self.spares |= self.is_over();
     }
 
     /// Takes one draw off an item's leases: whether it was the last, where the item is, and the draw's age bucket.

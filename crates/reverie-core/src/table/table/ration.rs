@@ -97,7 +97,7 @@ impl Table {
         let limiter = &self.options.limiter;
         match limiter.is_rationed() {
             true => self.counters.inserts.saturating_add(n) <= self.ration,
-            false => limiter.can_insert(&self.settled(), n),
+            false => limiter.can_insert(&self.counters, n),
         }
     }
 
@@ -107,7 +107,7 @@ impl Table {
         let (inserts, ration) = (self.counters.inserts, self.ration);
         match limiter.is_rationed() {
             true => (!self.can_insert()).then_some(InsertBlock::RationUsedUp { inserts, ration }),
-            false => limiter.blocked_insert(&self.settled()),
+            false => limiter.blocked_insert(&self.counters),
         }
     }
 }
