@@ -50,8 +50,8 @@ test-python: setup ## quick tests of the Python package; ARGS="-k limiter" goes 
 	$(PYTEST) $(ARGS) || \
 		{ [ $$? -eq 1 ] && $(AGAIN) && $(PYTEST) --last-failed --last-failed-no-failures none $(ARGS); }
 
-test-all: setup test-rust wheel ## also the long ones: learning runs, 1,000 simulated networks, the wheel in an empty environment
-	REVERIE_SIMULATIONS=1000 cargo test --locked --quiet --package reverie-net --test simulation
+test-all: setup test-rust wheel ## also the long ones: learning runs, 10,000 simulated networks, the wheel in an empty environment
+	REVERIE_SIMULATIONS=10000 cargo test --locked --quiet --profile quick --package reverie-net --test simulation -- --nocapture
 	$(PYTEST) -m "slow or not slow" $(ARGS)
 	tools/isa.sh $(ARGS)
 

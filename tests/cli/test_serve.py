@@ -143,6 +143,7 @@ def test_every_flag_of_the_server_reaches_it(tmp_path, monkeypatch):
         ["serve", "--table", "t", "--host", "0.0.0.0", "--port", "4321", "--token-file", str(tmp_path / "token"),
          "--tls-cert", str(files["cert"]), "--tls-key", str(files["key"]), "--client-ca", str(files["ca"]),
          "--insecure", "--max-bytes", "12345", "--max-memory", "67890", "--grace", "7.5", "--shard", "3",
+         "--max-connections", "17", "--session-timeout", "2.5",
          "--checkpoints", str(tmp_path / "kept"), "--checkpoint-every", "60"],
     )  # fmt: skip
     assert (done.exit_code, "enough was seen" in done.stderr) == (2, True), done.output
@@ -157,7 +158,9 @@ def test_every_flag_of_the_server_reaches_it(tmp_path, monkeypatch):
         "insecure": True,
         "max_bytes": 12345,
         "max_memory": 67890,
+        "max_connections": 17,
         "grace": 7.5,
+        "session_timeout": 2.5,
         "shard": 3,
     }
 
@@ -177,8 +180,8 @@ def test_a_server_in_plain_text_off_loopback_says_so_loudly_and_how_it_is_reache
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
     )  # fmt: skip
     try:
-        warning = process.stderr.readline()
-        assert "no TLS: the token and all data can be read" in warning
+        said = iter(process.stderr.readline, "")
+        warning = next(line for line in said if "no TLS: the token and all data can be read" in line)
         serving, call = process.stdout.readline(), process.stdout.readline()
         port = serving.split(";")[0].rpartition(":")[2]
         assert f"0.0.0.0:{port}" in warning

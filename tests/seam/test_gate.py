@@ -181,6 +181,7 @@ PUBLIC = [
     "TransitionWriter",
     "UnauthenticatedError",
     "UnavailableError",
+    "UnknownFateError",
     "UnknownKeyError",
     "UnknownTableError",
     "UpdateResult",

@@ -60,8 +60,8 @@ class Client(Appending, Sampling, Batching):
         patience: seconds that a connection may take to be made, or to be made again, before calls fail. Inserts do not:
             they are kept, and sent when the server is back; who waits for them waits for as long as `timeout=` says.
         grace: seconds beyond a call's timeout in which the server's answer may come in: at the deadline the server says
-            what was done and why not more. It grows with the measured round trip where that is longer. An answer that is
-            later still is lost to its call; draws go back to their table.
+            what was done and why not more. It grows with the measured round trip where that is longer. The draws of an
+            answer that is later still go back to their table.
         max_in_flight_bytes: bytes that may be on their way while no caller waits for them: inserts with `wait=False`;
             items of each writer that has no bound of its own; and, over a network, batches that `batches` asks for
             ahead where `prefetch=` is not given. They are as many as the way holds (its bandwidth times its delay, as

@@ -284,9 +284,9 @@ def test_rows_that_nobody_waits_for_go_in_in_the_order_of_the_calls_and_flush_wa
 def test_rows_that_nobody_waits_for_may_wait_for_their_limiter_up_to_a_bound_and_hold_up_nothing_else(connect):
     client = connect(reverie.Table.queue("t", 4))
     key = client.insert_batch("t", {"n": np.arange(1)})
-    for number in range(1, 1024 + 4):
+    for number in range(1, 4096 + 4):
         client.insert_batch("t", {"n": np.array([number])}, wait=False, timeout=200)
-    # The limiter let three of them in, which leaves 1,024 that are not answered.
+    # The limiter let three of them in, which leaves 4,096 that are not answered.
     with pytest.raises(reverie.DeadlineExceededError, match=r"nothing was inserted; .*table 't'") as raised:
         client.insert_batch("t", {"n": np.array([-1])}, wait=False, timeout=0)
     assert raised.value.partial.shape == (0,)
@@ -294,7 +294,7 @@ def test_rows_that_nobody_waits_for_may_wait_for_their_limiter_up_to_a_bound_and
         client.flush(timeout=0)
     assert client.update_priorities("t", key, [2.0], wait=False) is None
     assert client.update_priorities("t", key, [3.0]).applied == 1
-    assert client.sample_batch("t", 1028, timeout=200).data["n"].tolist() == list(range(1028))
+    assert client.sample_batch("t", 4100, timeout=200).data["n"].tolist() == list(range(4100))
     client.flush(timeout=200)
     assert client.server_info()["t"].current_size == 0
 
