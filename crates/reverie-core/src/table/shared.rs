@@ -364,7 +364,7 @@ impl SharedTable {
         self.decide(|state, _| state.table.acknowledge(keys));
     }
 
-    /// Leased draws reached nobody; see [`Table::give_back`]. Also where the table is closed: a last checkpoint has them.
+    /// Leased draws did not reach their client; see [`Table::give_back`]. Also where the table is closed: a last checkpoint has them.
     pub(super) fn give_back(&self, keys: &[Key]) {
         self.decide(|state, _| state.table.give_back(keys));
     }

@@ -110,7 +110,7 @@ impl Desk<Tally> for SharedTable {
 pub struct Promise<T>(Option<Arc<Cell<T>>>);
 
 impl<T> Promise<T> {
-    /// False where the ticket was dropped: the outcome would reach nobody.
+    /// False where the ticket was dropped: no caller would get the outcome.
     pub fn is_awaited(&self) -> bool {
         self.0.as_ref().is_some_and(|cell| Arc::strong_count(cell) > 1)
     }

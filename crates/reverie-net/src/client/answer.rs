@@ -26,7 +26,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// False where draws would reach nobody: their ticket was dropped.
+    /// False where no caller would get the draws: their ticket was dropped.
     pub(super) fn is_awaited(&self) -> bool {
         !matches!(self, Self::Sampled(promise) if !promise.is_awaited())
     }

@@ -1,6 +1,6 @@
 //! All that a client has under way, whether there is a connection or not. Owned by the client's one task.
 
-use super::arriving::{Arriving, Heads};
+use super::arriving::Heads;
 use super::inserts::{Inserts, Withdrawal, unknown_fate};
 use super::outbox::{Ending, Left, Mood, Outbox};
 use super::requests::Requests;
@@ -9,9 +9,8 @@ use crate::block::Pool;
 use crate::convert;
 use crate::items::Encoder;
 use crate::proto::client_message::Body as Asked;
-use crate::proto::server_message::Body;
 use crate::proto::{self, ClientMessage};
-use crate::way::client::{Arrived, Outlet};
+use crate::way::client::Outlet;
 use reverie_core::table::{Keys, Promise};
 use reverie_core::{Error, Result};
 use std::collections::BTreeMap;
@@ -32,15 +31,15 @@ pub(super) struct Engine {
     /// Requests to be withdrawn at the server.
     cancels: Vec<proto::Cancel>,
     /// Requests whose draws the server is to take back.
-    returned: Vec<u64>,
+    pub(super) returned: Vec<u64>,
     /// Who asks what became of an insert, by the number of the question: the insert's number.
     fates: BTreeMap<u64, (u64, Promise<Keys>)>,
     /// Withdrawn inserts, and when their callers wait no longer.
     abandon: Vec<(Instant, u64)>,
     /// Numbers that were answered since the server was last told: first and how many.
-    answered: Vec<(u64, u64)>,
+    pub(super) answered: Vec<(u64, u64)>,
     told_below: u64,
-    /// Nothing was sent on this connection, which takes the place of another: the server is told all that is open.
+    /// Nothing was sent on this connection, which replaces another: its first message lists all that is open.
     begins_again: bool,
     /// Since when there has been no connection; `None` where there is one.
     pub(super) outage: Option<Instant>,
@@ -52,8 +51,8 @@ pub(super) struct Engine {
     pub(super) round_trip: RoundTrip,
     /// The server's number of each table in the client's own order; `None` where it has it no more.
     pub(super) tables: Vec<Option<u32>>,
-    heads: Heads,
-    pool: Arc<Pool>,
+    pub(super) heads: Heads,
+    pub(super) pool: Arc<Pool>,
 }
 
 /// What a message was.
@@ -67,6 +66,8 @@ pub(super) enum Said {
 
 /// Warm memory that a client keeps for batches.
 const POOL_BYTES: usize = 256 << 20;
+/// Requests that one message returns: the server answers each.
+const RETURNED_AT_ONCE: usize = 1 << 10;
 /// Answers after which the server is told although nothing else is to be said.
 const UNTOLD: usize = 256;
 
@@ -341,109 +342,12 @@ impl Engine {
         let answered = self.answered.drain(..).flat_map(|(first, count)| first..first + count);
         let ids = answered.filter(|id| *id >= below).collect();
         self.told_below = below;
+        let returned = self.returned.drain(..self.returned.len().min(RETURNED_AT_ONCE)).collect();
         let (before, open) = match begins_again {
             true => (self.taken_below, self.inserts.ids().chain(self.requests.ids()).collect()),
             false => (0, Vec::new()),
         };
-        Some(proto::Received { below, ids, returned: std::mem::take(&mut self.returned), before, open })
-    }
-
-    /// What came from the server. `Err` ends the connection.
-    pub(super) fn take(&mut self, arrived: Arrived) -> Result<()> {
-        let Arrived { message, block } = arrived;
-        match message.body {
-            Some(Body::Inserted(inserted)) => {
-                self.answered.push((inserted.first_id, u64::from(inserted.requests)));
-                let below = inserted.first_id.saturating_add(u64::from(inserted.requests));
-                if let Some(round_trip) = self.round_trip.confirmed(below, Instant::now()) {
-                    self.outbox.set_round_trip(round_trip);
-                }
-                self.inserts.inserted(inserted)
-            }
-            Some(Body::Reply(reply)) => self.reply(reply),
-            Some(Body::Batch(batch)) => self.batch(batch, block),
-            Some(Body::Part(part)) => self.part(&part),
-            Some(Body::Credit(credit)) => {
-                self.credit = self.credit.max(credit.insert_credit_bytes);
-                Ok(())
-            }
-            Some(Body::Held(held)) => {
-                self.outbox.set_held(held.held);
-                Ok(())
-            }
-            Some(Body::Goodbye(goodbye)) => Err(farewell(self.outbox.address(), goodbye)),
-            Some(Body::Hello(_) | Body::Challenge(_)) => Err(Error::Protocol("the server greeted twice".to_owned())),
-            // The way deals with slots.
-            Some(Body::InsertSlot(_) | Body::Consumed(_)) | None => Ok(()),
-        }
-    }
-
-    fn reply(&mut self, reply: proto::Reply) -> Result<()> {
-        let proto::Reply { id, body } = reply;
-        let body = body.ok_or_else(|| Error::Protocol("a reply without an answer".to_owned()))?;
-        if let Some(request) = self.requests.get_mut(id) {
-            if !request.is_wanted() && request.may_hold_draws() && !request.is_returning() {
-                self.returned.push(request.take_back(id));
-            } else if !request.is_returning() {
-                self.answered.push((id, 1));
-            }
-            self.requests.reply(id, body, Instant::now())?;
-            self.outbox.set_grace(self.requests.grace());
-            return Ok(());
-        }
-        self.answered.push((id, 1));
-        match body {
-            proto::reply::Body::Error(detail) => {
-                let keys = match &detail.kind {
-                    Some(proto::error_detail::Kind::Deadline(deadline)) => deadline.keys.clone(),
-                    _ => Vec::new(),
-                };
-                self.inserts.refused(id, convert::error::decode(detail), &keys);
-                Ok(())
-            }
-            // Of a request that nobody waited for any more.
-            _ => Ok(()),
-        }
-    }
-
-    fn batch(&mut self, mut batch: proto::Batch, block: Option<super::Block>) -> Result<()> {
-        let head = self.heads.of(&mut batch)?;
-        let id = batch.id;
-        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
-        if request.arriving.is_some() {
-            return Err(Error::Protocol("a batch before the end of the one before".to_owned()));
-        }
-        let arriving = match Arriving::new(&batch, head, block, &self.pool, request.is_wanted()) {
-            Err(error @ Error::OutOfMemory { .. }) => {
-                request.fail(error);
-                Arriving::skipped(&batch)
-            }
-            arriving => arriving?,
-        };
-        request.arriving = Some(arriving);
-        self.finish_batch(id)
-    }
-
-    fn part(&mut self, part: &proto::Part) -> Result<()> {
-        let Some(request) = self.requests.get_mut(part.id) else { return Ok(()) };
-        let arriving = request.arriving.as_mut();
-        arriving.ok_or_else(|| Error::Protocol("a part of no batch".to_owned()))?.part(part)?;
-        self.finish_batch(part.id)
-    }
-
-    fn finish_batch(&mut self, id: u64) -> Result<()> {
-        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
-        let Some(arriving) = request.arriving.take_if(|arriving| arriving.is_complete()) else { return Ok(()) };
-        let last = arriving.last;
-        // Draws that nobody takes are not acknowledged.
-        if last && !request.is_returning() {
-            match request.is_wanted() {
-                true => self.answered.push((id, 1)),
-                // There was no memory for them, or their ticket was dropped.
-                false => self.returned.push(request.take_back(id)),
-            }
-        }
-        self.requests.complete(id, arriving.finish(), last)
+        Some(proto::Received { below, ids, returned, before, open })
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) enum Withdrawal {
     AskLater,
 }
 
-/// What a caller is told whose insert may be in its table or not.
+/// The error for an insert that may be in its table or not.
 pub(super) fn unknown_fate(number: u64) -> Error {
     Error::UnknownFate { number }
 }

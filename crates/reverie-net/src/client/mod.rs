@@ -9,6 +9,7 @@ mod arriving;
 mod connection;
 mod dial;
 mod engine;
+mod incoming;
 mod inserts;
 mod outbox;
 mod pipeline;
@@ -224,8 +225,8 @@ impl Remote {
         self.outbox.server_restarts()
     }
 
-    /// Draws, gathered by the server. The server answers at the deadline with what was drawn and why not more; should
-    /// it be silent, the ticket is filled a little later (`Unavailable`). Errors are told in [`Sampled::error`], the
+    /// Draws, gathered by the server. The server answers at the deadline with what was drawn and why not more; where
+    /// it is silent, the ticket is filled a little later (`Deadline`). Errors are told in [`Sampled::error`], the
     /// ticket has none. Dropping the ticket withdraws.
     pub fn sample(self: &Arc<Self>, request: SampleRequest, timeout: Option<Duration>) -> Ticket<Sampled> {
         let SampleRequest { parts, columns, ragged, without_replacement, windows, at_once, only_now } = request;

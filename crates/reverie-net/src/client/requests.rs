@@ -39,7 +39,7 @@ pub(super) struct Request {
     withdrawn: bool,
     /// When it was sent, on whichever connection.
     sent: Option<Instant>,
-    /// Nobody takes its draws: the server is asked to take them back, and says when it has.
+    /// Its draws have no caller any more: the server is asked to take them back, and reports when it has.
     returning: bool,
     batches: Vec<RemoteBatch>,
     pub(super) arriving: Option<Arriving>,
@@ -80,7 +80,7 @@ impl Request {
         id
     }
 
-    /// True where nobody takes its draws.
+    /// True where its draws have no caller any more.
     pub(super) fn is_returning(&self) -> bool {
         self.returning
     }

@@ -13,6 +13,7 @@ mod welcome;
 mod charges;
 mod checkpoints;
 mod inserts;
+mod leases;
 mod memory;
 mod requests;
 mod session;

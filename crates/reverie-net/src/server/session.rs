@@ -71,7 +71,7 @@ pub(super) struct Session {
     /// Counts the connections: answers of an earlier one are not sent.
     pub(super) connection: u64,
     /// Requests whose draws the client does not want any more, while they wait.
-    unwanted: HashSet<u64>,
+    pub(super) unwanted: HashSet<u64>,
     /// Until when a stop waits for the acknowledgement of draws that were sent.
     acknowledged_by: Option<Pin<Box<Sleep>>>,
     /// Draws that are to be gathered, in the order in which they were made.
@@ -285,40 +285,6 @@ impl Session {
         }
     }
 
-    /// Gives leased draws back that the client cannot have, and withdraws what draws more of them: a client that comes
-    /// back asks again, and one that does not must not take from others.
-    fn end_consuming(&mut self) {
-        let consuming = self.cancels.extract_if(|_, cancel| cancel.consumes);
-        // A request that is done just now is not listened to; see `finished`.
-        consuming.for_each(|(_, cancel)| _ = cancel.sender.send(()));
-        self.link.iter_mut().for_each(Link::forget_planned);
-        std::mem::take(&mut self.ready).into_iter().for_each(|answer| self.discard(answer));
-    }
-
-    /// An answer that is not sent any more: its lease ends.
-    fn discard(&mut self, answer: Answer) {
-        self.asked_bytes -= answer.asked_bytes;
-    }
-
-    /// The client does not take the draws of a request, whatever became of it.
-    fn take_back(&mut self, id: u64) {
-        if let Some(cancel) = self.cancels.remove(&id) {
-            self.unwanted.insert(id);
-            let _ = cancel.sender.send(());
-        }
-        if self.ready.front().is_some_and(|answer| answer.id == id) {
-            self.link.iter_mut().for_each(Link::forget_planned);
-        }
-        self.link.iter_mut().for_each(|link| link.forget_unpacking(id));
-        if let Some(at) = self.ready.iter().position(|answer| answer.id == id) {
-            self.ready.remove(at).into_iter().for_each(|answer| self.discard(answer));
-        }
-        // Dropped, its lease ends.
-        self.memory.take(id);
-        let done = proto::reply::Body::Done(proto::Done {});
-        self.reply(proto::Reply { id, body: Some(done) }, false);
-    }
-
     /// A connection of the session: the first, or one that takes the place of a lost one.
     fn connect(&mut self, mut way: Box<dyn Way>) {
         let resumed = self.link.is_some() || self.forget.is_some();
@@ -376,7 +342,7 @@ impl Session {
             if received.before > 0 {
                 self.memory.received_but(received.before, &received.open);
             }
-            received.returned.iter().for_each(|id| self.take_back(*id));
+            self.take_all_back(&received.returned)?;
             if let Some(id) = &self.id {
                 self.inserts.tables.iter().for_each(|table| table.received(id, received.below, &received.ids));
             }
@@ -425,23 +391,6 @@ impl Session {
                 self.cancels.remove(&reply.id);
                 self.reply(reply, true);
             }
-        }
-    }
-
-    /// Draws that are to be sent.
-    pub(super) fn answer(&mut self, answer: Answer) {
-        self.cancels.remove(&answer.id);
-        match self.link.is_some() {
-            true => self.ready.push_back(answer),
-            false => self.discard(answer),
-        }
-    }
-
-    /// All was sent: leased draws are kept until the client says that it has them.
-    pub(super) fn await_acknowledgement(&mut self, mut answer: Answer) {
-        self.asked_bytes -= std::mem::take(&mut answer.asked_bytes);
-        if answer.is_leased() {
-            self.memory.done(answer.id, Outcome::Draws(Box::new(answer.whole_again())));
         }
     }
 

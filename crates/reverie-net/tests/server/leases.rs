@@ -168,3 +168,16 @@ async fn an_acknowledgement_that_was_lost_with_its_connection_is_made_up_for_by_
     session.send.send(ClientMessage { received, ..Default::default() }).unwrap();
     until(|| held(&host) == (0, 1)).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_message_that_returns_more_requests_than_one_may_ends_its_connection() {
+    let host = Host::new(vec![queue("a", 10)]);
+    let mut session = host.session(1).await;
+    let received = |n| Some(proto::Received { returned: (1..=n).collect(), ..Default::default() });
+    session.send.send(ClientMessage { received: received(4096), ..Default::default() }).unwrap();
+    for id in 1..=4096 {
+        is_done(&mut session, id).await;
+    }
+    session.send.send(ClientMessage { received: received(4097), ..Default::default() }).unwrap();
+    assert!(matches!(session.next().await, Some(proto::server_message::Body::Goodbye(_))));
+}

@@ -1,0 +1,110 @@
+//! What comes from the server: answers to their callers, and draws that reach no caller back to the server.
+
+use super::arriving::Arriving;
+use super::engine::{Engine, farewell};
+use crate::convert;
+use crate::proto;
+use crate::proto::server_message::Body;
+use crate::way::client::Arrived;
+use reverie_core::{Error, Result};
+use tokio::time::Instant;
+
+impl Engine {
+    /// What came from the server. `Err` ends the connection.
+    pub(super) fn take(&mut self, arrived: Arrived) -> Result<()> {
+        let Arrived { message, block } = arrived;
+        match message.body {
+            Some(Body::Inserted(inserted)) => {
+                self.answered.push((inserted.first_id, u64::from(inserted.requests)));
+                let below = inserted.first_id.saturating_add(u64::from(inserted.requests));
+                if let Some(round_trip) = self.round_trip.confirmed(below, Instant::now()) {
+                    self.outbox.set_round_trip(round_trip);
+                }
+                self.inserts.inserted(inserted)
+            }
+            Some(Body::Reply(reply)) => self.reply(reply),
+            Some(Body::Batch(batch)) => self.batch(batch, block),
+            Some(Body::Part(part)) => self.part(&part),
+            Some(Body::Credit(credit)) => {
+                self.credit = self.credit.max(credit.insert_credit_bytes);
+                Ok(())
+            }
+            Some(Body::Held(held)) => {
+                self.outbox.set_held(held.held);
+                Ok(())
+            }
+            Some(Body::Goodbye(goodbye)) => Err(farewell(self.outbox.address(), goodbye)),
+            Some(Body::Hello(_) | Body::Challenge(_)) => Err(Error::Protocol("the server greeted twice".to_owned())),
+            // The way deals with slots.
+            Some(Body::InsertSlot(_) | Body::Consumed(_)) | None => Ok(()),
+        }
+    }
+
+    fn reply(&mut self, reply: proto::Reply) -> Result<()> {
+        let proto::Reply { id, body } = reply;
+        let body = body.ok_or_else(|| Error::Protocol("a reply without an answer".to_owned()))?;
+        if let Some(request) = self.requests.get_mut(id) {
+            if !request.is_wanted() && request.may_hold_draws() && !request.is_returning() {
+                self.returned.push(request.take_back(id));
+            } else if !request.is_returning() {
+                self.answered.push((id, 1));
+            }
+            self.requests.reply(id, body, Instant::now())?;
+            self.outbox.set_grace(self.requests.grace());
+            return Ok(());
+        }
+        self.answered.push((id, 1));
+        match body {
+            proto::reply::Body::Error(detail) => {
+                let keys = match &detail.kind {
+                    Some(proto::error_detail::Kind::Deadline(deadline)) => deadline.keys.clone(),
+                    _ => Vec::new(),
+                };
+                self.inserts.refused(id, convert::error::decode(detail), &keys);
+                Ok(())
+            }
+            // Of a request that nobody waited for any more.
+            _ => Ok(()),
+        }
+    }
+
+    fn batch(&mut self, mut batch: proto::Batch, block: Option<super::Block>) -> Result<()> {
+        let head = self.heads.of(&mut batch)?;
+        let id = batch.id;
+        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
+        if request.arriving.is_some() {
+            return Err(Error::Protocol("a batch before the end of the one before".to_owned()));
+        }
+        let arriving = match Arriving::new(&batch, head, block, &self.pool, request.is_wanted()) {
+            Err(error @ Error::OutOfMemory { .. }) => {
+                request.fail(error);
+                Arriving::skipped(&batch)
+            }
+            arriving => arriving?,
+        };
+        request.arriving = Some(arriving);
+        self.finish_batch(id)
+    }
+
+    fn part(&mut self, part: &proto::Part) -> Result<()> {
+        let Some(request) = self.requests.get_mut(part.id) else { return Ok(()) };
+        let arriving = request.arriving.as_mut();
+        arriving.ok_or_else(|| Error::Protocol("a part of no batch".to_owned()))?.part(part)?;
+        self.finish_batch(part.id)
+    }
+
+    fn finish_batch(&mut self, id: u64) -> Result<()> {
+        let Some(request) = self.requests.get_mut(id) else { return Ok(()) };
+        let Some(arriving) = request.arriving.take_if(|arriving| arriving.is_complete()) else { return Ok(()) };
+        let last = arriving.last;
+        // Draws without a caller are not acknowledged.
+        if last && !request.is_returning() {
+            match request.is_wanted() {
+                true => self.answered.push((id, 1)),
+                // There was no memory for them, or their ticket was dropped.
+                false => self.returned.push(request.take_back(id)),
+            }
+        }
+        self.requests.complete(id, arriving.finish(), last)
+    }
+}
