@@ -125,7 +125,8 @@ def test_samples_come_one_by_one_from_all_shards_as_from_one_table(three):
     expected = n * priorities / priorities.sum()
     surprise = (((counts - expected) ** 2 / expected).sum() - 8) / 4
     assert surprise < 5
-    # The twin: the heaviest item weighs a fifth more, by which so many draws differ by about 23 (of 20,000 simulated, at least 8).
+    # The twin: the heaviest item weighs a fifth more, by which so many draws differ by about 23 (at least 8 in 20,000
+    # simulations).
     wrong = expected * (n - 1.2 * expected[4]) / (n - expected[4])
     wrong[4] = 1.2 * expected[4]
     assert (((counts - wrong) ** 2 / wrong).sum() - 8) / 4 > 1 + surprise
