@@ -8,7 +8,7 @@ use reverie_core::item::Key;
 use reverie_core::sample::{Draws, SampleRequest};
 use reverie_core::table::limiter::{ErrorBuffer, Limiter};
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{SharedTable, Table, TableInfo, TableOptions, Tables};
+use reverie_core::table::{Age, Restoring, Row, SharedTable, Slot, Table, TableInfo, TableOptions, Tables};
 use std::sync::Arc;
 use support::{Rows, f64_of, options, queue, tables};
 
@@ -277,6 +277,39 @@ fn a_cut_for_a_checkpoint_has_what_is_leased_as_if_it_had_not_been_drawn() {
     table.draw(4, 0, &mut rest);
     assert_eq!(values(&rest), [2.0, 3.0, 4.0]);
     drop((table.take_dropped(), draws, cut));
+}
+
+#[test]
+fn a_queue_that_is_restored_with_what_was_leased_loses_nothing_where_that_is_more_than_it_may_hold() {
+    let (mut table, mut rows) = bare(queue("q", 2));
+    (1..=2).for_each(|value| _ = table.insert(rows.item(f64::from(value)), 1.0, 0));
+    let mut draws = Draws { is_leased: true, ..Draws::default() };
+    table.draw(1, 0, &mut draws);
+    table.insert(rows.item(3.0), 1.0, 0);
+    let cut = table.snapshot();
+    let row = |(slot, of, age): (u32, &Slot, &Age)| Row {
+        item: of.item.clone().unwrap(),
+        slot,
+        generation: of.generation,
+        priority: of.priority(),
+        version: of.version(),
+        times_sampled: of.times_sampled(),
+        inserted_at: 0,
+        inserted: age.inserted,
+        updated: age.updated(),
+        copy_of: None,
+    };
+    let rows = cut.items.iter().map(row).collect();
+    let from =
+        Restoring { counters: cut.counters, stats: cut.stats.clone(), order: cut.order, rows, ..Default::default() };
+    let mut next = Table::new(queue("q", 2), 5).unwrap();
+    next.check_restoring(&from).unwrap();
+    next.restore(from, 5);
+    assert_eq!((next.len(), next.stats().evicted, next.is_over(), next.can_insert()), (3, 0, false, false));
+    let mut all = Draws::default();
+    next.draw(3, 0, &mut all);
+    assert_eq!(values(&all), [1.0, 2.0, 3.0]);
+    drop((table.take_dropped(), next.take_dropped(), draws, cut));
 }
 
 fn bare(options: TableOptions) -> (Table, Rows) {

@@ -164,6 +164,11 @@ impl Table {
             ages.iter().for_each(|(_, _, slot, priority)| heap.insert(*slot, *priority));
         }
         // No other caller uses the table yet.
-        self.evict(usize::MAX);
+        if self.options.max_times_sampled > 0 && !self.can_insert() {
+            // A queue with draws that no client had acknowledged: its limiter holds inserts back, and nothing is evicted.
+            self.spares = self.is_over();
+        } else {
+            self.evict(usize::MAX);
+        }
     }
 }
