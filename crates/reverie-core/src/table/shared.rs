@@ -53,7 +53,7 @@ pub struct SharedTable {
     pub(super) state: Mutex<State>,
 }
 
-/// Lets others go on where whoever was to go on cannot: a waker of somebody's panicked.
+/// Lets other threads continue where the one that should cannot: a waker panicked.
 struct Driving<'a>(&'a SharedTable);
 
 impl Drop for Driving<'_> {

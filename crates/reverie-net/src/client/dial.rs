@@ -184,7 +184,7 @@ impl Dial {
     }
 }
 
-/// A process that listens under the server's name, and does not know the token: it is told nothing.
+/// A process that listens under the server's name and does not know the token: it learns nothing.
 fn impostor(path: &str) -> Error {
     Error::Unauthenticated(format!("the process that listens on {path} did not prove that it knows the token"))
 }

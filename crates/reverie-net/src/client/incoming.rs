@@ -63,7 +63,7 @@ impl Engine {
                 self.inserts.refused(id, convert::error::decode(detail), &keys);
                 Ok(())
             }
-            // Of a request that nobody waited for any more.
+            // Of a request without a caller.
             _ => Ok(()),
         }
     }

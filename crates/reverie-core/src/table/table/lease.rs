@@ -114,8 +114,8 @@ impl Table {
         }
     }
 
-    /// The draws of these keys did not reach their client: their counts are undone, and an item that they used up takes the place
-    /// that it had. Inserts have gone on meanwhile, so that the table may be beyond its bounds then: nothing is evicted
+    /// The draws of these keys did not reach their client: their counts are undone, and an item that they used up takes
+    /// the place that it had. Inserts have gone on meanwhile, so that the table may be beyond its bounds then: nothing is evicted
     /// for that before the next insert, which a queue's limiter holds back. Unknown keys are ignored.
     pub fn give_back(&mut self, keys: &[Key]) {
         // The newest first: where many go to the front of a line, each is the first then.
