@@ -19,7 +19,7 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descrip
 /// No message may be longer, in either direction.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Inserts are grouped into messages of about this size, and batches cut into parts of it.
+/// Batches are cut into parts of this size.
 pub const PART_BYTES: usize = 1 << 20;
 
 /// No chunk of a writer may be larger, as it is before packing.

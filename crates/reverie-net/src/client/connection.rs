@@ -2,7 +2,6 @@
 
 use super::engine::{Engine, Said};
 use super::outbox::Mood;
-use crate::proto::PART_BYTES;
 use crate::way::client::{Inlet, Outlet};
 use reverie_core::{Error, Result};
 use std::time::Duration;
@@ -35,9 +34,9 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
         let sends = engine.has_message();
         let tidies = !sends && quiet.tidies;
         let bytes = match (sends, tidies) {
-            (true, _) => engine.next_bytes(),
+            (true, _) => engine.next_bytes(O::MESSAGE_BYTES),
             (false, true) => {
-                engine.encoder.tidy(PART_BYTES as u64);
+                engine.encoder.tidy(O::MESSAGE_BYTES);
                 engine.encoder.planned_bytes()
             }
             (false, false) => 0,

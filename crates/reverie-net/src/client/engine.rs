@@ -276,14 +276,14 @@ impl Engine {
         !self.answered.is_empty()
     }
 
-    /// Bulk bytes of the next message.
-    pub(super) fn next_bytes(&mut self) -> u64 {
+    /// Bulk bytes of the next message; see [`Outlet::MESSAGE_BYTES`].
+    pub(super) fn next_bytes(&mut self, message_bytes: u64) -> u64 {
         let others =
             !self.cancels.is_empty() || !self.returned.is_empty() || self.begins_again || self.requests.has_unsent();
         if others && !self.inserts.is_planned() {
             return 0;
         }
-        self.inserts.plan(&mut self.encoder, &self.tables, self.credit).unwrap_or(0)
+        self.inserts.plan(&mut self.encoder, &self.tables, self.credit, message_bytes).unwrap_or(0)
     }
 
     /// The next message, in this order: an insert that is made already, since what withdraws it must not overtake it;

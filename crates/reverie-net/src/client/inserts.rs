@@ -2,7 +2,7 @@
 
 use super::outbox::NewInsert;
 use crate::items::{self, Encoder, ITEM_BYTES, Pushed};
-use crate::proto::{self, PART_BYTES};
+use crate::proto;
 use crate::way::client::Outlet;
 use reverie_core::item::Key;
 use reverie_core::table::{Inserts as Items, Keys, Promise};
@@ -131,16 +131,22 @@ impl Inserts {
 
     /// Puts what there is into a message with the server's numbers of the tables, unless one is made already; gives its
     /// bulk bytes. `None` where there is nothing to send, or nothing may be sent.
-    pub(super) fn plan(&mut self, encoder: &mut Encoder, tables: &[Option<u32>], credit: u64) -> Option<u64> {
+    pub(super) fn plan(
+        &mut self,
+        encoder: &mut Encoder,
+        tables: &[Option<u32>],
+        credit: u64,
+        message_bytes: u64,
+    ) -> Option<u64> {
         if self.plan.is_none() && self.can_send(credit) {
-            self.plan = self.fill(encoder, tables, credit);
+            self.plan = self.fill(encoder, tables, credit, message_bytes);
         }
         self.plan.map(|_| encoder.planned_bytes())
     }
 
-    fn fill(&mut self, encoder: &mut Encoder, tables: &[Option<u32>], credit: u64) -> Option<Plan> {
+    fn fill(&mut self, encoder: &mut Encoder, tables: &[Option<u32>], credit: u64, message_bytes: u64) -> Option<Plan> {
         let mut plan: Option<Plan> = None;
-        let room = self.room.max(PART_BYTES as u64);
+        let room = self.room.max(message_bytes);
         let mut counted = self.in_flight;
         while let Some(insert) = self.all.get_mut(self.sent) {
             let follows = plan.is_none_or(|plan| insert.id == plan.first_id + plan.requests);

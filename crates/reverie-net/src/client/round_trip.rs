@@ -20,9 +20,11 @@ impl RoundTrip {
         Self { shortest: Some(first), watched: None }
     }
 
-    /// An insert of this number is sent.
-    pub(super) fn sent(&mut self, id: u64, now: Instant) {
-        self.watched.get_or_insert((id, now));
+    /// A message whose first insert has this number is sent; 0: it has cells and no insert, and is not confirmed.
+    pub(super) fn sent(&mut self, first_id: u64, now: Instant) {
+        if first_id != 0 {
+            self.watched.get_or_insert((first_id, now));
+        }
     }
 
     /// Inserts up to the one before `below` are confirmed; the shortest round trip, where it is shorter now.
@@ -50,6 +52,9 @@ mod tests {
         assert_eq!(trip.confirmed(3, at(40)), Some(Duration::from_millis(40)));
         trip.sent(3, at(100));
         assert_eq!(trip.confirmed(4, at(900)), None, "it waited for its table");
+        // Cells that are sent before their insert: the answer to an earlier insert does not confirm them.
+        trip.sent(0, at(950));
+        assert_eq!(trip.confirmed(4, at(951)), None);
         trip.sent(4, at(1000));
         assert_eq!(trip.confirmed(9, at(1020)), Some(Duration::from_millis(20)));
         assert_eq!(trip.confirmed(9, at(1021)), None, "nothing is on its way");

@@ -198,6 +198,7 @@ impl LocalOutlet {
 
 impl Outlet for LocalOutlet {
     const TRANSPORT: &'static str = "shared-memory";
+    const MESSAGE_BYTES: u64 = 1 << 20;
 
     async fn ready(&mut self, bulk_bytes: u64) -> Result<()> {
         poll_fn(|context| self.poll_ready(bulk_bytes, context)).await

@@ -13,6 +13,10 @@ pub trait Outlet: Send + 'static {
     /// "grpc" or "shared-memory", for people.
     const TRANSPORT: &'static str;
 
+    /// Bulk bytes of a message with inserts, unless a single request needs more. The server confirms a message when it
+    /// has read all of it: over a network, the first items are confirmed while later messages are on their way.
+    const MESSAGE_BYTES: u64;
+
     /// Waits until a message can be taken, with about so many bulk bytes, and carries on with what was taken before.
     /// More bytes may come than were announced. Cancel safe. `Unavailable` where the connection is gone.
     fn ready(&mut self, bulk_bytes: u64) -> impl Future<Output = Result<()>> + Send;
