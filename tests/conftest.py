@@ -27,10 +27,19 @@ WATCHDOG = 200.0
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Commands are forked from one process, which imports PyTorch for seconds: their tests stay in one worker."""
+    """Commands are forked from one process, which imports PyTorch for seconds: their tests stay in one worker.
+
+    The groups come first, those of Ray before all: a worker that begins a long group last would end alone.
+    """
     for item in items:
         if "warm" in item.fixturenames and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("commands"))
+
+    def rank(item):
+        group = item.get_closest_marker("xdist_group")
+        return 2 if group is None else int(group.args[0] != "ray")
+
+    items.sort(key=rank)
 
 
 @pytest.fixture

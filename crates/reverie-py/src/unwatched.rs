@@ -125,6 +125,7 @@ impl Unwatched {
         let mut state = self.lock();
         state.left.requests += 1;
         state.left.bytes += bytes;
+        state.pace.sent(bytes);
         state.tickets.push_back(Request { ticket: Box::new(ticket), table: table.to_owned(), bytes });
     }
 

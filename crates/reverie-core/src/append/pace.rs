@@ -21,6 +21,8 @@ pub struct Pace {
     next: u64,
     /// Pauses one after the other that brought nothing.
     fruitless: u32,
+    /// Bytes of the last request, where requests are large: one is confirmed as a whole.
+    request: u64,
 }
 
 /// No bound is smaller: about as much as is worth waking up for.
@@ -35,13 +37,27 @@ const LONG: Duration = Duration::from_millis(8);
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { bound: LEAST, next: LEAST, fruitless: 0 }
+        Self { bound: LEAST, next: LEAST, fruitless: 0, request: 0 }
     }
 }
 
 impl Pace {
     /// No pause is longer, beyond a round trip: many times what a server needs to come round to each of many senders.
     pub const PAUSE: Duration = Duration::from_secs(1);
+
+    /// A request of so many bytes is sent. The bound is at least two of them, so that one is on its way while the other
+    /// is confirmed.
+    pub fn sent(&mut self, bytes: u64) {
+        self.request = bytes;
+        if self.bound < self.least() {
+            self.bound = self.least();
+            self.next = self.next.max(self.bound);
+        }
+    }
+
+    fn least(&self) -> u64 {
+        LEAST.max(self.request.saturating_mul(2)).min(MOST)
+    }
 
     /// True where the sender should pause, with so many bytes unconfirmed.
     pub fn is_due(&mut self, bytes: u64) -> bool {
@@ -70,7 +86,7 @@ impl Pace {
             if after <= self.aim() && took <= SHORT + 2 * round_trip {
                 self.bound = (self.bound * 2).min(MOST);
             } else if took >= LONG + 4 * round_trip {
-                self.bound = (self.bound / 2).max(LEAST);
+                self.bound = (self.bound / 2).max(self.least());
             }
         }
         self.next = after.saturating_add((self.bound << self.fruitless).min(MOST)).max(self.bound);
@@ -116,6 +132,21 @@ mod tests {
             pace.paused(pace.bound, pace.aim(), LONG, NEAR);
         }
         assert_eq!(pace.aim(), LEAST / 2);
+    }
+
+    #[test]
+    fn one_large_request_is_on_its_way_while_another_is_confirmed() {
+        let (mut pace, request) = (Pace::default(), 4 * LEAST);
+        pace.sent(request);
+        assert!(!pace.is_due(request), "a single request is no reason to pause");
+        assert!(pace.is_due(2 * request) && pace.aim() == request);
+        for _ in 0..9 {
+            pace.paused(2 * request, request, LONG, NEAR);
+        }
+        assert_eq!(pace.aim(), request, "the bound never falls below two requests");
+        pace.sent(LEAST / 4);
+        pace.paused(2 * request, request, LONG, NEAR);
+        assert_eq!(pace.aim(), request / 2, "smaller requests need less");
     }
 
     #[test]
