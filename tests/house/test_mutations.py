@@ -83,6 +83,16 @@ def test_where_all_are_noticed_the_score_is_whole_and_the_tree_is_as_it_was(tree
         assert (folder / "sums.py").read_text() == TREE["sums.py"]
 
 
+def test_several_mutations_may_each_name_tests_by_their_words(tree: Path) -> None:
+    words = [
+        mutation("sum(numbers)", "7", "test_sums.py -k total"),
+        mutation("n -= 1", "n -= 2", "test_sums.py -k until"),
+    ]
+    done = run(tree, *words)
+    assert "no test ran" not in done.stdout + done.stderr
+    assert "of 2" in done.stdout, done.stdout
+
+
 def test_text_that_is_not_there_or_there_twice_does_not_apply(tree: Path) -> None:
     for options in ((), ("--check",)):
         done = run(tree, NOTICED, ABSENT, TWICE, options=options)

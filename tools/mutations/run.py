@@ -184,9 +184,14 @@ class Tree:
             path.write_text(whole)
 
 
+def without_words(tests: Sequence[str]) -> list[str]:
+    """The files of a mutation's tests: of several `-k`, pytest would take the last one for all."""
+    return [test for before, test in zip(("", *tests), tests, strict=False) if "-k" not in (before, test)]
+
+
 def baselines(mutations: Iterable[Mutation]) -> list[Mutation]:
     """Mutations that stand for all: every named test once."""
-    python = sorted({test for one in mutations if not one.is_rust for test in one.tests})
+    python = sorted({file for one in mutations if not one.is_rust for file in without_words(one.tests)})
     whole = [Mutation("all.py", "", "", tuple(python), "")] if python else []
     rust = {(one.crate, one.tests): one for one in mutations if one.is_rust}
     return whole + list(rust.values())
