@@ -39,8 +39,8 @@ class ShardedClient(Writing, Reading):
     Every server has a number (`Server(..., shard=i)`), which the keys of its items carry. Its tables have
     `rate_limiters.Rationed` or `MinSize(1)`; the limits over all shards are those of the one client that samples.
 
-    A shard that cannot be reached is left out, with a warning; the others go on, and it is taken back in when it
-    answers again. Keys of a shard that is out, or that came back without its items, are stale.
+    A shard that cannot be reached is left out, with a warning, once a call has failed at it; the others go on, and it
+    is taken back in when it answers again. Keys of a shard that is out, or that came back without its items, are stale.
 
     Args:
         shards: addresses, or `Client`s, in an order that is the same for all who choose shards by index.
