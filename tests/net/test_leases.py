@@ -62,6 +62,7 @@ def test_draws_of_a_killed_client_go_to_the_next(own_host, connect, fifo):
         try:
             while client.info().tables["t"].num_leased < 3:
                 pass
+            assert client.why("t").num_leased == 3
         finally:
             os.kill(dead, signal.SIGKILL)
             os.waitpid(dead, 0)
