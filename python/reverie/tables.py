@@ -39,7 +39,7 @@ class Table:
         name: unique on the server.
         sampler: which item is sampled next; `reverie.selectors`.
         remover: which item leaves when the table is over `max_size`: an item goes in first, so this may be itself.
-        max_size: items that the table holds at most.
+        max_size: items that the table holds at most; draws that a client did not acknowledge may come back beyond it.
         rate_limiter: who may go on; `reverie.rate_limiters`. Without one, samples wait for the first item.
         max_times_sampled: an item leaves after it was sampled this often; below 1, never.
         extensions: what the table does beside its own work; `reverie.extensions`.

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pickle
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -123,6 +124,25 @@ def test_a_step_for_several_tables_names_those_that_are_known_to_have_it(network
             client.insert({"n": 2}, {"a": 1.0, "b": 1.0}, timeout=0.05)
         assert raised.value.partial == []
         raised.value.fate.wait(timeout=200)
+
+
+def test_a_server_that_goes_on_from_a_checkpoint_gives_leased_draws_again(
+    network, own_host, connect, fifo, until, tmp_path
+):
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path)
+    with own_host.serve([fifo()], checkpointer=checkpointer) as address:
+        client, other = connect(address, transport=network), connect(address, transport=network)
+        other.insert_batch("t", np.arange(3), timeout=200)
+        given = []
+        waiting = threading.Thread(target=lambda: given.append(client.sample_batch("t", 4, timeout=200)))
+        waiting.start()
+        until(lambda: other.info().tables["t"].num_leased == 3)
+        other.checkpoint(timeout=200)
+        with reverie.Server([fifo()], checkpointer=checkpointer, listen=False) as restored:
+            assert restored.client().sample_batch("t", 3, timeout=0).data.tolist() == [0, 1, 2]
+        other.insert_batch("t", np.arange(3, 4), timeout=200)
+        waiting.join(200)
+        assert [batch.data.tolist() for batch in given] == [[0, 1, 2, 3]]
 
 
 def test_a_session_timeout_that_is_none_is_refused_by_name(uniform):

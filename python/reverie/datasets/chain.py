@@ -146,7 +146,10 @@ class Dataset(Iterable[Any]):
         return Dataset(make, self._element_spec)
 
     def prefetch(self, buffer_size: int) -> Dataset:
-        """Makes up to `buffer_size` elements ahead, on a thread of its own that ends with the iterator. -1: a few."""
+        """Makes up to `buffer_size` elements ahead, on a thread of its own that ends with the iterator. -1: a few.
+
+        Elements that were made ahead and not read are dropped; of a table that is consumed they are in it no more.
+        """
         size = _AUTOTUNED if buffer_size == -1 else _checks.count("buffer_size", buffer_size, 0)
         if size == 0:
             return self
