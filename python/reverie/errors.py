@@ -1,6 +1,6 @@
-"""Every error that Reverie raises beside ValueError and TypeError for bad arguments.
+"""Every error that Reverie raises, apart from ValueError and TypeError for bad arguments.
 
-Each carries what its text says as attributes, so that nobody has to read the text.
+Each carries what its text says as attributes, so that no program has to parse the text.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DeadlineExceededError(ReplayError, TimeoutError):
     """The time given by `timeout=` passed.
 
     Attributes:
-        why: who waits at the table, for what, and what would free them; the text of `client.why(table)`.
+        why: which calls wait at the table, for what, and what would free them; the text of `client.why(table)`.
         partial: what was already done: a `Batch` of the draws made so far, the keys of the items already inserted (of
             `insert` the names of the tables that took the step), or None where nothing was.
         drawn: where the draws made so far cannot be one batch, each as a `Batch` of its own; `partial` is then None.
@@ -195,7 +195,7 @@ class UnknownFateError(DeadlineExceededError, UnavailableError):
 
 
 class UnauthenticatedError(ReplayError, PermissionError):
-    """The server does not let this client in: no or a wrong token, or a certificate that is not trusted."""
+    """The server does not admit this client: a missing or wrong token, or a certificate that is not trusted."""
 
 
 class ProtocolError(ReplayError):
@@ -203,9 +203,9 @@ class ProtocolError(ReplayError):
 
 
 class ServerRestartedWarning(RuntimeWarning):
-    """The server that a writer writes to was found to be another one than before.
+    """The server that a writer writes to was restarted.
 
-    What its predecessor held is gone, unless a checkpoint had it; what it had not confirmed was sent again.
+    What it held before is gone, unless a checkpoint had it; what it had not confirmed was sent again.
     """
 
 

@@ -159,7 +159,7 @@ class Keeping(_native.Client):
         )
 
     def why(self, table: str, *, timeout: float | None = None) -> Why:
-        """Who waits at the table, since when, for what, and what would free them.
+        """Which calls wait at the table, since when, for what, and what would free them.
 
         Args:
             table: the table.

@@ -21,7 +21,7 @@ _AUTOTUNED = 2
 
 
 class Dataset(Iterable[Any]):
-    """Elements, made anew for every iterator; each method gives another dataset and leaves this one as it is.
+    """Elements, made again for every iterator; each method gives another dataset and leaves this one as it is.
 
     Elements are nests of arrays. As in `tf.data`, a plain tuple is given to functions as its parts, every other element
     (a ReplaySample, a dict) as it is. Nothing runs before an iterator is asked, and only `prefetch` has a thread.
