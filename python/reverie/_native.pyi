@@ -276,7 +276,7 @@ class Client:
                 table deletes sampled items.
             ResourceExhaustedError: over a network, the batch is larger than the server sends or unpacks at a time; with
                 the same `.drawn`.
-            MemoryError: the batch does not fit into memory. Its draws are lost.
+            MemoryError: the batch does not fit into memory. Draws of a table that deletes sampled items are lost.
             UnknownTableError, ClosedError, ValueError.
         """
 
@@ -388,7 +388,7 @@ class Client:
         """
 
     def reset(self, table: str, *, timeout: float | None = None) -> None:
-        """Drops all items of a table and starts its counts anew. Calls that wait keep their places.
+        """Drops all items of a table and sets its counts to 0. Calls that wait keep their places.
 
         Args:
             table: the table.
