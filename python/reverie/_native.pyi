@@ -180,6 +180,8 @@ class Client:
         Raises:
             DeadlineExceededError: a table did not take the item in time. `.partial` names those that did; no other
                 takes it any more.
+            UnknownFateError: over a network, the server has not said by then whether a table took it. `.partial` names
+                those that are known to have it, and `.fate.wait()` finds out; none takes it after that.
             SignatureError: for data that a column or a table cannot hold.
             UnknownTableError, ClosedError, ResourceExhaustedError.
             ValueError: for no table, or a priority that the table's selectors refuse.
@@ -203,16 +205,19 @@ class Client:
             priorities: `[N]`, or one for all; "max" takes the largest that the table holds; None is 1.
             timeout: seconds to wait for the table's limiter, which admits row by row.
             wait: False returns None once the rows are copied: over a network several calls are then under way, where
-                each would take a round trip for its keys. Rows go in in the order of the calls. 64 MiB or 1,024 calls
-                may be unanswered; the next then waits for room, `timeout` seconds at most, and inserts nothing where
-                that is too short. What fails later is counted (`client.info().unheard_errors`), and the first
-                failure logged. `flush` waits for all.
+                each would take a round trip for its keys. Rows go in in the order of the calls. The client's
+                `max_in_flight_bytes` or 4,096 calls may be unanswered; the next then waits for room, `timeout` seconds
+                at most, and inserts nothing where that is too short. What fails later is counted
+                (`client.info().unheard_errors`), and the first failure logged. `flush` waits for all.
 
         Returns:
             the keys, int64 `[N]`; None with `wait=False`.
 
         Raises:
-            DeadlineExceededError: the rows whose keys are in `.partial` went in, in order; the others did not.
+            DeadlineExceededError: the rows whose keys are in `.partial` went in, in order; the others did not, and do
+                not later.
+            UnknownFateError: over a network, the server has not said by then which rows are in, beyond those whose keys
+                are in `.partial`. `.fate.wait()` finds out; none goes in after that.
             SignatureError, UnknownTableError, ClosedError, ResourceExhaustedError, ValueError.
         """
 
@@ -264,10 +269,15 @@ class Client:
             trajectories) of the stored dtypes, writable and the caller's own; `.info` an array `[B]` per field.
 
         Raises:
-            DeadlineExceededError: `.partial` is a Batch of the draws already made, or None.
-            KeyboardInterrupt: at Ctrl-C, with the same `.partial`: draws of a table that gives its items away are
-                nowhere else.
-            RaggedError, UnknownTableError, ClosedError, ValueError.
+            DeadlineExceededError: `.partial` is a Batch of the draws already made, or None. Draws of a table that
+                deletes sampled items are in it, or back in their table.
+            KeyboardInterrupt: at Ctrl-C, with the same `.partial`.
+            RaggedError: the items cannot be one array per column. `.drawn` has the draws, each as a Batch, where the
+                table deletes sampled items.
+            ResourceExhaustedError: over a network, the batch is larger than the server sends or unpacks at a time; with
+                the same `.drawn`.
+            MemoryError: the batch does not fit into memory. Draws of a table that deletes sampled items are lost.
+            UnknownTableError, ClosedError, ValueError.
         """
 
     @overload
@@ -296,15 +306,16 @@ class Client:
                 (of a vector writer: of the same environment) and of the same episode; rows of `insert` and
                 `insert_batch` have no episodes. A raise counts as an update of the item's version, not in the result.
                 k is at most 1024, decay in (0, 1].
-            timeout: seconds that the server may take to answer, or with `wait=False` to answer earlier ones while too
-                many are under way; in-process there is nothing to wait for.
+            timeout: seconds that the server may take to answer, or with `wait=False` to answer earlier ones while 1,024
+                of them are under way; in-process there is nothing to wait for.
             wait: False waits for no answer, and returns None: a learner needs none, and over a network it takes a
                 round trip. What fails is then counted (`client.info().unheard_errors`), and the first failure logged.
 
         Raises:
             ValueError: for arrays of different lengths, or a priority that the table's selectors refuse (then nothing
                 was updated).
-            DeadlineExceededError: the server did not answer in time; it may still do it.
+            DeadlineExceededError: the server did not answer in time, and may still do it; with `wait=False` it was not
+                asked.
         """
 
     @overload
@@ -377,7 +388,7 @@ class Client:
         """
 
     def reset(self, table: str, *, timeout: float | None = None) -> None:
-        """Drops all items of a table and starts its counts anew. Calls that wait keep their places.
+        """Drops all items of a table and sets its counts to 0. Calls that wait keep their places.
 
         Args:
             table: the table.
@@ -479,7 +490,8 @@ class TransitionWriter:
         """Appends one step of every environment, and sends the items that are complete with it.
 
         Every array has one row per environment (none where the writer was made with `num_envs=None`). Nothing is
-        written where an argument is refused. Waits only while more than `max_in_flight_bytes` are unconfirmed.
+        written where an argument is refused. Waits while more than `max_in_flight_bytes` are unconfirmed, and over a
+        network pauses for up to a second where the server lags behind.
 
         Args:
             obs: the observations in which the actions were taken; with `frame_stack` the newest frame alone.
@@ -724,7 +736,9 @@ class Fate:
 
         Raises:
             UnknownFateError: the timeout passed.
-            UnavailableError: the server no longer knows the client, or the client ended.
+            UnavailableError: the server no longer knows the client.
+            ClosedError: the client was closed.
+            ValueError: more than 4,096 fates were found out since, and this one is forgotten.
         """
 
 @disjoint_base

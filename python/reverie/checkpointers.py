@@ -59,7 +59,7 @@ class DefaultCheckpointer(CheckpointerBase):
 
     Args:
         path: the folder. One server at a time writes to it.
-        group: must be empty: files belong to whom the process belongs to.
+        group: must be empty: files belong to the user and the group of the process.
         fallback_checkpoint_path: one checkpoint's own path, restored while `path` has none.
         keep, max_age, period: see `CheckpointerBase`.
 

@@ -1,11 +1,10 @@
-"""Every error that Reverie raises beside ValueError and TypeError for bad arguments.
+"""Every error that Reverie raises, apart from ValueError and TypeError for bad arguments.
 
-Each carries what its text says as attributes, so that nobody has to read the text.
+Each carries what its text says as attributes, so that no program has to parse the text.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 __all__ = [
@@ -34,8 +33,8 @@ class ReplayError(Exception):
     """The root of Reverie's errors."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Attributes are keyword arguments, which an exception's own pickling would lose.
-        return functools.partial(type(self), *self.args, **self.__dict__), ()
+        # Set again as they are: some are added later, `drawn` and notes, and are no keyword arguments.
+        return type(self), self.args, self.__dict__
 
 
 #: dm-reverb's name for the root.
@@ -46,14 +45,17 @@ class DeadlineExceededError(ReplayError, TimeoutError):
     """The time given by `timeout=` passed.
 
     Attributes:
-        why: who waits at the table, for what, and what would free them; the text of `client.why(table)`.
+        why: which calls wait at the table, for what, and what would free them; the text of `client.why(table)`.
         partial: what was already done: a `Batch` of the draws made so far, the keys of the items already inserted (of
-            `insert` the names of the tables that took the step), or None where nothing was. Draws from a table that
-            deletes sampled items are never lost: they are here, or back in their table.
+            `insert` the names of the tables that took the step), or None where nothing was.
+        drawn: where the draws made so far cannot be one batch, each as a `Batch` of its own; `partial` is then None.
+
+    Draws from a table that deletes sampled items are never lost: they are in the error, or back in their table.
     """
 
-    def __init__(self, message: str, *, why: str = "", partial: Any = None) -> None:
+    def __init__(self, message: str, *, why: str = "", partial: Any = None, drawn: list[Any] | None = None) -> None:
         super().__init__(message)
+        self.drawn = drawn or []
         self.why = why
         self.partial = partial
 
@@ -131,10 +133,22 @@ class ResourceExhaustedError(ReplayError):
         needed: bytes that it needs.
         budget: bytes that are allowed.
         hint: what to do about it.
+        drawn: of a batch of a consuming table that is too large for the server to send, the draws, each as a `Batch` of
+            its own: they are in the table no more.
     """
 
-    def __init__(self, message: str, *, what: str = "", needed: int = 0, budget: int = 0, hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        what: str = "",
+        needed: int = 0,
+        budget: int = 0,
+        hint: str = "",
+        drawn: list[Any] | None = None,
+    ) -> None:
         super().__init__(message)
+        self.drawn = drawn or []
         self.what = what
         self.needed = needed
         self.budget = budget
@@ -160,8 +174,8 @@ class UnavailableError(ReplayError, ConnectionError):
 class UnknownFateError(DeadlineExceededError, UnavailableError):
     """An insert was withdrawn, and the server has not said yet whether it is in its table.
 
-    It happens where the connection is lost between the insert and its confirmation. A caller that inserts again without
-    asking may have the item twice.
+    It happens where the connection is lost, or the server is silent, between the insert and its confirmation. A caller
+    that inserts again without asking may have the item twice.
 
     Attributes:
         number: the insert, as its client numbers them.
@@ -177,11 +191,11 @@ class UnknownFateError(DeadlineExceededError, UnavailableError):
         self.fate = fate
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(type(self), *self.args, **{**self.__dict__, "fate": None}), ()
+        return type(self), self.args, {**self.__dict__, "fate": None}
 
 
 class UnauthenticatedError(ReplayError, PermissionError):
-    """The server does not let this client in: no or a wrong token, or a certificate that is not trusted."""
+    """The server does not admit this client: a missing or wrong token, or a certificate that is not trusted."""
 
 
 class ProtocolError(ReplayError):
@@ -189,9 +203,9 @@ class ProtocolError(ReplayError):
 
 
 class ServerRestartedWarning(RuntimeWarning):
-    """The server that a writer writes to was found to be another one than before.
+    """The server that a writer writes to was restarted.
 
-    What its predecessor held is gone, unless a checkpoint had it; what it had not confirmed was sent again.
+    What it held before is gone, unless a checkpoint had it; what it had not confirmed was sent again.
     """
 
 

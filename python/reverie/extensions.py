@@ -1,4 +1,4 @@
-"""Extensions of tables: what a table does beside its own work."""
+"""Extensions of tables: what a table does in addition to its own work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class InsertOnSample:
     target: str
     """The name of the table that the copies go into."""
     timeout: float | None
-    """For how many seconds a copy may wait to be let in; None for as long as it takes."""
+    """For how many seconds a copy may wait to be admitted; None for as long as it takes."""
 
     def __init__(self, target: str, timeout: float | None) -> None:
         object.__setattr__(self, "target", target)
@@ -49,9 +49,9 @@ def insert_on_sample(target_table: Any, timeout: float | None) -> InsertOnSample
     It shares its steps with the first one, has the same key and the priority of that moment, and `times_sampled` 1: the
     other table counts one insert and no sample. Priorities and deletes that are sent to the other table under that key
     reach the copy; those that are sent to the first table do not. A copy is there when `sample` returns, where the
-    other table's limits let it in at once. Where they do not it waits, and nobody with it: at most 1,024 copies at a
-    time, and each at most for `timeout` seconds, then it is dropped. `TableInfo.copies` of the first table counts those
-    that went in, that were dropped, and that wait. Copies that wait are not part of a checkpoint.
+    other table's limits admit it at once. Where they do not, the copy waits and `sample` does not: at most 1,024 copies
+    at a time, and each at most for `timeout` seconds, then it is dropped. `TableInfo.copies` of the first table counts
+    those that went in, that were dropped, and that wait. Copies that wait are not part of a checkpoint.
 
     Args:
         target_table: the other table, on the same server, or its name. Extensions must not lead back to a table.

@@ -1,4 +1,4 @@
-"""Rate limiters: who may go on, decided by counts of inserts, samples and deletes.
+"""Rate limiters: whether a sample or an insert may go on, decided by counts of inserts, samples and deletes.
 
 With `size = inserts - deletes`:
 
@@ -63,7 +63,7 @@ class MinSize(RateLimiter):
 
 
 class Rationed(RateLimiter):
-    """For a shard: samples wait for the first item, inserts for what the one who samples all shards hands out.
+    """For a shard: samples wait for the first item, inserts for the ration of the client that samples all shards.
 
     That is the `reverie.ShardedClient` with the `rate_limiter`; before it has reached the shard no insert goes in.
     """

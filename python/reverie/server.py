@@ -40,9 +40,9 @@ class Server:
         token: what clients must show; a `reverie.Token` says where it is, and keeps it out of pickles of its clients.
         tls: certificates; None takes plain text.
         insecure: gives up TLS off loopback, never the token.
-        max_bytes: bytes that the chunks of all tables may take together. Beyond, inserts wait, and say so; where
-            nothing that anybody waits for could free bytes they are refused. None is what `max_memory` leaves; without
-            a bound for a server with listen=False and no `max_memory`.
+        max_bytes: bytes that the chunks of all tables may take together. Beyond, inserts wait, as `client.why` tells;
+            where no sample could free bytes they are refused. None is what `max_memory` leaves; without a bound for a
+            server with listen=False and no `max_memory`.
         max_memory: bytes that a server that listens keeps to: `max_bytes` for its tables, and the rest, 6 GiB at most,
             for what connections make it hold (batches on their way, inserts that wait, answers that were not received),
             which is refused beyond. None is three quarters of what this process may use: of its control group's limit,
@@ -50,9 +50,10 @@ class Server:
         restore_config: whose options a restored table has. "constructor": those given here; where they differ from
             the checkpoint's the log says so, a smaller `max_size` evicts through the remover, and tables that are not
             given here are left out. "checkpoint": those of the checkpoint, and its other tables are there, too.
-        grace: seconds that `stop` gives what is being done.
+        grace: seconds that `stop` gives clients to read what they requested.
         session_timeout: seconds for which a client whose connection was lost is remembered: what it sends again is done
-            once, and draws that it has not acknowledged wait for it. Afterwards they go back to their tables.
+            once, and draws that were sent to it and that it has not acknowledged wait for it. Afterwards they go back
+            to their tables.
         local: offers shared memory to clients of this user on this host.
         max_connections: clients that are connected at a time: so many over gRPC, and so many over shared memory. One
             more is refused, with a message that says so. Fewer where the limit of open files leaves no room for them,
@@ -195,17 +196,17 @@ class Server:
         return self._tables
 
     def stop(self, *, checkpoint: bool = False) -> str | None:
-        """Takes what has arrived, tells its clients, ends what waits and refuses what comes after. Idempotent.
+        """Handles what has arrived, ends what waits, notifies clients and refuses what comes after. Idempotent.
 
         What waits ends with ClosedError, but for inserts of clients over a network: their clients keep those, and send
-        them to the server that comes next at this address.
+        them to the next server at this address.
 
-        Blocks for as long as what is being done takes, at most for the grace time, and while a checkpoint is being
-        taken.
+        Blocks until clients have read what they requested, for `grace` and about two seconds at most; before that while
+        a periodic checkpoint is being taken, and after it for the last one.
 
         Args:
-            checkpoint: take a last checkpoint when nothing goes in any more: every insert that a client was told of is
-                in it, where one of `client.checkpoint()` lacks what goes in between it and the stop.
+            checkpoint: take a last checkpoint when nothing goes in any more: every insert that was confirmed to its
+                client is in it, where one of `client.checkpoint()` lacks what goes in between it and the stop.
 
         Returns:
             the path of the last checkpoint; None without one, and where the server was stopped already.

@@ -39,10 +39,10 @@ class Table:
         name: unique on the server.
         sampler: which item is sampled next; `reverie.selectors`.
         remover: which item leaves when the table is over `max_size`: an item goes in first, so this may be itself.
-        max_size: items that the table holds at most.
-        rate_limiter: who may go on; `reverie.rate_limiters`. Without one, samples wait for the first item.
+        max_size: items that the table holds at most; draws that a client did not acknowledge may come back beyond it.
+        rate_limiter: what holds samples and inserts back; `reverie.rate_limiters`. None: samples wait for an item.
         max_times_sampled: an item leaves after it was sampled this often; below 1, never.
-        extensions: what the table does beside its own work; `reverie.extensions`.
+        extensions: what the table does in addition; `reverie.extensions`.
         signature: a nest of specs (anything with `.shape` and `.dtype`; None as a size accepts any) that every item
             must fit, time axis included unless a column is squeezed. A table for single steps may describe the step.
         max_bytes: bytes of chunks that the items may hold alive; beyond, the remover is asked.

@@ -1,4 +1,4 @@
-"""Certificates: who a server and a client are, and whom they trust. PEM, as bytes or as the path of a file."""
+"""Certificates that a server and a client show, and that they trust. PEM, as bytes or as the path of a file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ServerTLS:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClientTLS:
-    """Whom a client trusts, and what it shows."""
+    """What a client trusts, and what it shows."""
 
     ca: Pem | None = None
     """Authorities that may have signed the server's certificate; None trusts those of the system."""

@@ -190,8 +190,8 @@ class TrajectoryDataset(_TableDataset):
 
     Fields of `info` are scalars; behind `.batch(n)` they have the shape `[n]`. `.batch(n)` as the first transformation
     draws and gathers whole batches in the engine, several ahead: it is the fast way. Draws of tables that are consumed
-    (queues) are made one by one, in exact order, and none is lost when a loop ends early. Lists in `dtypes` come back
-    as tuples.
+    (queues) are made when they are read, in exact order, and none is lost when a loop ends early, unless `prefetch` or
+    `shuffle` of the chain reads ahead. Lists in `dtypes` come back as tuples.
 
     Args:
         server_address: `"host:port"`, or a client.

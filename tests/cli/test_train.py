@@ -251,6 +251,22 @@ def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(start, 
     assert saved["env_steps"] >= 200
 
 
+def test_a_second_ctrl_c_ends_a_run_without_a_checkpoint_and_a_second_sigterm_does_not(capsys):
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with ending.asked_to_stop() as is_asked:
+            assert not is_asked()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
+                signal.raise_signal(number)
+                assert is_asked()
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert capsys.readouterr().err.count("Ctrl-C now ends without it") == 1
+
+
 def test_a_run_whose_terminal_is_closed_saves_and_one_after_nohup_goes_on(start, tmp_path):
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
     command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--to-the-end"]

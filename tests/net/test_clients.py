@@ -49,6 +49,14 @@ def test_a_server_that_offers_no_shared_memory_is_reached_over_grpc_which_says_w
             connect(address, transport="shared-memory").info()
 
 
+def test_the_way_that_a_client_takes_and_why_is_logged_at_its_first_connection(own_host, uniform, connect, caplog):
+    with own_host.serve([uniform()], local=False) as address, caplog.at_level(logging.INFO, "reverie"):
+        client = connect(address)
+        reasons = {client.info(timeout=200).reason for _ in range(3)}
+    told = [line for line in caplog.messages if line.startswith(f"connected to {address}")]
+    assert [f"connected to {address} by grpc: {reason}" for reason in reasons] == told
+
+
 @pytest.mark.parametrize("address", ["nowhere", "host:", ":12:", "host:99999", "host:0"])
 def test_addresses_that_are_none_are_refused(address):
     with pytest.raises(ValueError):

@@ -4,6 +4,7 @@ import contextlib
 import os
 import pickle
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -62,10 +63,39 @@ def test_draws_of_a_killed_client_go_to_the_next(own_host, connect, fifo):
         try:
             while client.info().tables["t"].num_leased < 3:
                 pass
+            assert client.why("t").num_leased == 3
         finally:
             os.kill(dead, signal.SIGKILL)
             os.waitpid(dead, 0)
         assert client.sample_batch("t", 3, timeout=200).data.tolist() == [0, 1, 2]
+
+
+def test_late_draws_that_cannot_be_one_batch_come_with_the_error_and_travel_with_it(network, own_host, connect, fifo):
+    with own_host.serve([fifo()]) as address:
+        client = connect(address, transport=network)
+        for length in (1, 2):
+            client.insert({"x": np.zeros(length)}, {"t": 1.0}, timeout=200)
+        with pytest.raises(reverie.DeadlineExceededError) as raised:
+            client.sample_batch("t", 3, timeout=0.05)
+        for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+            assert error.partial is None
+            assert [batch.data["x"].shape for batch in error.drawn] == [(1, 1), (1, 2)]
+
+
+def test_batches_that_a_closed_iterator_cannot_hand_out_go_back_to_their_table(network, own_host, connect, fifo, until):
+    with own_host.serve([fifo()]) as address:
+        client, other = connect(address, transport=network, grace=0.01), connect(address, transport=network)
+        other.insert_batch("t", np.arange(20), timeout=200)
+        batches = client.batches("t", 2, prefetch=3, timeout=200)
+        given = [next(batches)]
+        with standing_still(own_host):
+            batches.close()
+        # Behind all that it asked for before.
+        client.info(timeout=200)
+        until(lambda: other.info().tables["t"].num_leased == 0)
+        size = other.info().tables["t"].current_size
+        handed_out = [number for batch in given + batches.leftover for number in batch.data.tolist()]
+        assert handed_out + other.sample_batch("t", size, timeout=200).data.tolist() == list(range(20))
 
 
 def test_an_insert_without_an_answer_is_of_unknown_fate_which_can_be_found_out(network, own_host, connect, uniform):
@@ -94,6 +124,25 @@ def test_a_step_for_several_tables_names_those_that_are_known_to_have_it(network
             client.insert({"n": 2}, {"a": 1.0, "b": 1.0}, timeout=0.05)
         assert raised.value.partial == []
         raised.value.fate.wait(timeout=200)
+
+
+def test_a_server_that_goes_on_from_a_checkpoint_gives_leased_draws_again(
+    network, own_host, connect, fifo, until, tmp_path
+):
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path)
+    with own_host.serve([fifo()], checkpointer=checkpointer) as address:
+        client, other = connect(address, transport=network), connect(address, transport=network)
+        other.insert_batch("t", np.arange(3), timeout=200)
+        given = []
+        waiting = threading.Thread(target=lambda: given.append(client.sample_batch("t", 4, timeout=200)))
+        waiting.start()
+        until(lambda: other.info().tables["t"].num_leased == 3)
+        other.checkpoint(timeout=200)
+        with reverie.Server([fifo()], checkpointer=checkpointer, listen=False) as restored:
+            assert restored.client().sample_batch("t", 3, timeout=0).data.tolist() == [0, 1, 2]
+        other.insert_batch("t", np.arange(3, 4), timeout=200)
+        waiting.join(200)
+        assert [batch.data.tolist() for batch in given] == [[0, 1, 2, 3]]
 
 
 def test_a_session_timeout_that_is_none_is_refused_by_name(uniform):

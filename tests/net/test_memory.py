@@ -101,3 +101,15 @@ def test_batches_on_their_way_are_bounded_by_the_memory_of_the_server(uniform):
         assert client.sample_batch("t", 4, timeout=60.0).data["x"].shape == (4, 1 << 20)
         with pytest.raises(reverie.ResourceExhaustedError, match="a batch of 40 draws"):
             client.sample_batch("t", 40, timeout=60.0)
+
+
+def test_a_batch_of_a_queue_that_is_too_large_to_be_sent_is_handed_out_draw_by_draw(network):
+    with (
+        reverie.Server([reverie.Table.queue("q", 20)], max_bytes=64 << 20, max_memory=128 << 20) as server,
+        reverie.Client(server.address, transport=network, patience=100.0, grace=100.0) as client,
+    ):
+        client.insert_batch("q", {"x": np.zeros((20, 1 << 20), np.uint8), "n": np.arange(20)}, timeout=60.0)
+        with pytest.raises(reverie.ResourceExhaustedError, match="a batch of 20 draws") as raised:
+            client.sample_batch("q", 20, timeout=60.0)
+        assert [batch.data["n"].tolist() for batch in raised.value.drawn] == [[n] for n in range(20)]
+        assert client.info(timeout=60.0).tables["q"].current_size == 0

@@ -135,6 +135,15 @@ def test_errors_pickle_with_what_they_carry():
         assert isinstance(again, reverie.ReplayError)
 
 
+def test_errors_pickle_with_what_was_added_to_them_later():
+    for error in (reverie.DeadlineExceededError("text"), reverie.StorageError("text", path="p")):
+        # As the engine does with draws that have no batch in common, and programs with what they know.
+        error.drawn = [1, 2]
+        error.add_note("of the second learner")
+        again = pickle.loads(pickle.dumps(error))
+        assert (again.drawn, again.__notes__) == ([1, 2], ["of the second learner"])
+
+
 def test_import_loads_numpy_and_no_framework():
     frameworks = ("torch", "jax", "ray", "gymnasium", "ml_dtypes", "hypothesis")
     code = f"import sys, reverie; print([name for name in {frameworks} if name in sys.modules])"

@@ -7,7 +7,7 @@ import signal
 import numpy as np
 import pytest
 
-from reverie import Client, UnavailableError, rate_limiters
+from reverie import Client, DeadlineExceededError, UnavailableError, rate_limiters
 from reverie.sharding import ShardedClient, shard_table
 from reverie.testing import Host, serve
 
@@ -116,6 +116,57 @@ def test_a_shard_that_starts_again_is_taken_back_and_its_old_keys_are_stale(
             assert not set(new) & set(old[1])
             assert set(client.sample_batch("t", 20).data["x"]) == {0, 2}
             assert len(lost(caplog)) == 1
+
+
+def test_inserts_that_time_out_at_a_dead_shard_go_to_the_others_from_then_on(
+    network, mortal, stack, joined, prioritized, until, caplog
+):
+    survivor = stack.enter_context(serve([prioritized()], network, shard=0))
+    with mortal.serve([prioritized()], shard=1) as address, caplog.at_level(logging.WARNING, "reverie"):
+        actor = joined([survivor.server_address, address])
+        actor.insert_batch("t", {"x": np.zeros(1)})
+        kill(mortal)
+
+        def goes_to_the_survivor():
+            try:
+                return {int(key) >> 57 for key in actor.insert_batch("t", {"x": np.zeros(1)}, timeout=0.1)} == {0}
+            except DeadlineExceededError:
+                return False
+
+        # Nothing else is asked of the shards. Of two turns one is that of the dead shard.
+        until(lambda: all(goes_to_the_survivor() for _ in range(4)))
+        assert len(lost(caplog)) == 1
+        with pytest.raises(DeadlineExceededError, match=address):
+            actor.insert_batch("t", {"x": np.zeros(1)}, shard=1, timeout=0.1)
+
+
+def test_a_writer_keeps_what_its_lost_shard_did_not_confirm_and_sends_it_when_the_shard_is_back(
+    network, mortal, stack, joined, prioritized
+):
+    survivor = stack.enter_context(serve([prioritized()], network, shard=0))
+    with mortal.serve([prioritized()], shard=1) as address:
+        client = joined([survivor.server_address, address])
+        writer = client.trajectory_writer(1, shard=1)
+
+        def write():
+            writer.append({"x": 1.0})
+            writer.create_item("t", 1.0, writer.history["x"][-1])
+
+        write()
+        writer.flush()
+        kill(mortal)
+        assert [of.present for of in client.info().shards] == [True, False]
+        for _ in range(3):
+            write()
+        with pytest.raises(DeadlineExceededError, match="what was not confirmed is kept, and sent when it is back"):
+            writer.flush(timeout=0.1)
+        assert writer.num_in_flight == 3
+        again = Host()
+        stack.callback(again.close)
+        with again.serve([prioritized()], port=int(address.rpartition(":")[2]), shard=1) as address:
+            writer.flush(timeout=200)
+            # Its predecessor's item is gone with it.
+            assert stack.enter_context(Client(address, patience=100.0)).info(timeout=200).tables["t"].current_size == 3
 
 
 def test_with_no_shard_left_every_call_says_so(mortal, joined, prioritized):

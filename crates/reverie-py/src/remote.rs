@@ -159,6 +159,7 @@ pub fn why_dict<'py>(py: Python<'py>, why: &proto::Why) -> PyResult<Bound<'py, P
     dict.set_item("num_inserts", why.inserts)?;
     dict.set_item("num_samples", why.samples)?;
     dict.set_item("num_deletes", why.deletes)?;
+    dict.set_item("num_leased", why.leased)?;
     dict.set_item("inserts", waiting(&why.waiting_inserts))?;
     dict.set_item("samples", waiting(&why.waiting_samples))?;
     dict.set_item("insert_reason", reason(&why.insert_reason))?;

@@ -46,9 +46,9 @@ class Client(Appending, Sampling, Batching):
 
     Every call that can wait takes `timeout=`: seconds, 0 tries, None takes the client's own default, which is to wait
     unless `timeout=` said otherwise here. A wait without end logs what it waits for after 10 s and then sparsely, ends
-    with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops; over a network an insert does not, and
-    goes into the server that comes next. The connection is made at the first
-    call, and made again where it was lost; in a forked child the first call makes one of its own.
+    with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops. Over a network an insert does not end
+    with the server: it goes into the next one at this address. The connection is made at the first call, and made again
+    where it was lost; in a forked child the first call makes one of its own.
 
     Args:
         server_address: `host:port` of the server.
@@ -57,11 +57,12 @@ class Client(Appending, Sampling, Batching):
         token: what the server asks for; a `reverie.Token` says where it is, and keeps it out of pickles of this client.
         tls: certificates; None sends plain text.
         timeout: the default of every `timeout=` of this client and of its writers, in seconds.
-        patience: seconds that a connection may take to be made, or to be made again, before calls fail. Inserts do not:
-            they are kept, and sent when the server is back; who waits for them waits for as long as `timeout=` says.
-        grace: seconds beyond a call's timeout in which the server's answer may come in: at the deadline the server says
-            what was done and why not more. It grows with the measured round trip where that is longer. The draws of an
-            answer that is later still go back to their table.
+        patience: seconds that a connection may take to be made, or to be made again, before calls raise
+            UnavailableError. Inserts do not: they are kept, and sent when the server is back; a call that waits for one
+            waits for as long as `timeout=` says.
+        grace: seconds beyond a call's timeout in which the server's answer may arrive: at the deadline the server
+            reports what was done and why not more. Where the measured round trip is longer, that counts, up to 5 s. The
+            draws of an answer that is later go back to their table.
         max_in_flight_bytes: bytes that may be on their way while no caller waits for them: inserts with `wait=False`;
             items of each writer that has no bound of its own; and, over a network, batches that `batches` asks for
             ahead where `prefetch=` is not given. They are as many as the way holds (its bandwidth times its delay, as
@@ -138,9 +139,10 @@ class Client(Appending, Sampling, Batching):
         return self
 
     def close(self) -> None:
-        """Lets go of the chunks that this client was filling, and of its connection. The tables stay; idempotent.
+        """Releases the chunks that this client was filling, and its connection. The tables stay; idempotent.
 
-        Writers have their own hold on the connection, and what was sent goes on; a later call makes a new connection.
+        What was sent with `wait=False` goes on, and is waited for up to a second. Writers keep the connection for
+        themselves. A later call makes a new one.
         """
         self._close()
 

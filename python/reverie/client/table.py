@@ -44,9 +44,10 @@ class Info:
     """Inserts and updates with `wait=False` that failed."""
     network_bytes: int = 0
     """Bytes that connections make the server hold: batches on their way over gRPC, cells that no item has, inserts that
-    wait, answers that were not received. 0 of a server in this process."""
+    wait, answers that were not acknowledged. Shared memory is not counted. 0 of a server in this process."""
     max_network_bytes: int | None = None
-    """What they may come to; None for a server in this process, of which no connection is asked."""
+    """The bound of these and of shared memory together; None for a server in this process, of which no connection is
+    asked."""
     max_memory: int | None = None
     """What the server keeps to in all: `Server(max_memory=)`."""
 
@@ -158,7 +159,7 @@ class Keeping(_native.Client):
         )
 
     def why(self, table: str, *, timeout: float | None = None) -> Why:
-        """Who waits at the table, since when, for what, and what would free them.
+        """Which calls wait at the table, since when, for what, and what would free them.
 
         Args:
             table: the table.

@@ -43,8 +43,7 @@ class Batches(Iterator[Batch]):
     """An iterator of batches; `client.batches(...)` makes it.
 
     A thread of the engine draws and gathers up to `prefetch` batches ahead. With `prefetch=0` each batch is drawn when
-    it is asked for. Use it as a context manager, or `close` it: what was drawn and never delivered is then in
-    `leftover`.
+    it is asked for. Use it as a context manager, or `close` it: what was drawn and not delivered is then in `leftover`.
 
     Args:
         tables: a table's name; or a mapping of names to shares (positive numbers): every batch then has the draws of
@@ -65,7 +64,9 @@ class Batches(Iterator[Batch]):
     """
 
     leftover: list[Batch]
-    """After `close`, or Ctrl-C in a wait: batches that were drawn and never delivered, in order."""
+    """Batches that were drawn and not delivered, in order: one whose conversion failed, or that Ctrl-C ended the wait
+    for, and after `close` those that were made ahead. Over a network draws whose answer is late are not here: they go
+    back to their table."""
 
     def __init__(
         self,
@@ -125,7 +126,14 @@ class Batches(Iterator[Batch]):
             raise StopIteration
         if self._windows is not None:
             self._tell_windows(batch)
-        return batch if self._convert is None else self._convert(batch)
+        if self._convert is None:
+            return batch
+        try:
+            return self._convert(batch)
+        except BaseException:
+            # Draws of a consuming table are nowhere else.
+            self._leave([batch])
+            raise
 
     def _tell_windows(self, batch: Batch) -> None:
         assert self._windows is not None
@@ -157,7 +165,10 @@ class Batches(Iterator[Batch]):
         return batch
 
     def close(self) -> None:
-        """Stops drawing; `leftover` then has what was not delivered. Idempotent."""
+        """Stops drawing; `leftover` then has what was not delivered. Idempotent.
+
+        Over a network it waits for the answer to each batch that is under way, for the client's `grace` at most.
+        """
         self._closed = True
         if self._ahead is not None:
             self._leave(self._ahead.close())

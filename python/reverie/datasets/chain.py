@@ -21,7 +21,7 @@ _AUTOTUNED = 2
 
 
 class Dataset(Iterable[Any]):
-    """Elements, made anew for every iterator; each method gives another dataset and leaves this one as it is.
+    """Elements, made again for every iterator; each method gives another dataset and leaves this one as it is.
 
     Elements are nests of arrays. As in `tf.data`, a plain tuple is given to functions as its parts, every other element
     (a ReplaySample, a dict) as it is. Nothing runs before an iterator is asked, and only `prefetch` has a thread.
@@ -146,7 +146,10 @@ class Dataset(Iterable[Any]):
         return Dataset(make, self._element_spec)
 
     def prefetch(self, buffer_size: int) -> Dataset:
-        """Makes up to `buffer_size` elements ahead, on a thread of its own that ends with the iterator. -1: a few."""
+        """Makes up to `buffer_size` elements ahead, on a thread of its own that ends with the iterator. -1: a few.
+
+        Elements that were made ahead and not read are dropped; of a table that is consumed they are in it no more.
+        """
         size = _AUTOTUNED if buffer_size == -1 else _checks.count("buffer_size", buffer_size, 0)
         if size == 0:
             return self

@@ -39,8 +39,8 @@ class ShardedClient(Writing, Reading):
     Every server has a number (`Server(..., shard=i)`), which the keys of its items carry. Its tables have
     `rate_limiters.Rationed` or `MinSize(1)`; the limits over all shards are those of the one client that samples.
 
-    A shard that cannot be reached is left out, with a warning; the others go on, and it is taken back in when it
-    answers again. Keys of a shard that is out, or that came back without its items, are stale.
+    A shard that cannot be reached is left out, with a warning, once a call has failed at it; the others go on, and it
+    is taken back in when it answers again. Keys of a shard that is out, or that came back without its items, are stale.
 
     Args:
         shards: addresses, or `Client`s, in an order that is the same for all who choose shards by index.
@@ -49,7 +49,7 @@ class ShardedClient(Writing, Reading):
             first item, and inserts are not this client's business. Pickled copies have none.
         among: `(i, n)`: this is number i of n clients that sample by these limits, learners that share one replay. All
             of them are given `rate_limiter`, and number 0 hands out what may go in. Together they may run ahead of the
-            limits by a batch each: a draw is allowed by what its client heard last. Later changes (`configure`) are
+            limits by a batch each: a draw is allowed by what its client received last. Later changes (`configure`) are
             made at each of them.
         seed: fixes which shards are drawn from; None takes a fresh one.
         timeout: the default of every `timeout=`, in seconds.
@@ -224,7 +224,7 @@ class ShardedClient(Writing, Reading):
         return left is None or left >= num_inserts
 
     def why(self, table: str, *, timeout: float | None = None) -> Why:
-        """Who waits at the table, at each shard and here, since when, for what, and what would free them."""
+        """Which calls wait, at each shard and here, since when, for what, and what would free them."""
         sampler, timeout = self._sampler(table), self._or_own(timeout)
         known = sampler.refresh(timeout)
         told = self._members.each(lambda client: client.why(table, timeout=timeout))
@@ -241,7 +241,7 @@ class ShardedClient(Writing, Reading):
         return self.info(timeout).tables
 
     def reset(self, table: str, *, timeout: float | None = None) -> None:
-        """Drops all items of a table at all shards, and starts its counts anew."""
+        """Drops all items of a table at all shards, and sets its counts to 0."""
         sampler, timeout = self._sampler(table), self._or_own(timeout)
         self._members.each(lambda client: client.reset(table, timeout=timeout))
         sampler.begin(timeout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,8 @@ class Members:
         self._numbers: list[int | None] = [None] * len(self.clients)
         self._is_back = is_back
         self._lost: set[int] = set()
+        #: Shards that are being asked whether they can be reached.
+        self._doubted: set[int] = set()
         #: Guards what is lost, and the numbers.
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -135,6 +138,27 @@ class Members:
         _LOG.warning("%s is lost, %d of %d go on: %s", self.name(shard), left, len(self.clients), error)
         look = threading.Thread(target=self._look, args=(shard,), name=f"reverie-shard-{shard}", daemon=True)
         look.start()
+
+    def doubt(self, shard: int, lose: Callable[[int, BaseException], None]) -> None:
+        """A call was late at a shard: finds out whether it can be reached, and tells `lose` if not. Does not wait."""
+        with self._lock:
+            if shard in self._lost or shard in self._doubted or self._closed.is_set():
+                return
+            self._doubted.add(shard)
+        ask = threading.Thread(target=self._ask_after, args=(shard, lose), name=f"reverie-ask-{shard}", daemon=True)
+        ask.start()
+
+    def _ask_after(self, shard: int, lose: Callable[[int, BaseException], None]) -> None:
+        try:
+            # Not for the client's own time, which may be shorter than its patience.
+            self.clients[shard].info(math.inf)
+        except LOST as error:
+            lose(shard, error)
+        except ReplayError:
+            pass
+        finally:
+            with self._lock:
+                self._doubted.discard(shard)
 
     def _look(self, shard: int) -> None:
         pause = _FIRST_LOOK

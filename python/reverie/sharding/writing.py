@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from reverie import _native
 from reverie.client import Client
+from reverie.errors import DeadlineExceededError
 from reverie.sharding.members import LOST
 from reverie.sharding.reach import Reach
 from reverie.sharding.sampler import Sampler
@@ -32,7 +33,12 @@ class Writing(Reach):
 
     A writer is one shard's: `shard` is its index; None takes the next that can be reached. Actors that each make one
     writer give their own index, modulo `num_shards`. Its other options are those of `Client`'s method of that name, and
-    so are its errors. When its shard is lost the writer fails; make another.
+    so are its errors.
+
+    While its shard cannot be reached, a writer keeps what was not confirmed and sends it when the shard is back.
+    Meanwhile `flush` raises DeadlineExceededError, and `append` waits once `max_in_flight_bytes` are unconfirmed. Make
+    another writer to go on at once. `insert` and `insert_batch` wait at their shard, too, until their timeout; the next
+    one goes to a shard that can be reached.
     """
 
     def insert(
@@ -94,11 +100,15 @@ class Writing(Reach):
             sampler.refresh(self._or_own(timeout), wants)
 
     def _at(self, shard: int, call: Callable[[Client], _W]) -> _W:
-        """What a call gives at a shard, which is lost where it fails by that."""
+        """What a call gives at a shard, which is lost where it fails by that, or cannot be reached when it is late."""
         try:
             return call(self.clients[shard])
         except LOST as error:
             self._lose(shard, error)
+            raise
+        except DeadlineExceededError:
+            # An insert never fails for lack of a connection: it waits for the shard.
+            self._members.doubt(shard, self._lose)
             raise
 
     def _writer(self, shard: int | None, make: Callable[[Client], _W]) -> _W:

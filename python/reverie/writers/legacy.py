@@ -175,7 +175,7 @@ class Writer:
         """Ends the writer, and waits until all items are in their tables.
 
         Args:
-            retry_on_unavailable: False gives up at once where some are not there yet: they go on in the background.
+            retry_on_unavailable: False raises at once where some are not there yet: they go on in the background.
 
         Raises:
             ValueError: the writer was closed before.

@@ -35,6 +35,26 @@ def test_what_was_drawn_and_not_delivered_is_left_over(connect):
         next(batches)
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_batch_that_its_reader_could_not_convert_is_left_over(connect, monkeypatch, prefetch):
+    client = connect(Table("t", selectors.Fifo(), selectors.Fifo(), 100, max_times_sampled=1))
+    client.insert_batch("t", {"n": np.arange(4)})
+    converted = []
+
+    def convert(batch):
+        if converted:
+            raise MemoryError("as of a GPU that is full")
+        converted.append(batch)
+        return batch
+
+    monkeypatch.setattr("reverie.adapters.converter", lambda *_: convert)
+    with client.batches("t", 2, prefetch=prefetch, timeout=200) as batches:
+        assert next(batches).data["n"].tolist() == [0, 1]
+        with pytest.raises(MemoryError, match="full"):
+            next(batches)
+    assert [batch.data["n"].tolist() for batch in batches.leftover] == [[2, 3]]
+
+
 def test_consuming_tables_are_not_drawn_ahead_unless_it_is_asked_for(connect):
     client = connect(Table.queue("q", 100))
     client.insert_batch("q", {"n": np.arange(10)})
