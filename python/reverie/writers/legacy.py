@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 
 from reverie import _checks, _native
-from reverie.errors import ClosedError, ReplayError, SignatureError
+from reverie.errors import ClosedError, SignatureError
 from reverie.specs import in_order_of
+from reverie.writers.context import WriterContext
 
 __all__ = ["Writer"]
 
@@ -18,7 +18,7 @@ _MANY = 1_000_000
 
 
 @final
-class Writer:
+class Writer(WriterContext):
     """Appends whole steps, and makes items of the latest of them; `client.writer(...)` makes it.
 
     One thread at a time may use it. For new code a `TrajectoryWriter` does more: columns that differ in length, steps
@@ -198,25 +198,18 @@ class Writer:
         if self._closed:
             raise ClosedError("this writer is closed; make another", name="writer")
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Self:
         if self._closed:
             raise ValueError("a writer that was closed cannot be entered again; make another")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._closed:
-            return
-        # After an error of the replay itself a flush could only wait in vain.
-        if kind is None or not issubclass(kind, ReplayError):
+    def _finish(self) -> None:
+        if not self._closed:
             self.close()
-        else:
-            self._closed = True
-            self._steps._close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")
+    def _abandon(self) -> None:
+        self._closed = True
+        self._steps._close()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.num_in_flight} items in flight"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal
 
 from reverie import _checks, _native
-from reverie.errors import ReplayError
+from reverie.writers.context import WriterContext
 from reverie.writers.trajectory import TrajectoryWriter
 
 __all__ = ["StepsWriter"]
 
 
-class StepsWriter:
+class StepsWriter(WriterContext):
     """A trajectory writer, and items that are the latest so many steps, in the structure of the steps."""
 
     def __init__(
@@ -68,18 +67,3 @@ class StepsWriter:
     def close(self) -> None:
         """Ends the writer without a last item; what was sent goes on into the table. Idempotent."""
         self._writer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None or not issubclass(kind, ReplayError):
-                self.flush()
-        finally:
-            self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")

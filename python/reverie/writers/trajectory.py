@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Literal
 
 from reverie import _checks, _native
 from reverie._native import TrajectoryColumn
-from reverie.errors import ReplayError
+from reverie.writers.context import EpisodeContext
 
 __all__ = ["TrajectoryColumn", "TrajectoryWriter"]
 
 
-class TrajectoryWriter(_native.TrajectoryWriter):
+class TrajectoryWriter(_native.TrajectoryWriter, EpisodeContext):
     """Appends steps once, and makes items of slices of its history; `client.trajectory_writer(...)` makes it.
 
     One thread at a time may use it. Leaving the `with` block waits until all items are in their tables, unless an
@@ -61,37 +60,6 @@ class TrajectoryWriter(_native.TrajectoryWriter):
             self._fit_to = fit_to
         return self
 
-    def flush(
-        self, block_until_num_items: int = 0, timeout_ms: int | None = None, *, timeout: float | None = None
-    ) -> None:
-        """Waits until at most so many items are not in their tables yet.
-
-        Args:
-            block_until_num_items: how many may be left.
-            timeout_ms: milliseconds to wait; None, as -1 of ported code, takes `timeout`.
-            timeout: seconds to wait.
-
-        Raises:
-            DeadlineExceededError: the insertion goes on in the background.
-        """
-        self._flush(block_until_num_items, timeout if timeout_ms is None or timeout_ms == -1 else timeout_ms / 1e3)
-
-    def end_episode(
-        self, clear_buffers: bool = True, timeout_ms: int | None = None, *, timeout: float | None = None
-    ) -> None:
-        """Ends the step and the episode, then waits until all items are in their tables.
-
-        Args:
-            clear_buffers: True begins a new history; with False items may still refer to the steps before.
-            timeout_ms: as for `flush`.
-            timeout: as for `flush`.
-
-        Raises:
-            DeadlineExceededError: the episode has ended, and the insertion goes on in the background.
-        """
-        self._end_episode(clear_buffers)
-        self.flush(0, timeout_ms, timeout=timeout)
-
     def configure(
         self, path: str | Sequence[str | int], *, num_keep_alive_refs: int, max_chunk_length: int | None = None
     ) -> None:
@@ -118,25 +86,6 @@ class TrajectoryWriter(_native.TrajectoryWriter):
                 )
         path = path if isinstance(path, str) else "/".join(str(part) for part in path)
         self._configure(path, num_keep_alive_refs, max_chunk_length)
-
-    def close(self) -> None:
-        """Ends the writer; what was sent goes on into its tables. Idempotent."""
-        self._close()
-
-    def __enter__(self) -> TrajectoryWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None or not issubclass(kind, ReplayError):
-                self.flush()
-        finally:
-            self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")
 
 
 class _FittingWriter(TrajectoryWriter):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Literal, final
 
 from reverie import _native
-from reverie.errors import ReplayError
+from reverie.writers.context import WriterContext
 
 __all__ = ["Autoreset", "TransitionWriter"]
 
@@ -15,7 +14,7 @@ Autoreset = Literal["next_step", "same_step", "disabled"]
 
 
 @final
-class TransitionWriter(_native.TransitionWriter):
+class TransitionWriter(_native.TransitionWriter, WriterContext):
     """Makes n-step transitions of the steps of one or more environments; `client.transition_writer(...)` makes it.
 
     An item has the columns `obs`, `action`, `reward`, `discount`, `next_obs` and the extras of its first step. With m
@@ -61,17 +60,8 @@ class TransitionWriter(_native.TransitionWriter):
         self._close()
         self.flush(timeout=timeout)
 
-    def __enter__(self) -> TransitionWriter:
-        return self
+    def _finish(self) -> None:
+        self.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # After an error of the replay itself a flush could only wait in vain.
-        if kind is None or not issubclass(kind, ReplayError):
-            self.close()
-        else:
-            self._close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")
+    def _abandon(self) -> None:
+        self._close()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
 from reverie import _native
-from reverie.errors import DeadlineExceededError, ReplayError, SignatureError
+from reverie.errors import DeadlineExceededError, SignatureError
+from reverie.writers.context import WriterContext
 from reverie.writers.episode import EpisodeWriter
 from reverie.writers.sequence import SequenceWriter
 
@@ -21,7 +21,7 @@ Each = TypeVar("Each", SequenceWriter, EpisodeWriter)
 
 
 @final
-class VectorWriter(Generic[Each]):
+class VectorWriter(WriterContext, Generic[Each]):
     """Writes the sequences or episodes of environments that step together.
 
     `client.sequence_writer(..., num_envs=n)` and `client.episode_writer(..., num_envs=n)` make it. Each environment has
@@ -145,18 +145,3 @@ class VectorWriter(Generic[Each]):
                 f"column '{path}': got {got}, want {want}, a row for each environment", path=path, got=got, want=want
             )
         return leaf
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None or not issubclass(kind, ReplayError):
-                self.flush()
-        finally:
-            self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")
