@@ -50,7 +50,7 @@ class WriterContext:
 
 
 class EpisodeContext(WriterContext):
-    """The base class of writers whose native class has `_flush`, `_end_episode` and `_close`; takes milliseconds too."""
+    """The base class of writers of episodes, whose native class waits; milliseconds are for ported code."""
 
     __slots__ = ()
 
