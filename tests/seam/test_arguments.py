@@ -173,7 +173,7 @@ def test_what_is_no_spec_and_no_space_is_refused_by_its_class_and_path():
     assert reverie.TensorSpec((np.int8(2), None), np.float32).shape == (2, None)
     with pytest.raises(TypeError, match=r"signature 'a/b': a spec needs \.shape and \.dtype, got a str"):
         table(signature={"a": {"b": "float32"}})
-    with pytest.raises(TypeError, match="a Text has no samples of one shape and dtype"):
+    with pytest.raises(TypeError, match="the samples of a Text have no fixed shape and dtype"):
         reverie.specs.from_space(spaces.Dict(name=spaces.Text(3)))
 
 
