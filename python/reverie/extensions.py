@@ -1,4 +1,4 @@
-"""Extensions of tables: what a table does beside its own work."""
+"""Extensions of tables: what a table does in addition to its own work."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ __all__ = ["InsertOnSample", "insert_on_sample"]
 
 @final
 class InsertOnSample:
-    """What `insert_on_sample` gives: an option, which many tables may share. It compares and pickles by its fields."""
+    """The option that `insert_on_sample` returns; tables may share it. It is compared and pickled by its fields."""
 
     __slots__ = ("target", "timeout")
 
     target: str
     """The name of the table that the copies go into."""
     timeout: float | None
-    """For how many seconds a copy may wait to be let in; None for as long as it takes."""
+    """Seconds that a copy may wait to be admitted; None is no limit."""
 
     def __init__(self, target: str, timeout: float | None) -> None:
         object.__setattr__(self, "target", target)
         object.__setattr__(self, "timeout", timeout)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"an extension cannot be changed ({name}); make another one")
+        raise AttributeError(f"an extension cannot be changed ({name}); make a new one")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InsertOnSample):
@@ -44,29 +44,30 @@ class InsertOnSample:
 
 
 def insert_on_sample(target_table: Any, timeout: float | None) -> InsertOnSample:
-    """The first time an item of the table is sampled, the same item goes into another table, too.
+    """Copies an item into another table the first time that it is sampled.
 
-    It shares its steps with the first one, has the same key and the priority of that moment, and `times_sampled` 1: the
-    other table counts one insert and no sample. Priorities and deletes that are sent to the other table under that key
-    reach the copy; those that are sent to the first table do not. A copy is there when `sample` returns, where the
-    other table's limits let it in at once. Where they do not it waits, and nobody with it: at most 1,024 copies at a
-    time, and each at most for `timeout` seconds, then it is dropped. `TableInfo.copies` of the first table counts those
-    that went in, that were dropped, and that wait. Copies that wait are not part of a checkpoint.
+    The copy shares the item's steps and has its key, its priority at that time, and `times_sampled` 1. The target table
+    counts one insert and no sample. Updates and deletes under this key reach the copy where they are sent to the target
+    table, and the first item where they are sent to the first table.
+
+    Where the target table's limits admit the copy at once, it is there when `sample` returns. Otherwise the copy waits,
+    and no call waits with it: at most 1,024 copies wait at a time, each for at most `timeout` seconds; others are
+    dropped. `TableInfo.copies` of the first table counts the copies that were inserted, that were dropped, and that
+    wait. A checkpoint does not contain copies that wait.
 
     Args:
-        target_table: the other table, on the same server, or its name. Extensions must not lead back to a table.
-        timeout: seconds, at least 0 (then a copy that is held back is dropped at once); None waits for as long as it
-            takes.
+        target_table: the target table, on the same server, or its name. Extensions must not form a cycle of tables.
+        timeout: seconds, at least 0; with 0 a copy that would wait is dropped. None waits without a limit.
 
     Raises:
-        TypeError: for what is no table and no name.
-        ValueError: for an empty name or a timeout below 0. What depends on the other tables is refused by the server.
+        TypeError: for a target that is neither a table nor a name.
+        ValueError: for an empty name or a timeout below 0. The server checks that the target exists.
     """
     name = target_table if isinstance(target_table, str) else getattr(target_table, "name", None)
     if not isinstance(name, str):
         raise TypeError(f"target_table must be a reverie.Table or its name, got a {type(target_table).__name__}")
     if not name:
-        raise ValueError("target_table must name a table, got ''")
+        raise ValueError("target_table must be the name of a table, got ''")
     if timeout is not None:
         timeout = _checks.number("timeout", timeout)
         if not timeout >= 0:
