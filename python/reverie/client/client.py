@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, final, get_args
 
 from reverie import _native, tls, tokens
-from reverie.client.append import Appending
-from reverie.client.batch import Batching
-from reverie.client.sample import Sampling
+from reverie.client.append import WriterCalls
+from reverie.client.batch import BatchCalls
+from reverie.client.sample import SampleCalls
 from reverie.tables import Table
 from reverie.tls import ClientTLS
 from reverie.tokens import Token
@@ -23,7 +23,7 @@ Transport = Literal["auto", "in-process", "shared-memory", "grpc"]
 
 
 class Listening(Protocol):
-    """What a client of this process needs of a server that listens."""
+    """A server of this process that listens, as its clients see it."""
 
     @property
     def host(self) -> str: ...
@@ -33,7 +33,7 @@ class Listening(Protocol):
     def _native(self) -> _native.Server: ...
 
 
-#: The servers of this process that listen, by port. A forked child has none: their tables stayed behind.
+#: The servers of this process that listen, by port. A forked child process has none of them.
 _LISTENING: weakref.WeakValueDictionary[int, Listening] = weakref.WeakValueDictionary()
 os.register_at_fork(after_in_child=_LISTENING.clear)
 
@@ -41,35 +41,36 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
 
 
 @final
-class Client(Appending, Sampling, Batching):
-    """Reaches a server's tables. Safe to share between threads, and between processes by pickling.
+class Client(WriterCalls, SampleCalls, BatchCalls):
+    """A client of a server's tables. Threads may share it, and processes by pickling.
 
-    Every call that can wait takes `timeout=`: seconds, 0 tries, None takes the client's own default, which is to wait
-    unless `timeout=` said otherwise here. A wait without end logs what it waits for after 10 s and then sparsely, ends
-    with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops; over a network an insert does not, and
-    goes into the server that comes next. The connection is made at the first
-    call, and made again where it was lost; in a forked child the first call makes one of its own.
+    Every call that can wait takes `timeout=` in seconds: 0 does not wait, and None takes the client's own default,
+    which is to wait without a limit. A wait without a limit logs its reason after 10 s, and then rarely. It ends with
+    KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops; but an insert over a network continues to
+    wait, and goes to the next server at the address. The first call connects, and a lost connection is made again. In a
+    forked child process the first call makes a new connection.
 
     Args:
         server_address: `host:port` of the server.
-        transport: "auto" takes the shortest way: straight to the tables where the server is in this process, shared
-            memory where it is on this host, else "grpc". The others insist.
-        token: what the server asks for; a `reverie.Token` says where it is, and keeps it out of pickles of this client.
-        tls: certificates; None sends plain text.
+        transport: "auto" calls the tables directly where the server is in this process, uses shared memory where it is
+            on this host, and gRPC elsewhere. The other values require one transport.
+        token: the server's token; a `reverie.Token` keeps it out of pickles of this client.
+        tls: certificates; None connects without TLS.
         timeout: the default of every `timeout=` of this client and of its writers, in seconds.
-        patience: seconds that a connection may take to be made, or to be made again, before calls fail. Inserts do not:
-            they are kept, and sent when the server is back; who waits for them waits for as long as `timeout=` says.
-        grace: seconds beyond a call's timeout in which the server's answer may come in: at the deadline the server says
-            what was done and why not more. It grows with the measured round trip where that is longer. The draws of an
-            answer that is later still go back to their table.
-        max_in_flight_bytes: bytes that may be on their way while no caller waits for them: inserts with `wait=False`;
-            items of each writer that has no bound of its own; and, over a network, batches that `batches` asks for
-            ahead where `prefetch=` is not given. They are as many as the way holds (its bandwidth times its delay, as
-            measured), and no more than this.
+        patience: seconds to connect or reconnect before calls fail. Inserts do not fail: the client keeps them, and
+            sends them when the server is back; a caller waits for them as long as its `timeout=` says.
+        grace: seconds after a call's timeout in which the server's response may still arrive: at the deadline the
+            server reports what was done, and why the rest was not. A longer measured round trip extends it. Items whose
+            draws arrive even later return to their table.
+        max_in_flight_bytes: bytes that may be in flight while no caller waits for them: inserts with `wait=False`; the
+            items of each writer without a limit of its own; and, over a network, batches that `batches` requests ahead
+            without `prefetch=`. `batches` requests as many as fill the connection (bandwidth times delay, as measured)
+            within this limit.
 
     Raises:
-        ValueError: for an address that is none, "in-process" without a server there, or a `Token` that is not there.
-        Later, by every call over a network: UnavailableError, UnauthenticatedError, ProtocolError.
+        ValueError: for a malformed address, "in-process" where no server of this process listens, or a `Token` that
+            cannot be read.
+        UnavailableError, UnauthenticatedError, ProtocolError: raised by later calls over a network.
     """
 
     def __new__(
@@ -138,9 +139,10 @@ class Client(Appending, Sampling, Batching):
         return self
 
     def close(self) -> None:
-        """Lets go of the chunks that this client was filling, and of its connection. The tables stay; idempotent.
+        """Releases the chunks that this client was filling, and its connection. Idempotent; the tables stay.
 
-        Writers have their own hold on the connection, and what was sent goes on; a later call makes a new connection.
+        Writers keep the connection open, and items that were sent still go to their tables. A later call connects
+        again.
         """
         self._close()
 
@@ -155,7 +157,7 @@ class Client(Appending, Sampling, Batching):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._like is None:
             raise TypeError(
-                "a client of a server that does not listen cannot be pickled: its tables live in this process; share "
+                "a client of a server that does not listen cannot be pickled: its tables are in this process; share "
                 "it between threads, or make the server with listen=True"
             )
         return self._like, ()
