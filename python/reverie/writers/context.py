@@ -1,4 +1,4 @@
-"""What all writers share: a `with` block that waits for their items, and that they stay in their process."""
+"""The base classes of writers: a `with` block that waits for items, and no pickling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WriterContext:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Ends the writer."""
+        """Closes the writer."""
         raise NotImplementedError
 
     def _finish(self) -> None:
@@ -31,7 +31,7 @@ class WriterContext:
             self.close()
 
     def _abandon(self) -> None:
-        """The end of a `with` block that an error of the replay leaves: a flush could only wait in vain."""
+        """The end of a `with` block after an error of Reverie: a flush could wait for items that cannot be inserted."""
         self.close()
 
     def __enter__(self) -> Self:
@@ -46,11 +46,11 @@ class WriterContext:
             self._abandon()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")
+        raise TypeError("a writer belongs to its process and cannot be pickled; make it where it is used")
 
 
 class EpisodeContext(WriterContext):
-    """The base class of writers of episodes, whose native class waits; milliseconds are for ported code."""
+    """The base class of writers whose native class has episodes. Timeouts in milliseconds are dm-reverb's."""
 
     __slots__ = ()
 
@@ -66,15 +66,15 @@ class EpisodeContext(WriterContext):
     def flush(
         self, block_until_num_items: int = 0, timeout_ms: int | None = None, *, timeout: float | None = None
     ) -> None:
-        """Waits until at most so many items are not in their tables yet.
+        """Waits until at most `block_until_num_items` items are not in their tables yet.
 
         Args:
-            block_until_num_items: how many may be left.
-            timeout_ms: milliseconds to wait; None, as -1 of ported code, takes `timeout`.
-            timeout: seconds to wait.
+            block_until_num_items: the number of items that may remain.
+            timeout_ms: milliseconds to wait; None and -1 take `timeout`.
+            timeout: seconds to wait; None takes the writer's default.
 
         Raises:
-            DeadlineExceededError: the insertion goes on in the background.
+            DeadlineExceededError: the insert continues in the background.
         """
         self._flush(block_until_num_items, timeout if timeout_ms is None or timeout_ms == -1 else timeout_ms / 1e3)
 
@@ -84,16 +84,16 @@ class EpisodeContext(WriterContext):
         """Ends the step and the episode, then waits until all items are in their tables.
 
         Args:
-            clear_buffers: True begins a new history; with False later items may still refer to the steps before.
+            clear_buffers: True begins a new history; with False, later items may refer to the steps of this episode.
             timeout_ms: as for `flush`.
             timeout: as for `flush`.
 
         Raises:
-            DeadlineExceededError: the episode has ended, and the insertion goes on in the background.
+            DeadlineExceededError: the episode has ended, and the insert continues in the background.
         """
         self._end_episode(clear_buffers)
         self.flush(0, timeout_ms, timeout=timeout)
 
     def close(self) -> None:
-        """Ends the writer; what was sent goes on into its tables. Idempotent."""
+        """Closes the writer. Items that were sent still go to their tables. Idempotent."""
         self._close()

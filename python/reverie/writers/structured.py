@@ -1,4 +1,4 @@
-"""The structured writer: items of every step by patterns that are given once."""
+"""The structured writer: it makes items from every step by patterns that are given once."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ __all__ = ["StructuredWriter"]
 
 @final
 class StructuredWriter(_native.StructuredWriter, EpisodeContext):
-    """Appends steps, and makes items of them wherever a config applies; `client.structured_writer(...)` makes it.
+    """Makes an item from a step wherever a config applies; `client.structured_writer(...)` makes it.
 
-    A config applies to a step where all of its conditions hold and every cell of its pattern has a value: at the first
-    append of the step at which that is so, parts of a step included, or at `end_episode`; so a step gives at most one
-    item for each config. The items go out in the order of the configs. Fields that no config refers to are neither
-    looked at nor stored, and steps are kept as long as a pattern may reach them. An episode without steps gives no
-    items.
+    A config applies to a step where all its conditions hold and every cell of its pattern has a value. It is checked
+    after every append, of parts of a step too, and at `end_episode`, until it applies: a step makes at most one item
+    for each config. Items are sent in the order of the configs. Fields that no config refers to are ignored and not
+    stored, and a step is kept for as long as a pattern can reach it. An episode without steps makes no items.
 
-    One thread at a time may use it. Leaving the `with` block waits until all items are in their tables, unless an
-    error of the replay itself passes through; it does not end the episode.
+    One thread at a time may use it. Leaving the `with` block waits until all items are in their tables, except after an
+    error of Reverie; it does not end the episode.
 
     Args:
-        configs: what `reverie.structured.create_config` gave, all of one step structure.
-        max_in_flight_bytes: `append` waits while more bytes of items are not in their tables yet; None takes the
-            client\'s.
-        timeout: seconds that `append` and `flush` may wait; None takes the client's.
+        configs: from `reverie.structured.create_config`, all with one step structure.
+        max_in_flight_bytes: `append` waits while items with more bytes than this are not in their tables yet; None
+            takes the client's limit.
+        timeout: seconds that `append` and `flush` may wait; None takes the client's default.
 
     Raises:
-        ValueError: for no configs, configs of different step structures, or a priority that a table refuses.
-        UnknownTableError: for a config whose table the server does not have.
+        ValueError: for no configs, configs with different step structures, or a priority that a table refuses.
+        UnknownTableError: the server does not have the table of a config.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""The writer of trajectories: items over any steps that were appended."""
+"""The writer of trajectories: its items are slices of the steps that were appended."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["TrajectoryColumn", "TrajectoryWriter"]
 
 
 class TrajectoryWriter(_native.TrajectoryWriter, EpisodeContext):
-    """Appends steps once, and makes items of slices of its history; `client.trajectory_writer(...)` makes it.
+    """Appends steps, and makes items from slices of its history; `client.trajectory_writer(...)` makes it.
 
-    One thread at a time may use it. Leaving the `with` block waits until all items are in their tables, unless an
-    error of the replay itself passes through.
+    One thread at a time may use it. Leaving the `with` block waits until all items are in their tables, except after an
+    error of Reverie.
 
     Args:
-        num_keep_alive_refs: how many of the latest steps of a column items may refer to.
-        fit_to: the structure of the signature of the table of that name, or None. Where it is given, items leave out
-            the columns that the signature does not name.
-        chunk_length: steps that are stored together; None chooses by their size.
-        compression: how the steps are stored; None takes what the server's tables ask for where they agree, and "auto"
-            where not.
-        max_in_flight_bytes: `append` waits while more bytes of items are not in their tables yet; None takes the
-            client\'s.
-        timeout: seconds that `append` and `flush` may wait; None takes the client's.
+        num_keep_alive_refs: the number of latest steps of each column that items may refer to.
+        fit_to: a function that returns the structure of a table's signature, or None. With it, items leave out the
+            columns that the signature does not name.
+        chunk_length: the number of steps that are stored together; None chooses it by their size.
+        compression: how the steps are stored; `client.trajectory_writer` takes what all tables ask for by default, and
+            "auto" where they differ.
+        max_in_flight_bytes: `append` waits while items with more bytes than this are not in their tables yet; None
+            takes the client's limit.
+        timeout: seconds that `append` and `flush` may wait; None takes the client's default.
 
     Raises:
         ValueError: for `num_keep_alive_refs` or `chunk_length` below 1.
@@ -63,18 +63,19 @@ class TrajectoryWriter(_native.TrajectoryWriter, EpisodeContext):
     def configure(
         self, path: str | Sequence[str | int], *, num_keep_alive_refs: int, max_chunk_length: int | None = None
     ) -> None:
-        """Sets how one column is kept from here on.
+        """Sets how many steps of one column are kept, and how many are stored together, from now on.
 
-        Columns that appear together are stored together, so that chunks of all of them are as long as the shortest that
-        one of them asks for. Steps that the column kept no more do not come back.
+        Columns that first appear in the same append share chunks: these are as long as the smallest `max_chunk_length`
+        of the columns. Steps that the column has already released do not return.
 
         Args:
             path: the column: `"obs/pixels"` or `("obs", "pixels")`.
             num_keep_alive_refs: as for the writer.
-            max_chunk_length: steps that are stored together, at most `num_keep_alive_refs`; None chooses by their size.
+            max_chunk_length: the number of steps that are stored together, at most `num_keep_alive_refs`; None chooses
+                it by their size.
 
         Raises:
-            ValueError: for numbers below 1, a chunk longer than what is kept, or a step that is open for more fields.
+            ValueError: for numbers below 1, a chunk longer than the steps that are kept, or while a step is open.
         """
         num_keep_alive_refs = _checks.count("num_keep_alive_refs", num_keep_alive_refs, 1)
         if max_chunk_length is not None:
