@@ -1,4 +1,4 @@
-"""Reverie stores, selects and moves experience for reinforcement learning.
+"""Reverie is a replay buffer for reinforcement learning: it stores, selects and moves experience.
 
 Experience flows in one direction: append -> chunk -> item -> table -> sample -> batch.
 """
@@ -63,11 +63,11 @@ if _typing.TYPE_CHECKING:
     from reverie.ported import trajectory_dataset as trajectory_dataset
     from reverie.ported.tf_client import TFClient
     from reverie.ported.trajectory_dataset import TimestepDataset, TrajectoryDataset
-else:  # for a checker every name would be there
+else:  # A type checker would take every name for one that exists.
 
     def __getattr__(name: str) -> object:
-        """What is loaded when it is first used: the version, whose lookup takes a third of NumPy's time to import, and
-        the names of dm-reverb."""
+        """Names that are loaded when they are first used: those of dm-reverb, and the version, whose lookup takes a
+        third of NumPy's import time."""
         if name == "__version__":
             from importlib.metadata import version
 
@@ -81,8 +81,7 @@ else:  # for a checker every name would be there
         return sorted({*globals(), *__all__})
 
 
-# What the user names, in the order of the flow: where experience is kept, who reaches it, what comes out, what goes
-# wrong.
+# The public names, compared with a list in tests/seam/test_gate.py.
 __all__ = [
     "Batch",
     "BatchInfo",
