@@ -160,6 +160,8 @@ class Prioritized(Selector):
         Selector.__post_init__(self)
         if not math.isfinite(_checks.number("priority_exponent", self.priority_exponent)):
             raise ValueError(f"priority_exponent must be a finite number, got {self.priority_exponent}")
+        if self.stratified not in (False, True):
+            raise TypeError(f"stratified must be a bool, got {self.stratified!r}")
 
     def _for_engine(self) -> tuple[int, float]:
         return self._numbers[self.stratified], self.priority_exponent

@@ -164,6 +164,12 @@ def test_counts_beyond_64_bits_and_below_their_least_are_refused_by_name_where_t
         reverie.Server([table()], listen=False, max_bytes=1.5)
 
 
+@pytest.mark.parametrize("stratified", ["no", 2, None])
+def test_stratified_is_a_bool(stratified):
+    with pytest.raises(TypeError, match="stratified must be a bool, got"):
+        reverie.selectors.Prioritized(0.5, stratified=stratified)
+
+
 def test_what_is_no_spec_and_no_space_is_refused_by_its_class_and_path():
     spaces = pytest.importorskip("gymnasium").spaces
     with pytest.raises(ValueError, match=r"the sizes of a shape must be None or at least 0, got \(None, -1\)"):

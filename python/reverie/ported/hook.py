@@ -23,16 +23,17 @@ _THEIRS = "reverb"
 
 @final
 class _Finder:
-    """Finds modules by dm-reverb's names: a finder and a loader by its methods.
+    """Finds and loads modules by dm-reverb's names.
 
-    `importlib.abc` has base classes for both; importing it takes a third as long again as importing the package.
+    It has the methods of a finder and of a loader, and not the base classes of `importlib.abc`: their import takes a
+    third of the time of this package's.
     """
 
     def __init__(self, package: ModuleType) -> None:
         self._package = package
 
     def _target(self, name: str) -> str | None:
-        """The module that `name` is, by the name that it has here; None for every name that is not dm-reverb's."""
+        """The name in this package of the module `name`; None where `name` is not dm-reverb's."""
         top, _, rest = name.partition(".")
         if top == self._package.__name__:
             return MODULES.get(rest)
@@ -68,7 +69,7 @@ def install(package: ModuleType) -> None:
 
 
 def attribute(package: str, name: str) -> Any:
-    """What the package has under a name of dm-reverb's that was not used before; loads its module.
+    """The module or class of dm-reverb with this name; called when it is first used, and loads its module.
 
     Raises:
         AttributeError: the table has no such name.
