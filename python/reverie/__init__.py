@@ -1,4 +1,4 @@
-"""Reverie stores, selects and moves experience for reinforcement learning.
+"""Reverie is a replay buffer for reinforcement learning: it stores, selects and moves experience.
 
 Experience flows in one direction: append -> chunk -> item -> table -> sample -> batch.
 """
@@ -6,25 +6,7 @@ Experience flows in one direction: append -> chunk -> item -> table -> sample ->
 import sys as _sys
 import typing as _typing
 
-from reverie import (
-    _ported,
-    checkpointers,
-    errors,
-    extensions,
-    item_selectors,
-    pattern_dataset,
-    platform,
-    rate_limiters,
-    replay_sample,
-    reverb_types,
-    selectors,
-    specs,
-    structured,
-    structured_writer,
-    timestep_dataset,
-    trajectory_writer,
-    types,
-)
+from reverie import checkpointers, errors, extensions, rate_limiters, selectors, specs, structured, types
 from reverie.client import Client
 from reverie.datasets.patterns import PatternDataset
 from reverie.errors import (
@@ -47,14 +29,13 @@ from reverie.errors import (
     UnknownKeyError,
     UnknownTableError,
 )
+from reverie.ported import hook as _hook
 from reverie.server import Server
 from reverie.sharding import ShardedClient
 from reverie.specs import TensorSpec
 from reverie.tables import Table
-from reverie.tf_client import TFClient
 from reverie.tls import ClientTLS, ServerTLS
 from reverie.tokens import Token
-from reverie.trajectory_dataset import TimestepDataset, TrajectoryDataset
 from reverie.types import Batch, BatchInfo, ReplaySample, SampleInfo, TableInfo, UpdateResult
 from reverie.writers import (
     EpisodeWriter,
@@ -67,25 +48,40 @@ from reverie.writers import (
     Writer,
 )
 
-_ported.install(_sys.modules[__name__])
-# In dm-reverb `structured` is the writer's own module; ours is of a layer below it.
-vars(structured)["StructuredWriter"] = StructuredWriter
+_hook.install(_sys.modules[__name__])
 
 __version__: str
 """Of the installed package."""
-if not _typing.TYPE_CHECKING:  # for a checker every name would be there
+if _typing.TYPE_CHECKING:
+    # Names of dm-reverb, which are loaded when they are first used: `ported/names.py`.
+    from reverie import selectors as item_selectors
+    from reverie import types as replay_sample
+    from reverie.datasets import patterns as pattern_dataset
+    from reverie.ported import platform, reverb_types, structured_writer, trajectory_writer
+    from reverie.ported import tf_client as tf_client
+    from reverie.ported import trajectory_dataset as timestep_dataset
+    from reverie.ported import trajectory_dataset as trajectory_dataset
+    from reverie.ported.tf_client import TFClient
+    from reverie.ported.trajectory_dataset import TimestepDataset, TrajectoryDataset
+else:  # A type checker would take every name for one that exists.
 
-    def __getattr__(name: str) -> str:
-        """`__version__`, looked up when it is asked for: what does takes a third of NumPy's time to import."""
-        if name != "__version__":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib.metadata import version
+    def __getattr__(name: str) -> object:
+        """Names that are loaded when they are first used: those of dm-reverb, and the version, whose lookup takes a
+        third of NumPy's import time."""
+        if name == "__version__":
+            from importlib.metadata import version
 
-        return version(__name__)
+            value = version(__name__)
+        else:
+            value = _hook.attribute(__name__, name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
 
 
-# What the user names, in the order of the flow: where experience is kept, who reaches it, what comes out, what goes
-# wrong.
+# The public names, compared with a list in tests/seam/test_gate.py.
 __all__ = [
     "Batch",
     "BatchInfo",

@@ -1,4 +1,4 @@
-"""Arguments that are refused where they are given, by the name that the caller knows."""
+"""Checks of arguments: a bad one is refused by the call that received it, under the name that the caller knows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 __all__ = ["MANY", "count", "functions", "integer", "number", "path", "priority"]
 
-#: The largest count that the engine is given.
+#: The largest count that the engine accepts.
 MANY = sys.maxsize
 
 
 def integer(name: str, value: Any) -> int:
-    """The value as an int; TypeError for what is none. NumPy's ints and bools are ints."""
+    """The value as an int; TypeError for another type. NumPy's ints and bools are ints."""
     try:
         return operator.index(value)
     except TypeError:
@@ -24,9 +24,9 @@ def integer(name: str, value: Any) -> int:
 
 
 def count(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """The value as an int of at least `least` and at most `most`: TypeError for what is no int, ValueError for others.
+    """The value as an int from `least` to `most`; TypeError for another type, ValueError outside these bounds.
 
-    Where the engine has a bound of its own it is left to that; `most` is for what would not reach it: `MANY`.
+    The engine checks its own upper bounds. `most` is for a value that is too large to be passed to it: `MANY`.
     """
     number = integer(name, value)
     if number < least:
@@ -37,7 +37,7 @@ def count(name: str, value: Any, least: int, most: int | None = None) -> int:
 
 
 def number(name: str, value: Any) -> float:
-    """The value as a float, TypeError for what is no number. NumPy's scalars are numbers; text is none."""
+    """The value as a float; TypeError for another type. NumPy's scalars are numbers, text is not."""
     if isinstance(value, str | bytes):
         raise TypeError(f"{name} must be a number, got {value!r}")
     try:
@@ -47,22 +47,24 @@ def number(name: str, value: Any) -> float:
 
 
 def path(name: str, value: Any) -> Path:
-    """The value as a path, TypeError for what is none."""
+    """The value as a path; TypeError for another type."""
     if isinstance(value, str | os.PathLike):
         return Path(value)
     raise TypeError(f"{name} must be a path, got {value!r}")
 
 
 def functions(**values: Any) -> None:
-    """Refuses what can not be called, None apart, with a TypeError."""
+    """Raises TypeError for a value that is neither None nor callable."""
     for name, value in values.items():
         if not (value is None or callable(value)):
             raise TypeError(f"{name} must be a function, got {value!r}")
 
 
 def priority(value: Any) -> None:
-    """Refuses what no table takes as a priority: TypeError for what is neither a number nor "max", ValueError for NaN
-    and infinities. What a table's selectors refuse beyond is the table's business."""
+    """Checks a priority: TypeError for what is neither a number nor "max", ValueError for NaN and infinities.
+
+    A table's selectors may refuse more, such as negative numbers; the table checks that.
+    """
     if isinstance(value, str) and value == "max":
         return
     try:

@@ -1,4 +1,4 @@
-"""How much memory a server may use, and how it is divided."""
+"""How much memory a server may use, and how it is divided between its tables and its connections."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from pathlib import Path
 
 __all__ = ["Division", "allowed", "divide"]
 
-#: The part of what the process may use that a server keeps to: the rest is the program's own.
+#: A server uses at most this part of the memory of its process; the rest is for the program around it.
 SHARE = 0.75
-#: What connections may make a server hold is this part of it, at most so much, and at least so little.
+#: Connections may use this part of the server's memory, within these bounds in bytes.
 NETWORK_SHARE = 0.25
 MOST_NETWORK = 6 << 30
 LEAST_NETWORK = 64 << 20
-#: A control group without a limit has a number that no machine reaches.
+#: A control group without a limit reports a number beyond the memory of any machine.
 UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """What a server may hold, in bytes."""
+    """The memory of a server, in bytes."""
 
     memory: int
-    """All of it."""
+    """The total."""
     tables: int | None
-    """The chunks of all tables; None is no bound."""
+    """For the chunks of all tables; None is no bound."""
     network: int
-    """What connections make it hold: batches on their way, inserts that wait, answers that were not received."""
+    """For connections: batches that are being sent, inserts that wait, responses that were not received."""
     why: str
-    """Where `memory` comes from."""
+    """Where the total comes from."""
 
     def __str__(self) -> str:
         tables = "without a bound" if self.tables is None else _size(self.tables)
         return (
-            f"keeps to {_size(self.memory)} of memory ({self.why}): tables {tables} (max_bytes), connections"
+            f"uses at most {_size(self.memory)} of memory ({self.why}): tables {tables} (max_bytes), connections"
             f" {_size(self.network)}"
         )
 
 
 def divide(max_memory: int | None, max_bytes: int | None) -> Division:
-    """Divides what a server may use between its tables and its connections.
+    """Divides a server's memory between its tables and its connections.
 
     Args:
-        max_memory: bytes; None is `SHARE` of what this process may use.
-        max_bytes: bytes of the tables; None is what the connections leave.
+        max_memory: bytes in total; None is `SHARE` of the memory that this process may use.
+        max_bytes: bytes for the tables; None is the total without the share of the connections.
     """
     if max_memory is None:
         most, source = allowed()
@@ -58,11 +58,11 @@ def divide(max_memory: int | None, max_bytes: int | None) -> Division:
 
 
 def allowed(root: Path = Path("/"), physical: int | None = None) -> tuple[int, str]:
-    """Bytes that this process may use, and where that number comes from: the machine, or a control group around it.
+    """The bytes that this process may use, and where that limit comes from: the machine, or a control group.
 
     Args:
-        root: where the files of the system are.
-        physical: bytes of the machine; None asks the system.
+        root: the root of the file system.
+        physical: the machine's memory in bytes; None reads it from the system.
     """
     if physical is None:
         physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -73,7 +73,7 @@ def allowed(root: Path = Path("/"), physical: int | None = None) -> tuple[int, s
 
 
 def _limits(root: Path) -> list[int]:
-    """The limits of the process's control groups and of all above them, of both versions."""
+    """The limits of the process's control groups and of their parents, in versions 1 and 2."""
     limits = []
     groups = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
@@ -86,7 +86,7 @@ def _limits(root: Path) -> list[int]:
 
 
 def _up(top: Path, path: str, name: str) -> list[int]:
-    # In a container the path may be that of the host, where there is nothing: then the top is the group itself.
+    # In a container the path may be the host's, and is missing here: then the group's files are at the top.
     inner = Path(path.lstrip("/"))
     found = [_read(top / folder / name) for folder in (inner, *inner.parents)]
     return [int(text) for text in found if text.isdigit()]

@@ -1,4 +1,4 @@
-"""What becomes of a leaf that the engine cannot read as it lies; the engine calls this for such leaves alone."""
+"""Converts leaves that the engine cannot read directly. The engine calls this for such leaves only."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy.typing as npt
 from reverie.errors import SignatureError
 
 _WANTED = "an array, a number, a bool, bytes or str"
-#: Kinds of dtypes that a Python number of each kind may become; an int may become a float, never the reverse.
+#: The kinds of dtype that each Python number may be cast to: an int to a float, but never a float to an int.
 _MAY_BECOME = {bool: "biufcV", int: "iufcV", float: "fcV", complex: "c"}
 
 
 def as_column(value: Any, want: str | None, path: str) -> npt.NDArray[Any]:
-    """Makes a leaf an array in C order and the machine's byte order.
+    """The leaf as an array in C order and the machine's byte order.
 
     Args:
         value: the leaf.
-        want: the dtype's name that the column has already; Python's own numbers are cast to it.
+        want: the name of the column's dtype, if it has one already; Python's own numbers are cast to it.
         path: the column, for errors.
 
     Raises:
-        SignatureError: for leaves that no column can hold, with what to do about it.
+        SignatureError: for a leaf that a column cannot hold; the text says what to pass instead.
     """
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         return _number(value, want, path)
@@ -67,7 +67,7 @@ def _dtype(name: str) -> np.dtype[Any]:
     try:
         return np.dtype(name)
     except TypeError:
-        import ml_dtypes  # The column holds such values already, so somebody has it.
+        import ml_dtypes  # The column has such a dtype, so the program has this package.
 
         known: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return known

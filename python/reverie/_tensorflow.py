@@ -1,4 +1,4 @@
-"""TensorFlow, where it is installed, and only when something is asked for that is made of it."""
+"""TensorFlow, where it is installed: imported when a call needs it, and never before."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import numpy as np
 
 from reverie import _native
 
-__all__ = ["specs", "stands_in", "tensorflow", "told"]
+__all__ = ["as_program_expects", "replaces_dm_reverb", "specs", "tensorflow"]
 
 
-def stands_in() -> bool:
-    """True where this package stands in for dm-reverb in a program that uses TensorFlow.
+def replaces_dm_reverb() -> bool:
+    """True where this package replaces dm-reverb in a program that uses TensorFlow.
 
     That is where `sys.modules["reverb"]` is this package and TensorFlow was imported. Datasets are TensorFlow's there,
-    as those of dm-reverb are everywhere.
+    as all datasets of dm-reverb are.
     """
     return "tensorflow" in sys.modules and sys.modules.get("reverb") is sys.modules[__package__]
 
 
-def told(signature: Any) -> Any:
-    """A nest of specs that was made for a program: of `tf.TensorSpec`s where this package stands in for dm-reverb.
+def as_program_expects(signature: Any) -> Any:
+    """A nest of our specs, or of `tf.TensorSpec`s where this package replaces dm-reverb.
 
-    Those say of everything else, ours too, that it is not equal. What a server tells remains ours: it is equal to any
-    spec of TensorFlow with its shape, dtype and name, to one with bounds as well, which a server does not keep.
+    A `tf.TensorSpec` is equal to no spec of another class. Specs that a server returns stay ours: they are equal to any
+    spec of TensorFlow with the same shape, dtype and name, bounded ones included.
     """
-    return specs(sys.modules["tensorflow"], signature) if stands_in() else signature
+    return specs(sys.modules["tensorflow"], signature) if replaces_dm_reverb() else signature
 
 
 def specs(tf: Any, nest: Any) -> Any:
-    """The nest of `TensorSpec`s as TensorFlow's; text of any width is `tf.string`."""
+    """The nest of `TensorSpec`s as `tf.TensorSpec`s; bytes and str of any width are `tf.string`."""
     leaves, structure = _native.flatten(nest)
     return structure.unflatten([tf.TensorSpec(leaf.shape, _dtype(tf, leaf.dtype), leaf.name) for leaf in leaves])
 
@@ -41,14 +41,14 @@ def _dtype(tf: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def tensorflow(what: str, instead: str) -> Any:
-    """The module.
+    """The module TensorFlow.
 
     Args:
-        what: what was asked for.
-        instead: what does the same without TensorFlow.
+        what: the call that needs it.
+        instead: a call that does the same without TensorFlow.
 
     Raises:
-        ImportError: it is not installed; the text says what replaces what was asked for.
+        ImportError: TensorFlow is not installed; the text names the other call.
     """
     try:
         import tensorflow
@@ -58,7 +58,7 @@ def tensorflow(what: str, instead: str) -> Any:
         if error.name != "tensorflow":
             raise
         raise ImportError(
-            f"{what} gives TensorFlow's tensors, and TensorFlow is not installed (pip install tensorflow); without it "
+            f"{what} returns tensors, and TensorFlow is not installed (pip install tensorflow); without it "
             f"use {instead}",
             name="tensorflow",
         ) from None

@@ -1,6 +1,6 @@
-"""Checkpointers: where a server keeps its checkpoints, how many, and when it takes them.
+"""Checkpointers: where a server keeps its checkpoints, how many it keeps, and when it takes them.
 
-They are plain options: a checkpointer can be pickled, and given to one server after another.
+A checkpointer is a plain option: it can be pickled, and used by one server after another.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ __all__ = ["CheckpointerBase", "DefaultCheckpointer", "TempDirCheckpointer", "de
 
 _LOG = logging.getLogger("reverie")
 
-#: Whose options a restored table has.
+#: Where a restored table's options come from.
 RestoreConfig = Literal["constructor", "checkpoint"]
 
 
 class CheckpointerBase(abc.ABC):
-    """What a server asks of a checkpointer.
+    """The base class of checkpointers.
 
     Args:
-        keep: the newest so many checkpoints stay, at least 1.
-        max_age: of these, those that are at most so many seconds old; None for any age. The newest always stays.
-        period: the server takes a checkpoint every so many seconds, in a thread that ends with it; None takes them
-            only when `client.checkpoint()` asks.
+        keep: the number of checkpoints to keep, at least 1; older ones are removed.
+        max_age: the age in seconds at which a checkpoint is removed; None is no limit. The newest is always kept.
+        period: seconds between checkpoints, which a thread of the server takes; None takes them only at
+            `client.checkpoint()`.
     """
 
     keep: int
@@ -55,7 +55,7 @@ class CheckpointerBase(abc.ABC):
 
 @final
 class DefaultCheckpointer(CheckpointerBase):
-    """Keeps checkpoints in a folder, and restores the newest when a server starts with it.
+    """Keeps checkpoints in a folder; a server that starts with it restores the newest.
 
     Args:
         path: the folder. One server at a time writes to it.
@@ -64,7 +64,7 @@ class DefaultCheckpointer(CheckpointerBase):
         keep, max_age, period: see `CheckpointerBase`.
 
     Raises:
-        ValueError: for an empty `path`, a `group`, or numbers that mean nothing.
+        ValueError: for an empty `path`, a `group`, or invalid numbers.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class DefaultCheckpointer(CheckpointerBase):
     ) -> None:
         super().__init__(keep=keep, max_age=max_age, period=period)
         if not os.fspath(path):
-            raise ValueError("path must name a folder, got an empty one")
+            raise ValueError("path must be the path of a folder, got an empty one")
         if group:
             raise ValueError(f"group must be empty, got {group!r}: set the group of the folder where you need one")
-        # What a server finds there must not depend on where its process is.
+        # Absolute, so that it is the same folder in a process with another working directory.
         self._path = os.path.abspath(path)
         fallback = fallback_checkpoint_path
         self._fallback = None if fallback is None else os.path.abspath(fallback)
@@ -104,11 +104,11 @@ class DefaultCheckpointer(CheckpointerBase):
 
 @final
 class TempDirCheckpointer(CheckpointerBase):
-    """Keeps checkpoints in a temporary folder of its own, which is made at the first checkpoint and never removed."""
+    """Keeps checkpoints in a new temporary folder, which the first checkpoint makes and nothing removes."""
 
     def __init__(self, *, keep: int = 2, max_age: float | None = None, period: float | None = None) -> None:
         super().__init__(keep=keep, max_age=max_age, period=period)
-        import tempfile  # Here: it takes as long to import as the rest of this module.
+        import tempfile  # Not at the top: its import takes as long as the rest of this module.
 
         self._path = os.path.join(tempfile.gettempdir(), f"reverie-checkpoints-{os.urandom(8).hex()}")
 
@@ -122,7 +122,7 @@ class TempDirCheckpointer(CheckpointerBase):
 
 
 def default_checkpointer(group: str | None = None) -> CheckpointerBase:
-    """The checkpointer of a server that is given none: a temporary folder."""
+    """The checkpointer of a server without one: a temporary folder."""
     if group:
         raise ValueError(f"group must be empty, got {group!r}: set the group of the folder where you need one")
     return TempDirCheckpointer()
@@ -140,14 +140,14 @@ def _options(checkpointer: CheckpointerBase) -> str:
 
 
 def newest(checkpointer: CheckpointerBase) -> str | None:
-    """The checkpoint that a server with this checkpointer starts from; None for an empty start."""
+    """The path of the checkpoint that a server with this checkpointer restores; None where there is none."""
     return _native.latest_checkpoint(checkpointer.path) or checkpointer.fallback_checkpoint_path
 
 
 def as_saved(tables: Iterable[Table], path: str) -> list[Table]:
-    """The tables as a checkpoint has them: its options for those of the same name, and its other tables behind them.
+    """The tables with the options that a checkpoint has for them, followed by the checkpoint's other tables.
 
-    Selectors keep the seeds that they were given here, which no checkpoint has.
+    The seeds of the selectors stay: a checkpoint does not have them.
     """
     saved = {table["name"]: table for table in _native.describe_checkpoint(path)["tables"]}
     known = [Table._described(saved.pop(table.name), table) if table.name in saved else table for table in tables]
@@ -155,7 +155,7 @@ def as_saved(tables: Iterable[Table], path: str) -> list[Table]:
 
 
 def start(checkpointer: CheckpointerBase, server: _native.Server, checkpoint: str | None) -> _native.Checkpoints:
-    """Begins the checkpoints of a server that just started: restores one, and logs that in one line."""
+    """Starts the checkpoints of a new server: restores `checkpoint`, and logs that in one line."""
     checkpoints = _native.Checkpoints(server, checkpointer.path, keep=checkpointer.keep, max_age=checkpointer.max_age)
     if checkpoint is not None:
         restored = checkpoints.restore(checkpoint)

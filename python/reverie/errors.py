@@ -61,11 +61,11 @@ class DeadlineExceededError(ReplayError, TimeoutError):
 
 
 class UnknownTableError(ReplayError, LookupError, ValueError, RuntimeError):
-    """The server has no table of that name. Ported code catches ValueError or RuntimeError for it.
+    """The server has no table with this name. Ported code catches it as ValueError or RuntimeError.
 
     Attributes:
-        name: the name that was asked for.
-        known: the names there are.
+        name: the unknown name.
+        known: the names of the server's tables.
     """
 
     def __init__(self, message: str, *, name: str = "", known: list[str] | None = None) -> None:
@@ -75,11 +75,11 @@ class UnknownTableError(ReplayError, LookupError, ValueError, RuntimeError):
 
 
 class UnknownKeyError(ReplayError, LookupError):
-    """No item of the table has that key, or has it any more.
+    """The table has no item with this key: the item was deleted, or never existed.
 
     Attributes:
         table: the table.
-        key: the key that was asked for.
+        key: the unknown key.
     """
 
     def __init__(self, message: str, *, table: str = "", key: int = 0) -> None:
@@ -89,14 +89,14 @@ class UnknownKeyError(ReplayError, LookupError):
 
 
 class SignatureError(ReplayError, ValueError):
-    """Data that does not fit the signature, or what came before it.
+    """Data that does not match the table's signature, or the data before it.
 
     Attributes:
         path: the column as the user knows it (`obs/pixels`); empty for the whole nest.
-        got: what was given.
-        want: what would have fitted.
-        drawn: where items of one batch do not fit one another, the draws, each as a `Batch` of its own: those of a
-            consuming table are in the table no more.
+        got: the dtype, shape or structure of the data.
+        want: the dtype, shape or structure that was expected.
+        drawn: where the items of one batch do not match each other: the draws, each as a `Batch` of its own. The items
+            of a table that deletes sampled items are nowhere else.
     """
 
     def __init__(
@@ -110,12 +110,13 @@ class SignatureError(ReplayError, ValueError):
 
 
 class RaggedError(ReplayError, ValueError):
-    """Items of one batch that cannot become one array per column.
+    """Items of one batch cannot be stacked into one array per column.
 
     Attributes:
         path: the column.
-        reason: what differs, and what to ask for.
-        drawn: the draws, each as a `Batch` of its own: those of a consuming table are in the table no more.
+        reason: what differs between the items, and which argument helps.
+        drawn: the draws, each as a `Batch` of its own. The items of a table that deletes sampled items are nowhere
+            else.
     """
 
     def __init__(self, message: str, *, path: str = "", reason: str = "", drawn: list[Any] | None = None) -> None:
@@ -126,10 +127,10 @@ class RaggedError(ReplayError, ValueError):
 
 
 class ResourceExhaustedError(ReplayError):
-    """Something larger than any room that could be made for it.
+    """A request needs more memory than its limit can ever allow.
 
     Attributes:
-        what: what asked for the room.
+        what: the request.
         needed: bytes that it needs.
         budget: bytes that are allowed.
         hint: what to do about it.
@@ -156,7 +157,7 @@ class ResourceExhaustedError(ReplayError):
 
 
 class ClosedError(ReplayError, RuntimeError):
-    """The table, its server, the client or the writer was closed. Ported code catches RuntimeError for it.
+    """The table, its server, the client or the writer was closed. Ported code catches it as RuntimeError.
 
     Attributes:
         name: what was closed.
@@ -168,21 +169,21 @@ class ClosedError(ReplayError, RuntimeError):
 
 
 class UnavailableError(ReplayError, ConnectionError):
-    """The server, or the way to it, is not there. The text says where it was looked for, for what and for how long."""
+    """The server cannot be reached. The text says at which address, for which call, and for how long it was tried."""
 
 
 class UnknownFateError(DeadlineExceededError, UnavailableError):
-    """An insert was withdrawn, and the server has not said yet whether it is in its table.
+    """An insert was cancelled, and it is unknown whether the server inserted its items before.
 
     It happens where the connection is lost, or the server is silent, between the insert and its confirmation. A caller
     that inserts again without asking may have the item twice.
 
     Attributes:
-        number: the insert, as its client numbers them.
-        partial: what is known to be in: keys, or of `insert` the names of tables.
-        fate: `fate.wait(timeout=None)` gives the keys of what is in, as an int64 array, once the server was reached
-            again; the insert does not go in afterwards. It raises this error again where the timeout passes, and
-            UnavailableError where the server no longer knows the client. None in a copy from another process.
+        number: the client's number of the insert.
+        partial: what is known to be inserted: keys, or for `insert` the names of tables.
+        fate: `fate.wait(timeout=None)` reconnects, and returns the keys of the inserted items as an int64 array; after
+            that none is added. It raises this error again when the timeout passes, and UnavailableError where the
+            server no longer knows the client. None in an unpickled copy.
     """
 
     def __init__(self, message: str, *, number: int = 0, why: str = "", partial: Any = None, fate: Any = None) -> None:
@@ -199,7 +200,7 @@ class UnauthenticatedError(ReplayError, PermissionError):
 
 
 class ProtocolError(ReplayError):
-    """The other end does not keep to the protocol, or speaks another version of it."""
+    """The other side sent a malformed message, or speaks another version of the protocol."""
 
 
 class ServerRestartedWarning(RuntimeWarning):
@@ -210,16 +211,16 @@ class ServerRestartedWarning(RuntimeWarning):
 
 
 class ForkedError(ReplayError, RuntimeError):
-    """An in-process handle was used in a forked child, where its threads and its tables are not."""
+    """An in-process handle was used in a forked child process, which has neither its threads nor its tables."""
 
 
 class DamagedError(ReplayError):
-    """Stored bytes are not what was written. Nothing of them was used.
+    """Stored bytes are damaged. No part of them was used.
 
     Attributes:
         path: the file; empty for a chunk in memory.
-        what: what is wrong.
-        offset: the byte at which the part that is wrong begins.
+        what: the damage.
+        offset: the byte at which the damaged part begins.
     """
 
     def __init__(self, message: str, *, path: str = "", what: str = "", offset: int = 0) -> None:
@@ -230,12 +231,12 @@ class DamagedError(ReplayError):
 
 
 class StorageError(ReplayError, OSError):
-    """The file system refused.
+    """The file system refused an operation.
 
     Attributes:
         path: the file or folder.
-        action: what was tried.
-        reason: what the file system says.
+        action: the operation.
+        reason: the error that the file system reported.
     """
 
     def __init__(self, message: str, *, path: str = "", action: str = "", reason: str = "") -> None:
@@ -246,4 +247,4 @@ class StorageError(ReplayError, OSError):
 
 
 class InternalError(ReplayError):
-    """A defect of the engine itself; the text is what its author needs."""
+    """A defect in Reverie itself; please report the text."""

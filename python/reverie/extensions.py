@@ -12,7 +12,7 @@ __all__ = ["InsertOnSample", "insert_on_sample"]
 
 @final
 class InsertOnSample:
-    """What `insert_on_sample` gives: an option, which many tables may share. It compares and pickles by its fields."""
+    """The option that `insert_on_sample` returns; tables may share it. It is compared and pickled by its fields."""
 
     __slots__ = ("target", "timeout")
 
@@ -26,7 +26,7 @@ class InsertOnSample:
         object.__setattr__(self, "timeout", timeout)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"an extension cannot be changed ({name}); make another one")
+        raise AttributeError(f"an extension cannot be changed ({name}); make a new one")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InsertOnSample):
@@ -44,7 +44,7 @@ class InsertOnSample:
 
 
 def insert_on_sample(target_table: Any, timeout: float | None) -> InsertOnSample:
-    """The first time an item of the table is sampled, the same item goes into another table, too.
+    """Copies an item into another table the first time that it is sampled.
 
     It shares its steps with the first one, has the same key and the priority of that moment, and `times_sampled` 1: the
     other table counts one insert and no sample. Priorities and deletes that are sent to the other table under that key
@@ -54,19 +54,18 @@ def insert_on_sample(target_table: Any, timeout: float | None) -> InsertOnSample
     those that went in, that were dropped, and that wait. Copies that wait are not part of a checkpoint.
 
     Args:
-        target_table: the other table, on the same server, or its name. Extensions must not lead back to a table.
-        timeout: seconds, at least 0 (then a copy that is held back is dropped at once); None waits for as long as it
-            takes.
+        target_table: the target table, on the same server, or its name. Extensions must not form a cycle of tables.
+        timeout: seconds, at least 0; with 0 a copy that would wait is dropped. None waits without a limit.
 
     Raises:
-        TypeError: for what is no table and no name.
-        ValueError: for an empty name or a timeout below 0. What depends on the other tables is refused by the server.
+        TypeError: for a target that is neither a table nor a name.
+        ValueError: for an empty name or a timeout below 0. The server checks that the target exists.
     """
     name = target_table if isinstance(target_table, str) else getattr(target_table, "name", None)
     if not isinstance(name, str):
         raise TypeError(f"target_table must be a reverie.Table or its name, got a {type(target_table).__name__}")
     if not name:
-        raise ValueError("target_table must name a table, got ''")
+        raise ValueError("target_table must be the name of a table, got ''")
     if timeout is not None:
         timeout = _checks.number("timeout", timeout)
         if not timeout >= 0:

@@ -2,11 +2,12 @@
 
 With `size = inserts - deletes`:
 
-- a sample of n goes on while `size >= min_size_to_sample` and `inserts * samples_per_insert - samples - n >= min_diff`;
-- an insert of n goes on while `size + n <= min_size_to_sample`, or
+- n samples are admitted while `size >= min_size_to_sample` and
+  `inserts * samples_per_insert - samples - n >= min_diff`;
+- n inserts are admitted while `size + n <= min_size_to_sample`, or
   `(inserts + n) * samples_per_insert - samples <= max_diff`.
 
-They are immutable options, safe to share between tables; the counts belong to the table.
+The others wait. A rate limiter is an immutable option, safe to share between tables; the counts belong to the table.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ _UNLIMITED = sys.float_info.max
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RateLimiter:
-    """The general form.
+    """The general rate limiter; the others are special cases of it.
 
     Attributes:
-        samples_per_insert: how many samples each insert pays for; above 0.
-        min_size_to_sample: items that must be there before anything is sampled; at least 1.
-        min_diff: the least `inserts * samples_per_insert - samples` that a sample may leave.
-        max_diff: the most of it that an insert may leave.
+        samples_per_insert: the number of samples that each insert allows; above 0.
+        min_size_to_sample: the number of items that the table must hold before it is sampled; at least 1.
+        min_diff: the smallest `inserts * samples_per_insert - samples` that may remain after a sample.
+        max_diff: the largest that may remain after an insert.
 
     Raises:
-        ValueError: for limits that could never let anything go on.
+        ValueError: for limits that could never admit anything.
     """
 
     samples_per_insert: float
@@ -54,7 +55,7 @@ class RateLimiter:
 
 
 class MinSize(RateLimiter):
-    """Samples wait for `min_size_to_sample` items; nothing else ever waits."""
+    """Samples wait until the table holds `min_size_to_sample` items; inserts never wait."""
 
     __slots__ = ()
 
@@ -65,7 +66,8 @@ class MinSize(RateLimiter):
 class Rationed(RateLimiter):
     """For a shard: samples wait for the first item, inserts for the ration of the client that samples all shards.
 
-    That is the `reverie.ShardedClient` with the `rate_limiter`; before it has reached the shard no insert goes in.
+    That client is the one `reverie.ShardedClient(..., rate_limiter=...)`. Until it has reached the shard, the table
+    admits no insert. Samples wait for the first item.
     """
 
     __slots__ = ()
@@ -75,16 +77,16 @@ class Rationed(RateLimiter):
 
 
 class SampleToInsertRatio(RateLimiter):
-    """Holds the ratio of samples to inserts, both sides waiting where it would stray too far.
+    """Keeps the ratio of samples to inserts within limits; the side that is ahead waits.
 
     Args:
         samples_per_insert: how often each item is sampled on average.
-        min_size_to_sample: items that must be there before anything is sampled.
-        error_buffer: how far `inserts * samples_per_insert - samples` may stray: a number e allows
-            `min_size_to_sample * samples_per_insert - e` to `... + e`, a pair is the limits themselves.
+        min_size_to_sample: the number of items that the table must hold before it is sampled.
+        error_buffer: the range of `inserts * samples_per_insert - samples`. A number e allows
+            `min_size_to_sample * samples_per_insert - e` to `... + e`; a pair is the two limits.
 
     Raises:
-        ValueError: where the limits are so close that neither side could ever go on.
+        ValueError: for limits so close that samples and inserts would block each other.
     """
 
     __slots__ = ()
@@ -110,7 +112,7 @@ class SampleToInsertRatio(RateLimiter):
         if high - low < room:
             raise ValueError(
                 f"the error buffer allows [{low}, {high}], which is narrower than {room} = 2 * max(1, "
-                "samples_per_insert): samples and inserts would block one another; widen error_buffer"
+                "samples_per_insert): samples and inserts would block each other; widen error_buffer"
             )
         if low > middle:
             raise ValueError(
@@ -126,7 +128,7 @@ class SampleToInsertRatio(RateLimiter):
 
 
 class Queue(RateLimiter):
-    """Every item is sampled once, inserts wait while `size` items are there; for tables with max_times_sampled=1."""
+    """Inserts wait while the table holds `size` items, samples while it is empty; for `max_times_sampled=1`."""
 
     __slots__ = ()
 
@@ -135,7 +137,7 @@ class Queue(RateLimiter):
 
 
 class Stack(RateLimiter):
-    """As Queue; for tables whose sampler is Lifo."""
+    """The same limits as `Queue`; for tables whose sampler is `Lifo`."""
 
     __slots__ = ()
 

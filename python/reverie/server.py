@@ -1,4 +1,4 @@
-"""The server: tables, and who may reach them."""
+"""The server: it holds tables, and listens for clients."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from reverie.tokens import Token
 __all__ = ["Server"]
 
 _LOG = logging.getLogger("reverie")
-#: How often one who waits looks for lines of the network to log, in seconds.
+#: Seconds between two looks of `wait` at the log lines of the network.
 _LOOK = 0.5
 
 
 @final
 class Server:
-    """Holds tables, from its construction until `stop`, and listens for clients.
+    """Holds tables from its construction until `stop`, and listens for clients.
 
     Args:
-        tables: at least one; names must differ, and each may be on one server only.
-        port: where to listen; None takes a free port, which `.port` tells.
+        tables: at least one; their names differ, and each table is on one server only.
+        port: the port to listen on; None takes a free one, see `.port`.
         checkpointer: where checkpoints are kept, see `reverie.checkpointers`; None is a temporary folder. Where it has
-            one, the tables start with its items, under the keys that they had, and one line of the log says so.
+            a checkpoint, the tables start with its items and their keys, and the log reports that in one line.
         listen: False serves this process only, through `client()`.
         host: the address to listen on. Off loopback it needs a `token`, and `tls` unless `insecure`.
         token: what clients must show; a `reverie.Token` says where it is, and keeps it out of pickles of its clients.
@@ -55,16 +55,17 @@ class Server:
             once, and draws that were sent to it and that it has not acknowledged wait for it. Afterwards they go back
             to their tables.
         local: offers shared memory to clients of this user on this host.
-        max_connections: clients that are connected at a time: so many over gRPC, and so many over shared memory. One
-            more is refused, with a message that says so. Fewer where the limit of open files leaves no room for them,
-            which the log says; `client.info().max_connections` is how many.
-        shard: the number of this server among the shards of a `reverie.ShardedClient`, from 0 to 63: the keys of its
-            items carry it.
+        max_connections: clients that may be connected at a time, over gRPC and over shared memory each; one more is
+            refused with a message. The number is lower where the limit of open files requires it, and the log reports
+            that; `client.info().max_connections` is the number in use.
+        shard: the number of this server among the shards of a `reverie.ShardedClient`, from 0 to 63. It is part of the
+            keys of its items.
 
     Raises:
-        ValueError: for no tables, two of one name, limits that can never work, an address that is not safe or taken.
-        DamagedError: for a checkpoint that is not what was written; no item of it was used.
-        SignatureError, ValueError: for items of the checkpoint that a table's signature or selectors do not allow.
+        ValueError: for no tables, two tables with one name, limits that can never work, and an address that is in use,
+            or not safe.
+        DamagedError: for a damaged checkpoint; no item of it was used.
+        SignatureError, ValueError: for items of the checkpoint that a table's signature or selectors refuse.
         OSError: for certificates and tokens that cannot be read.
     """
 
@@ -104,7 +105,7 @@ class Server:
             raise TypeError(f"checkpointer must be one of reverie.checkpointers, got {checkpointer!r}")
         if restore_config not in ("constructor", "checkpoint"):
             raise ValueError(f'restore_config must be "constructor" or "checkpoint", got {restore_config!r}')
-        given = tables = _free(() if tables is None else tables)  # As ported code may say it: the engine refuses it.
+        given = tables = _free(() if tables is None else tables)  # None is dm-reverb's default: the engine refuses it.
         checkpoint = checkpointers.newest(checkpointer)
         if checkpoint is not None and restore_config == "checkpoint":
             tables = checkpointers.as_saved(tables, checkpoint)
@@ -113,7 +114,7 @@ class Server:
         self._native = _native.Server(
             tables, max_bytes=max_bytes if memory is None else memory.tables, seed=seed, shard=shard
         )
-        # Before anybody can reach the tables.
+        # Before a client can reach the tables.
         self._checkpoints = checkpointers.start(checkpointer, self._native, checkpoint)
         self._stopped = threading.Event()
         self._host = host
@@ -132,7 +133,7 @@ class Server:
                 max_connections=max_connections,
                 session_timeout=session_timeout,
             )
-            self._tell(memory)
+            self._log_memory(memory)
             _LISTENING[self.port] = self
             if tls is None:
                 self._like = functools.partial(Client, self.address, token=token)
@@ -140,8 +141,8 @@ class Server:
         for table in {*given, *tables}:
             table._attach(client)
 
-    def _tell(self, memory: _memory.Division) -> None:
-        # Behind what the network has to say of the start.
+    def _log_memory(self, memory: _memory.Division) -> None:
+        # After the log lines of the network's start.
         _native._tell()
         _LOG.info("%s %s", self.address, memory)
         if memory.memory < (memory.tables or 0) + memory.network:
@@ -152,7 +153,7 @@ class Server:
             )
 
     def client(self, *, timeout: float | None = None) -> Client:
-        """A client that reaches the tables directly, in this process.
+        """A client in this process, which calls the tables directly.
 
         Args:
             timeout: the default of every `timeout=` of this client and of its writers, in seconds.
@@ -161,29 +162,29 @@ class Server:
         return Client._of(self._native, self._tables, timeout, like)
 
     def localhost_client(self) -> Client:
-        """`client()`, under the name that ported code uses."""
+        """`client()`, under dm-reverb's name."""
         return self.client()
 
     @property
     def host(self) -> str:
-        """The address that was asked for."""
+        """The constructor's `host`."""
         return self._host
 
     @property
     def address(self) -> str:
-        """Where it listens, `host:port`.
+        """The address that the server listens on, `host:port`.
 
         Raises:
             ValueError: for a server with listen=False.
         """
         address = self._native.address
         if address is None:
-            raise ValueError("a server with listen=False has no address; its clients come from server.client()")
+            raise ValueError("a server with listen=False has no address; server.client() makes its clients")
         return address
 
     @property
     def port(self) -> int:
-        """Where it listens.
+        """The port that the server listens on.
 
         Raises:
             ValueError: for a server with listen=False.
@@ -192,7 +193,7 @@ class Server:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The tables in the order in which they were given."""
+        """The tables, in the order of the constructor."""
         return self._tables
 
     def stop(self, *, checkpoint: bool = False) -> str | None:
@@ -209,7 +210,7 @@ class Server:
                 client is in it, where one of `client.checkpoint()` lacks what goes in between it and the stop.
 
         Returns:
-            the path of the last checkpoint; None without one, and where the server was stopped already.
+            the path of the last checkpoint; None without one, and where the server was already stopped.
 
         Raises:
             StorageError: the file system refused the checkpoint; the server is stopped all the same.
@@ -225,17 +226,17 @@ class Server:
         finally:
             self._checkpoints.release()
             self._stopped.set()
-            # What was logged since the last call, and at the stop: no later call may come.
+            # The log lines since the last call: perhaps no later call comes that would write them.
             _native._tell()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Blocks until `stop` is called, or until Ctrl-C raises KeyboardInterrupt.
 
         Args:
-            timeout: seconds at most; None waits for as long as it takes.
+            timeout: seconds at most; None waits without a limit.
 
         Returns:
-            True where the server was stopped, False where the time passed before.
+            True where the server was stopped, False where the timeout passed.
         """
         seconds = math.inf if timeout is None else _checks.number("timeout", timeout)
         if not seconds >= 0:
@@ -265,7 +266,7 @@ class Server:
 
 
 def _free(tables: Iterable[Table]) -> list[Table]:
-    """The tables; TypeError for what is none, ValueError for one that is on a server."""
+    """The tables as a list; TypeError for other objects, ValueError for a table that is on a server."""
     if not hasattr(tables, "__iter__"):
         raise TypeError(f"tables must be a list of reverie.Table, got a {type(tables).__name__}; put it into [...]")
     tables = list(tables)
@@ -273,5 +274,5 @@ def _free(tables: Iterable[Table]) -> list[Table]:
         if not isinstance(table, Table):
             raise TypeError(f"tables must be reverie.Table, got a {type(table).__name__}")
         if table._host is not None:
-            raise ValueError(f"table '{table.name}' is on a server already; .replace() gives a new one like it")
+            raise ValueError(f"table '{table.name}' is already on a server; .replace() makes a new table like it")
     return tables

@@ -1,4 +1,4 @@
-"""Specs: what a column holds, and signatures made of them."""
+"""Specs: the dtype and shape of a column. A signature is a nest of them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class TensorSpec:
 
     Args:
         shape: sizes of the axes; None accepts any size.
-        dtype: anything that NumPy takes for a dtype.
-        name: for the reader alone.
+        dtype: anything that `np.dtype` takes.
+        name: a label; it is not checked against data.
     """
 
     __slots__ = ("dtype", "name", "shape")
@@ -44,13 +44,13 @@ class TensorSpec:
         return TensorSpec, (self.shape, self.dtype, self.name)
 
     def __eq__(self, other: object) -> bool:
-        """True for the same shape, dtype and name; specs of TensorFlow are compared as such."""
+        """True for the same shape, dtype and name; a spec of TensorFlow is converted first."""
         if not isinstance(other, TensorSpec):
             shape = getattr(other, "shape", None)
             if shape is None or not hasattr(getattr(other, "dtype", None), "as_numpy_dtype"):
                 return NotImplemented
             if getattr(shape, "rank", 0) is None:
-                return False  # Of any shape: a TensorSpec has so many axes.
+                return False  # Its rank is unknown, which no TensorSpec of ours can say.
             other = signature(other)
             assert isinstance(other, TensorSpec)
         return (self.shape, self.dtype, self.name) == (other.shape, other.dtype, other.name)
@@ -64,13 +64,13 @@ class TensorSpec:
 
 
 def signature(nest: Any) -> Any:
-    """The same nest with every leaf a `TensorSpec`.
+    """The same nest with a `TensorSpec` for every leaf.
 
     Args:
-        nest: leaves are anything with `.shape` and `.dtype`: specs of Reverie, dm_env or TensorFlow, arrays.
+        nest: its leaves are anything with `.shape` and `.dtype`: specs of Reverie, dm_env or TensorFlow, arrays.
 
     Raises:
-        TypeError: for a leaf without them.
+        TypeError: for a leaf without `.shape` or `.dtype`.
     """
     leaves, structure = _native.flatten(nest)
     specs = []
@@ -83,7 +83,7 @@ def signature(nest: Any) -> Any:
                 f"signature '{path}': a spec needs .shape and .dtype, got a {type(leaf).__name__}; "
                 "use reverie.TensorSpec(shape, dtype)"
             )
-        dtype = getattr(leaf.dtype, "as_numpy_dtype", leaf.dtype)  # TensorFlow's dtypes name NumPy's.
+        dtype = getattr(leaf.dtype, "as_numpy_dtype", leaf.dtype)  # TensorFlow's dtypes have this attribute.
         specs.append(TensorSpec(tuple(leaf.shape), dtype, getattr(leaf, "name", None)))
     return structure.unflatten(specs)
 
@@ -92,7 +92,7 @@ def from_data(nest: Any) -> Any:
     """The specs of a nest of arrays and numbers, as `insert` would store them.
 
     Raises:
-        SignatureError: for a leaf that no column can hold.
+        SignatureError: for a leaf that a column cannot hold.
     """
     leaves, structure = _native.flatten(nest)
     specs = []
@@ -106,7 +106,7 @@ def from_space(space: Any) -> Any:
     """The specs of a Gymnasium space: dicts and tuples of spaces become dicts and tuples of specs.
 
     Raises:
-        TypeError: for a space whose samples are no arrays of one shape (graphs, sequences, text).
+        TypeError: for a space whose samples are not arrays of one shape (graphs, sequences, text).
     """
     inner = getattr(space, "spaces", None)
     if isinstance(inner, Mapping):
@@ -114,11 +114,12 @@ def from_space(space: Any) -> Any:
     if isinstance(inner, tuple | list):
         return tuple(from_space(child) for child in inner)
     if getattr(space, "shape", None) is None or getattr(space, "dtype", None) is None:
-        raise TypeError(f"a {type(space).__name__} has no samples of one shape and dtype: {space}")
+        raise TypeError(f"the samples of a {type(space).__name__} have no fixed shape and dtype: {space}")
     return TensorSpec(space.shape, space.dtype)
 
 
 def in_order_of(form: _native.Structure, columns: list[Any], structure: _native.Structure) -> list[Any]:
-    """The columns of one structure for another of as many: by name where all names are the same, else by place."""
+    """The columns of `structure` in the order of `form`, which has as many: by name where all names agree, else as they
+    are."""
     have, want = structure.paths, form.paths
     return [columns[have.index(path)] for path in want] if sorted(have) == sorted(want) else columns

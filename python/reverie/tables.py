@@ -16,7 +16,7 @@ Compression = Literal["auto", "none", "lz4", "zstd"]
 
 
 class Host(Protocol):
-    """What a table asks of the server that it is on."""
+    """The calls that a table makes on its server."""
 
     def server_info(self) -> Mapping[str, TableInfo]: ...
     def can_sample(self, table: str, num_samples: int) -> bool: ...
@@ -33,7 +33,7 @@ class Host(Protocol):
 
 @final
 class Table:
-    """A table's options; once it is given to a server, also a view of the table there.
+    """The options of a table; on a server, also a view of the table there.
 
     Args:
         name: unique on the server.
@@ -44,12 +44,14 @@ class Table:
         max_times_sampled: an item leaves after it was sampled this often; below 1, never.
         extensions: what the table does in addition; `reverie.extensions`.
         signature: a nest of specs (anything with `.shape` and `.dtype`; None as a size accepts any) that every item
-            must fit, time axis included unless a column is squeezed. A table for single steps may describe the step.
-        max_bytes: bytes of chunks that the items may hold alive; beyond, the remover is asked.
-        compression: how steps for this table are stored. "auto" measures each column and packs it where that pays.
+            must match. It includes the time axis, except for a squeezed column. A table for single steps may give the
+            signature of a step.
+        max_bytes: bytes of the chunks that items refer to; over it, the remover evicts items.
+        compression: how the steps of this table are stored. "auto" tries each column, and compresses it where that
+            saves enough.
 
     Raises:
-        ValueError: for an empty name or a `max_size` below 1. Limits that can never work are refused by the server.
+        ValueError: for an empty name or a `max_size` below 1. The server refuses limits that can never work.
     """
 
     __slots__ = (
@@ -97,7 +99,7 @@ class Table:
         if not name:
             raise ValueError("name must not be empty")
         if any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise ValueError(f"name must be text that UTF-8 can hold, got {name!r}")
+            raise ValueError(f"name must be text that UTF-8 can encode, got {name!r}")
         for role, selector in (("sampler", sampler), ("remover", remover)):
             if not isinstance(selector, selectors.Selector):
                 raise TypeError(f"{role} must be one of reverie.selectors, got a {type(selector).__name__}")
@@ -106,7 +108,7 @@ class Table:
             raise TypeError(f"rate_limiter must be one of reverie.rate_limiters, got a {type(limiter).__name__}")
         for extension in extensions or ():
             if not isinstance(extension, InsertOnSample):
-                raise TypeError(f"extensions must be of reverie.extensions, got a {type(extension).__name__}")
+                raise TypeError(f"extensions must come from reverie.extensions, got a {type(extension).__name__}")
         if compression not in ("auto", "none", "lz4", "zstd"):
             raise ValueError(f'compression must be "auto", "none", "lz4" or "zstd", got {compression!r}')
         values = {
@@ -127,7 +129,7 @@ class Table:
 
     @classmethod
     def queue(cls, name: str, max_size: int, extensions: Sequence[InsertOnSample] = (), signature: Any = None) -> Table:
-        """First in, first out, every item sampled once; inserts wait while `max_size` items are there."""
+        """A queue: first in, first out, each item sampled once. Inserts wait while the table holds `max_size` items."""
         return cls(
             name=name,
             sampler=selectors.Fifo(),
@@ -141,7 +143,7 @@ class Table:
 
     @classmethod
     def stack(cls, name: str, max_size: int, extensions: Sequence[InsertOnSample] = (), signature: Any = None) -> Table:
-        """Last in, first out, every item sampled once; inserts wait while `max_size` items are there."""
+        """A stack: last in, first out, each item sampled once. Inserts wait while the table holds `max_size` items."""
         return cls(
             name=name,
             sampler=selectors.Lifo(),
@@ -165,10 +167,10 @@ class Table:
         signature: Any = None,
         **ours: Any,
     ) -> Table:
-        """A new, empty table on no server, with some options changed; None leaves an option as it is.
+        """A new, empty table with some options changed, which is on no server yet; None keeps an option.
 
         Args:
-            ours: `max_bytes` and `compression`, which are taken as they are given: None for `max_bytes` is no bound.
+            ours: `max_bytes` and `compression`. None for `max_bytes` removes the limit.
         """
         given = {
             "name": name,
@@ -185,20 +187,24 @@ class Table:
 
     @property
     def info(self) -> TableInfo:
-        """The figures of this table on its server; of a table that is on none yet, those of an empty one."""
-        return self._told(self._empty()) if self._host is None else self._host.server_info()[self.name]
+        """The figures of this table on its server; for a table that is on no server, those of an empty table."""
+        return self._info_from(self._empty()) if self._host is None else self._host.server_info()[self.name]
 
     def can_sample(self, num_samples: int) -> bool:
-        """True where the rate limiter would let so many samples go on now; False once its server stops. Does not
-        block. A table that is on no server yet is empty."""
+        """True where the rate limiter would admit this number of samples now; False after its server stopped.
+
+        Does not block. A table that is on no server is empty.
+        """
         if self._host is not None:
             return self._host.can_sample(self.name, num_samples)
         _checks.integer("num_samples", num_samples)
         return False
 
     def can_insert(self, num_inserts: int) -> bool:
-        """True where the rate limiter would let so many inserts go on now; False once its server stops. Does not
-        block. A table that is on no server yet is empty."""
+        """True where the rate limiter would admit this number of inserts now; False after its server stopped.
+
+        Does not block. A table that is on no server is empty.
+        """
         if self._host is not None:
             return self._host.can_insert(self.name, num_inserts)
         count, limits = _checks.integer("num_inserts", num_inserts), self.rate_limiter
@@ -211,13 +217,13 @@ class Table:
         rate_limiter: rate_limiters.RateLimiter | None = None,
         max_times_sampled: int | None = None,
     ) -> None:
-        """Changes limits on the server while it runs, as `client.configure` does; None leaves as it is.
+        """Changes limits on the running server, as `client.configure` does; None keeps a limit.
 
-        A smaller `max_size` evicts by the remover at once, and calls that wait go on where the new limits let them.
-        `info` has the limits that hold; the options of this object stay those that it was made with.
+        A smaller `max_size` evicts items at once, and calls that wait continue where the new limits admit them. `info`
+        has the new limits; the options of this object do not change.
 
         Raises:
-            ValueError: for limits that can never work, or a table that was not given to a server yet.
+            ValueError: for limits that can never work, or a table that is on no server.
         """
         self._server().configure(
             self.name, max_size=max_size, rate_limiter=rate_limiter, max_times_sampled=max_times_sampled
@@ -225,9 +231,9 @@ class Table:
 
     @classmethod
     def _described(cls, options: Mapping[str, Any], like: Table | None = None) -> Table:
-        """A table as a server or a checkpoint describes it.
+        """A table from the description that a server or a checkpoint has.
 
-        Seeds, which neither does, are those of `like`; so are extensions, which checkpoints do not have.
+        The seeds, which neither has, are those of `like`; so are the extensions, which a checkpoint does not have.
         """
         signature = options["signature"]
         if signature is not None:
@@ -235,8 +241,8 @@ class Table:
             signature = structure.unflatten([specs.TensorSpec(shape, dtype) for _, dtype, shape in columns])
         return cls(
             options["name"],
-            sampler=_selector(options["sampler"], None if like is None else like.sampler.seed),
-            remover=_selector(options["remover"], None if like is None else like.remover.seed),
+            sampler=selectors.from_engine(options["sampler"], None if like is None else like.sampler.seed),
+            remover=selectors.from_engine(options["remover"], None if like is None else like.remover.seed),
             max_size=options["max_size"],
             rate_limiter=rate_limiters.RateLimiter(*options["rate_limiter"]),
             max_times_sampled=options["max_times_sampled"],
@@ -246,8 +252,8 @@ class Table:
             compression=options["compression"],
         )
 
-    def _told(self, figures: dict[str, Any]) -> TableInfo:
-        """What a server tells of this table, whose figures these are."""
+    def _info_from(self, figures: dict[str, Any]) -> TableInfo:
+        """The `TableInfo` of this table, from the figures that a server reports."""
         limiter = RateLimiterInfo(
             samples_per_insert=figures.pop("samples_per_insert"),
             min_diff=figures.pop("min_diff"),
@@ -286,7 +292,7 @@ class Table:
         )
 
     def _empty(self) -> dict[str, Any]:
-        """The figures of this table before it is on a server."""
+        """The figures that a server would report for this table while it is empty."""
         limits = self.rate_limiter
         counts = (
             "current_size", "num_episodes", "num_deleted_episodes", "num_unique_samples", "num_inserts", "num_samples",
@@ -310,7 +316,7 @@ class Table:
 
     def _server(self) -> Host:
         if self._host is None:
-            raise ValueError(f"table '{self.name}' is on no server yet; give it to reverie.Server([...])")
+            raise ValueError(f"table '{self.name}' is on no server; pass it to reverie.Server([...])")
         return self._host
 
     def _attach(self, host: Host) -> None:
@@ -338,13 +344,3 @@ class Table:
 
 def _from_options(options: dict[str, Any]) -> Table:
     return Table(**options)
-
-
-def _selector(described: tuple[str, list[tuple[str, float]]], seed: int | None) -> selectors.Selector:
-    name, arguments = described
-    values: dict[str, Any] = {**dict(arguments), "seed": seed}
-    if "stratified" in values:
-        values["stratified"] = bool(values["stratified"])
-    kind: Any = getattr(selectors, name)
-    made: selectors.Selector = kind(**values)
-    return made

@@ -8,20 +8,20 @@ from pathlib import Path
 
 __all__ = ["ClientTLS", "Pem", "ServerTLS"]
 
-#: PEM: the bytes, or the path of a file that has them, which is read where it is used.
+#: PEM: the bytes, or the path of a file, which is read when a server or a client is made.
 Pem = bytes | str | PathLike[str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServerTLS:
-    """What a server shows, and what it asks of its clients."""
+    """The certificate that a server presents, and the certificates that it requires of clients."""
 
     cert: Pem
-    """The server's certificate, with those that lead to its authority behind it."""
+    """The server's certificate, followed by the intermediate certificates up to its authority."""
     key: Pem
     """The certificate's private key."""
     client_ca: Pem | None = None
-    """Clients must show a certificate that these authorities signed; None asks them for none."""
+    """Clients must present a certificate that these authorities signed; None requires no certificate."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class ClientTLS:
     """What a client trusts, and what it shows."""
 
     ca: Pem | None = None
-    """Authorities that may have signed the server's certificate; None trusts those of the system."""
+    """Authorities that may sign the server's certificate; None trusts those of the system."""
     cert: Pem | None = None
-    """The client's own certificate, where the server asks for one; with `key`, or not at all."""
+    """The client's own certificate, where the server requires one; needs `key`."""
     key: Pem | None = None
     """The private key of `cert`."""
     server_name: str | None = None
-    """The name that the server's certificate must have; None takes the host of its address."""
+    """The name that the server's certificate must have; None takes the host from the server's address."""
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
@@ -47,10 +47,10 @@ def read(name: str, pem: Pem) -> bytes:
 
     Raises:
         OSError: for a file that cannot be read.
-        ValueError: for what is not PEM.
+        ValueError: the content is not PEM.
     """
     content = pem if isinstance(pem, bytes) else Path(pem).read_bytes()
     if b"-----BEGIN" not in content:
-        given = "bytes that are none" if isinstance(pem, bytes) else f"'{Path(pem)}', which is none"
+        given = "other bytes" if isinstance(pem, bytes) else f"the file '{Path(pem)}', which is not PEM"
         raise ValueError(f"{name} must be PEM (-----BEGIN ...), got {given}")
     return content

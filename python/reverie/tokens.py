@@ -1,4 +1,4 @@
-"""The token of a server: the text itself, or where it is, so that it need not travel with a client."""
+"""Where a server's token is kept, so that pickled clients do not contain it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Token"]
 
 @final
 class Token:
-    """Where a token is: a variable of the environment, or a file. Made by `from_env` and `from_file`.
+    """A reference to a token in an environment variable or a file; `from_env` and `from_file` make it.
 
-    It is read where a server or a client is made of it, and again wherever that client is unpickled: the pickle holds
-    the name of the variable or the path of the file, and never the token.
+    A server or a client reads the token when it is made, and a client again when it is unpickled: the pickle contains
+    the name of the variable or the path of the file, never the token.
     """
 
     __slots__ = ("_env", "_path")
@@ -24,7 +24,7 @@ class Token:
     _path: str | None
 
     def __init__(self, *_anything: object) -> None:
-        raise TypeError("a Token is made by Token.from_env(NAME) or Token.from_file(PATH); a str is a token itself")
+        raise TypeError("make a Token with Token.from_env(NAME) or Token.from_file(PATH); a str is a token itself")
 
     @classmethod
     def from_env(cls, name: str) -> Token:
@@ -35,7 +35,7 @@ class Token:
 
     @classmethod
     def from_file(cls, path: str | PathLike[str]) -> Token:
-        """The token in a file, without white space around it. A relative path is one of the process that reads it."""
+        """The token in a file, without white space around it. The process that reads it resolves a relative path."""
         return cls._of(None, os.fspath(path))
 
     @classmethod
@@ -45,10 +45,10 @@ class Token:
         return self
 
     def read(self) -> str:
-        """The token, as it is now.
+        """Reads the token.
 
         Raises:
-            ValueError: the variable is not set, or there is no token in it or in the file.
+            ValueError: the variable is not set, or the variable or the file is empty.
             OSError: the file cannot be read.
         """
         if self._path is not None:
@@ -56,7 +56,7 @@ class Token:
         else:
             found, where = os.environ.get(str(self._env), ""), f"the environment variable '{self._env}'"
         if not found.strip():
-            raise ValueError(f"{where} holds no token: write it there, or name another place in token=")
+            raise ValueError(f"{where} contains no token: write it there, or name another place in token=")
         return found.strip()
 
     def __reduce__(self) -> tuple[object, ...]:

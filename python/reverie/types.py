@@ -1,4 +1,4 @@
-"""What comes out of a replay: samples, batches, figures."""
+"""What a client returns: samples, batches, and the figures of tables."""
 
 from __future__ import annotations
 
@@ -30,49 +30,49 @@ __all__ = [
 Condition = tuple[
     Literal["priority", "times_sampled", "version", "age"], Literal["<", "<=", "==", "!=", ">=", ">"], float
 ]
-#: What becomes of a window that reaches over the end of its item; see `Client.windows`.
+#: How a window that crosses an end of its item is handled; see `Client.windows`.
 Borders = Literal["drop", "pad", "cross"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
 class SampleInfo(NamedTuple):
-    """What the table knew of one draw; exactly these five fields, since code unpacks them.
+    """The table's data about one draw. It has exactly these five fields: ported code unpacks them.
 
-    Scalars for one item or step; arrays where a dataset batched them.
+    Fields are scalars for one item or step, and arrays where a dataset batched them.
     """
 
     key: Any
     """The item's key, a 63-bit integer."""
     probability: Any
-    """Probability of the draw at its time; 1 for deterministic selectors."""
+    """The probability with which the item was drawn; 1 for deterministic selectors."""
     table_size: Any
-    """Items in the table at the draw, before the draw removed any."""
+    """The number of items in the table at the draw, before the draw removed any."""
     priority: Any
     """The item's priority."""
     times_sampled: Any
-    """How often the item was drawn, this draw included."""
+    """The number of times that the item was drawn, this draw included."""
 
     @classmethod
     def zeros(cls) -> SampleInfo:
-        """An info of zeros, with the dtypes that samples have."""
+        """A `SampleInfo` of zeros, with the dtypes of samples."""
         return cls(np.uint64(0), np.float64(0), np.int64(0), np.float64(0), np.int32(0))
 
     @classmethod
     def tf_dtypes(cls) -> SampleInfo:
-        """TensorFlow's dtypes of the fields, as datasets give them. ImportError without TensorFlow."""
-        tf = tensorflow("SampleInfo.tf_dtypes", "SampleInfo.zeros(), whose fields have the dtypes that samples have")
+        """The fields' dtypes in datasets, as TensorFlow's. ImportError without TensorFlow."""
+        tf = tensorflow("SampleInfo.tf_dtypes", "SampleInfo.zeros(), whose fields have the dtypes of samples")
         return cls(*(tf.as_dtype(field.dtype) for field in cls.zeros()))
 
     @classmethod
     def tf_shapes(cls) -> SampleInfo:
-        """TensorFlow's shapes of the fields: scalars. ImportError without TensorFlow."""
+        """The fields' shapes in datasets (scalars), as TensorFlow's. ImportError without TensorFlow."""
         tf = tensorflow("SampleInfo.tf_shapes", "SampleInfo.zeros(): every field is a scalar")
         return cls(*(tf.TensorShape([]) for _ in cls._fields))
 
 
 class ReplaySample(NamedTuple):
-    """One draw: what the table knew, and the data."""
+    """One draw: the table's data about it, and the stored data."""
 
     info: SampleInfo
     data: Any
@@ -81,26 +81,26 @@ class ReplaySample(NamedTuple):
 @final
 @dataclasses.dataclass(eq=False)
 class BatchInfo(_native.DrawInfo):
-    """What the table knew of each draw of a batch: one array per field, all of shape `[B]`.
+    """The table's data about each draw of a batch: one array per field, each of shape `[B]`.
 
-    Arrays are made when they are first asked for; from then on they are the caller's own.
+    An array is made when its field is first read; then the caller owns it.
     """
 
     __slots__ = ()
 
-    # `field()` says that none has a default: the getters of the base are none.
+    # Without `field()` the base class's getters would be taken for defaults.
     key: IntArray = dataclasses.field()
     """Keys of the items, int64."""
     probability: FloatArray = dataclasses.field()
-    """Probability of each draw at its time; 1 for deterministic selectors."""
+    """The probability with which each item was drawn; 1 for deterministic selectors."""
     priority: FloatArray = dataclasses.field()
-    """Priorities as they were at the draw."""
+    """Priorities at the draw."""
     table_size: IntArray = dataclasses.field()
-    """Items in the table at each draw, before the draw removed any."""
+    """The number of items in the table at each draw, before the draw removed any."""
     times_sampled: IntArray = dataclasses.field()
-    """How often each item was drawn, this draw included."""
+    """The number of times that each item was drawn, this draw included."""
     version: IntArray = dataclasses.field()
-    """Updates of each item's priority so far; `update_priorities(..., if_version=)` takes them."""
+    """The number of updates of each item's priority so far; pass it to `update_priorities(..., if_version=)`."""
     inserted_at: FloatArray = dataclasses.field()
     """When each item was inserted, in seconds of the table's monotonic clock."""
 
@@ -116,27 +116,27 @@ class BatchInfo(_native.DrawInfo):
 class Batch:
     """Draws from a table as arrays: one contiguous array per column.
 
-    The arrays are the caller's own: writable, and never reused while anybody holds them.
+    The caller owns the arrays: they are writable, and their memory is not reused while a reference to them exists.
     """
 
     info: BatchInfo
-    """What the table knew of each draw."""
+    """The table's data about each draw."""
     data: Any
-    """The structure that was stored, its leaves arrays of `[B, ...]` or `[B, T, ...]`."""
+    """The stored structure, with arrays `[B, ...]` or `[B, T, ...]` as leaves."""
     mask: Any = None
-    """With `ragged="pad"` which cells are data: bool `[B, T]`, or a dict of them by path where columns differ."""
+    """With `ragged="pad"`: bool `[B, T]`, true where a cell is data; a dict by path where columns differ in length."""
     lengths: Any = None
-    """With `ragged="values"` how many cells each item has: int64 `[B]`, or a dict by path where columns differ."""
+    """With `ragged="values"`: int64 `[B]`, the cells of each item; a dict by path where columns differ in length."""
     smallest_probability: float | None = None
-    """The least probability that any item of the table had; None where the table gave out no probabilities."""
+    """The smallest probability of any item in the table; None where the table's selector has no probabilities."""
     is_first: Any = None
-    """Of windows: bool `[B, T]`, true at the first step of each window and wherever another episode begins."""
+    """Windows only: bool `[B, T]`, true at the first step of each window and of each episode."""
     start: Any = None
-    """Of windows: int64 `[B]`, the step of its item at which each begins; below 0 where it begins with padding."""
+    """Windows only: int64 `[B]`, the step of the item at which the window begins; below 0 where padding comes first."""
     loss_mask: Any = None
-    """Of windows: bool `[B, T]`, true at the steps to learn from: behind the burn-in, and no padding."""
+    """Windows only: bool `[B, T]`, true at the steps to learn from: after the burn-in, and not padding."""
     burn_in: int = 0
-    """Of windows: so many of the T steps stand before those to learn from."""
+    """Windows only: the number of steps, of T, before those to learn from."""
 
     def __len__(self) -> int:
         return len(self.info.key)
@@ -146,14 +146,14 @@ class Batch:
 
         Args:
             beta: how much of the bias is corrected, from 0 (none, all weights 1) to 1 (all).
-            normalise: "batch" divides by the largest weight of this batch, "table" by the largest that any item of the
-                table could have, so that weights of different batches can be compared.
+            normalise: "batch" divides by the largest weight in this batch; "table" by the largest that an item of the
+                table can have, so that weights of different batches are comparable.
 
         Returns:
             float64 `[B]`, at most 1.
 
         Raises:
-            ValueError: for a beta outside [0, 1], another `normalise`, or items that were read with `client.get`.
+            ValueError: for a beta outside [0, 1], another `normalise`, or items that `client.get` returned.
         """
         if not 0.0 <= beta <= 1.0:
             raise ValueError(f"beta must be between 0 and 1, got {beta}")
@@ -167,12 +167,12 @@ class Batch:
 
 
 class UpdateResult(NamedTuple):
-    """What became of updates or deletes."""
+    """The outcome of updates or deletes."""
 
     applied: int
-    """How many items they reached."""
+    """The number of items that were updated or deleted."""
     stale: int
-    """How many keys were of items that are gone, or (with `if_version=`) of items updated since: ignored."""
+    """The number of keys that were ignored: the item is gone or, with `if_version=`, was updated since."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -184,28 +184,28 @@ class CallStats:
     pending: int
     """Items or draws that wait now."""
     blocked_time: float
-    """Seconds during which at least one of them waited."""
+    """Seconds during which at least one item or draw waited."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CopyStats:
-    """What became of the copies of an `insert_on_sample`, since the start or the last reset of its table."""
+    """The copies of one `insert_on_sample`, counted since the start or the last reset of its table."""
 
     target: str
-    """The table that they go into."""
+    """The table that the copies go into."""
     timeout: float | None
-    """For how many seconds one may wait; None for as long as it takes."""
+    """Seconds that a copy may wait; None is no limit."""
     inserted: int
-    """Copies that went in."""
+    """Copies that were inserted."""
     dropped: int
-    """Copies that did not: their time was over, too many waited, or the other table refused them."""
+    """Copies that were dropped: they timed out, too many waited, or the other table refused them."""
     waiting: int
     """Copies that wait now."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RateLimiterInfo:
-    """A rate limiter's settings, and what it admitted."""
+    """A rate limiter's settings, and the inserts and samples that it admitted."""
 
     samples_per_insert: float
     min_diff: float
@@ -217,7 +217,7 @@ class RateLimiterInfo:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TableWorkerTime:
-    """Where a table's time went, in milliseconds; the work is measured on one operation in 64 and scaled."""
+    """How a table spent its time, in milliseconds. Work is measured for one operation in 64, and scaled up."""
 
     running_ms: int
     sampling_ms: int
@@ -243,35 +243,35 @@ class TableInfo:
     """The nest of specs that the table was made with, or None."""
     current_size: int
     num_episodes: int
-    """Episodes that the present items have cells of; a step of `insert` is one of its own."""
+    """Episodes of which the table holds cells; a step of `insert` is an episode of its own."""
     num_deleted_episodes: int
     num_unique_samples: int
     table_worker_time: TableWorkerTime
     num_inserts: int
     """Items inserted since the start or the last reset."""
     num_samples: int
-    """Draws made since then."""
+    """Draws since then."""
     num_deletes: int
-    """Items that left since then, for whatever reason."""
+    """Items that left the table since then, for any reason."""
     num_evicted: int
-    """Of these, items that the remover chose."""
+    """Of these, the items that the remover evicted."""
     num_updates: int
     """Priorities that were set."""
     num_stale_updates: int
-    """Updates for items that were gone or had been updated since."""
+    """Updates that were ignored: the item was gone or had been updated since."""
     size_bytes: int
-    """Bytes of the chunks that the items hold alive, each chunk once."""
+    """Bytes of the chunks that items refer to, each chunk counted once."""
     max_bytes: int | None
     max_priority: float
-    """The largest priority of a present item, 1 without items."""
+    """The largest priority in the table; 1 for an empty table."""
     age_histogram: tuple[int, ...]
-    """Draws by age of the item: bucket b counts ages in [2**(b-1), 2**b) nanoseconds."""
+    """Draws by the age of the item: bucket b counts ages in [2**(b-1), 2**b) nanoseconds."""
     shard: int = 0
-    """The shard that the table's keys name: `Server(..., shard=)`."""
+    """The server's shard number, `Server(..., shard=)`, which is part of every key."""
     num_leased: int = 0
-    """Draws that clients have not acknowledged yet; those that do not reach their client come back."""
+    """Draws that no client has acknowledged yet. An item whose draw does not reach its client returns to the table."""
     copies: tuple[CopyStats, ...] = ()
-    """What became of the copies, for each `reverie.extensions.insert_on_sample` of the table."""
+    """The copies of each `reverie.extensions.insert_on_sample` of the table."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -279,16 +279,16 @@ class Waiting:
     """A request that waits at a table."""
 
     since: float
-    """For how many seconds."""
+    """Seconds since it began to wait."""
     wanted: int
-    """Items or draws asked for."""
+    """Items or draws that it requested."""
     done: int
-    """How many of them are done."""
+    """Items or draws of these that are done."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Why:
-    """Who waits at a table, since when, for what, and what would free them. `str()` says it in words."""
+    """The requests that wait at a table, why they wait, and what would free them. `str()` gives it as text."""
 
     table: str
     size: int
@@ -297,18 +297,18 @@ class Why:
     num_samples: int
     num_deletes: int
     inserts: tuple[Waiting, ...]
-    """Inserts that wait, in order of arrival; of more than 1000 the first. `str()` counts all."""
+    """Inserts that wait, in order of arrival: at most the first 1000. `str()` counts all."""
     samples: tuple[Waiting, ...]
-    """Requests for samples that wait, in order of arrival; of more than 1000 the first."""
+    """Requests for samples that wait, in order of arrival: at most the first 1000."""
     insert_reason: str | None
-    """What holds a single insert back now; None where one could go on."""
+    """Why one more insert would wait now; None where it would be admitted."""
     sample_reason: str | None
-    """What holds a single draw back now; None where one could go on."""
+    """Why one more draw would wait now; None where it would be admitted."""
     stuck: bool
-    """True where both sides are held back and no call that waits now can change it."""
+    """True where inserts and samples both wait, and no request that waits now can end that."""
     text: str
     num_leased: int = 0
-    """Draws that clients have not acknowledged yet; those that do not reach their client come back."""
+    """Draws that no client has acknowledged yet. An item whose draw does not reach its client returns to the table."""
 
     def __str__(self) -> str:
         return self.text

@@ -80,7 +80,7 @@ def test_every_iterator_begins_anew_and_elements_own_their_bytes():
 def test_an_iterator_can_be_gone_through_once():
     dataset = PatternDataset(iter(STEPS), [TWO], True, is_end)
     assert len(lists(dataset)) == 5
-    with pytest.raises(ValueError, match="gone through already"):
+    with pytest.raises(ValueError, match="already used"):
         iter(dataset)
 
 

@@ -1,17 +1,19 @@
 """Every import path of ported code leads to the one module there is."""
 
+import ast
+import importlib
+import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import reverie
+from reverie.ported.names import ATTRIBUTES, MODULES
 
-PATHS = [
-    "selectors", "rate_limiters", "checkpointers", "trajectory_writer", "item_selectors", "errors", "replay_sample",
-    "reverb_types", "client", "server", "tf_client", "trajectory_dataset", "timestep_dataset",
-    "platform", "platform.checkpointers_lib", "platform.default", "platform.default.checkpointers",
-]  # fmt: skip
+#: Modules of dm-reverb that are a file of the same name here, and those of the table.
+PATHS = ["selectors", "rate_limiters", "checkpointers", "errors", "client", "server", "structured", *MODULES]
 
 
 def run(code):
@@ -20,12 +22,76 @@ def run(code):
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("first", ["import reverie; sys.modules['reverb'] = reverie", "import reverie as reverb"])
+def test_the_table_has_the_paths_that_code_for_dm_reverb_imports():
+    paths = (
+        "item_selectors pattern_dataset platform platform.checkpointers_lib platform.default "
+        "platform.default.checkpointers replay_sample reverb_types structured_writer tf_client timestep_dataset "
+        "trajectory_dataset trajectory_writer"
+    )
+    assert sorted(MODULES) == paths.split()
+    assert sorted(ATTRIBUTES) == ["TFClient", "TimestepDataset", "TrajectoryDataset"]
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_every_module_of_the_table_is_imported_by_its_path_and_is_the_module_that_the_table_names(path):
+    code = f"import sys, importlib, reverie.{path} as module\n"
+    code += f"assert module is sys.modules['reverie.{path}'] is importlib.import_module({MODULES[path]!r})\n"
+    code += f"import reverie\nassert reverie.{path} is module and '{path.split('.')[0]}' in dir(reverie)\n"
+    code += "print(*module.__all__) if hasattr(module, '__all__') else print()\n"
+    code += "assert all(hasattr(module, name) for name in module.__all__)\n"
+    run(code)
+
+
+@pytest.mark.parametrize(
+    "first", ["import reverie; sys.modules['reverb'] = reverie; import reverb", "import reverie as reverb"]
+)
 def test_attributes_are_there_after_one_import(first):
-    names = [path for path in PATHS if "." not in path]
-    assert run(f"import sys; {first}; import {'reverb' if 'modules' in first else 'sys'}\n"
-               f"print(*[getattr({'reverie' if 'modules' in first else 'reverb'}, n).__name__ for n in {names}])"
-               ) == [f"reverie.{name}" for name in names]  # fmt: skip
+    code = f"import sys, importlib; {first}\nfrom reverie.ported.names import ATTRIBUTES, MODULES\n"
+    code += "for path, ours in MODULES.items():\n"
+    code += "    if '.' not in path: assert getattr(reverb, path) is importlib.import_module(ours), path\n"
+    code += "for name, ours in ATTRIBUTES.items():\n"
+    code += "    assert getattr(reverb, name) is getattr(importlib.import_module(ours), name), name\n"
+    run(code)
+
+
+def test_importing_the_package_loads_nothing_that_only_ported_code_names():
+    loaded = run("import sys, reverie; print(*(name for name in sys.modules if name.startswith('reverie.')))")
+    targets = {*MODULES.values(), *ATTRIBUTES.values()}
+    assert {name for name in targets if ".ported." in name} & set(loaded) == set()
+    assert {f"reverie.{path}" for path in MODULES} & set(loaded) == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("trajectory_dataset", "TrajectoryDataset"),
+        ("timestep_dataset", "TimestepDataset"),
+        ("tf_client", "TFClient"),
+        ("item_selectors", "Fifo"),
+        ("replay_sample", "ReplaySample"),
+        ("platform.default.checkpointers", "DefaultCheckpointer"),
+    ],
+)
+def test_a_pickle_by_a_name_of_ported_code_gives_the_class_that_there_is(path, name):
+    by_name = pickle.loads(f"creverie.{path}\n{name}\n.".encode())
+    assert by_name is getattr(importlib.import_module(f"reverie.{path}"), name)
+    assert pickle.loads(pickle.dumps(by_name)) is by_name
+
+
+def test_a_type_checker_sees_every_name_of_the_table():
+    # The names are loaded when they are first used, so what a checker reads is a list of its own.
+    tree = ast.parse(Path(reverie.__file__).read_text())
+    [block] = [node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    seen = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            seen[alias.asname or alias.name] = (node.module, alias.name)
+    tops = {path: target.rsplit(".", 1) for path, target in MODULES.items() if "." not in path}
+    assert seen == {
+        **{path: (package, name) for path, (package, name) in tops.items()},
+        **{name: (module, name) for name, module in ATTRIBUTES.items()},
+    }
 
 
 def test_a_module_below_the_other_name_is_the_very_module():
@@ -61,10 +127,21 @@ def test_arguments_have_the_names_and_defaults_that_ported_code_says():
         reverie.Client(server_address=8000)
 
 
-def test_a_module_that_is_not_there_is_told_as_such():
-    code = "import sys, reverie; sys.modules['reverb'] = reverie\n"
-    code += "try:\n    import reverb.nothing\nexcept ModuleNotFoundError as e:\n    print(e.name)"
-    assert run(code) == ["reverb.nothing"]
+@pytest.mark.parametrize("path", ["nothing", "nothing.below", "platform.nothing", "item_selectors.nothing"])
+def test_a_module_that_is_missing_is_reported_as_everywhere_in_python(path):
+    for top in ("reverie", "reverb"):
+        code = "import sys, reverie; sys.modules['reverb'] = reverie\n"
+        code += f"try:\n    import {top}.{path}\nexcept ModuleNotFoundError as e:\n    print(e.name)"
+        missing = path.partition(".")[0] if path.startswith("nothing") else path
+        assert run(code) == [f"{top}.{missing}"]
+
+
+def test_a_name_that_is_missing_is_reported_as_everywhere_in_python():
+    with pytest.raises(AttributeError, match="module 'reverie' has no attribute 'nothing'"):
+        _ = reverie.nothing
+    with pytest.raises(ImportError, match="cannot import name 'nothing' from 'reverie'"):
+        from reverie import nothing  # noqa: F401
+    assert not hasattr(reverie, "checkpointers_lib")
 
 
 def test_where_the_name_is_somebody_elses_nothing_of_it_is_touched(tmp_path):

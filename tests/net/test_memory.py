@@ -77,7 +77,7 @@ def test_a_server_tells_what_it_keeps_to_and_why(uniform, caplog):
         info = client.info()
     assert (info.max_memory, info.max_bytes, info.max_network_bytes) == (4_000_000_000, 3_000_000_000, 1_000_000_000)
     assert 0 <= info.network_bytes < 1_000_000
-    assert "keeps to 4.0 GB of memory (max_memory): tables 3.0 GB (max_bytes), connections 1.0 GB" in caplog.text
+    assert "uses at most 4.0 GB of memory (max_memory): tables 3.0 GB (max_bytes), connections 1.0 GB" in caplog.text
 
 
 def test_a_server_of_one_process_has_no_bound_unless_one_is_given(uniform):

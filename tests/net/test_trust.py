@@ -90,7 +90,7 @@ def test_a_token_whose_place_is_empty_is_refused_with_the_place_at_both_ends(uni
     token, move = kept
     move(" \n")
     for use in (lambda: Server([uniform()], token=token), lambda: Client("localhost:1", token=token)):
-        with pytest.raises(ValueError, match=r"(variable 'TOKEN_OF_THE_TEST'|file '.*token') holds no token"):
+        with pytest.raises(ValueError, match=r"(variable 'TOKEN_OF_THE_TEST'|file '.*token') contains no token"):
             use()
     assert pickle.loads(pickle.dumps(token)) == token
     assert repr(token).startswith("Token.from_")

@@ -164,6 +164,12 @@ def test_counts_beyond_64_bits_and_below_their_least_are_refused_by_name_where_t
         reverie.Server([table()], listen=False, max_bytes=1.5)
 
 
+@pytest.mark.parametrize("stratified", ["no", 2, None])
+def test_stratified_is_a_bool(stratified):
+    with pytest.raises(TypeError, match="stratified must be a bool, got"):
+        reverie.selectors.Prioritized(0.5, stratified=stratified)
+
+
 def test_what_is_no_spec_and_no_space_is_refused_by_its_class_and_path():
     spaces = pytest.importorskip("gymnasium").spaces
     with pytest.raises(ValueError, match=r"the sizes of a shape must be None or at least 0, got \(None, -1\)"):
@@ -173,7 +179,7 @@ def test_what_is_no_spec_and_no_space_is_refused_by_its_class_and_path():
     assert reverie.TensorSpec((np.int8(2), None), np.float32).shape == (2, None)
     with pytest.raises(TypeError, match=r"signature 'a/b': a spec needs \.shape and \.dtype, got a str"):
         table(signature={"a": {"b": "float32"}})
-    with pytest.raises(TypeError, match="a Text has no samples of one shape and dtype"):
+    with pytest.raises(TypeError, match="the samples of a Text have no fixed shape and dtype"):
         reverie.specs.from_space(spaces.Dict(name=spaces.Text(3)))
 
 

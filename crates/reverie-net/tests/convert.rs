@@ -97,23 +97,19 @@ fn limiters() -> impl Strategy<Value = Limiter> {
 }
 
 fn table_options() -> impl Strategy<Value = TableOptions> {
-    let selector = || {
-        prop_oneof![
-            Just(SelectorOptions::Fifo),
-            Just(SelectorOptions::Lifo),
-            Just(SelectorOptions::Uniform),
-            Just(SelectorOptions::MaxHeap),
-            Just(SelectorOptions::MinHeap),
-            (-2.0_f64..2.0).prop_map(|exponent| SelectorOptions::Prioritized { exponent }),
-        ]
-    };
-    let stratified = (-2.0_f64..2.0).prop_map(|exponent| SelectorOptions::Stratified { exponent });
+    let numbers = (0..SelectorOptions::COUNT, -2.0_f64..2.0);
+    let each = numbers.prop_map(|(number, exponent)| SelectorOptions::from_parts(number, exponent).unwrap());
+    // Draws that are spread out are for tables without a limit of draws, and for samplers.
+    let stratified = |options: &SelectorOptions| matches!(options, SelectorOptions::Stratified { .. });
+    let remover = each.clone().prop_filter("a sampler alone is stratified", move |options| !stratified(options));
+    let sampler =
+        (each, any::<u32>()).prop_map(move |(options, draws)| (options, if stratified(&options) { 0 } else { draws }));
     let compression =
         proptest::sample::select(vec![Compression::None, Compression::Lz4, Compression::Zstd, Compression::Auto]);
     (
         "[a-z]{1,5}",
-        prop_oneof![(selector(), any::<u32>()), (stratified, Just(0_u32))],
-        selector(),
+        sampler,
+        remover,
         50_u64..1 << 20,
         limiters(),
         proptest::option::of(signatures()),

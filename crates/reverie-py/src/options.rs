@@ -6,15 +6,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use reverie_core::spec::{DType, Signature};
 use reverie_core::table::TableOptions;
-use reverie_core::table::selector::SelectorOptions;
 use std::sync::Arc;
 
 /// The options as a dict; `reverie.tables` makes a Table of it.
 pub fn options_dict<'py>(py: Python<'py>, options: &TableOptions) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("name", &options.name)?;
-    dict.set_item("sampler", selector(&options.sampler))?;
-    dict.set_item("remover", selector(&options.remover))?;
+    dict.set_item("sampler", options.sampler.parts())?;
+    dict.set_item("remover", options.remover.parts())?;
     dict.set_item("max_size", options.max_size)?;
     let limiter = &options.limiter;
     let (ratio, least) = (limiter.samples_per_insert(), limiter.min_size_to_sample());
@@ -28,21 +27,6 @@ pub fn options_dict<'py>(py: Python<'py>, options: &TableOptions) -> PyResult<Bo
     let extensions = extensions.map(|of| (&of.target, of.timeout.map(|timeout| timeout.as_secs_f64())));
     dict.set_item("extensions", extensions.collect::<Vec<_>>())?;
     Ok(dict)
-}
-
-/// The name of a class of `reverie.selectors`, and its arguments by name.
-fn selector(options: &SelectorOptions) -> (&'static str, Vec<(&'static str, f64)>) {
-    match options {
-        SelectorOptions::Fifo => ("Fifo", vec![]),
-        SelectorOptions::Lifo => ("Lifo", vec![]),
-        SelectorOptions::Uniform => ("Uniform", vec![]),
-        SelectorOptions::MaxHeap => ("MaxHeap", vec![]),
-        SelectorOptions::MinHeap => ("MinHeap", vec![]),
-        SelectorOptions::Prioritized { exponent } => ("Prioritized", vec![("priority_exponent", *exponent)]),
-        SelectorOptions::Stratified { exponent } => {
-            ("Prioritized", vec![("priority_exponent", *exponent), ("stratified", 1.0)])
-        }
-    }
 }
 
 /// The structure, and for each column its path, dtype and shape.

@@ -173,21 +173,9 @@ fn fresh_seed(py: Python<'_>) -> PyResult<u64> {
 
 fn selector(options: &Bound<'_, PyAny>) -> PyResult<(SelectorOptions, Option<u64>)> {
     let seed = options.getattr("seed")?.extract()?;
-    let kind = match &*options.get_type().name()?.to_string() {
-        "Fifo" => SelectorOptions::Fifo,
-        "Lifo" => SelectorOptions::Lifo,
-        "Uniform" => SelectorOptions::Uniform,
-        "MaxHeap" => SelectorOptions::MaxHeap,
-        "MinHeap" => SelectorOptions::MinHeap,
-        "Prioritized" => {
-            let exponent = options.getattr("priority_exponent")?.extract()?;
-            match options.getattr("stratified")?.extract()? {
-                true => SelectorOptions::Stratified { exponent },
-                false => SelectorOptions::Prioritized { exponent },
-            }
-        }
-        other => return Err(PyTypeError::new_err(format!("{other} is no selector of reverie.selectors"))),
-    };
+    let (number, exponent) = options.call_method0("_for_engine")?.extract()?;
+    let kind = SelectorOptions::from_parts(number, exponent)
+        .ok_or_else(|| PyValueError::new_err(format!("no selector has the number {number}")))?;
     Ok((kind, seed))
 }
 

@@ -1,4 +1,4 @@
-"""Adapters: the only files below the agents that import a framework; each is imported on its own."""
+"""Adapters to frameworks. Below the agents only these files import one, each when a call needs it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from reverie.types import Batch
 
 __all__ = ["As", "converter"]
 
-#: What the columns of a batch are.
+#: The type of the columns of a batch.
 As = Literal["numpy", "torch", "jax", "tensordict"]
 
 
 def converter(as_: As, device: Any, pinned: bool | None) -> Callable[[Batch], Batch] | None:
-    """What makes the columns of a batch so; None where nothing is to be done.
+    """A function that converts the columns of a batch to this type; None for NumPy.
 
     Raises:
-        ValueError: for another `as_`, or options that it does not have.
-        ImportError: the library is not installed.
+        ValueError: for an unknown `as_`, or options that it does not have.
+        ImportError: the framework is not installed.
     """
     if as_ not in get_args(As):
         raise ValueError(f"as_ must be one of {get_args(As)}, got {as_!r}")

@@ -21,25 +21,25 @@ __all__ = ["converter", "to_array", "to_jax"]
 
 
 def to_array(array: np.ndarray[Any, Any], device: Any = None) -> jax.Array:
-    """An array of JAX, by way of dlpack: on the CPU over the same memory where that is aligned as JAX wants it.
+    """A JAX array, through dlpack: on the CPU it shares the memory where the alignment suits JAX.
 
-    Nobody else writes to a batch's memory, and it is not used again before the array of JAX is gone.
+    Nothing else writes to a batch's memory, which is not reused while the JAX array exists.
 
     Args:
-        array: of numbers or bools. Without JAX's 64-bit mode, 64-bit numbers become 32-bit ones, as everywhere there.
+        array: of numbers or bools. Without JAX's 64-bit mode, 64-bit numbers become 32-bit ones.
         device: a `jax.Device` or a sharding; None leaves the array on the CPU's default device.
     """
-    # Extension types (bfloat16 and its like), and 64-bit ones that become narrower, are for JAX itself to read.
+    # JAX itself converts extension types (such as bfloat16), and 64-bit types that become narrower.
     as_it_is = array.dtype.kind in "biufc" and jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype
     made = jax.dlpack.from_dlpack(array) if as_it_is and array.size else jnp.asarray(array)
     return made if device is None else jax.device_put(made, device)
 
 
 def to_jax(batch: Batch, device: Any = None) -> Batch:
-    """The batch with arrays of JAX in `data`, `mask` and `lengths`.
+    """The batch with JAX arrays in `data`, `mask` and `lengths`, and in the fields of windows.
 
-    `info` stays NumPy: its keys are int64, which JAX has in its 64-bit mode only, and go back to `update_priorities`.
-    Columns of bytes and str stay NumPy too, as JAX has no arrays of text.
+    `info` stays NumPy: `update_priorities` takes its keys, which are int64, and JAX has that in its 64-bit mode only.
+    Columns of bytes and str stay NumPy too: JAX has no arrays of text.
     """
 
     def convert(nest: Any) -> Any:

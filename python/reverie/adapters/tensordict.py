@@ -18,10 +18,10 @@ __all__ = ["converter", "to_tensordict"]
 
 
 def to_tensordict(batch: Batch) -> Batch:
-    """The batch, whose `data` holds tensors, with a TensorDict of batch size `[B]` there.
+    """The batch with its `data`, a nest of tensors, as a TensorDict of batch size `[B]`.
 
     Raises:
-        TypeError: for items that are no dictionaries of columns: a TensorDict has names all the way down.
+        TypeError: for items that are not dictionaries of columns, at every level: a TensorDict needs their names.
     """
     size = [len(batch.info.key)]
     data = TensorDict(_named(batch.data, ""), batch_size=size)

@@ -1,4 +1,4 @@
-"""Datasets as TensorFlow's own."""
+"""TensorFlow: datasets as `tf.data.Dataset`s, and errors as those of `tf.errors`."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ from reverie.errors import (
 __all__ = ["accept", "dataset", "errors_as_theirs", "expanded", "is_tracing", "spec_of", "waiting"]
 
 
-#: Seconds for which a wait of ours holds up TensorFlow, which cannot cancel Python: it does between two of them.
+#: Seconds that a dataset waits for an element at a time: TensorFlow can only cancel it between two waits.
 LOOK_SECONDS = 0.1
 
 
 def dataset(elements: Iterable[Any], element_spec: Any) -> Any:
-    """A `tf.data.Dataset` of these elements; every iterator of it makes one of theirs.
+    """A `tf.data.Dataset` of these elements; each of its iterators makes a new iterator over them.
 
     Args:
-        elements: gives nests of arrays, lists as tuples.
-        element_spec: the nest of `TensorSpec`s that each has.
+        elements: an iterable of nests of arrays, with tuples in place of lists.
+        element_spec: the nest of `TensorSpec`s of an element.
     """
     tf = tensorflow("Dataset.as_tf", "the dataset itself, whose elements are NumPy arrays, or its .torch()")
     return _made(tf, lambda: iter(elements), specs(tf, element_spec))
 
 
 def waiting(looks: Callable[..., Iterator[Any]], element_spec: Any, texts: Iterable[Any] = ()) -> Any:
-    """As `dataset`, of elements that are waited for: an iterator that is let go of meanwhile ends within a look.
+    """The same as `dataset` for elements that have to be waited for: a deleted iterator ends within `LOOK_SECONDS`.
 
     Args:
-        looks: gives the elements, and None each time that none came within as many seconds as it is given.
-        texts: what it is given besides, as str. May be tensors, those of a graph too.
+        looks: a function of a number of seconds and of `texts`; it returns an iterator of the elements, and of None
+            each time that no element arrived within these seconds.
+        texts: further arguments of `looks`, as str or as tensors, which may be those of a graph.
     """
     tf = tensorflow("Dataset.as_tf", "the dataset itself, whose elements are NumPy arrays, or its .torch()")
     leaves, structure = _native.flatten(element_spec)
@@ -61,7 +62,7 @@ def waiting(looks: Callable[..., Iterator[Any]], element_spec: Any, texts: Itera
 
 
 def expanded(steps: Any, make: Callable[[Iterator[Any]], Iterator[Any]], element_spec: Any) -> Any:
-    """As `dataset`, of what `make` makes of a `tf.data.Dataset` of a graph, which is gone through as one batch."""
+    """The same as `dataset` for the elements that `make` makes from a dataset in a graph, read as one batch."""
     tf = tensorflow("a dataset in a graph", "its steps")
     spec = steps.element_spec
 
@@ -78,10 +79,10 @@ def expanded(steps: Any, make: Callable[[Iterator[Any]], Iterator[Any]], element
 
 
 def accept(kind: type[Any]) -> None:
-    """Lets functions that TensorFlow traces, such as those of `interleave` and `flat_map`, return a `kind`.
+    """Allows functions that TensorFlow traces, such as those of `interleave` and `flat_map`, to return a `kind`.
 
-    TensorFlow asks a value for `_type_spec`, `_convert_variables_to_tensors` and `_variant_tensor` where it is one of
-    its composite tensors. Does nothing where TensorFlow was not imported: then nobody traces.
+    TensorFlow reads `_type_spec`, `_convert_variables_to_tensors` and `_variant_tensor` of its composite tensors. Does
+    nothing where TensorFlow was not imported: then no function is traced.
     """
     tf = sys.modules.get("tensorflow")
     if tf is not None and kind not in _ACCEPTED:
@@ -94,9 +95,9 @@ _ACCEPTED: set[type[Any]] = set()
 
 @contextlib.contextmanager
 def errors_as_theirs() -> Iterator[None]:
-    """What is raised inside becomes an error of the same class and text that is one of `tf.errors`, too.
+    """Errors raised in this block get a class that is both their own and one of `tf.errors`, with the same text.
 
-    For calls that run at once. Those of a graph raise inside of TensorFlow, which makes its own of them.
+    For calls that run eagerly. In a graph TensorFlow catches the error, and raises one of its own.
     """
     tf = tensorflow("errors as TensorFlow's", "reverie.errors")
     try:
@@ -108,7 +109,7 @@ def errors_as_theirs() -> Iterator[None]:
         raise _theirs(tf, error, name).with_traceback(error.__traceback__) from None
 
 
-#: The first that fits. Names of `tf.errors`, as dm-reverb's operations raise them.
+#: The names in `tf.errors` that dm-reverb raises; the first class that matches counts.
 _THEIRS: dict[type[Exception], str] = {
     UnknownTableError: "NotFoundError",
     ValueError: "InvalidArgumentError",
@@ -129,7 +130,7 @@ def _theirs(tf: Any, error: Exception, name: str) -> Exception:
 
 @functools.cache
 def _both(ours: Any, theirs: Any) -> Callable[..., Exception]:
-    """A class that is both. What is pickled or copied of it is ours: other processes may not have TensorFlow."""
+    """A class that inherits from both. It pickles and copies as ours: other processes may not have TensorFlow."""
 
     def reduced(self: Any) -> tuple[Any, ...]:
         return self._ours, ()
@@ -138,7 +139,7 @@ def _both(ours: Any, theirs: Any) -> Callable[..., Exception]:
 
 
 def is_tracing() -> bool:
-    """True inside a function that TensorFlow makes a graph of: what is called there must be its own operations."""
+    """True inside a function that TensorFlow traces into a graph: only its own operations work there."""
     tf = sys.modules.get("tensorflow")
     return tf is not None and bool(tf.inside_function())
 
@@ -150,5 +151,5 @@ def spec_of(element_spec: Any) -> Any:
 
 
 def _made(tf: Any, elements: Callable[..., Iterator[Any]], signature: Any, args: tuple[Any, ...] = ()) -> Any:
-    """A dataset that has the methods of TensorFlow 1, too, as those of dm-reverb have: iterators of sessions."""
+    """A dataset that also has the methods of TensorFlow 1, for iterators in sessions, as dm-reverb's datasets do."""
     return tf.compat.v1.data.Dataset.from_generator(elements, args=args, output_signature=signature)

@@ -18,7 +18,7 @@ except ImportError as error:
 
 __all__ = ["BatchDataset", "converter", "iterable_dataset", "to_tensor", "to_torch"]
 
-#: Dtypes of ml_dtypes (kind V) and their like in PyTorch, by way of integers of the same width.
+#: Dtypes of ml_dtypes (kind V): the integer of the same width, and PyTorch's dtype.
 _BY_BITS = {
     "bfloat16": (np.int16, torch.bfloat16),
     "float8_e4m3fn": (np.int8, torch.float8_e4m3fn),
@@ -31,18 +31,18 @@ _BY_BITS = {
 def to_tensor(
     array: np.ndarray[Any, Any], device: torch.device | str | None = None, *, pinned: bool = False
 ) -> torch.Tensor:
-    """A tensor of an array's memory, without a copy on the CPU.
+    """A tensor over an array's memory, without a copy on the CPU.
 
     Args:
         array: of numbers or bools.
-        device: where to; None leaves it on the CPU.
-        pinned: copies through page-locked memory, so that the copy to a GPU goes on while this returns. That memory is
-            PyTorch's, which keeps it until the copy is done.
+        device: the device of the tensor; None is the CPU.
+        pinned: copies through page-locked memory, so that this returns before the copy to a GPU is done. PyTorch owns
+            that memory, and keeps it until then.
 
     Raises:
-        TypeError: for a dtype that PyTorch has not.
+        TypeError: for a dtype that PyTorch does not have.
     """
-    # To spell a dtype's name takes as long as all the rest.
+    # Asked only for kind V: a dtype's name takes as long to make as the rest of this function.
     by_bits = _BY_BITS.get(array.dtype.name) if array.dtype.kind == "V" else None
     tensor = torch.from_numpy(array) if by_bits is None else torch.from_numpy(array.view(by_bits[0])).view(by_bits[1])
     if pinned:
@@ -51,10 +51,10 @@ def to_tensor(
 
 
 def to_torch(batch: Batch, device: torch.device | str | None = None, *, pinned: bool = False) -> Batch:
-    """The batch with tensors in `data`, `mask` and `lengths`.
+    """The batch with tensors in `data`, `mask` and `lengths`, and in the fields of windows.
 
-    `info` stays NumPy: its keys go back to `update_priorities`, its probabilities into `weights`. Columns of bytes and
-    str stay NumPy too, as PyTorch has no tensors of text.
+    `info` stays NumPy: `update_priorities` takes its keys, and `weights` its probabilities. Columns of bytes and str
+    stay NumPy too: PyTorch has no tensors of text.
     """
 
     def convert(nest: Any) -> Any:
@@ -80,12 +80,12 @@ def converter(device: torch.device | str | None, pinned: bool | None) -> Callabl
     """`to_torch` with these options; `pinned=None` pins for a CUDA device.
 
     Raises:
-        ValueError: for a device of CUDA, or pinned memory, where PyTorch finds no CUDA.
+        ValueError: for a CUDA device or pinned memory where PyTorch finds no CUDA.
     """
     target = None if device is None else torch.device(device)
     cuda = target is not None and target.type == "cuda"
     if target is not None and target.type == "cpu":
-        target = None  # where they are
+        target = None  # The arrays are there already.
     pin = cuda if pinned is None else pinned
     if (cuda or pin) and not torch.cuda.is_available():
         what = f"device={str(target)!r}" if cuda else "pinned=True, which is for copies to a GPU,"
@@ -96,13 +96,13 @@ def converter(device: torch.device | str | None, pinned: bool | None) -> Callabl
 class BatchDataset(torch.utils.data.IterableDataset[Batch]):
     """Batches for a `DataLoader(dataset, batch_size=None)`.
 
-    The batches are made ahead already, so that `num_workers=0` is mostly the quickest. A client of an address works in
-    workers, too, forked or spawned: each makes a connection and draws batches of its own (`max_samples` counts for
-    each). An in-process client lives in one process (forked workers raise ForkedError).
+    The batches are already drawn in the background: `num_workers=0` is usually the fastest. A client of an address also
+    works in forked and spawned workers: each worker connects, and draws batches of its own (`max_samples` applies to
+    each). An in-process client works in its own process only; forked workers raise ForkedError.
 
     Args:
-        batches: makes a fresh iterator; `functools.partial(client.batches, "replay", 256, as_="torch")` can be sent to
-            spawned workers.
+        batches: a function that returns a new iterator. `functools.partial(client.batches, "replay", 256, as_="torch")`
+            can be pickled for spawned workers.
     """
 
     def __init__(self, batches: Callable[[], Iterator[Batch]]) -> None:
@@ -114,7 +114,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
 
 
 class ElementDataset(torch.utils.data.IterableDataset[Any]):
-    """The elements of a dataset with tensors in place of arrays; numbers of bytes and str stay NumPy."""
+    """The elements of a dataset with tensors instead of arrays; bytes and str stay NumPy."""
 
     def __init__(self, elements: Iterable[Any]) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from reverie import _native
+from reverie import _native, selectors
 from reverie.cli.common import refuse
 from reverie.errors import DamagedError, ReplayError
 
@@ -118,8 +119,7 @@ def _damage(error: DamagedError) -> dict[str, Any]:
 def _table(table: dict[str, Any]) -> dict[str, Any]:
     """The options as a user would write them."""
     for role in ("sampler", "remover"):
-        name, arguments = table[role]
-        table[role] = f"{name}({', '.join(f'{key}={value:g}' for key, value in arguments)})"
+        table[role] = _selector(selectors.from_engine(table[role]))
     names = ("samples_per_insert", "min_size_to_sample", "min_diff", "max_diff")
     limits = zip(names, table["rate_limiter"], strict=True)
     table["rate_limiter"] = f"RateLimiter({', '.join(f'{name}={value:g}' for name, value in limits)})"
@@ -127,6 +127,12 @@ def _table(table: dict[str, Any]) -> dict[str, Any]:
         _, columns = table["signature"]
         table["signature"] = {path: f"{dtype} {list(shape)}" for path, dtype, shape in columns}
     return table
+
+
+def _selector(selector: selectors.Selector) -> str:
+    """Its class and the arguments that are not their defaults."""
+    values = [(of, getattr(selector, of.name)) for of in dataclasses.fields(selector)]
+    return f"{type(selector).__name__}({', '.join(f'{of.name}={v!r}' for of, v in values if v != of.default)})"
 
 
 def _line(summary: dict[str, Any]) -> str:

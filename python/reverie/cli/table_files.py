@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import runpy
 import sys
 import tomllib
@@ -18,12 +19,7 @@ from reverie import extensions, rate_limiters, selectors
 __all__ = ["load", "table_from"]
 
 SELECTORS: dict[str, Callable[..., selectors.Selector]] = {
-    "fifo": selectors.Fifo,
-    "lifo": selectors.Lifo,
-    "uniform": selectors.Uniform,
-    "max_heap": selectors.MaxHeap,
-    "min_heap": selectors.MinHeap,
-    "prioritized": selectors.Prioritized,
+    re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in selectors.SELECTORS
 }
 LIMITERS: dict[str, Callable[..., rate_limiters.RateLimiter]] = {
     "min_size": rate_limiters.MinSize,

@@ -1,4 +1,4 @@
-"""What a client writes with: writers of trajectories, of patterns, of transitions and of sequences."""
+"""The calls of a client that make writers: of trajectories, patterns, transitions, sequences and episodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, cast, overload
 
 from reverie import _checks, _native
-from reverie.client.table import Keeping
+from reverie.client.table import TableCalls
 from reverie.structured import Config
 from reverie.tables import Compression
 from reverie.writers import (
@@ -24,8 +24,8 @@ from reverie.writers import (
 )
 
 
-class Appending(Keeping):
-    """The part of a client that makes writers."""
+class WriterCalls(TableCalls):
+    """The calls of a client that make writers."""
 
     def trajectory_writer(
         self,
@@ -40,17 +40,17 @@ class Appending(Keeping):
     ) -> TrajectoryWriter:
         """A writer of trajectories; see `reverie.writers.TrajectoryWriter`.
 
-        With `validate_items=False` columns that the table's signature does not name are left out of items; what is left
-        is checked as always. `get_signature_timeout_ms` is of dm-reverb before 0.8, for ported code: milliseconds that
-        the server may take to tell its tables' options; None takes `timeout`.
+        With `validate_items=False`, items leave out the columns that the table's signature does not name; the other
+        columns are checked as usual. `get_signature_timeout_ms` is for code that was written for dm-reverb before 0.8:
+        milliseconds in which the server must return its tables' options; None takes `timeout`.
         """
-        told = timeout if get_signature_timeout_ms is None else get_signature_timeout_ms / 1e3
+        within = timeout if get_signature_timeout_ms is None else get_signature_timeout_ms / 1e3
         return TrajectoryWriter(
             self,
             num_keep_alive_refs,
-            fit_to=None if validate_items else functools.cache(functools.partial(self._signature, told)),
+            fit_to=None if validate_items else functools.cache(functools.partial(self._signature, within)),
             chunk_length=chunk_length,
-            compression=self._compression(told) if compression is None else compression,
+            compression=self._compression(within) if compression is None else compression,
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
         )
@@ -76,12 +76,12 @@ class Appending(Keeping):
         )
 
     def _signature(self, timeout: float | None, table: str) -> _native.Structure | None:
-        """The structure of the table's signature; None without one, and without such a table."""
+        """The structure of the table's signature; None where there is no signature, or no such table."""
         [signature] = [of.signature for of in self._tables(timeout) if of.name == table] or [None]
         return None if signature is None else _native.flatten(signature)[1]
 
     def _compression(self, timeout: float | None) -> Compression:
-        """What the tables ask for, where they agree."""
+        """The compression that all tables ask for; "auto" where they differ."""
         asked = {table.compression for table in self._tables(timeout)}
         return asked.pop() if len(asked) == 1 else "auto"
 
@@ -136,7 +136,7 @@ class Appending(Keeping):
     ) -> SequenceWriter | VectorWriter[SequenceWriter]:
         """A writer of overlapping sequences; see `reverie.writers.SequenceWriter`.
 
-        With `num_envs` one of environments that step together; see `reverie.writers.VectorWriter`.
+        With `num_envs` a writer for that many environments, which step together; see `reverie.writers.VectorWriter`.
         """
         make = functools.partial(
             SequenceWriter,
@@ -189,7 +189,7 @@ class Appending(Keeping):
     ) -> EpisodeWriter | VectorWriter[EpisodeWriter]:
         """A writer of whole episodes; see `reverie.writers.EpisodeWriter`.
 
-        With `num_envs` one of environments that step together; see `reverie.writers.VectorWriter`.
+        With `num_envs` a writer for that many environments, which step together; see `reverie.writers.VectorWriter`.
         """
         make = functools.partial(
             EpisodeWriter,
@@ -228,7 +228,7 @@ class Appending(Keeping):
             num_envs=num_envs,
             frame_stack=frame_stack,
             stack_axis=stack_axis,
-            # Gymnasium's own AutoresetMode.NEXT_STEP is as good as its name.
+            # Gymnasium's AutoresetMode.NEXT_STEP is accepted for its name, "next_step".
             autoreset=cast("Autoreset", autoreset.name.lower()) if isinstance(autoreset, enum.Enum) else autoreset,
             priority_eps=priority_eps,
             priority_clip=priority_clip,
@@ -238,7 +238,7 @@ class Appending(Keeping):
         )
 
     def _share(self, max_in_flight_bytes: int | None, num_envs: int | None) -> int | None:
-        """What each environment's writer may have in flight."""
+        """The bytes that the writer of each environment may have in flight."""
         if num_envs is None:
             return max_in_flight_bytes
         given = self.max_in_flight_bytes if max_in_flight_bytes is None else max_in_flight_bytes

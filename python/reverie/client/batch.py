@@ -1,4 +1,4 @@
-"""What a client reads as batches, one behind the other."""
+"""The calls of a client that return iterators of batches."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from reverie import adapters
-from reverie.client.table import Keeping
+from reverie.client.table import TableCalls
 from reverie.datasets import Batches
 from reverie.datasets.batches import checked_windows
 from reverie.types import Borders
 
 
-class Batching(Keeping):
-    """The part of a client that gives iterators of batches."""
+class BatchCalls(TableCalls):
+    """The calls of a client that return iterators of batches."""
 
     def batches(
         self,
@@ -30,20 +30,21 @@ class Batching(Keeping):
         device: Any = None,
         pinned: bool | None = None,
     ) -> Batches:
-        """The read path of a training loop; see `reverie.datasets.Batches`.
+        """Batches for a training loop, drawn in the background; see `reverie.datasets.Batches`.
 
         Args:
             table: a table, or a mapping of tables to their shares of every batch.
-            batch_size: draws of a batch.
-            prefetch: batches made ahead at most. None is 2, over a network more where that fills the way to the server
-                (within the client's `max_in_flight_bytes`), and 0 where draws consume items of a table.
+            batch_size: draws per batch.
+            prefetch: the largest number of batches to draw ahead. None is 2, or more over a network with a long delay
+                (within the client's `max_in_flight_bytes`), and 0 for a table that deletes sampled items.
             columns, ragged, without_replacement: as for `sample_batch`.
-            max_samples: draws in all.
+            max_samples: draws in total; None is no limit.
             timeout: seconds that each batch may take.
-            as_: what the columns of `Batch.data` are: NumPy's arrays, tensors, JAX's arrays, or one TensorDict. The
-                info stays NumPy.
-            device: of tensors and JAX's arrays, where to; None is the CPU.
-            pinned: copy tensors through page-locked memory without waiting; None does so for a CUDA device.
+            as_: the type of the columns in `Batch.data`: NumPy arrays, PyTorch tensors, JAX arrays, or one TensorDict.
+                `Batch.info` stays NumPy.
+            device: the device of tensors and JAX arrays; None is the CPU.
+            pinned: copies tensors to a GPU through page-locked memory, without waiting for the copy; None does so for a
+                CUDA device.
         """
         convert = adapters.converter(as_, device, pinned)
         ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
@@ -77,37 +78,37 @@ class Batching(Keeping):
         device: Any = None,
         pinned: bool | None = None,
     ) -> Batches:
-        """Batches of fixed-length windows of stored episodes or sequences, without end; what R2D2 and Dreamer read.
+        """Batches of fixed-length windows of stored episodes or sequences, without an end; for R2D2 or Dreamer.
 
-        Each draw picks an item as the table's sampler says, and then one of the windows that the item has, all equally
-        likely. Only the cells of the windows are copied, and sent. Columns with a time axis become `[B, T, ...]` with
-        `T = burn_in + length`; those without (one state per episode, say) stay `[B, ...]`.
+        Each draw selects an item with the table's sampler, and then one of the item's windows, all with the same
+        probability. Only the cells of the windows are copied and sent. Columns with a time axis become `[B, T, ...]`
+        with `T = burn_in + length`; other columns (such as one state per episode) stay `[B, ...]`.
 
-        `Batch.is_first` `[B, T]` is true at the first step of a window and wherever another episode begins,
-        `Batch.loss_mask` `[B, T]` at the steps to learn from, `Batch.burn_in` of the first T are only there to warm a
-        state up, and `Batch.start` `[B]` is the step of the item at which the window begins.
+        `Batch.is_first` `[B, T]` is true at the first step of each window and of each episode. `Batch.loss_mask`
+        `[B, T]` is true at the steps to learn from. The first `Batch.burn_in` steps of T only warm up a recurrent
+        state. `Batch.start` `[B]` is the step of the item at which the window begins.
 
         Args:
             table: a table, or a mapping of tables to their shares of every batch.
-            batch_size: windows of a batch.
-            length: steps to learn from.
-            burn_in: steps before these (Kapturowski et al. 2019, R2D2, section 3).
-            borders: what becomes of windows that reach over the end of their item.
-                "drop": there are none; an item with fewer than T steps gives no window. Drawing one counts to the
-                table's limiter, and another is drawn in its place.
-                "pad": the steps to learn from begin at any step of the item. Steps before its first and behind its last
+            batch_size: windows per batch.
+            length: the number of steps to learn from.
+            burn_in: the number of steps before these (Kapturowski et al. 2019, R2D2, section 3).
+            borders: how windows that cross an end of their item are handled.
+                "drop": they are not drawn. An item with fewer than T steps has no window: its draw counts for the
+                table's rate limiter, and another item is drawn instead.
+                "pad": the steps to learn from begin at any step of the item. Steps before its first and after its last
                 are zeros, and false in `Batch.mask` `[B, T]`.
-                "cross": windows begin at any step and go on in the items that the same writer (of a vector writer: the
-                same environment) inserted behind, steps that overlap taken once; where too few steps have been written
-                yet, at none from which a window would not be full. Items that neither overlap nor follow each other
-                are joined all the same.
+                "cross": a window begins at any step, and continues in the items that the same writer inserted next (in
+                a vector writer: the same environment); a step that both items have is taken once. A window does not
+                begin where too few steps were written to fill it. Items are joined even where they neither overlap
+                nor follow each other directly.
             timeout: seconds that each batch may take.
             prefetch, columns, max_samples, as_, device, pinned: as for `batches`.
 
         Raises:
-            ValueError: for sizes below 1, or "drop" or "cross" on a table that gives its items away
+            ValueError: for sizes below 1, or "drop" or "cross" on a table that deletes sampled items
                 (`max_times_sampled`).
-            RaggedError: of the iterator: items without a common time axis, or no item long enough in 1000 draws.
+            RaggedError: raised by the iterator: items have no common time axis, or none of 1000 draws is long enough.
         """
         ahead, widens = self._ahead(table, timeout) if prefetch is None else (prefetch, False)
         return Batches(
@@ -124,6 +125,6 @@ class Batching(Keeping):
         )
 
     def _ahead(self, table: str | Mapping[str, float], timeout: float | None) -> tuple[int, bool]:
-        """How many batches are made ahead where the caller does not say, and whether a long way makes them more."""
+        """The default of `prefetch`, and whether a long delay to the server may increase it."""
         names = [table] if isinstance(table, str) else list(table)
         return (0, False) if any(self._consumes(name, timeout) for name in names) else (2, True)

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, final, get_args
 
 from reverie import _native, tls, tokens
-from reverie.client.append import Appending
-from reverie.client.batch import Batching
-from reverie.client.sample import Sampling
+from reverie.client.append import WriterCalls
+from reverie.client.batch import BatchCalls
+from reverie.client.sample import SampleCalls
 from reverie.tables import Table
 from reverie.tls import ClientTLS
 from reverie.tokens import Token
@@ -23,7 +23,7 @@ Transport = Literal["auto", "in-process", "shared-memory", "grpc"]
 
 
 class Listening(Protocol):
-    """What a client of this process needs of a server that listens."""
+    """A server of this process that listens, as its clients see it."""
 
     @property
     def host(self) -> str: ...
@@ -33,7 +33,7 @@ class Listening(Protocol):
     def _native(self) -> _native.Server: ...
 
 
-#: The servers of this process that listen, by port. A forked child has none: their tables stayed behind.
+#: The servers of this process that listen, by port. A forked child process has none of them.
 _LISTENING: weakref.WeakValueDictionary[int, Listening] = weakref.WeakValueDictionary()
 os.register_at_fork(after_in_child=_LISTENING.clear)
 
@@ -41,8 +41,8 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
 
 
 @final
-class Client(Appending, Sampling, Batching):
-    """Reaches a server's tables. Safe to share between threads, and between processes by pickling.
+class Client(WriterCalls, SampleCalls, BatchCalls):
+    """A client of a server's tables. Threads may share it, and processes by pickling.
 
     Every call that can wait takes `timeout=`: seconds, 0 tries, None takes the client's own default, which is to wait
     unless `timeout=` said otherwise here. A wait without end logs what it waits for after 10 s and then sparsely, ends
@@ -52,10 +52,10 @@ class Client(Appending, Sampling, Batching):
 
     Args:
         server_address: `host:port` of the server.
-        transport: "auto" takes the shortest way: straight to the tables where the server is in this process, shared
-            memory where it is on this host, else "grpc". The others insist.
-        token: what the server asks for; a `reverie.Token` says where it is, and keeps it out of pickles of this client.
-        tls: certificates; None sends plain text.
+        transport: "auto" calls the tables directly where the server is in this process, uses shared memory where it is
+            on this host, and gRPC elsewhere. The other values require one transport.
+        token: the server's token; a `reverie.Token` keeps it out of pickles of this client.
+        tls: certificates; None connects without TLS.
         timeout: the default of every `timeout=` of this client and of its writers, in seconds.
         patience: seconds that a connection may take to be made, or to be made again, before calls raise
             UnavailableError. Inserts do not: they are kept, and sent when the server is back; a call that waits for one
@@ -69,8 +69,9 @@ class Client(Appending, Sampling, Batching):
             measured), and no more than this.
 
     Raises:
-        ValueError: for an address that is none, "in-process" without a server there, or a `Token` that is not there.
-        Later, by every call over a network: UnavailableError, UnauthenticatedError, ProtocolError.
+        ValueError: for a malformed address, "in-process" where no server of this process listens, or a `Token` that
+            cannot be read.
+        UnavailableError, UnauthenticatedError, ProtocolError: raised by later calls over a network.
     """
 
     def __new__(
@@ -157,7 +158,7 @@ class Client(Appending, Sampling, Batching):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._like is None:
             raise TypeError(
-                "a client of a server that does not listen cannot be pickled: its tables live in this process; share "
+                "a client of a server that does not listen cannot be pickled: its tables are in this process; share "
                 "it between threads, or make the server with listen=True"
             )
         return self._like, ()

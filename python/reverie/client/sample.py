@@ -1,4 +1,4 @@
-"""What a client draws one by one."""
+"""The calls of a client that return items one by one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from reverie import _checks, _native
-from reverie.client.table import Keeping
+from reverie.client.table import TableCalls
 from reverie.specs import in_order_of
 from reverie.types import Batch, ReplaySample, SampleInfo
 
-#: Draws that `sample` asks for at once.
+#: Draws of one request of `sample`.
 SAMPLES_AT_ONCE = 64
 
 
-class Sampling(Keeping):
-    """The part of a client that gives samples."""
+class SampleCalls(TableCalls):
+    """The calls of a client that return items one by one."""
 
     def sample(
         self,
@@ -30,16 +30,16 @@ class Sampling(Keeping):
     ) -> Iterator[list[ReplaySample] | ReplaySample]:
         """Draws items one by one.
 
-        Draws are made ahead, as many as the table gives at once and never more than are asked for; one by one where
-        draws consume the table's items, so that a loop may end early. Items that were drawn together are views of one
-        allocation.
+        Several draws are requested together, at most `num_samples`. On a table that deletes sampled items each draw is
+        requested alone, so that no item is lost where a loop ends early. Items that were drawn together are views of
+        one allocation.
 
         Args:
             table: the table.
-            num_samples: items to draw.
-            emit_timesteps: True gives, for every item, a list with one sample per step; False one sample per item.
-            unpack_as_table_signature: True gives data in the structure of the table's signature, without one in that
-                which was stored; False the flat list of its leaves in flattening order.
+            num_samples: the number of items to draw.
+            emit_timesteps: True returns a list with one sample per step for each item; False one sample per item.
+            unpack_as_table_signature: True returns data in the structure of the table's signature, or in the stored
+                structure where the table has none; False returns the flat list of leaves in flattening order.
             timeout: seconds that each item may take.
 
         Raises:
@@ -61,7 +61,7 @@ class Sampling(Keeping):
         answer: float | None = None,
         form: _native.Structure | None = None,
     ) -> Iterator[list[ReplaySample] | ReplaySample]:
-        # A limiter may have less time (`timeout`) than the server has to answer at all (`answer`).
+        # `timeout` limits the wait for the rate limiter, `answer` that for a response about the table's options.
         left = num_samples
         at_once = 1 if self._consumes(table, answer) else at_once
         form = self._form(table, answer) if unpack and form is None else form
@@ -71,7 +71,7 @@ class Sampling(Keeping):
                 yield from samples_of(batch, step, timesteps, unpack, form)
 
     def _form(self, table: str, timeout: float | None) -> _native.Structure | None:
-        """The structure of the table's signature, where it has one."""
+        """The structure of the table's signature; None where it has none."""
         of_table = self.server_info(timeout).get(table)
         return None if of_table is None or of_table.signature is None else _native.flatten(of_table.signature)[1]
 
@@ -79,9 +79,13 @@ class Sampling(Keeping):
 def samples_of(
     batch: Batch, step: bool, timesteps: bool, unpack: bool, form: _native.Structure | None = None
 ) -> Iterator[list[ReplaySample] | ReplaySample]:
-    """The items of a batch one by one, as `Client.sample` gives them; `step`: each is one that was inserted alone.
+    """The items of a batch, as `Client.sample` returns them.
 
-    With a `form` the columns are in its order, and unpacked to it.
+    Args:
+        batch: the draws.
+        step: True where each item is a single step that was inserted without a time axis.
+        timesteps, unpack: as `emit_timesteps` and `unpack_as_table_signature`.
+        form: the structure to unpack to; None is the stored one.
     """
     columns, structure = _native.flatten(batch.data)
     if form is not None and form != structure and len(form.paths) == len(columns):

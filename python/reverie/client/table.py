@@ -1,4 +1,4 @@
-"""What a client asks of a table: changes by key, figures, reasons."""
+"""The calls of a client about tables: updates and deletes by key, figures, and why requests wait."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from reverie import _native
 from reverie.tables import Table
 from reverie.types import Condition, TableInfo, UpdateResult, Waiting, Why
 
-#: A key that no item has: keys are of 63 bits.
+#: A key that no item has: keys have 63 bits.
 _NO_KEY = -1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Info:
-    """What `client.info()` tells."""
+    """The return value of `client.info()`."""
 
     transport: str
     """How the client reaches its tables: "in-process", "shared-memory" or "grpc"."""
     reason: str
-    """Why this way."""
+    """Why it uses this transport."""
     tables: dict[str, TableInfo]
     size_bytes: int
-    """Bytes of all chunks of the server, each once."""
+    """Bytes of all chunks of the server, each counted once."""
     max_bytes: int | None
     address: str | None = None
-    """Where the server listens, `host:port`; None where it does not."""
+    """The address that the server listens on, `host:port`; None where it does not listen."""
     connected: bool = True
     reconnects: int = 0
     """Connections that were lost and made again."""
     server_restarts: int = 0
-    """How often the server was found to be another one: what its predecessor held is gone."""
+    """Restarts of the server that this client noticed; items in no checkpoint were lost."""
     bytes_sent: int = 0
     bytes_received: int = 0
     max_connections: int | None = None
-    """Clients that the server takes at a time, by each way; None of a client in the server's own process."""
+    """Clients that the server accepts at a time, for each transport; None for a client in the server's process."""
     unheard_errors: int = 0
     """Inserts and updates with `wait=False` that failed."""
     network_bytes: int = 0
@@ -49,23 +49,23 @@ class Info:
     """The bound of these and of shared memory together; None for a server in this process, of which no connection is
     asked."""
     max_memory: int | None = None
-    """What the server keeps to in all: `Server(max_memory=)`."""
+    """The limit of the server's memory in total: `Server(max_memory=)`."""
 
 
-class Keeping(_native.Client):
-    """The part of a client that looks after tables; the others stand on it."""
+class TableCalls(_native.Client):
+    """The calls of a client about tables; the base of its other calls."""
 
-    #: Of tables in this process; None where they are asked of the server.
+    #: The tables, where they are in this process; None where the server has to be asked.
     _own: tuple[Table, ...] | None
-    #: What makes another client like this; None where the server does not listen.
+    #: Makes an equal client; None where the server does not listen.
     _like: functools.partial[Any] | None
 
     @property
     def server_address(self) -> str | None:
-        """Where the server listens, `host:port`; None where it does not."""
+        """The address that the server listens on, `host:port`; None where it does not listen."""
         return None if self._like is None else str(self._like.args[0])
 
-    #: Under which ported code reads it where it should not.
+    #: Ported code reads this private attribute of dm-reverb's client.
     _server_address = server_address
 
     def mutate_priorities(
@@ -76,22 +76,22 @@ class Keeping(_native.Client):
         *,
         timeout: float | None = None,
     ) -> tuple[UpdateResult, UpdateResult]:
-        """Deletes items, then sets priorities, as one decision. Keys of items that are gone are ignored.
+        """Deletes items, then sets priorities, atomically. Keys of items that are gone are ignored.
 
         Args:
             table: the table.
             updates: new priorities by key.
             deletes: keys.
-            timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
+            timeout: seconds to wait for the server's response; an in-process call does not wait.
 
         Returns:
-            what became of the updates, and of the deletes.
+            the outcome of the updates, and that of the deletes.
 
         Raises:
             ValueError: for a priority that the table's selectors refuse.
         """
         updates = {} if updates is None else updates
-        # Ported code may ask for any 64 bits; those that no key has become one that no item has.
+        # Ported code may pass keys of 64 bits: they become a key that no item has.
         keys = np.fromiter((key if key < 1 << 63 else _NO_KEY for key in updates), np.int64, len(updates))
         priorities = np.fromiter(updates.values(), np.float64, len(updates))
         return self._mutate(table, keys, priorities, [] if deletes is None else deletes, timeout)
@@ -108,13 +108,14 @@ class Keeping(_native.Client):
 
         Args:
             table: the table.
-            keys: array-like of ints; None is every item that fulfils `where`.
-            where: conditions as of `query`; those must hold still when the item's turn comes. A large table is gone
-                through a thousand items at a time, so that other calls go on meanwhile.
-            timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
+            keys: array-like of ints; None is every item for which `where` holds.
+            where: conditions as for `query`. A large table is searched a thousand items at a time, while other calls
+                run; an item is deleted where the conditions hold when it is reached.
+            timeout: seconds to wait for the server's response; an in-process call does not wait.
 
         Returns:
-            how many were deleted; and, as stale, of how many the item was gone or `where` does not hold (any more).
+            the number of items that were deleted; `stale` is the number of keys whose item is gone, or for which
+            `where` does not hold.
 
         Raises:
             ValueError: for neither keys nor conditions: `client.reset(table)` drops all items.
@@ -129,14 +130,14 @@ class Keeping(_native.Client):
         return self._mutate(table, nothing, np.empty(0), keys, timeout)[1]
 
     def server_info(self, timeout: float | None = None) -> dict[str, TableInfo]:
-        """The figures of every table, by name: `info(timeout).tables`, under the name that ported code uses."""
+        """The figures of every table, by name: `info(timeout).tables`, under dm-reverb's name."""
         return self.info(timeout).tables
 
     def info(self, timeout: float | None = None) -> Info:
-        """The transport in use and why, the tables' figures, and the bytes of the server.
+        """The transport in use and why, the tables' figures, and the server's memory.
 
         Args:
-            timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
+            timeout: seconds to wait for the server's response; an in-process call does not wait.
         """
         figures = self._info(timeout)
         size_bytes, max_bytes, unheard_errors = figures.pop("")
@@ -147,7 +148,7 @@ class Keeping(_native.Client):
         link = figures.pop("link", {"transport": "in-process", "reason": reason})
         tables = self._own or tuple(Table._described(of_table.pop("options")) for of_table in figures.values())
         return Info(
-            tables={table.name: table._told(figures[table.name]) for table in tables},
+            tables={table.name: table._info_from(figures[table.name]) for table in tables},
             size_bytes=size_bytes,
             max_bytes=max_bytes,
             network_bytes=network_bytes,
@@ -163,7 +164,7 @@ class Keeping(_native.Client):
 
         Args:
             table: the table.
-            timeout: seconds that the server may take to answer; in-process there is nothing to wait for.
+            timeout: seconds to wait for the server's response; an in-process call does not wait.
         """
         figures = self._why(table, timeout)
         for queue in ("inserts", "samples"):

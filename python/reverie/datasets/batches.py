@@ -1,4 +1,4 @@
-"""The read path of a training loop: batches made ahead."""
+"""Batches for a training loop, drawn in the background."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Batches"]
 
 
 class Sampler(Protocol):
-    """What draws are asked of."""
+    """A client that returns batches."""
 
     def sample_batch(
         self,
@@ -32,7 +32,7 @@ class Sampler(Protocol):
 
 
 class Ahead(Protocol):
-    """Who makes batches ahead."""
+    """A source of batches that are drawn in the background."""
 
     def next(self, timeout: float | None) -> Batch | None: ...
     def close(self) -> list[Batch]: ...
@@ -46,18 +46,20 @@ class Batches(Iterator[Batch]):
     it is asked for. Use it as a context manager, or `close` it: what was drawn and not delivered is then in `leftover`.
 
     Args:
-        tables: a table's name; or a mapping of names to shares (positive numbers): every batch then has the draws of
-            each table one behind the other, `Batch.info` in the same order, and no `weights(normalise="table")`.
-        batch_size: draws of a batch.
-        prefetch: batches made ahead at most.
-        widens: over a network more are asked for, as many as fill the way to the server within the client's
+        tables: a table's name, or a mapping of names to shares (positive numbers). With shares, a batch has the draws
+            of the first table, then those of the next, and `Batch.info` the same order; `weights(normalise="table")`
+            is not available.
+        batch_size: draws per batch.
+        prefetch: the largest number of batches to draw ahead.
+        widens: True draws more batches ahead over a network, as many as fill the connection within the client's
             `max_in_flight_bytes`.
         columns, ragged, without_replacement: as for `sample_batch`.
-        max_samples: draws in all; the last batch is smaller where they do not fill it.
-        timeout: seconds that each batch may take; None takes the client's. After DeadlineExceededError one may go on.
-        windows: (length, burn_in, borders): parts of the items, as of `client.windows`.
-        convert: applied to every batch, on the reader's thread.
-        make_ahead: makes who draws ahead for this client, with the arguments of `_native.Prefetch`.
+        max_samples: draws in total; the last batch may be smaller.
+        timeout: seconds that each batch may take; None takes the client's default. The iterator can be used again after
+            a DeadlineExceededError.
+        windows: (length, burn_in, borders) of `client.windows`.
+        convert: a function that is applied to every batch, on the reader's thread.
+        make_ahead: makes the source of batches that are drawn ahead, with the arguments of `_native.Prefetch`.
 
     Raises:
         ValueError: for sizes below 1, or shares that leave a table without a draw.
@@ -98,7 +100,7 @@ class Batches(Iterator[Batch]):
         self._closed = False
         self._options: dict[str, Any] = {"columns": columns, "ragged": ragged}
         if without_replacement:
-            # Not every client has it: those that have not say so.
+            # Passed only where it is set: a client without this option raises TypeError.
             self._options["without_replacement"] = True
         self._windows = windows
         self._ahead: Ahead | None = None
@@ -106,7 +108,7 @@ class Batches(Iterator[Batch]):
             given: dict[str, Any] = {} if windows is None else {"windows": windows}
             if widens:
                 given["widens"] = True
-            # A mixture is put together by the thread, whatever it is allowed to make ahead.
+            # The thread also combines the draws of several tables, so it runs for these with `prefetch=0` too.
             self._ahead = make_ahead(
                 client,
                 list(self.tables.items()),
@@ -135,7 +137,7 @@ class Batches(Iterator[Batch]):
             self._leave([batch])
             raise
 
-    def _tell_windows(self, batch: Batch) -> None:
+    def _mark_windows(self, batch: Batch) -> None:
         assert self._windows is not None
         length, batch.burn_in, _ = self._windows
         shape = (len(batch), batch.burn_in + length)
@@ -156,9 +158,9 @@ class Batches(Iterator[Batch]):
                 columns = self._options["columns"]
                 batch = client._sample_windows(table, count, self._windows, self._timeout, columns)
         except KeyboardInterrupt as interrupt:
-            # Draws of a consuming table are nowhere else.
+            # Items of a table that deletes sampled items are nowhere else.
             partial = getattr(interrupt, "partial", None)
-            self._leave([] if partial is None else [partial])
+            self._keep_undelivered([] if partial is None else [partial])
             raise
         if self._left is not None:
             self._left -= count
@@ -171,13 +173,13 @@ class Batches(Iterator[Batch]):
         """
         self._closed = True
         if self._ahead is not None:
-            self._leave(self._ahead.close())
+            self._keep_undelivered(self._ahead.close())
 
-    def _leave(self, batches: list[Batch]) -> None:
+    def _keep_undelivered(self, batches: list[Batch]) -> None:
         for batch in batches:
-            # Items that cannot be windows come whole.
+            # Items that cannot become windows are left whole.
             if batch.is_first is not None:
-                self._tell_windows(batch)
+                self._mark_windows(batch)
         self.leftover.extend(batches)
 
     def __enter__(self) -> Batches:
@@ -189,11 +191,11 @@ class Batches(Iterator[Batch]):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("an iterator of batches is live in its process and cannot be pickled; make it where it is used")
+        raise TypeError("an iterator of batches belongs to its process and cannot be pickled; make it where it is used")
 
 
 def checked_windows(length: int, burn_in: int, borders: Borders) -> tuple[int, int, Borders]:
-    """The arguments of a client's `windows`; ValueError for what they cannot be."""
+    """The arguments of a client's `windows`; ValueError for invalid ones."""
     windows = (_checks.count("length", length, 1), _checks.count("burn_in", burn_in, 0), borders)
     if borders not in get_args(Borders):
         raise ValueError(f'borders must be "drop", "pad" or "cross", got {borders!r}')
@@ -201,7 +203,7 @@ def checked_windows(length: int, burn_in: int, borders: Borders) -> tuple[int, i
 
 
 def split(tables: str | Mapping[str, float], batch_size: int) -> dict[str, int]:
-    """How many draws of a batch each table gives: its share, rounded so that they add up (largest remainder)."""
+    """The draws of each table in a batch: its share, rounded so that the sum is `batch_size` (largest remainder)."""
     if isinstance(tables, str):
         return {tables: batch_size}
     if not isinstance(tables, Mapping):
@@ -216,5 +218,5 @@ def split(tables: str | Mapping[str, float], batch_size: int) -> dict[str, int]:
     for table in by_remainder[: batch_size - sum(counts.values())]:
         counts[table] += 1
     if not all(counts.values()):
-        raise ValueError(f"a batch of {batch_size} has no draw for every table of {shares}; raise batch_size")
+        raise ValueError(f"a batch of {batch_size} has no draw for some table of {shares}; raise batch_size")
     return counts

@@ -1,4 +1,4 @@
-"""Chains of transformations over elements, under the names that `tf.data` pipelines use. NumPy only."""
+"""Chains of transformations of elements, with the names of `tf.data`. NumPy only."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from reverie.specs import TensorSpec
 
 __all__ = ["Dataset"]
 
-#: What `prefetch(-1)`, TensorFlow's AUTOTUNE, stands for.
+#: The number of elements for `prefetch(-1)`, which is TensorFlow's AUTOTUNE.
 _AUTOTUNED = 2
 
 
 class Dataset(Iterable[Any]):
     """Elements, made again for every iterator; each method gives another dataset and leaves this one as it is.
 
-    Elements are nests of arrays. As in `tf.data`, a plain tuple is given to functions as its parts, every other element
-    (a ReplaySample, a dict) as it is. Nothing runs before an iterator is asked, and only `prefetch` has a thread.
+    Elements are nests of arrays. As in `tf.data`, functions get the parts of a plain tuple as separate arguments, and
+    every other element (a ReplaySample, a dict) as one. Nothing runs before an iterator is used, and only `prefetch`
+    starts a thread.
 
     Args:
-        make: gives a new iterator over the elements.
-        element_spec: the nest of `TensorSpec`s that elements have, or None where it is not known.
+        make: returns a new iterator over the elements.
+        element_spec: the nest of `TensorSpec`s of the elements, or None where it is not known.
     """
 
     def __init__(self, make: Callable[[], Iterator[Any]], element_spec: Any = None) -> None:
@@ -44,7 +45,7 @@ class Dataset(Iterable[Any]):
 
     @property
     def element_spec(self) -> Any:
-        """The nest of specs that elements have; of mapped datasets that of the first element, which is made for it."""
+        """The nest of specs of the elements. Of a mapped dataset it is taken from the first element, which is made."""
         if self._element_spec is None:
             for element in self:
                 self._element_spec = _spec_of(element)
@@ -54,13 +55,13 @@ class Dataset(Iterable[Any]):
         return self._element_spec
 
     def as_numpy_iterator(self) -> Iterator[Any]:
-        """An iterator; its elements are NumPy arrays, as always here."""
+        """The same as `iter(dataset)`: elements are NumPy arrays here."""
         return iter(self)
 
     def batch(self, batch_size: int, drop_remainder: bool = False, **_tuning: Any) -> Dataset:
-        """Elements of `batch_size` stacked along a new first axis; the last may be smaller unless it is dropped.
+        """Stacks groups of `batch_size` elements along a new first axis; the last may be smaller unless it is dropped.
 
-        `num_parallel_calls` and `deterministic` are taken for `tf.data`'s sake: order is kept, on one thread.
+        `num_parallel_calls` and `deterministic` of `tf.data` are accepted and ignored: one thread keeps the order.
         """
         batch_size = _checks.count("batch_size", batch_size, 1)
 
@@ -85,9 +86,9 @@ class Dataset(Iterable[Any]):
         return Dataset(make)
 
     def map(self, function: Callable[..., Any], **_tuning: Any) -> Dataset:
-        """`function(element)` for every element; see `batch` for the tuning arguments of `tf.data`.
+        """`function(element)` for every element; the tuning arguments are those of `batch`.
 
-        Inside a function that TensorFlow traces, as that of `interleave`, this is `.as_tf().map(function)`.
+        In a function that TensorFlow traces, such as that of `interleave`, this is `.as_tf().map(function)`.
         """
         if self._is_traced():
             traced: Dataset = self.as_tf().map(function, **_tuning)
@@ -95,7 +96,7 @@ class Dataset(Iterable[Any]):
         return Dataset(lambda: (_call(function, element) for element in self))
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
-        """The elements for which `predicate` is true; traced as `map`."""
+        """The elements for which `predicate` is true. TensorFlow's traced functions are handled as in `map`."""
         if self._is_traced():
             traced: Dataset = self.as_tf().filter(predicate)
             return traced
@@ -110,7 +111,7 @@ class Dataset(Iterable[Any]):
         return Dataset(lambda: itertools.islice(iter(self), count, None), self._element_spec)
 
     def repeat(self, count: int | None = None) -> Dataset:
-        """The elements `count` times over; None and -1 are without end."""
+        """The elements `count` times; None and -1 repeat them without an end."""
 
         def make() -> Iterator[Any]:
             rounds = itertools.count() if count in (None, -1) else range(count or 0)
@@ -129,7 +130,7 @@ class Dataset(Iterable[Any]):
         return Dataset(lambda: iter(enumerate(self, start)))
 
     def shuffle(self, buffer_size: int, seed: int | None = None, **_tuning: Any) -> Dataset:
-        """Gives elements in random order out of a buffer of `buffer_size` that is kept full."""
+        """Returns elements in random order from a buffer of `buffer_size` elements that is kept full."""
         buffer_size = _checks.count("buffer_size", buffer_size, 1)
 
         def make() -> Iterator[Any]:
@@ -169,11 +170,11 @@ class Dataset(Iterable[Any]):
         """The same elements as a `tf.data.Dataset`, arrays as tensors, for pipelines that need one (`interleave`).
 
         It runs Python for every element (`tf.data.Dataset.from_generator`): `.batch(n)` before `.as_tf()` is faster
-        than after. Each of its iterators draws anew.
+        than after it. Each of its iterators draws again.
 
         Raises:
             ImportError: TensorFlow is not installed.
-            ValueError: for a dataset without elements whose spec is not known.
+            ValueError: the dataset has no elements, and its spec is not known.
         """
         from reverie.adapters.tensorflow import dataset
 
@@ -187,7 +188,7 @@ class Dataset(Iterable[Any]):
 
         return is_tracing()
 
-    # What TensorFlow asks of a dataset that a function returned to it: see `adapters.tensorflow.accept`.
+    # TensorFlow reads these of a dataset that a function returned to it: see `adapters.tensorflow.accept`.
     @property
     def _type_spec(self) -> Any:
         from reverie.adapters.tensorflow import spec_of
@@ -203,7 +204,7 @@ class Dataset(Iterable[Any]):
 
 
 class _Ahead(Iterator[Any]):
-    """Elements made ahead by a thread; the queue is the bound."""
+    """Elements that a thread makes ahead; the size of the queue limits their number."""
 
     def __init__(self, dataset: Dataset, size: int) -> None:
         self._ready: queue.Queue[tuple[bool, Any]] = queue.Queue(size)
@@ -230,7 +231,7 @@ class _Ahead(Iterator[Any]):
 
 
 def _make_ahead(dataset: Dataset, ready: queue.Queue[tuple[bool, Any]], stop: threading.Event) -> None:
-    """Fills the queue until the end, an error or a stop; holds no reference to the reader, whose end stops it."""
+    """Fills the queue until the end, an error or a stop. It has no reference to the reader, whose deletion stops it."""
 
     def put(entry: tuple[bool, Any]) -> None:
         while not stop.is_set():

@@ -1,4 +1,4 @@
-"""Patterns over any steps: what a `StructuredWriter` would insert, without a table."""
+"""Patterns over any steps: the items that a `StructuredWriter` would insert, without a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Self, final
 import numpy as np
 
 from reverie import _native
-from reverie._tensorflow import stands_in
+from reverie._tensorflow import replaces_dm_reverb
 from reverie.datasets.chain import Dataset, _call
 from reverie.structured.configs import Config, for_engine, inferred, one_structure
 from reverie.types import ReplaySample, SampleInfo
@@ -18,18 +18,19 @@ __all__ = ["PatternDataset", "pattern_dataset_with_info"]
 
 @final
 class PatternDataset(Dataset):
-    """The trajectories that configs make of a stream of steps, as a `StructuredWriter` would (offline data).
+    """The trajectories that configs make from a stream of steps, as a `StructuredWriter` does (for offline data).
 
-    Tables and priorities of the configs have no meaning here. Elements are nests of arrays that own their bytes, in
-    the order in which a writer would have inserted them; see `Dataset` for the chain of transformations.
+    Tables and priorities of the configs are ignored. Elements are nests of arrays that own their bytes, in the order in
+    which a writer would insert them; see `Dataset` for the chain of transformations.
 
     Args:
-        input_dataset: an iterable of whole steps, nests of arrays of one structure, gone through anew by each
-            iterator; a `tf.data.Dataset` will do. An iterator or a generator can be gone through once.
-        configs: what `reverie.structured.create_config` gave; patterns of one structure.
+        input_dataset: an iterable of whole steps, which are nests of arrays with one structure; it may be a
+            `tf.data.Dataset`. Each iterator of this dataset iterates over it again; an iterator or a generator can be
+            used once.
+        configs: from `reverie.structured.create_config`, with patterns of one structure.
         respect_episode_boundaries: True makes no trajectory that crosses the end of an episode.
-        is_end_of_episode: true for the last step of an episode, a bool. As everywhere in a chain, a step that is a
-            plain tuple is given as its parts. Configs with `Condition.is_end_episode()` apply there.
+        is_end_of_episode: a function of a step that returns True for the last step of an episode. It gets a plain tuple
+            as separate arguments. Configs with `Condition.is_end_episode()` apply at this step.
 
     Raises:
         ValueError: for no configs, patterns of different structures, or (where `input_dataset` has an `element_spec`)
@@ -37,9 +38,9 @@ class PatternDataset(Dataset):
     """
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
-        """A dataset; where this package stands in for dm-reverb beside TensorFlow, one of TensorFlow's."""
+        """A dataset; a `tf.data.Dataset` where this package replaces dm-reverb in a program that uses TensorFlow."""
         self = super().__new__(cls)
-        if not stands_in():
+        if not replaces_dm_reverb():
             return self
         from reverie.adapters import tensorflow
 
@@ -67,7 +68,7 @@ class PatternDataset(Dataset):
             steps = iter(input_dataset)
             if steps is input_dataset and used_up:
                 raise ValueError(
-                    "input_dataset is an iterator that was gone through already; give what can be iterated again, "
+                    "input_dataset is an iterator that was already used; pass an iterable that can be iterated again, "
                     "such as a list or a Dataset"
                 )
             used_up = True
@@ -98,9 +99,9 @@ def pattern_dataset_with_info(
     respect_episode_boundaries: bool,
     is_end_of_episode: Callable[..., bool],
 ) -> Dataset:
-    """A `PatternDataset` of `ReplaySample`s, whose info is all zeros: for code that expects a table's samples."""
+    """A `PatternDataset` of `ReplaySample`s whose info is all zeros, for code that expects samples of a table."""
     trajectories = PatternDataset(input_dataset, configs, respect_episode_boundaries, is_end_of_episode)
-    if stands_in():
+    if replaces_dm_reverb():
         theirs: Any = trajectories
         made: Dataset = theirs.map(lambda *data: ReplaySample(SampleInfo.zeros(), data if len(data) > 1 else data[0]))
         return made

@@ -1,8 +1,8 @@
-"""Patterns, conditions and priorities: which items a `StructuredWriter` makes of its steps, and when.
+"""Patterns, conditions and priorities: which items a `StructuredWriter` makes from its steps, and when.
 
 A pattern is a nest whose leaves are slices of the fields of a *reference step*: `step["obs"][-3:]` is the latest three
-cells of `obs`, `step["action"][-1]` the latest one without a time axis. A config pairs a pattern with a table, with
-conditions that must all hold, and with a priority. Everything here is data: the engine evaluates it, step by step.
+cells of `obs`, `step["action"][-1]` the latest one without a time axis. A config is a pattern, the table that its items
+go into, conditions that must all hold, and a priority. These are plain values: the engine applies them at every step.
 """
 
 from reverie.structured.conditions import Comparable, Condition

@@ -14,7 +14,10 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 @final
 class Condition(Data):
-    """What must hold for a config to make an item. The static methods make conditions; compare what they return."""
+    """A condition of a config: it makes an item only where all its conditions hold.
+
+    `Condition.step_index() >= 2` is one: a comparison of a quantity that a static method returns.
+    """
 
     __slots__ = ("quantity", "relation", "number", "modulo", "field", "paths")  # noqa: RUF023 (the order of the parts)
 
@@ -27,14 +30,14 @@ class Condition(Data):
 
     @staticmethod
     def step_index() -> Comparable:
-        """The latest step's place in its episode; the first step is 0."""
+        """The index of the latest step in its episode, from 0."""
         return Comparable("step_index", None, 0, None)
 
     @staticmethod
     def steps_since_applied() -> Comparable:
-        """Steps since the config's last item, the latest included; since the writer's start before the first item.
+        """The number of steps since the config's last item; before the first item, since the writer was made.
 
-        It goes on across episodes, and steps that are given in parts count once.
+        The latest step is counted. The count goes on across episodes, and a step that is appended in parts counts once.
         """
         return Comparable("steps_since_applied", None, 0, None)
 
@@ -42,8 +45,8 @@ class Condition(Data):
     def data(step_structure: Any) -> Any:
         """A nest of this structure; compare its leaves: `Condition.data(step)["is_first"] == 1`.
 
-        A leaf stands for the field's value in the latest step, which must be one integer or bool. Where it is None no
-        condition on it holds. At `end_episode` it is the value of the last step.
+        A leaf stands for the field's value in the latest step, which must be one integer or bool. Where the value is
+        None, no condition on it holds. At `end_episode` the latest step is the last one.
         """
         leaves, structure = _native.flatten(step_structure)
         paths = tuple(structure.paths)
@@ -51,7 +54,7 @@ class Condition(Data):
 
     @staticmethod
     def is_end_episode() -> Condition:
-        """True while `end_episode` is called, and only then."""
+        """Holds at `end_episode`, and at no other time."""
         return Condition("is_end_episode", "==", 1, None, 0, None)
 
     def __repr__(self) -> str:
@@ -64,7 +67,7 @@ class Condition(Data):
 
 @final
 class Comparable(Data):
-    """A quantity to compare with an int: `== != < <= > >=`, or its remainder: `% n == k`; that gives a `Condition`."""
+    """A quantity: compare it with an int (`== != < <= > >=`), or its remainder (`% n == k`), to get a `Condition`."""
 
     __slots__ = ("quantity", "modulo", "field", "paths")  # noqa: RUF023
 
@@ -74,15 +77,15 @@ class Comparable(Data):
     paths: tuple[str, ...] | None
 
     def __mod__(self, divisor: int) -> Comparable:
-        """The remainder, at least 0 and below `divisor`, of negative values too."""
+        """The remainder: at least 0 and below `divisor`, for negative values too."""
         if self.modulo is not None:
-            raise ValueError(f"{self} is a remainder already")
+            raise ValueError(f"{self} is already a remainder; take one remainder")
         return Comparable(self.quantity, _checks.count("the divisor", divisor, 1), self.field, self.paths)
 
     def _compare(self, relation: str, number: Any) -> Condition:
-        number = _checks.integer(f"what {self!r} is compared with", number)
+        number = _checks.integer(f"the number to compare {self!r} with", number)
         if number not in _INT64:
-            raise ValueError(f"{self!r} must be compared with a number of 64 bits, got {number}")
+            raise ValueError(f"{self!r} must be compared with an int of 64 bits, got {number}")
         condition = Condition(self.quantity, relation, number, self.modulo, self.field, self.paths)
         if not self._can_hold(relation, number):
             raise ValueError(f"{condition!r} can never hold")

@@ -1,4 +1,4 @@
-"""Configs: a pattern for a table, when, and with which priority."""
+"""Configs: which items a structured writer makes for which table, when, and with which priority."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 @final
 class Priority(Data):
-    """Where the priorities of a config's items come from; `constant_priority_fn` and `td_error` make it."""
+    """How a config's items get their priorities; `constant_priority_fn` and `td_error` make it."""
 
     __slots__ = ("number", "field", "paths")  # noqa: RUF023 (the order of the parts)
 
@@ -41,7 +41,7 @@ class Priority(Data):
 
 
 def constant_priority_fn(value: float) -> Priority:
-    """All items of the config get this priority."""
+    """The same priority for every item of a config."""
     return Priority(_checks.number("value", value), None, None)
 
 
@@ -54,11 +54,11 @@ def td_error(max_priority_weight: float, step_structure: Any, get_field_from_ste
     Args:
         max_priority_weight: `w`, within [0, 1].
         step_structure: the structure of the step.
-        get_field_from_step_fn: from such a nest to the leaf that holds x, one float32, float64 or integer a step. The
-            pattern must take this field, exactly once.
+        get_field_from_step_fn: takes such a nest and returns the leaf that holds x: one float32, float64 or integer
+            for each step. The pattern must contain exactly one slice of this field.
 
     Raises:
-        ValueError: for a weight outside [0, 1], or a function that returns no leaf of the structure.
+        ValueError: for a weight outside [0, 1], or a function that does not return a leaf of the structure.
     """
     weight = _checks.number("max_priority_weight", max_priority_weight)
     if not 0.0 <= weight <= 1.0:
@@ -71,12 +71,12 @@ def td_error(max_priority_weight: float, step_structure: Any, get_field_from_ste
 
 @final
 class Config(Data):
-    """Items of one form for one table; `create_config` makes it.
+    """A pattern, its table, its conditions and its priority; `create_config` makes it.
 
     Attributes:
-        structure: the pattern's form.
-        flat: its `PatternNode`s in flattening order.
-        table, conditions, priority: as given.
+        structure: the pattern's structure.
+        flat: the pattern's `PatternNode`s in flattening order.
+        table, conditions, priority: the arguments of `create_config`.
     """
 
     __slots__ = ("structure", "flat", "table", "conditions", "priority")  # noqa: RUF023
@@ -102,19 +102,19 @@ class Config(Data):
 def create_config(
     pattern: Pattern, table: str, conditions: Sequence[Condition] = (), priority: Priority | None = None
 ) -> Config:
-    """Items of this pattern for a table.
+    """A config that makes items of this pattern for a table.
 
     Args:
         pattern: a nest of slices of a reference step.
-        table: where the items go.
-        conditions: all of them must hold.
-        priority: what `constant_priority_fn` or `td_error` gave; None is a priority of 1.
+        table: the name of the table that the items go into.
+        conditions: an item is made where all of them hold.
+        priority: from `constant_priority_fn` or `td_error`; None is a priority of 1.
 
     Raises:
-        TypeError: for a leaf that is no slice of a reference step, a condition that is not compared, or another
-            priority.
-        ValueError: for a pattern without leaves, parts that were made of steps of different fields, or a `td_error`
-            whose field the pattern does not take exactly once.
+        TypeError: for a leaf that is not a slice of a reference step, a condition without a comparison, or a priority
+            of another type.
+        ValueError: for a pattern without leaves, parts that were made from steps with different fields, or a `td_error`
+            whose field the pattern does not contain exactly once.
     """
     if not isinstance(conditions, Sequence):
         raise TypeError(f"conditions must be a sequence, got {conditions!r}; write [{conditions!r}]")
@@ -136,7 +136,7 @@ def create_config(
     if priority.field is not None:
         count = sum(node.flat_source_index == priority.field for node in config.flat)
         if count != 1:
-            raise ValueError(f"the pattern takes the field of {priority!r} {count} times; it must take it once")
+            raise ValueError(f"the pattern has {count} slices of the field of {priority!r}; it must have one")
     return config
 
 
@@ -149,29 +149,31 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:
     """The signature of the items that configs make, for `Table(signature=...)`.
 
     Args:
-        configs: all configs of one table; patterns of one structure. Where they differ in length that axis is open.
-        step_spec: a nest of specs with the fields that the configs refer to, at their places in the step.
+        configs: all configs of one table, with patterns of one structure. Where columns differ in length, the size of
+            that axis is None.
+        step_spec: a nest of specs with the structure of the step; it may leave out fields that no config refers to.
 
     Returns:
-        A nest of `TensorSpec`, named by their paths; beside TensorFlow, where this package stands in for dm-reverb,
-        of its specs.
+        A nest of `TensorSpec`s named by their paths; of `tf.TensorSpec`s in a program that uses TensorFlow and in which
+        this package replaces dm-reverb.
 
     Raises:
         ValueError: for no configs, configs of different tables or structures, or columns that differ in dtype or shape.
     """
     tables = sorted({config.table for config in configs})
     if len(tables) > 1:
-        raise ValueError(f"the configs are of different tables: {', '.join(map(repr, tables))}; infer one at a time")
-    return _tensorflow.told(inferred(configs, step_spec))
+        listed = ", ".join(map(repr, tables))
+        raise ValueError(f"the configs are of different tables: {listed}; pass the configs of one table")
+    return _tensorflow.as_program_expects(inferred(configs, step_spec))
 
 
 def inferred(configs: Sequence[Config], step_spec: Any) -> Any:
-    """The spec of what the configs make, whatever their tables."""
+    """The signature of the items that the configs make, whatever their tables."""
     paths, structure = _paths(configs), one_structure(configs)
     specs, step = _native.flatten(signature(step_spec))
     known = dict(zip(step.paths, specs, strict=True))
     if paths == ("",):
-        known[""] = specs[0]  # Configs of a step structure that is one leaf take the first of any step.
+        known[""] = specs[0]  # A reference step that is one leaf stands for the first field of any step.
     needed = {node.path for config in configs for node in config.flat}
     if needed - known.keys():
         raise ValueError(
@@ -182,7 +184,7 @@ def inferred(configs: Sequence[Config], step_spec: Any) -> Any:
 
 
 def one_structure(configs: Sequence[Config]) -> _native.Structure:
-    """The structure that all patterns have."""
+    """The structure that all patterns have; ValueError where they differ."""
     structures = {config.structure for config in configs}
     if len(structures) > 1:
         listed = " and ".join(sorted(f"({', '.join(structure.paths)})" for structure in structures))
@@ -191,7 +193,7 @@ def one_structure(configs: Sequence[Config]) -> _native.Structure:
 
 
 def _merged(path: str, nodes: list[PatternNode], specs: Mapping[str, TensorSpec]) -> TensorSpec:
-    """The spec of a column that several configs fill."""
+    """The spec of one column, from the nodes of all configs that fill it."""
     first = specs[nodes[0].path]
     shapes: list[tuple[int | None, ...]] = []
     for node in nodes:
@@ -209,7 +211,7 @@ def _merged(path: str, nodes: list[PatternNode], specs: Mapping[str, TensorSpec]
 
 
 def _paths(configs: Sequence[Config]) -> tuple[str, ...]:
-    """The fields of the step that all parts of the configs were made of."""
+    """The fields of the step that all parts of the configs were made from; ValueError where they differ."""
     if not configs:
         raise ValueError("at least one config is needed")
     known: tuple[str, ...] | None = None
@@ -220,21 +222,21 @@ def _paths(configs: Sequence[Config]) -> tuple[str, ...]:
                 continue
             if known is not None:
                 raise ValueError(
-                    f"{part!r} was made of a step with the fields {', '.join(part.paths)}, other parts of one with "
-                    f"{', '.join(known)}; make all of one step structure"
+                    f"{part!r} was made from a step with the fields {', '.join(part.paths)}, other parts from one with "
+                    f"{', '.join(known)}; make all parts from one step structure"
                 )
             known = part.paths
     return known or ()
 
 
 def for_engine(configs: Sequence[Config], *, priorities: bool = True) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """The fields of the step, and the configs as the engine takes them: nodes count from the latest step, 0.
+    """The fields of the step, and the configs as the engine reads them; its nodes count from the latest step, 0.
 
-    Without `priorities` every item gets 1, for who has no use of them.
+    With `priorities=False` every item gets priority 1: a dataset does not use them.
     """
     for config in configs:
         if not isinstance(config, Config):
-            raise TypeError(f"a config is what create_config gives, got {config!r}")
+            raise TypeError(f"configs must come from create_config, got {config!r}")
     paths = _paths(configs)
     given = []
     for config in configs:

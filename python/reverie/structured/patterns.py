@@ -21,14 +21,14 @@ __all__ = [
 Pattern: TypeAlias = Any
 #: A step's structure; indexing its leaves gives `PatternNode`s.
 ReferenceStep: TypeAlias = Any
-#: From a reference step to a pattern.
+#: A function that takes a reference step and returns a pattern.
 PatternTransform: TypeAlias = Callable[[ReferenceStep], Pattern]
 
 _INT32 = range(-(1 << 31), 1 << 31)
 
 
 class Data:
-    """What never changes and is compared by what it holds. Plain, so that libraries of nests see a leaf."""
+    """An immutable value that is compared by its parts. A plain class: libraries for nests see a leaf."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -56,7 +56,7 @@ class Data:
 
 @final
 class Field(Data):
-    """One field of a reference step: `[-1]` and `[-3:]` are `PatternNode`s."""
+    """One field of a reference step. Indexing it (`[-1]`, `[-3:]`) gives a `PatternNode`."""
 
     __slots__ = ("paths", "index")  # noqa: RUF023 (the order of the parts)
 
@@ -69,7 +69,7 @@ class Field(Data):
             return _sliced(self, key, path)
         at = _index(f"field '{path}'", key)
         if at >= 0:
-            raise ValueError(f"field '{path}': [{at}] is a step to come; [-1] is the latest")
+            raise ValueError(f"field '{path}': [{at}] is a future step; [-1] is the latest step")
         return PatternNode(self.paths, self.index, at, at + 1, 1, True)
 
     def __repr__(self) -> str:
@@ -78,12 +78,12 @@ class Field(Data):
 
 @final
 class PatternNode(Data):
-    """Cells of one field, counted from the latest step: `[start:stop:step]`, or the one at `start` where squeezed.
+    """Cells of one field, counted from the latest step: `[start:stop:step]`, or only `[start]` where squeezed.
 
     Attributes:
-        paths: the fields of the step that it was made of.
-        flat_source_index: which of them.
-        start, stop, step: as in a slice; the latest step is -1, and a stop of 0 lies behind it.
+        paths: all fields of the step that it was made from.
+        flat_source_index: the index of its field among them.
+        start, stop, step: as in a slice; the latest step is -1, and a stop of 0 is just after it.
         squeezed: True for one cell without a time axis.
     """
 
@@ -114,7 +114,7 @@ class PatternNode(Data):
 def _sliced(field: Field, key: slice, path: str) -> PatternNode:
     if key.start is None:
         raise ValueError(
-            f"field '{path}': the slice needs a start, as in [-3:]; how far back may not depend on the step"
+            f"field '{path}': the slice needs a start, as in [-3:]; every item has the same number of cells"
         )
     start = _index(f"field '{path}': start", key.start)
     stop = 0 if key.stop is None else _index(f"field '{path}': stop", key.stop)
@@ -122,7 +122,7 @@ def _sliced(field: Field, key: slice, path: str) -> PatternNode:
     if start >= 0:
         raise ValueError(f"field '{path}': start must be below 0 (-1 is the latest step), got {start}")
     if stop > 0:
-        raise ValueError(f"field '{path}': stop must be at most 0 (0 is behind the latest step), got {stop}")
+        raise ValueError(f"field '{path}': stop must be at most 0 (0 is just after the latest step), got {stop}")
     if step < 1:
         raise ValueError(f"field '{path}': step must be at least 1, got {step}")
     if stop <= start:
@@ -138,10 +138,10 @@ def _index(name: str, value: Any) -> int:
 
 
 def create_reference_step(step_structure: Any) -> ReferenceStep:
-    """The same nest with leaves that patterns are made of: `step["obs"][-2:]`.
+    """A nest of this structure whose leaves can be indexed to make a pattern: `step["obs"][-2:]`.
 
     Args:
-        step_structure: the structure of the data that will be appended; the leaves may be anything (None, a spec).
+        step_structure: a nest with the structure of the steps; its leaves may be anything (None, a spec).
     """
     leaves, structure = _native.flatten(step_structure)
     paths = tuple(structure.paths)
@@ -149,5 +149,5 @@ def create_reference_step(step_structure: Any) -> ReferenceStep:
 
 
 def pattern_from_transform(step_structure: Any, transform: PatternTransform) -> Pattern:
-    """The pattern that `transform` makes of a reference step of this structure."""
+    """The pattern that `transform` returns for a reference step of this structure."""
     return transform(create_reference_step(step_structure))

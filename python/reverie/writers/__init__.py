@@ -1,4 +1,4 @@
-"""Writers: from an environment's steps to items in a table. Each takes a native client."""
+"""Writers: they turn the steps of an environment into items in a table. Each takes a native client."""
 
 from reverie.writers.episode import EpisodeWriter
 from reverie.writers.legacy import Writer

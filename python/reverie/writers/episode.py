@@ -12,20 +12,20 @@ __all__ = ["EpisodeWriter"]
 
 @final
 class EpisodeWriter(StepsWriter):
-    """Makes one item of every episode; `client.episode_writer(...)` makes it.
+    """Makes one item from each episode; `client.episode_writer(...)` makes it.
 
-    An item is a nest of the step's structure, `[T, ...]` each, T the episode's steps. One thread at a time may use it;
-    each environment has a writer of its own (`num_envs=` makes one of many). Leaving the `with` block waits until all
-    items are in the table, unless an error of the replay itself passes through; an episode that was not ended gives no
-    item.
+    An item has the structure of a step, with arrays `[T, ...]` where the episode has T steps. One thread at a time may
+    use a writer. Each environment needs its own; `num_envs=` makes one writer for many environments. Leaving the `with`
+    block waits until all items are in the table, except after an error of Reverie. An episode that was not ended makes
+    no item.
 
     Args:
-        table: where the items go.
-        max_length: steps that an episode may have.
-        priority: of every item; "max" takes the largest that the table holds.
-        max_in_flight_bytes: `append` waits while more bytes of items are not in the table yet; None takes the
-            client\'s.
-        timeout: seconds that calls may wait; None takes the client's.
+        table: the table that the items go into.
+        max_length: the largest number of steps in an episode.
+        priority: the priority of every item; "max" is the largest priority in the table.
+        max_in_flight_bytes: `append` waits while items with more bytes than this are not in the table yet; None takes
+            the client's limit.
+        timeout: seconds that calls may wait; None takes the client's default.
 
     Raises:
         ValueError: for a `max_length` below 1.
@@ -58,13 +58,13 @@ class EpisodeWriter(StepsWriter):
         """Appends a step.
 
         Args:
-            data: a nest of arrays and numbers, of one structure; every leaf has a value.
+            data: a nest of arrays and numbers, with the structure of the first step; no leaf is None.
 
         Raises:
-            SignatureError: for a dtype or shape other than the column's before.
-            ValueError: the episode has `max_length` steps already; nothing was written.
-            DeadlineExceededError: too much was in flight for too long; this step was written all the same.
-            ClosedError, and any other error of items sent before.
+            SignatureError: for another dtype or shape than the column had before.
+            ValueError: the episode already has `max_length` steps; the step was not written.
+            DeadlineExceededError: too many bytes were in flight for the timeout; the step was written.
+            ClosedError, and any other error of an item that was sent before.
         """
         self._check_room()
         self._writer.append(data)
@@ -72,28 +72,30 @@ class EpisodeWriter(StepsWriter):
     def _check_room(self) -> None:
         if self.episode_steps >= self._max_length:
             raise ValueError(
-                f"the episode has {self._max_length} steps, as many as the writer keeps; end it, or make the writer "
-                "with a larger max_length"
+                f"the episode has {self._max_length} steps, the writer's max_length; end it, or make the writer with a "
+                "larger max_length"
             )
 
     def end_episode(self, timeout: float | None = None, *, priority: float | Literal["max"] | None = None) -> None:
-        """Makes an item of the episode, and waits until all items are in the table. Without steps there is none.
+        """Makes an item from the episode, and waits until all items are in the table.
+
+        An episode without steps makes no item.
 
         Args:
-            timeout: seconds to wait; None takes the writer's.
-            priority: of this item; None takes the writer's.
+            timeout: seconds to wait; None takes the writer's default.
+            priority: the priority of this item; None takes the writer's.
 
         Raises:
-            DeadlineExceededError: the insertion goes on in the background.
+            DeadlineExceededError: the insert continues in the background.
             SignatureError: for an item that the table refuses.
             ValueError: for a leaf that was None in a step.
-            ClosedError, and any other error of items sent before. The episode has ended all the same.
+            ClosedError, and any other error of an item that was sent before. The episode ends in any case.
         """
         self._end(priority)
         self.flush(timeout=timeout)
 
     def _end(self, priority: float | Literal["max"] | None = None) -> None:
-        """The same without the wait."""
+        """`end_episode` without the wait."""
         try:
             if self.episode_steps:
                 self._send(self.episode_steps, priority)

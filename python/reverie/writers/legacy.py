@@ -1,37 +1,38 @@
-"""The writer of sequences, under dm-reverb's older interface: items are the latest steps."""
+"""dm-reverb's older writer: its items are the latest steps."""
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 
 from reverie import _checks, _native
-from reverie.errors import ClosedError, ReplayError, SignatureError
+from reverie.errors import ClosedError, SignatureError
 from reverie.specs import in_order_of
+from reverie.writers.context import WriterContext
 
 __all__ = ["Writer"]
 
-#: What None stands for as a bound of items in flight.
+#: The limit of items in flight where it is None.
 _MANY = 1_000_000
 
 
 @final
-class Writer:
-    """Appends whole steps, and makes items of the latest of them; `client.writer(...)` makes it.
+class Writer(WriterContext):
+    """Appends whole steps, and makes items from the latest ones; `client.writer(...)` makes it.
 
-    One thread at a time may use it. For new code a `TrajectoryWriter` does more: columns that differ in length, steps
-    in parts, any slice of the history.
+    One thread at a time may use it. New code should use a `TrajectoryWriter`, which also has columns of different
+    lengths, steps in parts, and any slice of the history.
 
     Args:
-        max_sequence_length: how many of the latest steps an item may have.
-        delta_encoded: True packs the steps with Zstandard, as differences to the step before where that is smaller,
-            whatever the tables ask for. False stores them as `compression` says.
-        chunk_length: steps that are stored together; None is at most 10.
-        max_in_flight_items: `create_item` waits while so many items are not in their tables yet; None is a million.
+        max_sequence_length: the largest number of steps in an item.
+        delta_encoded: True compresses the steps with Zstandard whatever the tables ask for, as differences to the step
+            before where that is smaller. False stores them by `compression`.
+        chunk_length: the number of steps that are stored together; None is at most 10.
+        max_in_flight_items: `create_item` waits while this number of items are not in their tables yet; None is a
+            million.
         compression: how steps are stored without `delta_encoded`.
-        timeout: seconds that `create_item` and `flush` may wait; None takes the client's.
+        timeout: seconds that `create_item` and `flush` may wait; None takes the client's default.
 
     Raises:
         ValueError: for counts below 1, or a `chunk_length` above `max_sequence_length`.
@@ -63,7 +64,7 @@ class Writer:
             self._length,
             chunk_length=chunk_length,
             compression="zstd" if delta_encoded else compression,
-            # The bound of this writer counts items.
+            # This writer limits the number of items in flight, not their bytes.
             max_in_flight_bytes=1 << 62,
             timeout=timeout,
             timesteps=True,
@@ -73,10 +74,10 @@ class Writer:
         self._closed = False
 
     def append(self, data: Any) -> None:
-        """Appends one step. It is stored once, however many items refer to it, and not at all where none does.
+        """Appends one step. It is stored once for all items that refer to it, and not at all where no item does.
 
         Args:
-            data: a nest of arrays and numbers; the first append says of which structure, dtypes and shapes.
+            data: a nest of arrays and numbers; the first step sets the structure, dtypes and shapes.
 
         Raises:
             SignatureError: for a step unlike the first; the error names the path.
@@ -87,10 +88,10 @@ class Writer:
         self._append(data, leaves, structure)
 
     def append_sequence(self, sequence: Any) -> None:
-        """Appends the steps of a nest of arrays, each `[T, ...]`, one after another.
+        """Appends T steps, given as one nest of arrays `[T, ...]`.
 
         Raises:
-            ValueError: for arrays that differ in length, or have no time axis.
+            ValueError: for arrays of different lengths, or without a time axis.
             SignatureError, ClosedError: as for `append`; the steps before the refused one were appended.
         """
         self._open()
@@ -108,11 +109,13 @@ class Writer:
             if not leaves:
                 raise SignatureError("a step needs at least one array")
         elif structure != self._structure:
-            # As in dm-reverb, where a step is its flat leaves: the first says of which structure items are.
+            # As in dm-reverb: later steps only have to match the leaves, and items have the first step's structure.
             if len(leaves) != len(self._structure.paths):
                 got, want = ", ".join(structure.paths), ", ".join(self._structure.paths)
                 raise SignatureError(
-                    f"every step has as many columns as the first: got {got or 'none'}, want {want}", got=got, want=want
+                    f"every step must have as many columns as the first: got {got or 'none'}, want {want}",
+                    got=got,
+                    want=want,
                 )
             leaves, structure = in_order_of(self._structure, leaves, structure), self._structure
             data = structure.unflatten(leaves)
@@ -131,19 +134,19 @@ class Writer:
             self._columns = _native.flatten(self._steps.history)[0]
 
     def create_item(self, table: str, num_timesteps: int, priority: float) -> None:
-        """Makes an item of the latest `num_timesteps` steps. Waits while `max_in_flight_items` are unconfirmed.
+        """Makes an item from the latest `num_timesteps` steps. Waits while `max_in_flight_items` are in flight.
 
         Args:
-            table: the table it goes into.
-            num_timesteps: how many steps.
-            priority: of the item.
+            table: the table that the item goes into.
+            num_timesteps: the number of steps.
+            priority: the priority of the item.
 
         Raises:
-            ValueError: for fewer than one step, more than there are or the writer keeps, or a priority that the table's
+            ValueError: for fewer than one step, more steps than the writer keeps, or a priority that the table's
                 selectors refuse.
-            SignatureError: for steps that the table's signature does not allow; it may describe the step or the item.
+            SignatureError: for steps that do not match the table's signature, which may be of a step or of the item.
             UnknownTableError, ClosedError.
-            DeadlineExceededError: too many items were unconfirmed for too long; this one was not made.
+            DeadlineExceededError: too many items were in flight for the timeout; this item was not made.
         """
         self._open()
         count = _checks.count("num_timesteps", num_timesteps, 1)
@@ -165,24 +168,24 @@ class Writer:
             timeout: seconds to wait.
 
         Raises:
-            DeadlineExceededError: the insertion goes on in the background.
+            DeadlineExceededError: the insert continues in the background.
             ClosedError: the writer was closed.
         """
         self._open()
         self._steps._flush(0, self._timeout if timeout is None else timeout)
 
     def close(self, retry_on_unavailable: bool = True) -> None:
-        """Ends the writer, and waits until all items are in their tables.
+        """Closes the writer, and waits until all items are in their tables.
 
         Args:
             retry_on_unavailable: False raises at once where some are not there yet: they go on in the background.
 
         Raises:
-            ValueError: the writer was closed before.
-            DeadlineExceededError: the insertion goes on in the background.
+            ValueError: the writer is already closed.
+            DeadlineExceededError: the insert continues in the background.
         """
         if self._closed:
-            raise ValueError("the writer was closed already; make another")
+            raise ValueError("the writer is already closed; make another")
         self._closed = True
         try:
             self._steps._flush(0, self._timeout if retry_on_unavailable else 0.0)
@@ -198,25 +201,18 @@ class Writer:
         if self._closed:
             raise ClosedError("this writer is closed; make another", name="writer")
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Self:
         if self._closed:
-            raise ValueError("a writer that was closed cannot be entered again; make another")
+            raise ValueError("a closed writer cannot be entered again; make another")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._closed:
-            return
-        # After an error of the replay itself a flush could only wait in vain.
-        if kind is None or not issubclass(kind, ReplayError):
+    def _finish(self) -> None:
+        if not self._closed:
             self.close()
-        else:
-            self._closed = True
-            self._steps._close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")
+    def _abandon(self) -> None:
+        self._closed = True
+        self._steps._close()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.num_in_flight} items in flight"

@@ -10,39 +10,39 @@ from reverie.writers.steps import StepsWriter
 
 __all__ = ["SequenceWriter", "Tail"]
 
-#: What becomes of the steps at an episode's end that no whole sequence has.
+#: How the steps after an episode's last whole sequence are handled.
 Tail = Literal["short", "shift", "drop"]
 
 
 @final
 class SequenceWriter(StepsWriter):
-    """Makes an item of every so many steps of an episode; `client.sequence_writer(...)` makes it.
+    """Makes overlapping sequences of fixed length from each episode; `client.sequence_writer(...)` makes it.
 
-    An item is a nest of the step's structure, `[burn_in + length, ...]` each: the first `burn_in` steps are there to
-    warm a recurrent state up, the others to learn from (Kapturowski et al. 2019, "Recurrent Experience Replay in
-    Distributed Reinforcement Learning", sections 2.3 and 3). The first item of an episode begins with it, the next
-    `period` steps later; none crosses an episode's end. Items that overlap share their bytes. Each environment has a
-    writer of its own (`num_envs=` makes one of many).
+    An item has the structure of a step, with arrays `[burn_in + length, ...]`. Its first `burn_in` steps warm up a
+    recurrent state, the others are to learn from (Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed
+    Reinforcement Learning", sections 2.3 and 3). The first item begins at the episode's first step, each other item
+    `period` steps after the one before. No item crosses the end of an episode. Items that overlap share their bytes.
+    Each environment needs its own writer; `num_envs=` makes one writer for many environments.
 
-    One thread at a time may use it. Leaving the `with` block waits until all items are in the table, unless an error of
-    the replay itself passes through; an episode that was not ended gives no tail.
+    One thread at a time may use it. Leaving the `with` block waits until all items are in the table, except after an
+    error of Reverie. An episode that was not ended has no tail.
 
     Args:
-        table: where the items go.
-        length: steps of an item to learn from.
-        period: steps from one item's begin to the next one's; at most `length`, so that no step is left out.
-        burn_in: steps of an item before those.
-        tail: of the steps behind the last whole item, at an episode's end: "short" makes an item that begins where the
-            next would and is as long as there are steps (read with `ragged="pad"` it is padded and masked), "shift"
-            a whole one that begins earlier, "drop" none. Episodes without a step to learn from, and with "shift" those
-            shorter than an item, give none; `num_dropped` counts the steps.
-        priority: of every item; "max" takes the largest that the table holds.
-        max_in_flight_bytes: `append` waits while more bytes of items are not in the table yet; None takes the
-            client\'s.
-        timeout: seconds that calls may wait; None takes the client's.
+        table: the table that the items go into.
+        length: the number of steps of an item to learn from.
+        period: the number of steps between the beginnings of two items; at most `length`, so that no step is left out.
+        burn_in: the number of steps of an item before these.
+        tail: how the steps after the last whole item are handled at an episode's end. "short" makes a shorter item that
+            begins where the next one would (read it with `ragged="pad"`, which pads and masks it). "shift" makes an
+            item of full length that begins earlier. "drop" makes none. There is also no item where the episode has no
+            step to learn from or, with "shift", is shorter than an item. `num_dropped` counts these steps.
+        priority: the priority of every item; "max" is the largest priority in the table.
+        max_in_flight_bytes: `append` waits while items with more bytes than this are not in the table yet; None takes
+            the client's limit.
+        timeout: seconds that calls may wait; None takes the client's default.
 
     Raises:
-        ValueError: for counts that can never work, or another tail.
+        ValueError: for counts that can never work, or an unknown tail.
         UnknownTableError.
     """
 
@@ -77,37 +77,37 @@ class SequenceWriter(StepsWriter):
             max_in_flight_bytes=max_in_flight_bytes,
             timeout=timeout,
         )
-        #: Steps of the episode, and how many of them the whole items reach.
+        #: The number of steps in the episode, and of those up to the end of the last whole item.
         self._steps = self._reached = 0
         self._num_dropped = 0
 
     @property
     def num_dropped(self) -> int:
-        """Steps that went into no item, and never will."""
+        """Steps of ended episodes that are in no item."""
         return self._num_dropped
 
     def append(self, data: Any) -> bool:
-        """Appends a step; True where an item was complete with it and sent.
+        """Appends a step; True where it completed an item, which was sent.
 
         Args:
-            data: a nest of arrays and numbers, of one structure; every leaf has a value.
+            data: a nest of arrays and numbers, with the structure of the first step; no leaf is None.
 
         Raises:
-            SignatureError: for a dtype or shape other than the column's before, or an item that the table refuses.
+            SignatureError: for another dtype or shape than the column had before, or an item that the table refuses.
             ValueError: for an item with a leaf that is None.
-            DeadlineExceededError: too much was in flight for too long; this step was written all the same.
-            ClosedError, and any other error of items sent before.
+            DeadlineExceededError: too many bytes were in flight for the timeout; the step was written.
+            ClosedError, and any other error of an item that was sent before.
         """
         try:
             self._writer.append(data)
         except DeadlineExceededError:
-            # The step was written: what it completes must not be lost.
+            # The step was written: the item that it completes must not be lost.
             self._count()
             raise
         return self._count()
 
     def _count(self) -> bool:
-        """Counts the step that was written; sends the item that is complete with it."""
+        """Counts a step that was written, and sends the item that it completes."""
         self._steps += 1
         whole = self._steps_per_item
         if self._steps < whole or (self._steps - whole) % self._period:
@@ -117,21 +117,21 @@ class SequenceWriter(StepsWriter):
         return True
 
     def end_episode(self, timeout: float | None = None) -> None:
-        """Ends the episode, makes an item of its tail, and waits until all items are in the table.
+        """Ends the episode, makes an item from its tail, and waits until all items are in the table.
 
         Args:
-            timeout: seconds to wait; None takes the writer's.
+            timeout: seconds to wait; None takes the writer's default.
 
         Raises:
-            DeadlineExceededError: the insertion goes on in the background.
+            DeadlineExceededError: the insert continues in the background.
             SignatureError: for a tail that the table refuses.
-            ClosedError, and any other error of items sent before. The episode has ended all the same.
+            ClosedError, and any other error of an item that was sent before. The episode ends in any case.
         """
         self._end()
         self.flush(timeout=timeout)
 
     def _end(self) -> None:
-        """The same without the wait."""
+        """`end_episode` without the wait."""
         left, whole = self._steps - self._reached, self._steps_per_item
         steps = 0
         if left and self._tail == "short":

@@ -1,19 +1,18 @@
-"""What writers share that make items of the latest steps of an episode."""
+"""The base class of the writers of sequences and episodes."""
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal
 
 from reverie import _checks, _native
-from reverie.errors import ReplayError
+from reverie.writers.context import WriterContext
 from reverie.writers.trajectory import TrajectoryWriter
 
 __all__ = ["StepsWriter"]
 
 
-class StepsWriter:
-    """A trajectory writer, and items that are the latest so many steps, in the structure of the steps."""
+class StepsWriter(WriterContext):
+    """Makes items from the latest steps of an episode, with the structure of a step."""
 
     def __init__(
         self,
@@ -27,7 +26,7 @@ class StepsWriter:
         timeout: float | None,
     ) -> None:
         _checks.priority(priority)
-        client.can_insert(table, timeout=timeout)  # UnknownTableError now, not at the first item.
+        client.can_insert(table, timeout=timeout)  # Raises UnknownTableError now, and not at the first item.
         self._table, self._priority = table, priority
         self._num_sent = 0
         self._writer = TrajectoryWriter(
@@ -40,16 +39,16 @@ class StepsWriter:
 
     @property
     def episode_steps(self) -> int:
-        """Steps of the episode so far."""
+        """The number of steps in the current episode."""
         return self._writer.episode_steps
 
     @property
     def num_in_flight(self) -> int:
-        """Items that are not in the table yet."""
+        """The number of items that are not in the table yet."""
         return self._writer.num_in_flight
 
     def _check_room(self) -> None:
-        """Refuses a step that the writer could not keep; writes nothing."""
+        """Raises ValueError where the writer cannot keep one more step of this episode."""
 
     def _send(self, steps: int, priority: float | Literal["max"] | None = None) -> None:
         columns, structure = _native.flatten(self._writer.history)
@@ -58,28 +57,13 @@ class StepsWriter:
         self._num_sent += 1
 
     def flush(self, block_until_num_items: int = 0, *, timeout: float | None = None) -> None:
-        """Waits until at most so many items are not in the table yet.
+        """Waits until at most `block_until_num_items` items are not in the table yet.
 
         Raises:
-            DeadlineExceededError: the insertion goes on in the background.
+            DeadlineExceededError: the insert continues in the background.
         """
         self._writer.flush(block_until_num_items, timeout=timeout)
 
     def close(self) -> None:
-        """Ends the writer without a last item; what was sent goes on into the table. Idempotent."""
+        """Closes the writer without a last item. Items that were sent still go to the table. Idempotent."""
         self._writer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None or not issubclass(kind, ReplayError):
-                self.flush()
-        finally:
-            self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")

@@ -1,34 +1,33 @@
-"""The writer of trajectories: items over any steps that were appended."""
+"""The writer of trajectories: its items are slices of the steps that were appended."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Literal
 
 from reverie import _checks, _native
 from reverie._native import TrajectoryColumn
-from reverie.errors import ReplayError
+from reverie.writers.context import EpisodeContext
 
 __all__ = ["TrajectoryColumn", "TrajectoryWriter"]
 
 
-class TrajectoryWriter(_native.TrajectoryWriter):
-    """Appends steps once, and makes items of slices of its history; `client.trajectory_writer(...)` makes it.
+class TrajectoryWriter(_native.TrajectoryWriter, EpisodeContext):
+    """Appends steps, and makes items from slices of its history; `client.trajectory_writer(...)` makes it.
 
-    One thread at a time may use it. Leaving the `with` block waits until all items are in their tables, unless an
-    error of the replay itself passes through.
+    One thread at a time may use it. Leaving the `with` block waits until all items are in their tables, except after an
+    error of Reverie.
 
     Args:
-        num_keep_alive_refs: how many of the latest steps of a column items may refer to.
-        fit_to: the structure of the signature of the table of that name, or None. Where it is given, items leave out
-            the columns that the signature does not name.
-        chunk_length: steps that are stored together; None chooses by their size.
-        compression: how the steps are stored; None takes what the server's tables ask for where they agree, and "auto"
-            where not.
-        max_in_flight_bytes: `append` waits while more bytes of items are not in their tables yet; None takes the
-            client\'s.
-        timeout: seconds that `append` and `flush` may wait; None takes the client's.
+        num_keep_alive_refs: the number of latest steps of each column that items may refer to.
+        fit_to: a function that returns the structure of a table's signature, or None. With it, items leave out the
+            columns that the signature does not name.
+        chunk_length: the number of steps that are stored together; None chooses it by their size.
+        compression: how the steps are stored; `client.trajectory_writer` takes what all tables ask for by default, and
+            "auto" where they differ.
+        max_in_flight_bytes: `append` waits while items with more bytes than this are not in their tables yet; None
+            takes the client's limit.
+        timeout: seconds that `append` and `flush` may wait; None takes the client's default.
 
     Raises:
         ValueError: for `num_keep_alive_refs` or `chunk_length` below 1.
@@ -61,52 +60,22 @@ class TrajectoryWriter(_native.TrajectoryWriter):
             self._fit_to = fit_to
         return self
 
-    def flush(
-        self, block_until_num_items: int = 0, timeout_ms: int | None = None, *, timeout: float | None = None
-    ) -> None:
-        """Waits until at most so many items are not in their tables yet.
-
-        Args:
-            block_until_num_items: how many may be left.
-            timeout_ms: milliseconds to wait; None, as -1 of ported code, takes `timeout`.
-            timeout: seconds to wait.
-
-        Raises:
-            DeadlineExceededError: the insertion goes on in the background.
-        """
-        self._flush(block_until_num_items, timeout if timeout_ms is None or timeout_ms == -1 else timeout_ms / 1e3)
-
-    def end_episode(
-        self, clear_buffers: bool = True, timeout_ms: int | None = None, *, timeout: float | None = None
-    ) -> None:
-        """Ends the step and the episode, then waits until all items are in their tables.
-
-        Args:
-            clear_buffers: True begins a new history; with False items may still refer to the steps before.
-            timeout_ms: as for `flush`.
-            timeout: as for `flush`.
-
-        Raises:
-            DeadlineExceededError: the episode has ended, and the insertion goes on in the background.
-        """
-        self._end_episode(clear_buffers)
-        self.flush(0, timeout_ms, timeout=timeout)
-
     def configure(
         self, path: str | Sequence[str | int], *, num_keep_alive_refs: int, max_chunk_length: int | None = None
     ) -> None:
-        """Sets how one column is kept from here on.
+        """Sets how many steps of one column are kept, and how many are stored together, from now on.
 
-        Columns that appear together are stored together, so that chunks of all of them are as long as the shortest that
-        one of them asks for. Steps that the column kept no more do not come back.
+        Columns that first appear in the same append share chunks: these are as long as the smallest `max_chunk_length`
+        of the columns. Steps that the column has already released do not return.
 
         Args:
             path: the column: `"obs/pixels"` or `("obs", "pixels")`.
             num_keep_alive_refs: as for the writer.
-            max_chunk_length: steps that are stored together, at most `num_keep_alive_refs`; None chooses by their size.
+            max_chunk_length: the number of steps that are stored together, at most `num_keep_alive_refs`; None chooses
+                it by their size.
 
         Raises:
-            ValueError: for numbers below 1, a chunk longer than what is kept, or a step that is open for more fields.
+            ValueError: for numbers below 1, a chunk longer than the steps that are kept, or while a step is open.
         """
         num_keep_alive_refs = _checks.count("num_keep_alive_refs", num_keep_alive_refs, 1)
         if max_chunk_length is not None:
@@ -118,25 +87,6 @@ class TrajectoryWriter(_native.TrajectoryWriter):
                 )
         path = path if isinstance(path, str) else "/".join(str(part) for part in path)
         self._configure(path, num_keep_alive_refs, max_chunk_length)
-
-    def close(self) -> None:
-        """Ends the writer; what was sent goes on into its tables. Idempotent."""
-        self._close()
-
-    def __enter__(self) -> TrajectoryWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None or not issubclass(kind, ReplayError):
-                self.flush()
-        finally:
-            self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")
 
 
 class _FittingWriter(TrajectoryWriter):

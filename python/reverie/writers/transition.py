@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Literal, final
 
 from reverie import _native
-from reverie.errors import ReplayError
+from reverie.writers.context import WriterContext
 
 __all__ = ["Autoreset", "TransitionWriter"]
 
-#: What a vector environment does after an episode's end, by Gymnasium's names (`AutoresetMode`).
+#: How a vector environment resets after an episode, by Gymnasium's names (`AutoresetMode`).
 Autoreset = Literal["next_step", "same_step", "disabled"]
 
 
 @final
-class TransitionWriter(_native.TransitionWriter):
-    """Makes n-step transitions of the steps of one or more environments; `client.transition_writer(...)` makes it.
+class TransitionWriter(_native.TransitionWriter, WriterContext):
+    """Makes n-step transitions from the steps of one or more environments; `client.transition_writer(...)` makes it.
 
-    An item has the columns `obs`, `action`, `reward`, `discount`, `next_obs` and the extras of its first step. With m
-    steps from `obs` to `next_obs` (n, or fewer at an episode's end), `reward` is the sum of discount**k * r_k over
-    k < m (float32), and `discount` is discount**m, or 0 where the last of them terminated (Sutton & Barto, 2nd ed.,
-    section 7.1); so a target is `reward + discount * value(next_obs)`, whatever happened. At an episode's end all
-    shorter tails are emitted too. Every observation is stored once.
+    An item has the columns `obs`, `action`, `reward`, `discount`, `next_obs` and the extras of its first step. Let m be
+    the number of steps from `obs` to `next_obs`: n, or fewer at the end of an episode. Then `reward` is the sum of
+    discount**k * r_k over k < m (float32), and `discount` is discount**m, or 0 where the last step terminated (Sutton &
+    Barto, 2nd ed., section 7.1): a target is `reward + discount * value(next_obs)` in every case. At the end of an
+    episode the shorter transitions are sent too. Every observation is stored once.
 
     Args:
-        n_step: steps from an item's observation to its next observation.
+        n_step: the number of steps from an item's observation to its next observation.
         discount: per step, within [0, 1].
-        num_envs: environments that step together; None for a single one whose arrays have no axis for it.
-        frame_stack: observations of items are stacks of so many frames, while the environment gives the newest frame
-            alone; at an episode's start the first frame is repeated.
-        stack_axis: where the stack's axis stands among a frame's axes: 0 gives `[B, 4, 84, 84]`.
-        autoreset: where the last observation of an episode comes from. "next_step" (Gymnasium's default): the append
-            after the one that ended it has it as `obs`, and is no transition. "same_step" and "disabled": `final_obs`.
+        num_envs: the number of environments that step together; None is one environment, whose arrays have no such
+            axis.
+        frame_stack: observations of items are stacks of this number of frames, where each append has only the newest
+            frame. The first frame of an episode is repeated before it.
+        stack_axis: the position of the stack's axis among a frame's axes: 0 gives `[B, 4, 84, 84]`.
+        autoreset: where the last observation of an episode comes from. "next_step" (Gymnasium's default): it is the
+            `obs` of the next append, which is no transition. "same_step" and "disabled": it is `final_obs`.
         priority_eps: added to |TD error| where priorities are computed from `q_taken`.
-        priority_clip: what |TD error| counts for at most, before `priority_eps`; None: whatever it is.
-        priority: of items whose TD error is not known; "max" takes the largest that the table holds.
-        max_in_flight_bytes: `append` waits while more bytes of items are not in the table yet; None takes the
-            client\'s.
-        timeout: seconds that `append` may wait; None takes the client's.
+        priority_clip: the upper limit of |TD error|, before `priority_eps` is added; None is no limit.
+        priority: the priority of items whose TD error is not known; "max" is the largest priority in the table.
+        max_in_flight_bytes: `append` waits while items with more bytes than this are not in the table yet; None takes
+            the client's limit.
+        timeout: seconds that `append` may wait; None takes the client's default.
 
     Raises:
         ValueError: for arguments that can never work.
@@ -48,30 +48,21 @@ class TransitionWriter(_native.TransitionWriter):
     __slots__ = ()
 
     def close(self, *, bootstrap_value: Any = None, timeout: float | None = None) -> None:
-        """Ends all episodes as they are and the writer, and waits until every item is in the table. Idempotent.
+        """Ends all episodes, closes the writer, and waits until all items are in the table. Idempotent.
 
         Args:
             bootstrap_value: as for `end_episodes`.
             timeout: seconds to wait.
 
         Raises:
-            DeadlineExceededError: the insertion goes on in the background.
+            DeadlineExceededError: the insert continues in the background.
         """
         self.end_episodes(bootstrap_value=bootstrap_value)
         self._close()
         self.flush(timeout=timeout)
 
-    def __enter__(self) -> TransitionWriter:
-        return self
+    def _finish(self) -> None:
+        self.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # After an error of the replay itself a flush could only wait in vain.
-        if kind is None or not issubclass(kind, ReplayError):
-            self.close()
-        else:
-            self._close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")
+    def _abandon(self) -> None:
+        self._close()

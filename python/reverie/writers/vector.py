@@ -1,17 +1,17 @@
-"""One writer of steps for many environments that step together."""
+"""A writer of sequences or episodes for many environments that step together."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
 
 from reverie import _native
-from reverie.errors import DeadlineExceededError, ReplayError, SignatureError
+from reverie.errors import DeadlineExceededError, SignatureError
+from reverie.writers.context import WriterContext
 from reverie.writers.episode import EpisodeWriter
 from reverie.writers.sequence import SequenceWriter
 
@@ -21,14 +21,13 @@ Each = TypeVar("Each", SequenceWriter, EpisodeWriter)
 
 
 @final
-class VectorWriter(Generic[Each]):
+class VectorWriter(WriterContext, Generic[Each]):
     """Writes the sequences or episodes of environments that step together.
 
     `client.sequence_writer(..., num_envs=n)` and `client.episode_writer(..., num_envs=n)` make it. Each environment has
-    a writer of its own, with its own episodes and its share of `max_in_flight_bytes`: its items are those that this
-    writer alone would make, and neighbours and windows over borders stay within an environment. One thread at a time
-    may use it. Leaving the `with` block waits until all items are in the table, unless an error of the replay itself
-    passes through.
+    its own writer, episodes and share of `max_in_flight_bytes`. Its items are the same as those of a single writer, and
+    neighbours and windows that cross borders stay within one environment. One thread at a time may use it. Leaving the
+    `with` block waits until all items are in the table, except after an error of Reverie.
     """
 
     def __init__(self, make: Callable[[], Each], num_envs: int, timeout: float | None) -> None:
@@ -37,7 +36,7 @@ class VectorWriter(Generic[Each]):
 
     @property
     def num_envs(self) -> int:
-        """How many environments there are."""
+        """The number of environments."""
         return len(self._writers)
 
     @property
@@ -47,38 +46,40 @@ class VectorWriter(Generic[Each]):
 
     @property
     def episode_steps(self) -> npt.NDArray[np.int64]:
-        """Steps of each environment's episode so far, `[num_envs]`."""
+        """The number of steps in each environment's current episode, `[num_envs]`."""
         return np.array([writer.episode_steps for writer in self._writers], np.int64)
 
     @property
     def num_in_flight(self) -> int:
-        """Items that are not in the table yet."""
+        """The number of items that are not in the table yet."""
         return sum(writer.num_in_flight for writer in self._writers)
 
     def append(self, data: Any, *, ended: Any = None, where: Any = None) -> npt.NDArray[np.bool_]:
-        """Appends a step of each environment, and ends episodes. Does not wait for items of ended episodes.
+        """Appends a step of each environment, and ends episodes. Does not wait for the items of ended episodes.
 
         Args:
-            data: a nest of arrays `[num_envs, ...]`; every leaf has a value.
-            ended: bool `[num_envs]`: the episodes of these environments end with this step. None: none does.
-            where: bool `[num_envs]`: the environments that have a step; the rows of the others are not looked at, and
-                their episodes stay as they are (as where a vector environment spends a step on a reset). None: all.
+            data: a nest of arrays `[num_envs, ...]`; no leaf is None.
+            ended: bool `[num_envs]`, true where the environment's episode ends with this step. None: no episode ends.
+            where: bool `[num_envs]`, true where the environment has a step. Other rows are ignored, and their episodes
+                do not change (for a vector environment that uses a step for a reset). None: all have a step.
 
         Returns:
-            bool `[num_envs]`: where an item was complete and sent.
+            bool `[num_envs]`, true where an item was completed and sent.
 
         Raises:
-            ValueError: for masks of another shape or dtype, episodes that end where there is no step, and an episode
-                that has `max_length` steps already; nothing was written.
-            SignatureError: for a leaf without an axis of `num_envs`, or a dtype or shape other than the column's
-                before; nothing was written. For an item that the table refuses the steps before it in `data` were.
-            DeadlineExceededError: too much of an environment was in flight for as long as the writer's timeout; the
-                step was written all the same, of every environment.
-            ClosedError, and any other error of items sent before.
+            ValueError: for masks of another shape or dtype, an episode that ends where there is no step, and an episode
+                that already has `max_length` steps; nothing was written.
+            SignatureError: for a leaf without an axis of `num_envs`, or another dtype or shape than the column had
+                before; nothing was written. For an item that the table refuses, the steps of the environments before
+                it were written.
+            DeadlineExceededError: too many bytes of an environment were in flight for the writer's timeout; the steps
+                of all environments were written.
+            ClosedError, and any other error of an item that was sent before.
         """
         ends, here = self._mask("ended", ended, False), self._mask("where", where, True)
         if (ends & ~here).any():
-            raise ValueError(f"ended: environment {int(np.argmax(ends & ~here))} has no step here (where) to end with")
+            first = int(np.argmax(ends & ~here))
+            raise ValueError(f"ended: environment {first} has no step to end with (where[{first}] is False)")
         leaves, structure = _native.flatten(data)
         columns = [self._column(path, leaf) for path, leaf in zip(structure.paths, leaves, strict=True)]
         for env in np.flatnonzero(here):
@@ -102,12 +103,12 @@ class VectorWriter(Generic[Each]):
         """Ends episodes, and waits until all items are in the table.
 
         Args:
-            where: bool `[num_envs]`: those of these environments; None: all.
-            timeout: seconds to wait; None takes the writer's.
+            where: bool `[num_envs]`, true where the environment's episode ends. None: all end.
+            timeout: seconds to wait; None takes the writer's default.
 
         Raises:
-            DeadlineExceededError: the insertion goes on in the background.
-            what the writer of one environment raises at its episode's end.
+            DeadlineExceededError: the insert continues in the background.
+            Any error of `SequenceWriter.end_episode` or `EpisodeWriter.end_episode`.
         """
         for env in np.flatnonzero(self._mask("where", where, True)):
             self._writers[env]._end()
@@ -117,7 +118,7 @@ class VectorWriter(Generic[Each]):
         """Waits until all items are in the table.
 
         Raises:
-            DeadlineExceededError: the insertion goes on in the background.
+            DeadlineExceededError: the insert continues in the background.
         """
         timeout = self._timeout if timeout is None else timeout
         until = None if timeout is None else time.monotonic() + timeout
@@ -125,7 +126,7 @@ class VectorWriter(Generic[Each]):
             writer.flush(timeout=None if until is None else max(0.0, until - time.monotonic()))
 
     def close(self) -> None:
-        """Ends the writer without a last item; what was sent goes on into the table. Idempotent."""
+        """Closes the writer without a last item. Items that were sent still go to the table. Idempotent."""
         for writer in self._writers:
             writer.close()
 
@@ -145,18 +146,3 @@ class VectorWriter(Generic[Each]):
                 f"column '{path}': got {got}, want {want}, a row for each environment", path=path, got=got, want=want
             )
         return leaf
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None or not issubclass(kind, ReplayError):
-                self.flush()
-        finally:
-            self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a writer is live in its process and cannot be pickled; make it where it is used")

@@ -161,7 +161,7 @@ def test_a_writer_is_closed_once_and_refuses_everything_after(client):
         with pytest.raises(reverie.ClosedError) as raised:
             use()
         assert isinstance(raised.value, RuntimeError)  # What ported code expects.
-    with pytest.raises(ValueError, match="closed already"):
+    with pytest.raises(ValueError, match="already closed"):
         writer.close()
     with pytest.raises(ValueError, match="cannot be entered"):
         writer.__enter__()

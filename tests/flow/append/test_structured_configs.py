@@ -21,7 +21,7 @@ def config(pattern, *conditions, table="t", priority=None):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: REF["a"][0], "step to come"),
+        (lambda: REF["a"][0], "future step"),
         (lambda: REF["a"][1:], "start must be below 0"),
         (lambda: REF["a"][:-1], "needs a start"),
         (lambda: REF["a"][:], "needs a start"),
@@ -42,8 +42,11 @@ def config(pattern, *conditions, table="t", priority=None):
         (lambda: config({}), "at least one column"),
         (lambda: td_error(1.5, STEP, lambda step: step["b"]), "max_priority_weight"),
         (lambda: td_error(0.5, STEP, lambda step: step), "one leaf"),
-        (lambda: config(REF["a"][-1], priority=td_error(0.5, STEP, lambda step: step["b"])), "0 times"),
-        (lambda: config([REF["b"][-1], REF["b"][-2:]], priority=td_error(0.5, STEP, lambda s: s["b"])), "2 times"),
+        (lambda: config(REF["a"][-1], priority=td_error(0.5, STEP, lambda step: step["b"])), "0 slices of the field"),
+        (
+            lambda: config([REF["b"][-1], REF["b"][-2:]], priority=td_error(0.5, STEP, lambda s: s["b"])),
+            "2 slices of the field",
+        ),
         (lambda: config(REF["a"][-1], Condition.data({"z": None})["z"] == 1), "one step structure"),
     ],
 )

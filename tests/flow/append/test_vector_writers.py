@@ -84,7 +84,7 @@ def test_what_is_wrong_is_refused_before_a_row_is_written(client):
             {"x": np.zeros(2)},
             {"ended": [False, True], "where": [True, False]},
             ValueError,
-            "environment 1 has no step here",
+            "environment 1 has no step to end with",
         ),
     ):
         with pytest.raises(error, match=text):

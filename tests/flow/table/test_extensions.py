@@ -110,11 +110,11 @@ def test_an_option_can_be_read_compared_replaced_and_pickled():
     ("make", "error", "text"),
     [
         (lambda: extensions.insert_on_sample(3, 1.0), TypeError, "target_table must be"),
-        (lambda: extensions.insert_on_sample("", 1.0), ValueError, "must name a table"),
+        (lambda: extensions.insert_on_sample("", 1.0), ValueError, "must be the name of a table"),
         (lambda: extensions.insert_on_sample("t", -1.0), ValueError, "at least 0"),
         (lambda: extensions.insert_on_sample("t", float("nan")), ValueError, "at least 0"),
         (lambda: extensions.insert_on_sample("t", "1"), TypeError, "timeout must be a number"),
-        (lambda: Table.queue("q", 1, ["kept"]), TypeError, "extensions must be of reverie.extensions, got a str"),
+        (lambda: Table.queue("q", 1, ["kept"]), TypeError, "extensions must come from reverie.extensions, got a str"),
         (lambda: Server([pair()[0]], listen=False), ValueError, "needs it on the same server, which has 'fresh'"),
     ],
 )

@@ -213,7 +213,7 @@ def test_servers_refuse_what_can_never_work():
         reverie.Server([Table.queue("q", 1), Table.queue("q", 2)], listen=False)
     with pytest.raises(ValueError, match="listen=False"):
         reverie.Server([Table.queue("q", 1)], port=0, listen=False)
-    with pytest.raises(ValueError, match=r"name must be text that UTF-8 can hold, got 'q\\ud800'"):
+    with pytest.raises(ValueError, match=r"name must be text that UTF-8 can encode, got 'q\\ud800'"):
         Table.queue("q\ud800", 1)
     with pytest.raises(ValueError, match="name must not be empty"):
         Table.queue("", 1)

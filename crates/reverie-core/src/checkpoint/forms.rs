@@ -167,34 +167,18 @@ fn signature(from: &mut Reader<'_>) -> Decoded<Signature> {
 }
 
 fn put_selector(out: &mut Bytes, selector: &SelectorOptions) {
-    let (kind, exponent) = match selector {
-        SelectorOptions::Fifo => (0, 0.0),
-        SelectorOptions::Lifo => (1, 0.0),
-        SelectorOptions::Uniform => (2, 0.0),
-        SelectorOptions::MaxHeap => (3, 0.0),
-        SelectorOptions::MinHeap => (4, 0.0),
-        SelectorOptions::Prioritized { exponent } => (5, *exponent),
-        SelectorOptions::Stratified { exponent } => (6, *exponent),
-    };
-    out.u8(kind);
+    let (number, exponent) = selector.parts();
+    out.u8(number);
     out.f64(exponent);
 }
 
 fn selector(from: &mut Reader<'_>) -> Decoded<SelectorOptions> {
-    let (kind, exponent) = (from.u8()?, from.f64()?);
-    if kind < 5 && exponent.to_bits() != 0 {
+    let (number, exponent) = (from.u8()?, from.f64()?);
+    let options =
+        SelectorOptions::from_parts(number, exponent).ok_or_else(|| format!("a selector of kind {number}"))?;
+    if options.parts().1.to_bits() != exponent.to_bits() {
         return Err(format!("the exponent {exponent} of a selector that has none"));
     }
-    let options = match kind {
-        0 => SelectorOptions::Fifo,
-        1 => SelectorOptions::Lifo,
-        2 => SelectorOptions::Uniform,
-        3 => SelectorOptions::MaxHeap,
-        4 => SelectorOptions::MinHeap,
-        5 => SelectorOptions::Prioritized { exponent },
-        6 => SelectorOptions::Stratified { exponent },
-        other => return Err(format!("a selector of kind {other}")),
-    };
     options.validate().map(|()| options).map_err(|error| error.to_string())
 }
 

@@ -23,6 +23,7 @@ mod rows;
 mod saver;
 mod section;
 mod segment;
+mod selector_numbers;
 mod sent;
 mod store;
 

@@ -221,16 +221,11 @@ impl Pair {
     }
 }
 
+/// Every selector but the one whose draws are spread out: it is no remover.
 fn selector() -> impl Strategy<Value = SelectorOptions> {
-    prop_oneof![
-        Just(SelectorOptions::Fifo),
-        Just(SelectorOptions::Lifo),
-        Just(SelectorOptions::Uniform),
-        Just(SelectorOptions::MaxHeap),
-        Just(SelectorOptions::MinHeap),
-        prop_oneof![Just(0.6), Just(1.0), Just(0.0), Just(-0.4)]
-            .prop_map(|exponent| SelectorOptions::Prioritized { exponent }),
-    ]
+    (0..SelectorOptions::COUNT, prop_oneof![Just(0.6), Just(1.0), Just(0.0), Just(-0.4)])
+        .prop_map(|(number, exponent)| SelectorOptions::from_parts(number, exponent).unwrap())
+        .prop_filter("no remover", |options| !matches!(options, SelectorOptions::Stratified { .. }))
 }
 
 fn limiter() -> impl Strategy<Value = Limiter> {

@@ -1,7 +1,7 @@
 //! Tables: their configuration, their figures, and who waits at them.
 
 use super::{broken, dtype, present, structure};
-use crate::proto::{self, SelectorKind};
+use crate::proto;
 use reverie_core::chunk::Compression;
 use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::{Counters, Limiter};
@@ -64,30 +64,14 @@ fn as_broken(error: Error) -> Error {
 }
 
 fn encode_selector(options: &SelectorOptions) -> proto::Selector {
-    let (kind, exponent) = match *options {
-        SelectorOptions::Fifo => (SelectorKind::SelectorFifo, 0.0),
-        SelectorOptions::Lifo => (SelectorKind::SelectorLifo, 0.0),
-        SelectorOptions::Uniform => (SelectorKind::SelectorUniform, 0.0),
-        SelectorOptions::MaxHeap => (SelectorKind::SelectorMaxHeap, 0.0),
-        SelectorOptions::MinHeap => (SelectorKind::SelectorMinHeap, 0.0),
-        SelectorOptions::Prioritized { exponent } => (SelectorKind::SelectorPrioritized, exponent),
-        SelectorOptions::Stratified { exponent } => (SelectorKind::SelectorStratified, exponent),
-    };
-    proto::Selector { kind: kind.into(), exponent }
+    let (number, exponent) = options.parts();
+    proto::Selector { kind: number.into(), exponent }
 }
 
 fn decode_selector(message: proto::Selector) -> Result<SelectorOptions> {
-    let exponent = message.exponent;
-    Ok(match SelectorKind::try_from(message.kind) {
-        Ok(SelectorKind::SelectorFifo) => SelectorOptions::Fifo,
-        Ok(SelectorKind::SelectorLifo) => SelectorOptions::Lifo,
-        Ok(SelectorKind::SelectorUniform) => SelectorOptions::Uniform,
-        Ok(SelectorKind::SelectorMaxHeap) => SelectorOptions::MaxHeap,
-        Ok(SelectorKind::SelectorMinHeap) => SelectorOptions::MinHeap,
-        Ok(SelectorKind::SelectorPrioritized) => SelectorOptions::Prioritized { exponent },
-        Ok(SelectorKind::SelectorStratified) => SelectorOptions::Stratified { exponent },
-        Err(_) => return Err(broken(format!("the selector {}, which this version does not know", message.kind))),
-    })
+    let number = u8::try_from(message.kind).ok();
+    let selector = number.and_then(|number| SelectorOptions::from_parts(number, message.exponent));
+    selector.ok_or_else(|| broken(format!("the selector {}, which this version does not know", message.kind)))
 }
 
 fn encode_compression(compression: Compression) -> proto::Compression {

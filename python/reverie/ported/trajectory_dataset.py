@@ -1,4 +1,4 @@
-"""Datasets over a table, under dm-reverb's names: whole trajectories, or their steps."""
+"""dm-reverb's datasets of a table: whole trajectories, or their steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self, final
 import numpy as np
 
 from reverie import _checks, _native
-from reverie._tensorflow import stands_in
+from reverie._tensorflow import replaces_dm_reverb
 from reverie.client import Client
 from reverie.datasets.chain import Dataset
 from reverie.errors import DeadlineExceededError, SignatureError
@@ -26,12 +26,12 @@ _INFO_SPEC = SampleInfo(
 
 
 class _TableDataset(Dataset):
-    """What both share: the arguments, and the structure that samples are given in."""
+    """The base class of both: the arguments, and the structure of the samples."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
-        """A dataset; where this package stands in for dm-reverb beside TensorFlow, one of TensorFlow's."""
+        """A dataset; a `tf.data.Dataset` where this package replaces dm-reverb in a program that uses TensorFlow."""
         self = super().__new__(cls)
-        if not stands_in():
+        if not replaces_dm_reverb():
             return self
         from reverie.adapters import tensorflow
 
@@ -63,7 +63,7 @@ class _TableDataset(Dataset):
         if rate_limiter_timeout_ms < -1:
             raise ValueError(f"rate_limiter_timeout_ms must be an integer >= -1, got {rate_limiter_timeout_ms}")
         self._timeout = None if rate_limiter_timeout_ms == -1 else rate_limiter_timeout_ms / 1e3
-        #: Draws asked for ahead of the reader, and of one request.
+        #: Draws that are requested ahead of the reader, and those of one request.
         self._in_flight = count * (workers or 1)
         self._at_once = min(self._in_flight, per_stream or self._in_flight)
         self._client_or_address = _text(server_address)
@@ -83,10 +83,10 @@ class _TableDataset(Dataset):
         get_signature_timeout_secs: float | None = None,
         max_samples: int = -1,
     ) -> Self:
-        """The dataset with the dtypes and shapes of the table's signature.
+        """A dataset with the dtypes and shapes of the table's signature.
 
         Args:
-            get_signature_timeout_secs: seconds that the server may take to tell it; None waits.
+            get_signature_timeout_secs: seconds to wait for the signature; None waits without a limit.
 
         Raises:
             ValueError: the server has no such table, or the table no signature.
@@ -99,7 +99,7 @@ class _TableDataset(Dataset):
             raise ValueError(f"the server has no table '{table}'; it has {', '.join(map(repr, sorted(tables)))}")
         signature = tables[table].signature
         if signature is None:
-            raise ValueError(f"table '{table}' has no signature; give dtypes and shapes, or make the table with one")
+            raise ValueError(f"table '{table}' has no signature; pass dtypes and shapes, or make the table with one")
         leaves, structure = _native.flatten(signature)
         return cls(
             server_address,
@@ -114,27 +114,27 @@ class _TableDataset(Dataset):
         )
 
     def as_tf(self) -> Any:
-        """See `Dataset.as_tf`. An iterator of TensorFlow's that is let go of while it waits for items ends."""
+        """See `Dataset.as_tf`. An iterator that TensorFlow deletes while it waits for items ends."""
         from reverie.adapters import tensorflow
 
         return tensorflow.waiting(self._samples, self.element_spec)
 
     def _samples_at(self, look: float, server_address: str, table: str) -> Iterator[ReplaySample | None]:
-        """The samples of another table, with the same arguments for the rest."""
+        """The samples of another table, with the other arguments of this dataset."""
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         other._client_or_address, other._table = server_address, table
         return other._samples(look)
 
     def _samples(self, look: float | None = None) -> Iterator[ReplaySample | None]:
-        """Samples, until the limiter's timeout or the last that was asked for.
+        """Samples, up to `max_samples` or the timeout of the rate limiter.
 
-        With `look` also None, each time that none came within so many seconds.
+        With `look`, also None each time that no sample arrived within that number of seconds.
         """
         raise NotImplementedError
 
     def _drawn(self, look: float | None, *, timesteps: bool) -> Iterator[Any]:
-        """What `_samples` makes of, with flat data."""
+        """The samples with flat data, from which `_samples` makes its own; see there for `look`."""
         client = _client(self._client_or_address)
         timeout = client.timeout if self._timeout is None else self._timeout
         left, waited = self._max_samples or _WITHOUT_END, 0.0
@@ -164,7 +164,7 @@ class _TableDataset(Dataset):
         return ReplaySample(typed, self._in_structure(sample.data, 0))
 
     def _in_structure(self, cells: list[Any], batch_axes: int) -> Any:
-        """The flat cells in the dataset's structure, checked against its specs."""
+        """The flat cells in the dataset's structure; SignatureError where they do not match its specs."""
         if len(cells) != len(self._leaves):
             raise SignatureError(
                 f"table '{self._table}': items have {len(cells)} columns, dtypes and shapes name {len(self._leaves)}",
@@ -197,12 +197,12 @@ class TrajectoryDataset(_TableDataset):
         server_address: `"host:port"`, or a client.
         table: the table.
         dtypes: the nest of dtypes of the data.
-        shapes: the same nest of shapes (tuples; None accepts any size), time axis included.
-        max_in_flight_samples_per_worker: draws asked for ahead of the reader.
-        num_workers_per_iterator: multiplies it; -1 is one.
-        max_samples_per_stream: draws that one request may ask for; -1 has no bound.
-        rate_limiter_timeout_ms: when the table's limiter makes a draw wait for longer, the iterator ends; -1: never.
-        max_samples: the iterator ends after so many; -1: never.
+        shapes: the same nest with shapes (tuples; None accepts any size), which include the time axis.
+        max_in_flight_samples_per_worker: draws that are requested ahead of the reader.
+        num_workers_per_iterator: multiplies that number; -1 is one.
+        max_samples_per_stream: the largest number of draws in one request; -1 is no limit.
+        rate_limiter_timeout_ms: the iterator ends when the rate limiter makes a draw wait for longer; -1: never.
+        max_samples: the iterator ends after this number of samples; -1: never.
 
     Raises:
         ValueError: for counts below 1 that are not -1, or `dtypes` and `shapes` of different structure.
@@ -250,7 +250,7 @@ class TrajectoryDataset(_TableDataset):
         if structure != self._structure and len(cells) == len(self._leaves):
             cells = in_order_of(self._structure, cells, structure)
         if any(cell.ndim == len(spec.shape) for cell, spec in zip(cells, self._leaves, strict=False)):
-            # Steps inserted alone have no time axis of their own; trajectories of one step do.
+            # Single steps that were inserted have no time axis; trajectories of one step have one.
             cells = [
                 cell[:, np.newaxis] if cell.ndim == len(spec.shape) else cell
                 for cell, spec in zip(cells, self._leaves, strict=True)
@@ -262,7 +262,7 @@ class TrajectoryDataset(_TableDataset):
 class TimestepDataset(_TableDataset):
     """Single steps of items, one `ReplaySample` each: all steps of one item, then those of the next.
 
-    Arguments, chain and errors as `TrajectoryDataset`; shapes are those of one step.
+    Arguments, transformations and errors are those of `TrajectoryDataset`; the shapes are those of a step.
     """
 
     def _samples(self, look: float | None = None) -> Iterator[ReplaySample | None]:
@@ -272,14 +272,14 @@ class TimestepDataset(_TableDataset):
 
 
 class _Shape:
-    """A shape as a leaf of a nest: a bare tuple would be taken for a part of it."""
+    """A shape as a leaf of a nest, where a tuple would be a node."""
 
     def __init__(self, sizes: Any) -> None:
         self.sizes = tuple(sizes)
 
 
 def _text(value: Any) -> Any:
-    """What an eager tensor of text says; everything else as it is."""
+    """The str of an eager tensor of text; other values unchanged."""
     if isinstance(value, str) or not hasattr(value, "numpy"):
         return value
     text = value.numpy()
@@ -320,7 +320,7 @@ def _tuples(nest: Any) -> Any:
 
 
 def _shapes_below(dtypes: Any, shapes: Any, path: str) -> list[tuple[int | None, ...]]:
-    """The shapes in flattening order, walked along `dtypes`: only that nest tells a tuple of sizes from a tuple."""
+    """The shapes in flattening order. `dtypes` decides whether a tuple in `shapes` is a node or a shape."""
 
     def refuse(reason: str) -> ValueError:
         return ValueError(f"dtypes and shapes differ at {path or 'the top'!r}: {reason}")

@@ -1,4 +1,4 @@
-"""What annotations of ported code name, under dm-reverb's import path."""
+"""`reverb.reverb_types`: types for the annotations of ported code."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`TrajectoryWriter`, under dm-reverb's import path."""
+"""`reverb.trajectory_writer`: `TrajectoryWriter` and its columns."""
 
 from reverie._native import HistoryColumn as _ColumnHistory
 from reverie.writers import TrajectoryColumn, TrajectoryWriter

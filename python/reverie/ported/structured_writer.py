@@ -1,4 +1,4 @@
-"""`StructuredWriter` and its patterns under dm-reverb's import path."""
+"""`reverb.structured_writer`: `StructuredWriter` and its patterns."""
 
 from reverie.structured import (
     Condition,

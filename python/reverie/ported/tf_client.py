@@ -1,4 +1,4 @@
-"""`TFClient`, under dm-reverb's name: the calls of a client with TensorFlow's tensors, eagerly or inside a graph."""
+"""`TFClient`: dm-reverb's client for TensorFlow, whose calls take and return tensors, eagerly or in a graph."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ __all__ = ["TFClient"]
 
 @final
 class TFClient:
-    """A client whose calls take and give tensors, for ported code that names it.
+    """A client whose calls take and return tensors, for ported code that uses it.
 
-    It can be made and named without TensorFlow; its calls need it, and say what replaces them where it is missing. They
-    run Python inside a graph (`tf.numpy_function`), in the process that made the client: for training, read with
+    It can be made without TensorFlow. Its calls need TensorFlow; where that is missing, the error names the call to use
+    instead. In a graph they run Python (`tf.numpy_function`) in the process that made the client: for training, use
     `client.batches(...)` or a `TrajectoryDataset`.
 
     Args:
-        server_address: the server's, `host:port`, or a client.
-        shared_name: taken for dm-reverb's sake: clients of one process share their connection as it is.
-        name: the prefix of its operations' names.
+        server_address: `host:port` of the server, or a client.
+        shared_name: accepted for dm-reverb's interface, and ignored: the clients of a process share a connection.
+        name: the prefix of the names of its operations.
     """
 
     def __init__(self, server_address: str | Client, shared_name: str | None = None, name: str = "reverb") -> None:
         del shared_name
         self._client = server_address if isinstance(server_address, Client) else Client(server_address)
         self._name = name
-        #: What the tables' signatures say of the structure of their items.
+        #: The structures of the tables' signatures, by table.
         self._structures: dict[str, Any] = {}
 
     @property
@@ -44,15 +44,15 @@ class TFClient:
         return self._client.server_address
 
     def sample(self, table: Any, data_dtypes: Any, name: str | None = None) -> ReplaySample:
-        """Draws an item and gives its first step: all of it, where steps were inserted alone. Blocks for the limiter.
+        """Draws an item and returns its first step. Waits while the table's rate limiter does not admit the draw.
 
         Args:
             table: the table, a str or a scalar tensor.
-            data_dtypes: a nest of TensorFlow's dtypes, which the data comes back in.
-            name: of the operation.
+            data_dtypes: a nest of TensorFlow's dtypes; the data has its structure.
+            name: the name of the operation.
 
         Returns:
-            a `ReplaySample` of tensors; those of the info are scalars (uint64, float64, int64, float64, int32).
+            a `ReplaySample` of tensors; those of `info` are scalars (uint64, float64, int64, float64, int32).
 
         Raises:
             ImportError: without TensorFlow.
@@ -81,14 +81,14 @@ class TFClient:
         return ReplaySample(SampleInfo(*flat[: len(_INFO)]), structure.unflatten(flat[len(_INFO) :]))
 
     def insert(self, data: Sequence[Any], tables: Any, priorities: Any, name: str | None = None) -> Any:
-        """Inserts one step into one or more tables, its bytes stored once. Blocks for the limiters.
+        """Inserts one step into one or more tables, and stores its bytes once. Waits while a rate limiter requires it.
 
         Args:
-            data: a sequence of tensors, the columns of the step in flattening order; a table with a signature takes
-                them in the structure that it has.
+            data: a sequence of tensors, the columns of the step in flattening order. A table with a signature stores
+                them in the signature's structure.
             tables: the names of the tables, string `[N]`.
-            priorities: the priority in each, float64 `[N]`.
-            name: of the operation.
+            priorities: the priority in each table, float64 `[N]`.
+            name: the name of the operation.
 
         Returns:
             None; inside a graph the operation.
@@ -105,7 +105,7 @@ class TFClient:
         if priorities.dtype != tf.float64 or priorities.shape.rank != 1:
             raise ValueError(f"priorities must be float64 of one axis, got {priorities.dtype.name} {priorities.shape}")
         if not tables.shape.is_compatible_with(priorities.shape):
-            raise ValueError(f"tables and priorities must be as long, got {tables.shape} and {priorities.shape}")
+            raise ValueError(f"tables and priorities must have one length, got {tables.shape} and {priorities.shape}")
 
         def insert(names: Any, values: Any, *columns: Any) -> None:
             for structure, by_table in self._by_structure([name.decode() for name in names], values):
@@ -115,13 +115,13 @@ class TFClient:
         return self._run(insert, [tables, priorities, *data], self._named(name, "insert"))
 
     def update_priorities(self, table: Any, keys: Any, priorities: Any, name: str | None = None) -> Any:
-        """Sets priorities. Keys of items that are gone are ignored. Waits for no limiter.
+        """Sets priorities. Keys of items that are gone are ignored. Does not wait for a rate limiter.
 
         Args:
             table: the table, a str or a scalar tensor.
-            keys: uint64 `[N]`, of samples.
+            keys: uint64 `[N]`, the keys of samples.
             priorities: float64 `[N]`.
-            name: of the operation.
+            name: the name of the operation.
 
         Returns:
             None; inside a graph the operation.
@@ -138,7 +138,7 @@ class TFClient:
         return self._run(update, [table, keys, priorities], self._named(name, "update_priorities"))
 
     def _by_structure(self, tables: list[str], priorities: Any) -> list[tuple[Any, dict[str, Any]]]:
-        """The tables with their priorities, those together whose signatures have one structure (None: no signature)."""
+        """The tables and their priorities, grouped by the structure of the signature (None without one)."""
         if any(table not in self._structures for table in tables):
             known = {name: info.signature for name, info in self._client.server_info().items()}
             self._structures = {
@@ -177,10 +177,10 @@ class TFClient:
 
 
 def _text(name: Any) -> str:
-    """What a scalar of text says; TensorFlow's are bytes."""
+    """A scalar of text as a str; TensorFlow's text is bytes."""
     name = np.asarray(name).item()
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
-#: Of `SampleInfo`.
+#: The dtypes of the fields of `SampleInfo`.
 _INFO = (np.uint64, np.float64, np.int64, np.float64, np.int32)

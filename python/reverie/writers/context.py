@@ -1,0 +1,99 @@
+"""The base classes of writers: a `with` block that waits for items, and no pickling."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from reverie.errors import ReplayError
+
+__all__ = ["EpisodeContext", "WriterContext"]
+
+
+class WriterContext:
+    """The base class of every writer. A writer with a native base class names that one first: its methods apply."""
+
+    __slots__ = ()
+
+    def flush(self) -> None:
+        """Waits until all items are in their tables."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Closes the writer."""
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        """The end of a `with` block."""
+        try:
+            self.flush()
+        finally:
+            self.close()
+
+    def _abandon(self) -> None:
+        """The end of a `with` block after an error of Reverie: a flush could wait for items that cannot be inserted."""
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or not issubclass(kind, ReplayError):
+            self._finish()
+        else:
+            self._abandon()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a writer belongs to its process and cannot be pickled; make it where it is used")
+
+
+class EpisodeContext(WriterContext):
+    """The base class of writers whose native class has episodes. Timeouts in milliseconds are dm-reverb's."""
+
+    __slots__ = ()
+
+    def _flush(self, block_until_num_items: int, timeout: float | None) -> None:
+        raise NotImplementedError
+
+    def _end_episode(self, clear_buffers: bool) -> None:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        raise NotImplementedError
+
+    def flush(
+        self, block_until_num_items: int = 0, timeout_ms: int | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Waits until at most `block_until_num_items` items are not in their tables yet.
+
+        Args:
+            block_until_num_items: the number of items that may remain.
+            timeout_ms: milliseconds to wait; None and -1 take `timeout`.
+            timeout: seconds to wait; None takes the writer's default.
+
+        Raises:
+            DeadlineExceededError: the insert continues in the background.
+        """
+        self._flush(block_until_num_items, timeout if timeout_ms is None or timeout_ms == -1 else timeout_ms / 1e3)
+
+    def end_episode(
+        self, clear_buffers: bool = True, timeout_ms: int | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Ends the step and the episode, then waits until all items are in their tables.
+
+        Args:
+            clear_buffers: True begins a new history; with False, later items may refer to the steps of this episode.
+            timeout_ms: as for `flush`.
+            timeout: as for `flush`.
+
+        Raises:
+            DeadlineExceededError: the episode has ended, and the insert continues in the background.
+        """
+        self._end_episode(clear_buffers)
+        self.flush(0, timeout_ms, timeout=timeout)
+
+    def close(self) -> None:
+        """Closes the writer. Items that were sent still go to their tables. Idempotent."""
+        self._close()
