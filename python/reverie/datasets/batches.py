@@ -127,14 +127,14 @@ class Batches(Iterator[Batch]):
         if batch is None:
             raise StopIteration
         if self._windows is not None:
-            self._tell_windows(batch)
+            self._mark_windows(batch)
         if self._convert is None:
             return batch
         try:
             return self._convert(batch)
         except BaseException:
             # Draws of a consuming table are nowhere else.
-            self._leave([batch])
+            self._keep_undelivered([batch])
             raise
 
     def _mark_windows(self, batch: Batch) -> None:
