@@ -1,30 +1,16 @@
 //! **Table**: a bounded set of items with a *sampler* (which item next), a *remover* (which item leaves) and a
 //! *rate limiter* (who may go on).
 
-mod copies;
-mod forgotten;
-mod info;
-mod insert_queue;
-mod largest;
-mod lease;
-mod lineage;
-pub mod limiter;
-mod options;
-mod pages;
-mod query;
-mod queues;
-mod saving;
-pub mod selector;
-mod sent;
-mod shared;
-mod slots;
-mod spares;
-mod spread;
-pub mod sum_tree;
-#[allow(clippy::module_inception)]
-mod table;
-mod tables;
-mod ticket;
+// From the ground up: a room uses none that is declared below it.
+mod types;
+mod policy;
+mod waiting;
+
+use policy::{forgotten, options, query, slots, table};
+use types::info;
+use waiting::{copies, insert_queue, lease, queues, sent, shared, spares, tables, ticket};
+
+pub use policy::{limiter, selector, sum_tree};
 
 pub use copies::{Copied, InsertOnSample, MOST_WAITING};
 pub use forgotten::Forgotten;

@@ -3,11 +3,11 @@
 //! Kept where the items are, under the same lock, so that a checkpoint has both as they were at one moment: a server that
 //! starts from it knows what it has, and does none of it twice.
 
-use super::insert_queue::PendingInsert;
-use super::shared::{Inserts, SharedTable};
-use super::ticket::{Keys, Ticket};
 use crate::error::Result;
 use crate::sync::{Arc, lock};
+use crate::table::insert_queue::PendingInsert;
+use crate::table::shared::{Inserts, SharedTable};
+use crate::table::ticket::{Keys, Ticket};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Who sends inserts over connections that may be lost: the name of a session, unlike any other.
@@ -27,7 +27,7 @@ pub type Arrivals = Vec<(u64, Keys)>;
 
 /// Where an insert came from, for as long as its sender is known.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Origin {
+pub(in crate::table) struct Origin {
     sent: Sent,
     /// See [`Known::since`].
     since: u64,
@@ -43,7 +43,7 @@ struct Known {
 
 /// Of one table.
 #[derive(Debug, Default)]
-pub(super) struct Senders {
+pub(in crate::table) struct Senders {
     all: HashMap<Sender, Known>,
     /// How many there were.
     count: u64,
@@ -51,7 +51,7 @@ pub(super) struct Senders {
 
 impl Senders {
     /// An insert comes from there; its sender is known from now on.
-    pub(super) fn origin(&mut self, sent: Sent) -> Origin {
+    pub(in crate::table) fn origin(&mut self, sent: Sent) -> Origin {
         let known = self.all.entry(sent.sender).or_insert_with(|| {
             self.count += 1;
             Known { since: self.count, arrivals: VecDeque::new() }
@@ -60,13 +60,13 @@ impl Senders {
     }
 
     /// Which insert it was; `None` where its sender was forgotten meanwhile.
-    pub(super) fn known(&self, origin: Origin) -> Option<Sent> {
+    pub(in crate::table) fn known(&self, origin: Origin) -> Option<Sent> {
         let known = self.all.get(&origin.sent.sender)?;
         (known.since == origin.since).then_some(origin.sent)
     }
 
     /// An insert is in, whole. Nothing is kept of it where its sender was forgotten: no client would ever receive it.
-    pub(super) fn arrived(&mut self, origin: Origin, keys: &Keys) {
+    pub(in crate::table) fn arrived(&mut self, origin: Origin, keys: &Keys) {
         let Some(sent) = self.known(origin) else { return };
         let Some(Known { arrivals, .. }) = self.all.get_mut(&sent.sender) else { return };
         match arrivals.back() {
@@ -91,14 +91,14 @@ impl Senders {
     }
 
     /// All senders with something, in the order of their names.
-    pub(super) fn cut(&self) -> Vec<(Sender, Arrivals)> {
+    pub(in crate::table) fn cut(&self) -> Vec<(Sender, Arrivals)> {
         let some = self.all.iter().filter(|(_, known)| !known.arrivals.is_empty());
         let mut all: Vec<_> = some.map(|(sender, known)| (*sender, known.arrivals.iter().cloned().collect())).collect();
         all.sort_unstable_by_key(|(sender, _)| *sender);
         all
     }
 
-    pub(super) fn restore(&mut self, from: Vec<(Sender, Arrivals)>) {
+    pub(in crate::table) fn restore(&mut self, from: Vec<(Sender, Arrivals)>) {
         self.all.clear();
         for (sender, arrivals) in from {
             self.count += 1;

@@ -138,7 +138,7 @@ impl Limiter {
         Self::queue(size)
     }
 
-    /// Samples wait for the first item; inserts wait for a [ration](super::Table::grant), which the one who draws from
+    /// Samples wait for the first item; inserts wait for a [ration](crate::table::Table::grant), which the one who draws from
     /// this and other shards hands out: by itself this limiter lets none in.
     pub fn rationed() -> Self {
         let nothing = f64::NEG_INFINITY;

@@ -4,9 +4,9 @@
 use super::Table;
 use crate::item::{Item, Key};
 use crate::table::info::Stats;
+use crate::table::policy::spread::Spread;
 use crate::table::selector::Selector;
 use crate::table::slots::Cut;
-use crate::table::spread::Spread;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;

@@ -1,7 +1,7 @@
 //! Conditions on what a table knows of its items, as data: which items they hold for, and in which order.
 
-use super::slots::{Age, Cut, Slot};
 use crate::error::{Error, Result};
+use crate::table::slots::{Age, Cut, Slot};
 use std::cmp::Ordering;
 use std::time::Duration;
 
@@ -95,13 +95,13 @@ impl Field {
 }
 
 /// True where every condition holds; `now` in nanoseconds of the table's clock.
-pub(super) fn all_hold(conditions: &[Condition], slot: &Slot, now: u64) -> bool {
+pub(in crate::table) fn all_hold(conditions: &[Condition], slot: &Slot, now: u64) -> bool {
     conditions.iter().all(|condition| condition.holds(slot, now))
 }
 
 impl Query {
     /// The slots of a cut that fulfil it, in its order.
-    pub(super) fn find<'a>(&self, cut: &'a Cut, now: u64) -> Vec<(u32, &'a Slot)> {
+    pub(in crate::table) fn find<'a>(&self, cut: &'a Cut, now: u64) -> Vec<(u32, &'a Slot)> {
         let fits = cut.iter().filter(|(_, slot, _)| all_hold(&self.conditions, slot, now));
         let mut found: Vec<(u32, &Slot, &Age)> = fits.collect();
         let compare = |left: &(u32, &Slot, &Age), right: &(u32, &Slot, &Age)| {

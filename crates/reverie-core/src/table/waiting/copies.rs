@@ -3,15 +3,15 @@
 //! The table's lock is held for noting who was drawn first; the copies are offered to the other table behind it, before
 //! whoever sampled is told. Copies that the other table's limits hold back wait in its queue of inserts, as data.
 
-use super::insert_queue::PendingInsert;
-use super::queues::{After, State};
-use super::shared::{Priority, SharedTable};
-use super::table::FirstDraw;
-use super::tables::Budget;
-use super::ticket::{Cell, Keys};
 use crate::error::{Error, Result};
 use crate::item::{Item, Key};
 use crate::spec::Signature;
+use crate::table::insert_queue::PendingInsert;
+use crate::table::queues::{After, State};
+use crate::table::shared::{Priority, SharedTable};
+use crate::table::table::FirstDraw;
+use crate::table::tables::Budget;
+use crate::table::ticket::{Cell, Keys};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct Copied {
 
 /// The same while it changes, under the other table's lock.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(in crate::table) struct Counts {
     inserted: AtomicU64,
     dropped: AtomicU64,
     waiting: AtomicU64,
@@ -65,14 +65,14 @@ impl Counts {
 }
 
 /// One extension of a table that lives.
-pub(super) struct Copying {
+pub(in crate::table) struct Copying {
     target: Weak<SharedTable>,
     timeout: Option<Duration>,
     counts: Arc<Counts>,
 }
 
 /// What makes a waiting insert that of a copy.
-pub(super) struct Copy {
+pub(in crate::table) struct Copy {
     /// The key that it has in the table that it comes from.
     key: Key,
     until: Option<Duration>,
@@ -80,17 +80,17 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    pub(super) fn key(&self) -> Key {
+    pub(in crate::table) fn key(&self) -> Key {
         self.key
     }
 
     /// How long it may wait.
-    pub(super) fn until(&self) -> Option<Duration> {
+    pub(in crate::table) fn until(&self) -> Option<Duration> {
         self.until
     }
 
     /// It waits no more.
-    pub(super) fn end(&self, went_in: bool) {
+    pub(in crate::table) fn end(&self, went_in: bool) {
         self.counts.waiting.fetch_sub(1, Relaxed);
         self.counts.end(went_in);
     }
@@ -98,7 +98,7 @@ impl Copy {
 
 /// Refuses extensions that can never work: a table that there is not, one that comes back to where it began, items that
 /// the other table never takes.
-pub(super) fn check(all: &[Arc<SharedTable>], extensions: &[(String, Vec<InsertOnSample>)]) -> Result<()> {
+pub(in crate::table) fn check(all: &[Arc<SharedTable>], extensions: &[(String, Vec<InsertOnSample>)]) -> Result<()> {
     let refuse = |table: &str, target: &str, reason: &str| {
         let what = format!("table '{table}': insert_on_sample into table '{target}' {reason}");
         Err(Error::InvalidArgument(what))
@@ -146,7 +146,7 @@ fn alike(left: &Signature, right: &Signature) -> bool {
 
 impl SharedTable {
     /// Its copies go there from now on; once, and before it is used.
-    pub(super) fn copy_to(&self, extensions: &[InsertOnSample], all: &[Arc<SharedTable>]) {
+    pub(in crate::table) fn copy_to(&self, extensions: &[InsertOnSample], all: &[Arc<SharedTable>]) {
         let found = |name: &str| all.iter().find(|table| table.name() == name);
         let copying = |extension: &InsertOnSample| {
             let target = Arc::downgrade(found(&extension.target).expect("the extensions were checked"));
@@ -161,7 +161,7 @@ impl SharedTable {
 
     /// Offers what was drawn first to the tables that take copies; true where that freed bytes, and where an insert
     /// there waits for bytes. Called without the lock.
-    pub(super) fn copy(&self, first: Vec<FirstDraw>) -> (bool, bool) {
+    pub(in crate::table) fn copy(&self, first: Vec<FirstDraw>) -> (bool, bool) {
         let (mut freed, mut starves) = (false, false);
         for copying in self.copying.get().into_iter().flatten() {
             let Some(target) = copying.target.upgrade() else {
@@ -178,7 +178,7 @@ impl SharedTable {
     }
 
     /// What became of the copies, for each extension.
-    pub(super) fn copied(&self) -> Vec<Copied> {
+    pub(in crate::table) fn copied(&self) -> Vec<Copied> {
         let all = self.copying.get().into_iter().flatten();
         all.map(|copying| {
             if let Some(target) = copying.target.upgrade() {
@@ -190,7 +190,7 @@ impl SharedTable {
     }
 
     /// Counts copies anew.
-    pub(super) fn forget_copied(&self) {
+    pub(in crate::table) fn forget_copied(&self) {
         self.copying.get().into_iter().flatten().for_each(|copying| copying.counts.clear());
     }
 
@@ -202,7 +202,7 @@ impl SharedTable {
     }
 
     /// Lets go of copies whose time is over: figures are as if that had been done in time.
-    pub(super) fn drop_late(&self) {
+    pub(in crate::table) fn drop_late(&self) {
         if self.drops_late_in().is_some_and(|left| left.is_zero()) {
             self.decide(|_, _| ());
         }
@@ -248,7 +248,7 @@ impl State {
     }
 
     /// Takes copies whose time is over out of the queue.
-    pub(super) fn take_late(&mut self, now: Duration, after: &mut After) {
+    pub(in crate::table) fn take_late(&mut self, now: Duration, after: &mut After) {
         while let Some(pending) = self.inserts.remove_late(now) {
             pending.copy.iter().for_each(|copy| copy.end(false));
             after.late.push(pending);

@@ -1,8 +1,9 @@
 //! Memory for what is changed while a cut of all tables lives, touched before it is made.
 
-use super::slots::Spares;
-use super::tables::Tables;
 use crate::sync::lock;
+use crate::table::shared::SharedTable;
+use crate::table::slots::Spares;
+use crate::table::tables::Tables;
 
 /// The most that is set aside, for all tables of a server together: the pages of 2.7 million items.
 const MOST_BYTES: u64 = 256 << 20;
@@ -22,7 +23,7 @@ impl Tables {
         self.spare_at_most(MOST_BYTES)
     }
 
-    pub(super) fn spare_at_most(&self, bytes: u64) -> Spared<'_> {
+    pub(in crate::table) fn spare_at_most(&self, bytes: u64) -> Spared<'_> {
         let most = bytes / Spares::PAGE_BYTES;
         let pages: Vec<u64> = self.iter().map(|table| lock(&table.state).table.num_pages()).collect();
         let all: u64 = pages.iter().sum();
@@ -53,7 +54,7 @@ impl Spared<'_> {
 
     fn left(&self) -> u64 {
         // Each is dropped after its table's lock is let go of.
-        let left = |table: &super::SharedTable| lock(&table.state).table.exchange_spares(Spares::default());
+        let left = |table: &SharedTable| lock(&table.state).table.exchange_spares(Spares::default());
         self.tables.iter().map(|table| left(table).pages()).sum()
     }
 }
@@ -68,9 +69,9 @@ impl Drop for Spared<'_> {
 mod tests {
     use super::*;
     use crate::clock::{Clock, ManualClock};
+    use crate::table::TableOptions;
     use crate::table::limiter::Limiter;
     use crate::table::selector::SelectorOptions;
-    use crate::table::{SharedTable, TableOptions};
     use std::sync::Arc;
 
     fn options(name: &str) -> TableOptions {

@@ -1,8 +1,8 @@
 //! The holder's end of leased draws: returned when it is dropped, unless it was acknowledged.
 
-use super::shared::SharedTable;
 use crate::item::Key;
 use crate::sample::Draws;
+use crate::table::shared::SharedTable;
 use smallvec::SmallVec;
 use std::sync::Weak;
 
@@ -12,7 +12,7 @@ use std::sync::Weak;
 pub struct Lease(SmallVec<[(Weak<SharedTable>, Vec<Key>); 1]>);
 
 impl Lease {
-    pub(super) fn of(table: &Weak<SharedTable>, draws: &Draws) -> Self {
+    pub(in crate::table) fn of(table: &Weak<SharedTable>, draws: &Draws) -> Self {
         Self(SmallVec::from_iter((!draws.is_empty()).then(|| (Weak::clone(table), draws.keys.clone()))))
     }
 

@@ -1,9 +1,9 @@
 //! What a table tells of itself: figures, and who waits for what.
 
-use super::copies::Copied;
-use super::limiter::{Counters, InsertBlock, SampleBlock};
-use super::options::TableOptions;
 use crate::error::Counted;
+use crate::table::copies::Copied;
+use crate::table::limiter::{Counters, InsertBlock, SampleBlock};
+use crate::table::options::TableOptions;
 use std::fmt;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub struct Stats {
 impl Stats {
     /// A draw of an item of that age, in nanoseconds, for the `times`-th time.
     #[inline]
-    pub(super) fn note_draw(&mut self, times: u32, age: u64) {
+    pub(in crate::table) fn note_draw(&mut self, times: u32, age: u64) {
         self.sampled_present += u64::from(times == 1);
         self.sampled_unique += u64::from(times == 1);
         self.age_histogram[Self::age_bucket(age)] += 1;
@@ -45,7 +45,7 @@ impl Stats {
 
     /// The bucket of an age in nanoseconds.
     #[inline]
-    pub(super) fn age_bucket(age: u64) -> usize {
+    pub(in crate::table) fn age_bucket(age: u64) -> usize {
         (64 - age.leading_zeros() as usize).min(AGE_BUCKETS - 1)
     }
 }

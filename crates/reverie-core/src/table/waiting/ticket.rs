@@ -1,11 +1,11 @@
 //! A request that was made: done, or waiting as data with whoever will answer it.
 
-use super::shared::SharedTable;
-use super::table::Tally;
 use crate::error::{Error, Result};
 use crate::item::Key;
 use crate::sample::Draws;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
+use crate::table::shared::SharedTable;
+use crate::table::table::Tally;
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use std::time::Duration;
 pub type Keys = SmallVec<[Key; 1]>;
 
 /// Where a waiting request's outcome is put, outside the table's lock, by whoever made it possible.
-pub(super) struct Cell<T> {
+pub(in crate::table) struct Cell<T> {
     /// Guards the outcome only; held for a move, never while anything else is done.
     state: Mutex<CellState<T>>,
     arrived: Condvar,
@@ -30,14 +30,14 @@ struct CellState<T> {
 }
 
 impl<T> Cell<T> {
-    pub(super) fn new() -> Arc<Self> {
+    pub(in crate::table) fn new() -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(CellState { outcome: None, waker: None, parked: 0 }),
             arrived: Condvar::new(),
         })
     }
 
-    pub(super) fn fill(&self, outcome: Result<T>) {
+    pub(in crate::table) fn fill(&self, outcome: Result<T>) {
         let (waker, parked) = {
             let mut state = lock(&self.state);
             state.outcome = Some(outcome);
@@ -156,7 +156,12 @@ impl<T> Ticket<T> {
         Self { state: State::Done(outcome) }
     }
 
-    pub(super) fn waiting(desk: Arc<dyn Desk<T>>, id: u64, cell: Arc<Cell<T>>, withdraw_on_drop: bool) -> Self {
+    pub(in crate::table) fn waiting(
+        desk: Arc<dyn Desk<T>>,
+        id: u64,
+        cell: Arc<Cell<T>>,
+        withdraw_on_drop: bool,
+    ) -> Self {
         Self { state: State::Waiting(Waiting { desk, id, cell, withdraw_on_drop }) }
     }
 

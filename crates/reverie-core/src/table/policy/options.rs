@@ -1,12 +1,12 @@
 //! What a table is told at its construction.
 
-use super::copies::InsertOnSample;
-use super::limiter::Limiter;
-use super::selector::SelectorOptions;
 use crate::chunk::Compression;
 use crate::error::{Error, Result};
 use crate::item::{Key, Pattern};
 use crate::spec::{ColumnSignature, Signature};
+use crate::table::copies::InsertOnSample;
+use crate::table::limiter::Limiter;
+use crate::table::selector::SelectorOptions;
 
 /// A table's configuration. Immutable but for what [`Change`] names.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub struct Change {
 
 impl TableOptions {
     /// True where a selector knows the largest priority.
-    pub(super) fn knows_largest(&self) -> bool {
+    pub(in crate::table) fn knows_largest(&self) -> bool {
         self.sampler.knows_largest() || self.remover.knows_largest()
     }
 

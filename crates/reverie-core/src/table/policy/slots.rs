@@ -6,9 +6,9 @@ mod page;
 pub use page::{Cut, Spares};
 
 use super::pages::Pages;
-use super::table::Row;
 use crate::item::{Item, Key};
 use crate::prefetch::prefetch;
+use crate::table::table::Row;
 use page::{NO_COPY, PAGE, PAGE_BITS, Page};
 use std::collections::{HashMap, VecDeque};
 

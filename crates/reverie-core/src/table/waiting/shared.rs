@@ -7,21 +7,21 @@ mod changing;
 mod figures;
 mod querying;
 
-use super::copies::Copying;
-use super::info::Times;
-use super::insert_queue::{InsertQueue, PendingInsert};
-use super::lease::Lease;
-use super::options::{Change, TableOptions};
-use super::queues::{After, DRAWS_AT_ONCE, MEASURED_EVERY, PendingSample, Rest, State};
-use super::sent::{Senders, Sent};
-use super::table::Table;
-use super::tables::Budget;
-use super::ticket::{Cell, Keys, Ticket};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::item::{Item, Key};
 use crate::sample::{Draws, SampleRequest};
 use crate::sync::{Arc, Deciding, Mutex, lock};
+use crate::table::copies::Copying;
+use crate::table::info::Times;
+use crate::table::insert_queue::{InsertQueue, PendingInsert};
+use crate::table::lease::Lease;
+use crate::table::options::{Change, TableOptions};
+use crate::table::queues::{After, DRAWS_AT_ONCE, MEASURED_EVERY, PendingSample, Rest, State};
+use crate::table::sent::{Senders, Sent};
+use crate::table::table::Table;
+use crate::table::tables::Budget;
+use crate::table::ticket::{Cell, Keys, Ticket};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use smallvec::SmallVec;
@@ -44,13 +44,13 @@ pub type Inserts = SmallVec<[(Item, Priority); 1]>;
 /// A table behind its lock.
 pub struct SharedTable {
     name: String,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) budget: Option<Arc<Budget>>,
+    pub(in crate::table) clock: Arc<dyn Clock>,
+    pub(in crate::table) budget: Option<Arc<Budget>>,
     /// Where copies of its items go.
-    pub(super) copying: OnceLock<Vec<Copying>>,
+    pub(in crate::table) copying: OnceLock<Vec<Copying>>,
     /// Guards the table and both queues. Under it: decisions. Never under it: copying or decoding bytes,
     /// waiting, waking, dropping items, taking any other lock.
-    pub(super) state: Mutex<State>,
+    pub(in crate::table) state: Mutex<State>,
 }
 
 /// Lets other threads continue where the one that should cannot: a waker panicked.
@@ -71,7 +71,7 @@ impl SharedTable {
         Self::with_budget(options, clock, seed, None)
     }
 
-    pub(super) fn with_budget(
+    pub(in crate::table) fn with_budget(
         options: TableOptions,
         clock: Arc<dyn Clock>,
         seed: u64,
@@ -107,7 +107,7 @@ impl SharedTable {
     }
 
     /// Takes the lock for one decision, serves whoever can go on after it, and finishes outside.
-    pub(super) fn decide<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> R {
+    pub(in crate::table) fn decide<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> R {
         let (result, freed, starves) = self.decide_alone(decision);
         if let Some(budget) = self.budget.as_ref().filter(|budget| freed || starves || budget.is_starving()) {
             budget.settle();
@@ -116,7 +116,10 @@ impl SharedTable {
     }
 
     /// The same at this table only; tells whether items left it, and whether an insert waits for bytes.
-    pub(super) fn decide_alone<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool) {
+    pub(in crate::table) fn decide_alone<R>(
+        &self,
+        decision: impl FnOnce(&mut State, Duration) -> R,
+    ) -> (R, bool, bool) {
         let (result, mut freed, mut starves, mut rest) = self.hold(decision);
         // Very many draws, items that must leave, or inserts that may go in: this thread continues, and releases the lock in
         // between.
@@ -184,7 +187,7 @@ impl SharedTable {
     }
 
     /// See [`SharedTable::insert`] and [`SharedTable::insert_sent`].
-    pub(super) fn insert_of(
+    pub(in crate::table) fn insert_of(
         self: &Arc<Self>,
         items: Inserts,
         sent: Option<Sent>,
@@ -314,24 +317,24 @@ impl SharedTable {
     }
 
     /// Serves waiting inserts after bytes were freed at another table, or by packing; true where that freed bytes here.
-    pub(super) fn serve_waiting(&self) -> bool {
+    pub(in crate::table) fn serve_waiting(&self) -> bool {
         let waits = !lock(&self.state).inserts.is_empty();
         waits && self.decide_alone(|_, _| ()).1
     }
 
     /// True while the first insert waits for bytes.
-    pub(super) fn is_starving(&self) -> bool {
+    pub(in crate::table) fn is_starving(&self) -> bool {
         self.budget.as_deref().is_some_and(|budget| lock(&self.state).starves(budget).is_some())
     }
 
     /// See [`Table::makes_room_for`]; true too where the table is closed, which is for the insert to say.
-    pub(super) fn makes_room_for(&self, items: u64, bytes: u64) -> bool {
+    pub(in crate::table) fn makes_room_for(&self, items: u64, bytes: u64) -> bool {
         let state = lock(&self.state);
         state.closed || state.table.makes_room_for(items, bytes)
     }
 
     /// Refuses the inserts that wait for bytes; true where there was one.
-    pub(super) fn refuse_starving(&self) -> bool {
+    pub(in crate::table) fn refuse_starving(&self) -> bool {
         let Some(budget) = self.budget.as_deref() else { return false };
         let mut any = false;
         loop {
@@ -353,28 +356,28 @@ impl SharedTable {
     }
 
     /// True when this table will free bytes: its items leave after a number of draws, or some must leave now.
-    pub(super) fn consumes(&self) -> bool {
+    pub(in crate::table) fn consumes(&self) -> bool {
         let state = lock(&self.state);
         let draws_free = !state.table.is_empty() || state.table.leased() > 0;
         (state.table.options().max_times_sampled > 0 && draws_free) || state.moved
     }
 
     /// Leased draws reached their client; see [`Table::acknowledge`].
-    pub(super) fn acknowledge(&self, keys: &[Key]) {
+    pub(in crate::table) fn acknowledge(&self, keys: &[Key]) {
         self.decide(|state, _| state.table.acknowledge(keys));
     }
 
     /// Leased draws did not reach their client; see [`Table::give_back`]. Also where the table is closed: a last checkpoint has them.
-    pub(super) fn give_back(&self, keys: &[Key]) {
+    pub(in crate::table) fn give_back(&self, keys: &[Key]) {
         self.decide(|state, _| state.table.give_back(keys));
     }
 
-    pub(super) fn withdraw_insert(&self, id: u64) -> Option<Keys> {
+    pub(in crate::table) fn withdraw_insert(&self, id: u64) -> Option<Keys> {
         let withdrawn = self.decide(|state, _| state.inserts.remove(id));
         withdrawn.map(|pending| pending.keys)
     }
 
-    pub(super) fn withdraw_sample(&self, id: u64) -> Option<Draws> {
+    pub(in crate::table) fn withdraw_sample(&self, id: u64) -> Option<Draws> {
         let withdrawn = self.decide(|state, _| {
             let index = state.samples.iter().position(|pending| pending.id == id)?;
             state.samples.remove(index)

@@ -1,13 +1,5 @@
 //! The tables of one server: found by name, with the bytes that they may hold together.
 
-use super::copies;
-use super::forgotten::Forgotten;
-use super::options::TableOptions;
-use super::queues::State;
-use super::sent::Sender;
-use super::shared::{Inserts, Priority, SharedTable};
-use super::table::{Table, TableCut};
-use super::ticket::{Keys, Ticket};
 use crate::append::Sink;
 use crate::chunk::{Chunk, Compression, Meter};
 use crate::clock::Clock;
@@ -16,6 +8,14 @@ use crate::item::Item;
 use crate::sample::{Draws, SampleRequest, Source};
 use crate::spec::Signature;
 use crate::sync::lock;
+use crate::table::copies;
+use crate::table::forgotten::Forgotten;
+use crate::table::options::TableOptions;
+use crate::table::queues::State;
+use crate::table::sent::Sender;
+use crate::table::shared::{Inserts, Priority, SharedTable};
+use crate::table::table::{Table, TableCut};
+use crate::table::ticket::{Keys, Ticket};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use smallvec::SmallVec;
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// What only writers and readers hold does not count: writers are bounded by what they may have in flight, and a
 /// reader that waits for its own draws to be let go would wait for ever. Tables that take items in at the same moment
 /// may pass the bound by an item each.
-pub(super) struct Budget {
+pub(in crate::table) struct Budget {
     meter: Arc<Meter>,
     max_bytes: u64,
     tables: OnceLock<Vec<Weak<SharedTable>>>,
@@ -37,16 +37,16 @@ pub(super) struct Budget {
 }
 
 /// Bytes that an insert waits for.
-pub(super) struct Starved {
-    pub(super) held: u64,
-    pub(super) needed: u64,
-    pub(super) budget: u64,
+pub(in crate::table) struct Starved {
+    pub(in crate::table) held: u64,
+    pub(in crate::table) needed: u64,
+    pub(in crate::table) budget: u64,
 }
 
 impl Budget {
     /// What an item (or the smallest there could be) waits for at this table; `None` where it need not, which is so
     /// where the insert makes room for itself.
-    pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
+    pub(in crate::table) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
         let (needed, most) = item.map_or((1, 1), |item| new_bytes(std::iter::once(item)));
         self.starved(needed).filter(|_| !table.makes_room_for(1, most))
     }
@@ -58,7 +58,7 @@ impl Budget {
 
     /// Refuses a group of which an item would wait for bytes that nothing that anybody does can free. Takes the
     /// tables' locks, one after the other.
-    pub(super) fn refuse_hopeless(&self, table: &SharedTable, items: &[(Item, Priority)]) -> Result<()> {
+    pub(in crate::table) fn refuse_hopeless(&self, table: &SharedTable, items: &[(Item, Priority)]) -> Result<()> {
         let (needed, most) = new_bytes(items.iter().map(|(item, _)| item));
         if self.starved(needed).is_none() {
             return Ok(());
@@ -79,7 +79,7 @@ impl Budget {
         self.tables().any(|table| table.consumes())
     }
 
-    pub(super) fn refusal(&self, table: &SharedTable, starved: &Starved) -> Error {
+    pub(in crate::table) fn refusal(&self, table: &SharedTable, starved: &Starved) -> Error {
         Error::ResourceExhausted {
             what: format!("an insert of {} bytes into table '{}' of this server", starved.needed, table.name()),
             needed: starved.held + starved.needed,
@@ -91,7 +91,7 @@ impl Budget {
     }
 
     /// True where an insert waited for bytes when that was last looked at.
-    pub(super) fn is_starving(&self) -> bool {
+    pub(in crate::table) fn is_starving(&self) -> bool {
         self.starving.load(Ordering::SeqCst)
     }
 
@@ -105,7 +105,7 @@ impl Budget {
     }
 
     /// Bytes may have been freed, or the last hope for them: inserts that wait for bytes go on, or are refused.
-    pub(super) fn settle(&self) {
+    pub(in crate::table) fn settle(&self) {
         loop {
             // An insert that goes on may free bytes for another, by what it evicts.
             while self.each(SharedTable::serve_waiting) {}

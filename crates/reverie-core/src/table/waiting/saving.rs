@@ -1,10 +1,10 @@
 //! A shared table's part in checkpoints.
 
-use super::shared::SharedTable;
-use super::slots::Cut;
-use super::table::Restoring;
 use crate::error::Result;
 use crate::sync::lock;
+use crate::table::shared::SharedTable;
+use crate::table::slots::Cut;
+use crate::table::table::Restoring;
 use rand_core::RngCore;
 
 impl SharedTable {
@@ -18,7 +18,7 @@ impl SharedTable {
         lock(&self.state).table.check_restoring(from)
     }
 
-    /// Puts a checkpoint's items into the table, which must be empty and unused; see [`super::Table::restore`].
+    /// Puts a checkpoint's items into the table, which must be empty and unused; see [`crate::table::Table::restore`].
     pub fn restore(&self, from: Restoring) -> Result<()> {
         // What is refused is dropped after the decision.
         let mut from = from;
