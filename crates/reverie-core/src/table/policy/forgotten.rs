@@ -1,6 +1,6 @@
 //! Senders that were let go of while they might still come back: they must not send again what may be done.
 
-use crate::table::sent::Sender;
+use crate::table::types::senders::Sender;
 use std::collections::{HashSet, VecDeque};
 
 /// How many are known at most, 16 bytes each: the oldest are let go of first.

@@ -7,27 +7,27 @@ const ABSENT: f64 = f64::NEG_INFINITY;
 
 /// Priorities by slot; every call but the growth is O(log n) of the n slots.
 #[derive(Clone, Debug, Default)]
-pub(in crate::table) struct Largest {
+pub(super) struct Largest {
     /// The priorities, then the maxima of eight of the level below each; the last level is one number.
     levels: Vec<Vec<f64>>,
 }
 
 impl Largest {
     /// Of all items; `None` without any.
-    pub(in crate::table) fn get(&self) -> Option<f64> {
+    pub(super) fn get(&self) -> Option<f64> {
         let largest = *self.levels.last()?.first()?;
         (largest != ABSENT).then_some(largest)
     }
 
     /// An item has come in, or has another priority now.
     #[inline]
-    pub(in crate::table) fn set(&mut self, slot: u32, priority: f64) {
+    pub(super) fn set(&mut self, slot: u32, priority: f64) {
         self.reach(slot as usize);
         self.put(slot as usize, priority);
     }
 
     /// An item has gone.
-    pub(in crate::table) fn remove(&mut self, slot: u32) {
+    pub(super) fn remove(&mut self, slot: u32) {
         self.put(slot as usize, ABSENT);
     }
 

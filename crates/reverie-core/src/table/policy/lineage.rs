@@ -15,7 +15,7 @@ struct Link {
 
 /// The chains of all streams. An item that leaves is taken out of its chain: those beside it become neighbours.
 #[derive(Debug, Default)]
-pub(in crate::table) struct Lineage {
+pub(super) struct Lineage {
     /// By slot; of no meaning where the slot is free or its item of no stream.
     links: Vec<Link>,
     /// The newest item of each stream that has one.
@@ -24,7 +24,7 @@ pub(in crate::table) struct Lineage {
 
 impl Lineage {
     /// An item came in, behind all others of its stream. 0 is no stream.
-    pub(in crate::table) fn insert(&mut self, slot: u32, stream: u32) {
+    pub(super) fn insert(&mut self, slot: u32, stream: u32) {
         if stream == 0 {
             return;
         }
@@ -39,7 +39,7 @@ impl Lineage {
     }
 
     /// An item that left is back; `age` is a slot's position in the order of insertion.
-    pub(in crate::table) fn put_back(&mut self, slot: u32, stream: u32, age: impl Fn(u32) -> u64) {
+    pub(super) fn put_back(&mut self, slot: u32, stream: u32, age: impl Fn(u32) -> u64) {
         if stream == 0 {
             return;
         }
@@ -59,7 +59,7 @@ impl Lineage {
     }
 
     /// An item left.
-    pub(in crate::table) fn remove(&mut self, slot: u32, stream: u32) {
+    pub(super) fn remove(&mut self, slot: u32, stream: u32) {
         if stream == 0 {
             return;
         }
@@ -75,12 +75,12 @@ impl Lineage {
     }
 
     /// The item that came in before the slot's, of the same stream.
-    pub(in crate::table) fn before(&self, slot: u32, stream: u32) -> Option<u32> {
+    pub(super) fn before(&self, slot: u32, stream: u32) -> Option<u32> {
         self.link(slot, stream, |link| link.before)
     }
 
     /// The item that came in behind it.
-    pub(in crate::table) fn behind(&self, slot: u32, stream: u32) -> Option<u32> {
+    pub(super) fn behind(&self, slot: u32, stream: u32) -> Option<u32> {
         self.link(slot, stream, |link| link.behind)
     }
 
@@ -90,7 +90,7 @@ impl Lineage {
     }
 
     /// All items left.
-    pub(in crate::table) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 }

@@ -3,10 +3,13 @@
 //! In here: the table, selectors, the rate limiter, slots, queries, with `&mut self`. Not in here: a lock, a clock, a
 //! queue of requests, waking; the time is an argument.
 
+pub(super) mod emptied;
+pub(super) mod extensions;
 pub(super) mod forgotten;
 mod largest;
-mod lineage;
+mod leases;
 pub mod limiter;
+mod lineage;
 pub(super) mod options;
 mod pages;
 pub(super) mod query;

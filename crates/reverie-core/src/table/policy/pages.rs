@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// A list of pages. Not to be cloned: references to its pages come from [`Pages::share`] alone.
 #[derive(Debug)]
-pub(in crate::table) struct Pages<T> {
+pub(super) struct Pages<T> {
     pages: Vec<Arc<T>>,
     /// For each page, the cut after which it was seen that nobody else holds it.
     owned_since: Vec<u64>,
@@ -22,17 +22,17 @@ pub(in crate::table) struct Pages<T> {
 }
 
 impl<T: Clone> Pages<T> {
-    pub(in crate::table) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { pages: Vec::new(), owned_since: Vec::new(), cuts: 0, spares: Vec::new() }
     }
 
-    pub(in crate::table) fn push(&mut self, page: T) {
+    pub(super) fn push(&mut self, page: T) {
         self.pages.push(Arc::new(page));
         self.owned_since.push(self.cuts);
     }
 
     #[inline]
-    pub(in crate::table) fn get(&self, page: usize) -> &T {
+    pub(super) fn get(&self, page: usize) -> &T {
         &self.pages[page]
     }
 

@@ -1,75 +1,21 @@
 //! Where items lie: fixed pages behind reference counts, so that a consistent cut is a copy of the page
 //! list; a page that a cut still holds is copied at its first change.
 
-mod page;
-
-pub use page::{Cut, Spares};
+pub(in crate::table) mod page;
+pub(in crate::table) mod slot;
 
 use super::pages::Pages;
 use crate::item::{Item, Key};
 use crate::prefetch::prefetch;
-use crate::table::table::Row;
-use page::{NO_COPY, PAGE, PAGE_BITS, Page};
+use crate::table::types::restoring::Row;
+use page::{Cut, NO_COPY, PAGE, PAGE_BITS, Page, Spares};
+use slot::{Age, Slot};
 use std::collections::{HashMap, VecDeque};
 
 /// Free slots are reused in order of release, and only once this many wait, so that a short queue does not
 /// run through the generations of one slot.
 const FREE_BEFORE_REUSE: usize = 2048;
 const GENERATION_MASK: u32 = (1 << Key::GENERATION_BITS) - 1;
-
-/// One item and what the table knows of it: little more than a cache line.
-#[derive(Clone, Debug)]
-#[repr(C)] // so that the last field is on the last line: see `Slots::prefetch`
-pub struct Slot {
-    /// The item; none in a free slot.
-    pub item: Option<Item>,
-    /// Nanoseconds of the table's clock.
-    pub inserted_at: u64,
-    /// Tells tenants of the slot apart.
-    pub generation: u32,
-    priority: f64,
-    version: u32,
-    times_sampled: u32,
-}
-
-impl Slot {
-    fn empty(generation: u32) -> Self {
-        Self { item: None, inserted_at: 0, generation, priority: 0.0, version: 0, times_sampled: 0 }
-    }
-
-    /// The priority as it was given.
-    #[inline]
-    pub fn priority(&self) -> f64 {
-        self.priority
-    }
-
-    /// Updates of the priority.
-    #[inline]
-    pub fn version(&self) -> u32 {
-        self.version
-    }
-
-    /// Draws.
-    #[inline]
-    pub fn times_sampled(&self) -> u32 {
-        self.times_sampled
-    }
-}
-
-/// What only ties, cuts and statistics ask for.
-#[derive(Clone, Debug, Default)]
-pub struct Age {
-    /// Position in the table's order of insertion.
-    pub inserted: u64,
-    updated: u64,
-}
-
-impl Age {
-    /// Position in the table's order of insertions and updates.
-    pub fn updated(&self) -> u64 {
-        self.updated
-    }
-}
 
 /// The slots of one table.
 #[derive(Debug)]
@@ -341,15 +287,5 @@ impl Slots {
     /// Puts these in the place of the spare pages, which are the caller's to drop.
     pub fn exchange_spares(&mut self, spares: Spares) -> Spares {
         Spares::of(self.pages.exchange_spares(spares.into_pages()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slot_and_its_age_take_96_bytes() {
-        assert_eq!(std::mem::size_of::<Slot>() + std::mem::size_of::<Age>(), 96);
     }
 }

@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 /// Numbers that follow each other are spread by a multiplication (Knuth 1998, section 6.4).
 #[derive(Default)]
-pub(in crate::table) struct Spread(u64);
+pub(super) struct Spread(u64);
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {

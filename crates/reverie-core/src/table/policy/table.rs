@@ -1,31 +1,29 @@
 //! The state machine of one table: it decides, and has no lock, no clock and no waiting.
 
+mod bytes;
 mod change;
 mod copy;
 mod draw;
 mod lease;
 mod ration;
-mod restore;
+pub(in crate::table) mod restore;
 mod windows;
 
-pub use change::{Neighbours, Updated, Updates};
-pub use copy::FirstDraw;
-pub use ration::{Seen, Tally};
-pub use restore::{Restoring, Row, TableCut};
-
+use super::emptied::{Dropped, Emptied};
 use super::largest::Largest;
+use super::leases::Leases;
 use super::lineage::Lineage;
+use super::options::check_pattern;
+use super::selector::{AnySelector, Pick, Random, Selector};
+use super::slots::Slots;
 use crate::chunk::Account;
 use crate::error::{Error, Result};
 use crate::item::{Form, Item, Key};
 use crate::sample::Draws;
-use crate::table::info::Stats;
-use crate::table::limiter::{Counters, Limiter};
-use crate::table::options::{Change, TableOptions, check_pattern};
-use crate::table::selector::{AnySelector, Pick, Random, Selector};
-use crate::table::slots::{Cut, Slots};
-use lease::Leases;
-use smallvec::SmallVec;
+use crate::table::types::copies::FirstDraw;
+use crate::table::types::info::Stats;
+use crate::table::types::limiter::{Counters, Limiter};
+use crate::table::types::options::{Change, TableOptions};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -33,27 +31,6 @@ use std::sync::Arc;
 const EVICTED_AT_ONCE: usize = 4096;
 /// Items that leave at once for one that comes in, which may be larger than they are. Few: many may come in together.
 const EVICTED_BY_INSERT: usize = 4;
-
-/// Items that left; an insert into a full table drops one, and allocates nothing for it.
-pub type Dropped = SmallVec<[Item; 2]>;
-
-/// All items of a table before its reset. Dropping it lets go of their chunks: at a million items that is not for the
-/// lock.
-#[derive(Debug)]
-pub struct Emptied {
-    items: Cut,
-    account: Arc<Account>,
-}
-
-impl Drop for Emptied {
-    fn drop(&mut self) {
-        for (_, slot, _) in self.items.iter() {
-            for chunk in slot.item.iter().flat_map(Item::chunks) {
-                chunk.table_unref(&self.account);
-            }
-        }
-    }
-}
 
 /// A table. Every method is a decision; whatever leaves the table is put into [`Table::take_dropped`], to be
 /// dropped by the caller where no lock is held.
@@ -294,38 +271,6 @@ impl Table {
             largest.remove(slot);
         }
         self.counters.deletes += 1;
-    }
-
-    fn hold(&mut self, item: &Item) {
-        for chunk in item.chunks() {
-            chunk.table_ref(&self.account);
-        }
-        if item.episode == 0 {
-            self.stats.single_steps += 1;
-            return;
-        }
-        for episode in std::iter::once(&item.episode).chain(item.further_episodes()) {
-            *self.episodes.entry(*episode).or_insert(0) += 1;
-        }
-    }
-
-    fn release(&mut self, item: &Item) {
-        for chunk in item.chunks() {
-            chunk.table_unref(&self.account);
-        }
-        if item.episode == 0 {
-            self.stats.single_steps -= 1;
-            self.stats.deleted_episodes += 1;
-            return;
-        }
-        for episode in std::iter::once(&item.episode).chain(item.further_episodes()) {
-            let Some(count) = self.episodes.get_mut(episode) else { continue };
-            *count -= 1;
-            if *count == 0 {
-                self.episodes.remove(episode);
-                self.stats.deleted_episodes += 1;
-            }
-        }
     }
 
     /// Looks items up without sampling them: nothing is counted, the probability is given as zero.

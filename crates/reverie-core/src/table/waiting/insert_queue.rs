@@ -1,38 +1,38 @@
 //! Inserts that wait for their table, in order of arrival, and the number of their items: no call visits all of them.
 
+use super::copies::Copy;
+use super::senders::Origin;
+use super::ticket::Cell;
 use crate::error::Error;
 use crate::item::Item;
 use crate::sync::Arc;
-use crate::table::copies::Copy;
-use crate::table::sent::Origin;
-use crate::table::shared::Priority;
-use crate::table::ticket::{Cell, Keys};
+use crate::table::types::inserts::{Keys, Priority};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-pub(in crate::table) struct PendingInsert {
-    pub(in crate::table) id: u64,
-    pub(in crate::table) items: smallvec::IntoIter<[(Item, Priority); 1]>,
-    pub(in crate::table) next: Option<(Item, Priority)>,
-    pub(in crate::table) keys: Keys,
-    pub(in crate::table) origin: Option<Origin>,
-    pub(in crate::table) since: Duration,
-    pub(in crate::table) cell: Arc<Cell<Keys>>,
+pub(super) struct PendingInsert {
+    pub(super) id: u64,
+    pub(super) items: smallvec::IntoIter<[(Item, Priority); 1]>,
+    pub(super) next: Option<(Item, Priority)>,
+    pub(super) keys: Keys,
+    pub(super) origin: Option<Origin>,
+    pub(super) since: Duration,
+    pub(super) cell: Arc<Cell<Keys>>,
     /// Of a copy, for which no caller waits.
-    pub(in crate::table) copy: Option<Copy>,
+    pub(super) copy: Option<Copy>,
 }
 
 impl PendingInsert {
-    pub(in crate::table) fn next(&self) -> Option<&Item> {
+    pub(super) fn next(&self) -> Option<&Item> {
         self.next.as_ref().map(|(item, _)| item)
     }
 
-    pub(in crate::table) fn left(&self) -> u64 {
+    pub(super) fn left(&self) -> u64 {
         self.items.len() as u64 + u64::from(self.next.is_some())
     }
 
     /// It is taken out of the queue, and its items do not go in.
-    pub(in crate::table) fn give_up(self, reason: Error) {
+    pub(super) fn give_up(self, reason: Error) {
         if let Some(copy) = &self.copy {
             copy.end(false);
         }
@@ -47,7 +47,7 @@ impl PendingInsert {
 
 /// The queue. Every call is O(log n) of the n inserts that wait, but for those that return all of them.
 #[derive(Default)]
-pub(in crate::table) struct InsertQueue {
+pub(super) struct InsertQueue {
     /// By their numbers, which ascend in the order of arrival.
     waiting: BTreeMap<u64, PendingInsert>,
     /// Items of all of them that are not in.
@@ -60,7 +60,7 @@ pub(in crate::table) struct InsertQueue {
 
 impl InsertQueue {
     /// Puts an insert where its number belongs: a new one at the end, one that was the first in front.
-    pub(in crate::table) fn put(&mut self, pending: PendingInsert) {
+    pub(super) fn put(&mut self, pending: PendingInsert) {
         let id = pending.id;
         self.items += pending.left();
         if !pending.keys.is_empty() {
@@ -72,18 +72,18 @@ impl InsertQueue {
         self.waiting.insert(id, pending);
     }
 
-    pub(in crate::table) fn pop_first(&mut self) -> Option<PendingInsert> {
+    pub(super) fn pop_first(&mut self) -> Option<PendingInsert> {
         let (_, pending) = self.waiting.pop_first()?;
         Some(self.taken(pending))
     }
 
-    pub(in crate::table) fn remove(&mut self, id: u64) -> Option<PendingInsert> {
+    pub(super) fn remove(&mut self, id: u64) -> Option<PendingInsert> {
         let pending = self.waiting.remove(&id)?;
         Some(self.taken(pending))
     }
 
     /// The first of those whose time is over at `now`.
-    pub(in crate::table) fn remove_late(&mut self, now: Duration) -> Option<PendingInsert> {
+    pub(super) fn remove_late(&mut self, now: Duration) -> Option<PendingInsert> {
         let (until, id) = *self.timed.first()?;
         if until <= now { self.remove(id) } else { None }
     }
@@ -98,34 +98,34 @@ impl InsertQueue {
     }
 
     /// When the first of those that wait until a moment is late.
-    pub(in crate::table) fn late_at(&self) -> Option<Duration> {
+    pub(super) fn late_at(&self) -> Option<Duration> {
         self.timed.first().map(|(until, _)| *until)
     }
 
-    pub(in crate::table) fn first(&self) -> Option<&PendingInsert> {
+    pub(super) fn first(&self) -> Option<&PendingInsert> {
         self.waiting.first_key_value().map(|(_, pending)| pending)
     }
 
     /// All of them, in order.
-    pub(in crate::table) fn iter(&self) -> impl ExactSizeIterator<Item = &PendingInsert> {
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &PendingInsert> {
         self.waiting.values()
     }
 
     /// Those of which some items are in, in order.
-    pub(in crate::table) fn begun(&self) -> impl Iterator<Item = &PendingInsert> {
+    pub(super) fn begun(&self) -> impl Iterator<Item = &PendingInsert> {
         self.begun.iter().filter_map(|id| self.waiting.get(id))
     }
 
-    pub(in crate::table) fn into_all(self) -> impl Iterator<Item = PendingInsert> {
+    pub(super) fn into_all(self) -> impl Iterator<Item = PendingInsert> {
         self.waiting.into_values()
     }
 
-    pub(in crate::table) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Items that wait.
-    pub(in crate::table) fn items(&self) -> u64 {
+    pub(super) fn items(&self) -> u64 {
         self.items
     }
 }

@@ -3,129 +3,77 @@
 //! Two queues, inserts and samples, each in order of arrival. Whoever changes the counters tries both heads: with one
 //! queue, a sample behind a blocked insert would wait for ever.
 
+use super::after::After;
+use super::budget::Budget;
+use super::copies::Copy;
+use super::insert_queue::InsertQueue;
+use super::sample_queue::{PendingLook, SampleQueue};
+use super::senders::Senders;
 use crate::error::{Error, Result};
 use crate::item::Item;
 use crate::sample::{Draws, SampleRequest};
 use crate::sync::Arc;
-use crate::table::copies::Copy;
-use crate::table::info::Times;
-use crate::table::insert_queue::{InsertQueue, PendingInsert};
-use crate::table::lease::Lease;
-use crate::table::sent::{Arrivals, Sender, Senders};
-use crate::table::shared::{Priority, SharedTable};
-use crate::table::table::{Dropped, Emptied, Seen, Table, Tally};
-use crate::table::tables::{Budget, Starved};
-use crate::table::ticket::{Cell, Keys};
+use crate::table::policy::table::Table;
+use crate::table::types::info::Times;
+use crate::table::types::inserts::{Keys, Priority};
+use crate::table::types::senders::{Arrivals, Sender};
+use crate::table::types::tally::{Seen, Tally};
+use crate::table::types::why::Starved;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use std::collections::VecDeque;
-use std::sync::Weak;
 use std::time::Duration;
 
-pub(in crate::table) struct State {
-    pub(in crate::table) table: Table,
-    pub(in crate::table) inserts: InsertQueue,
-    pub(in crate::table) samples: VecDeque<PendingSample>,
+pub(super) struct State {
+    pub(super) table: Table,
+    pub(super) inserts: InsertQueue,
+    pub(super) samples: SampleQueue,
     /// Who waits for the table to be another than he knows, in no order.
-    pub(in crate::table) looks: Vec<PendingLook>,
+    pub(super) looks: Vec<PendingLook>,
     /// What is in of those who may send it again.
-    pub(in crate::table) senders: Senders,
-    pub(in crate::table) next_id: u64,
-    pub(in crate::table) incarnations: Xoshiro256PlusPlus,
-    pub(in crate::table) closed: bool,
-    pub(in crate::table) times: Times,
+    pub(super) senders: Senders,
+    pub(super) next_id: u64,
+    pub(super) incarnations: Xoshiro256PlusPlus,
+    pub(super) closed: bool,
+    pub(super) times: Times,
     /// Since when each queue has not been empty.
-    pub(in crate::table) inserts_since: Option<Duration>,
-    pub(in crate::table) samples_since: Option<Duration>,
-    pub(in crate::table) created: Duration,
-    pub(in crate::table) operations: u32,
+    pub(super) inserts_since: Option<Duration>,
+    pub(super) samples_since: Option<Duration>,
+    pub(super) created: Duration,
+    pub(super) operations: u32,
     /// Somebody makes the draws of the first waiting request, a hold of the lock after the other.
-    pub(in crate::table) driven: bool,
+    pub(super) driven: bool,
     /// A thread takes out items that must leave, and takes in inserts that may go in, over several holds of the lock; others
     /// leave that to it.
-    pub(in crate::table) moved: bool,
+    pub(super) moved: bool,
 }
 
 /// What is left to do after a hold of the lock, for the thread that held it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::table) struct Rest {
+pub(super) struct Rest {
     /// See [`State::driven`].
-    pub(in crate::table) draws: bool,
+    pub(super) draws: bool,
     /// See [`State::moved`].
-    pub(in crate::table) moves: bool,
+    pub(super) moves: bool,
 }
 
 impl Rest {
-    pub(in crate::table) fn is_any(self) -> bool {
+    pub(super) fn is_any(self) -> bool {
         self.draws || self.moves
     }
 }
 
 /// Draws that are made under one hold of the lock, of all requests together; beyond, others get their turn. A request
 /// without replacement is not cut: what it drew already would have to be left out anew each time.
-pub(in crate::table) const DRAWS_AT_ONCE: usize = 1 << 14;
+pub(super) const DRAWS_AT_ONCE: usize = 1 << 14;
 
 /// Items that come in from the queue under one hold of the lock; a request is not cut for it.
 const INSERTS_AT_ONCE: usize = 1 << 12;
 
 /// One operation in this many is timed, and counted this often: a clock costs as much as an insert.
-pub(in crate::table) const MEASURED_EVERY: u32 = 64;
-
-pub(in crate::table) struct PendingSample {
-    pub(in crate::table) id: u64,
-    pub(in crate::table) request: SampleRequest,
-    pub(in crate::table) draws: Draws,
-    pub(in crate::table) since: Duration,
-    pub(in crate::table) cell: Arc<Cell<Draws>>,
-    /// Where leased draws go back to.
-    pub(in crate::table) table: Weak<SharedTable>,
-}
-
-/// Whoever draws from several shards and has to wait: told when there is news.
-pub(in crate::table) struct PendingLook {
-    pub(in crate::table) id: u64,
-    pub(in crate::table) seen: Seen,
-    pub(in crate::table) cell: Arc<Cell<Tally>>,
-}
-
-/// What is left to do once the lock is released: tell the waiters, drop what left the table.
-#[derive(Default)]
-pub(in crate::table) struct After {
-    pub(in crate::table) keys: Vec<(Arc<Cell<Keys>>, Result<Keys>)>,
-    pub(in crate::table) draws: Vec<(Arc<Cell<Draws>>, PendingSample, Result<()>)>,
-    pub(in crate::table) tallies: Vec<(Arc<Cell<Tally>>, Tally)>,
-    pub(in crate::table) items: Dropped,
-    pub(in crate::table) emptied: Vec<Emptied>,
-    pub(in crate::table) late: Vec<PendingInsert>,
-}
-
-impl After {
-    pub(in crate::table) fn run(self) {
-        let Self { keys, draws, tallies, items, emptied, late } = self;
-        keys.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
-        draws.into_iter().for_each(|(cell, pending, outcome)| cell.fill(outcome.map(|()| pending.into_draws())));
-        tallies.into_iter().for_each(|(cell, tally)| cell.fill(Ok(tally)));
-        drop((items, emptied, late));
-    }
-}
-
-impl PendingSample {
-    pub(in crate::table) fn left(&self) -> u64 {
-        (self.request.num_samples - self.draws.done()) as u64
-    }
-
-    /// The draws, with their lease. Called without the lock: a lease that is dropped takes it.
-    pub(in crate::table) fn into_draws(self) -> Draws {
-        let mut draws = self.draws;
-        if draws.is_leased {
-            draws.lease = Lease::of(&self.table, &draws);
-        }
-        draws
-    }
-}
+pub(super) const MEASURED_EVERY: u32 = 64;
 
 impl State {
     /// Refuses items that the table can never take.
-    pub(in crate::table) fn check(&mut self, name: &str, items: &[(Item, Priority)]) -> Result<()> {
+    pub(super) fn check(&mut self, name: &str, items: &[(Item, Priority)]) -> Result<()> {
         self.open(name)?;
         items.iter().try_for_each(|(item, priority)| {
             let value = if let Priority::Value(value) = priority { *value } else { 0.0 };
@@ -133,22 +81,22 @@ impl State {
         })
     }
 
-    pub(in crate::table) fn open(&self, name: &str) -> Result<()> {
+    pub(super) fn open(&self, name: &str) -> Result<()> {
         if self.closed { Err(Error::Closed { name: name.to_owned() }) } else { Ok(()) }
     }
 
-    pub(in crate::table) fn shut(&self, name: &str) -> Result<()> {
+    pub(super) fn shut(&self, name: &str) -> Result<()> {
         if self.closed { Ok(()) } else { Err(Error::InvalidArgument(format!("the table '{name}' is open"))) }
     }
 
     /// What the first waiting insert wants of the server's bytes, where these hold it back and the limiter does not.
-    pub(in crate::table) fn starves(&self, budget: &Budget) -> Option<Starved> {
+    pub(super) fn starves(&self, budget: &Budget) -> Option<Starved> {
         let item = self.inserts.first()?.next()?;
         if self.table.can_insert() { budget.blocks(&self.table, Some(item)) } else { None }
     }
 
     /// Continues what this thread left for its next hold of the lock.
-    pub(in crate::table) fn resume(&mut self, rest: Rest) {
+    pub(super) fn resume(&mut self, rest: Rest) {
         if rest.draws {
             self.driven = false;
         }
@@ -159,13 +107,13 @@ impl State {
     }
 
     /// True where a hold of the lock left items that must leave, or inserts that may go in.
-    pub(in crate::table) fn must_move(&self, budget: Option<&Budget>) -> bool {
+    pub(super) fn must_move(&self, budget: Option<&Budget>) -> bool {
         let goes_in = |item| budget.is_none_or(|budget| budget.blocks(&self.table, Some(item)).is_none());
         let first = || self.inserts.first()?.next();
         self.table.is_over() || (self.table.can_insert() && first().is_some_and(goes_in))
     }
 
-    pub(in crate::table) fn note_blocked(&mut self, now: Duration) {
+    pub(super) fn note_blocked(&mut self, now: Duration) {
         let note = |since: &mut Option<Duration>, waits: bool, total: &mut Duration| match (*since, waits) {
             (None, true) => *since = Some(now),
             (Some(start), false) => {
@@ -178,18 +126,18 @@ impl State {
         note(&mut self.samples_since, !self.samples.is_empty(), &mut self.times.samples_blocked);
     }
 
-    pub(in crate::table) fn measured(&mut self) -> bool {
+    pub(super) fn measured(&mut self) -> bool {
         self.operations = self.operations.wrapping_add(1);
         self.operations.is_multiple_of(MEASURED_EVERY)
     }
 
-    pub(in crate::table) fn take_id(&mut self) -> u64 {
+    pub(super) fn take_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
     }
 
     /// Lets items in until one is held back, which is returned.
-    pub(in crate::table) fn admit(
+    pub(super) fn admit(
         &mut self,
         items: &mut impl Iterator<Item = (Item, Priority)>,
         keys: &mut Keys,
@@ -222,7 +170,7 @@ impl State {
     }
 
     /// Makes draws for a request, as many as are allowed now, and at most as many as are `left` for this hold of the lock.
-    pub(in crate::table) fn fill(
+    pub(super) fn fill(
         &mut self,
         request: &SampleRequest,
         draws: &mut Draws,
@@ -248,7 +196,7 @@ impl State {
     }
 
     /// Undoes leased draws of a request that is refused; true where there were some.
-    pub(in crate::table) fn undo(&mut self, draws: &Draws) -> bool {
+    pub(super) fn undo(&mut self, draws: &Draws) -> bool {
         if draws.is_leased {
             self.table.give_back(&draws.keys);
         }
@@ -256,17 +204,17 @@ impl State {
     }
 
     /// What the table is, those who wait included.
-    pub(in crate::table) fn tally(&mut self, now: Duration) -> Tally {
+    pub(super) fn tally(&mut self, now: Duration) -> Tally {
         Tally { waiting_inserts: self.inserts.items(), now, ..self.table.tally() }
     }
 
     /// True where the table is not what was seen.
-    pub(in crate::table) fn differs(&self, seen: &Seen) -> bool {
+    pub(super) fn differs(&self, seen: &Seen) -> bool {
         self.table.differs(seen, self.inserts.items())
     }
 
     /// What is in of inserts that may be sent again, those that are in in part included.
-    pub(in crate::table) fn arrivals(&self) -> Vec<(Sender, Arrivals)> {
+    pub(super) fn arrivals(&self) -> Vec<(Sender, Arrivals)> {
         let mut all = self.senders.cut();
         let parts = self.inserts.begun().filter_map(|pending| Some((pending.origin?, &pending.keys)));
         for (sent, keys) in parts.filter_map(|(origin, keys)| Some((self.senders.known(origin)?, keys))) {
@@ -285,7 +233,7 @@ impl State {
     }
 
     /// Finds out for whom there is news.
-    pub(in crate::table) fn serve_looks(&mut self, now: Duration, after: &mut After) {
+    pub(super) fn serve_looks(&mut self, now: Duration, after: &mut After) {
         if self.looks.is_empty() {
             return;
         }
@@ -301,7 +249,7 @@ impl State {
     /// Serves the heads of both queues until neither can go on: an insert may free a sample and the other way. True
     /// where the draws of one hold of the lock were used up before: the caller is to come again, and nobody else draws
     /// until then.
-    pub(in crate::table) fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) -> bool {
+    pub(super) fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) -> bool {
         let (mut left, mut goes_in) = (DRAWS_AT_ONCE, if self.moved { 0 } else { INSERTS_AT_ONCE });
         self.take_late(now, after);
         loop {
@@ -352,6 +300,14 @@ impl State {
             if !progress {
                 return false;
             }
+        }
+    }
+
+    /// Takes copies whose time is over out of the queue.
+    pub(super) fn take_late(&mut self, now: Duration, after: &mut After) {
+        while let Some(pending) = self.inserts.remove_late(now) {
+            pending.copy.iter().for_each(|copy| copy.end(false));
+            after.late.push(pending);
         }
     }
 }

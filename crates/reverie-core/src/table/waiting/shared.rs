@@ -4,53 +4,49 @@
 //! waiters woken after it is released.
 
 mod changing;
+mod copying;
 mod figures;
+mod leases;
 mod querying;
+mod saving;
+mod sending;
+mod starving;
+mod why;
+mod withdrawing;
 
+use super::after::After;
+use super::budget::Budget;
+use super::copies::Copying;
+use super::insert_queue::{InsertQueue, PendingInsert};
+use super::queues::{DRAWS_AT_ONCE, MEASURED_EVERY, Rest, State};
+use super::sample_queue::{PendingSample, SampleQueue};
+use super::senders::Senders;
+use super::ticket::{Cell, Ticket};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::item::{Item, Key};
-use crate::sample::{Draws, SampleRequest};
+use crate::item::Item;
+use crate::sample::{Draws, Lease, SampleRequest};
 use crate::sync::{Arc, Deciding, Mutex, lock};
-use crate::table::copies::Copying;
-use crate::table::info::Times;
-use crate::table::insert_queue::{InsertQueue, PendingInsert};
-use crate::table::lease::Lease;
-use crate::table::options::{Change, TableOptions};
-use crate::table::queues::{After, DRAWS_AT_ONCE, MEASURED_EVERY, PendingSample, Rest, State};
-use crate::table::sent::{Senders, Sent};
-use crate::table::table::Table;
-use crate::table::tables::Budget;
-use crate::table::ticket::{Cell, Keys, Ticket};
+use crate::table::policy::table::Table;
+use crate::table::types::info::Times;
+use crate::table::types::inserts::{Inserts, Keys, Priority};
+use crate::table::types::options::{Change, TableOptions};
+use crate::table::types::senders::Sent;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use smallvec::SmallVec;
-use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::time::Duration;
-
-/// The priority that a new item gets.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Priority {
-    /// As given.
-    Value(f64),
-    /// The largest of the items that are in the table at that moment, 1 where there is none.
-    Max,
-}
-
-/// Items on their way into a table.
-pub type Inserts = SmallVec<[(Item, Priority); 1]>;
 
 /// A table behind its lock.
 pub struct SharedTable {
     name: String,
-    pub(in crate::table) clock: Arc<dyn Clock>,
-    pub(in crate::table) budget: Option<Arc<Budget>>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) budget: Option<Arc<Budget>>,
     /// Where copies of its items go.
-    pub(in crate::table) copying: OnceLock<Vec<Copying>>,
+    pub(super) copying: OnceLock<Vec<Copying>>,
     /// Guards the table and both queues. Under it: decisions. Never under it: copying or decoding bytes,
     /// waiting, waking, dropping items, taking any other lock.
-    pub(in crate::table) state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
 /// Lets other threads continue where the one that should cannot: a waker panicked.
@@ -71,7 +67,7 @@ impl SharedTable {
         Self::with_budget(options, clock, seed, None)
     }
 
-    pub(in crate::table) fn with_budget(
+    pub(super) fn with_budget(
         options: TableOptions,
         clock: Arc<dyn Clock>,
         seed: u64,
@@ -83,7 +79,7 @@ impl SharedTable {
         let state = State {
             table,
             inserts: InsertQueue::default(),
-            samples: VecDeque::new(),
+            samples: SampleQueue::new(),
             looks: Vec::new(),
             senders: Senders::default(),
             next_id: 0,
@@ -107,7 +103,7 @@ impl SharedTable {
     }
 
     /// Takes the lock for one decision, serves whoever can go on after it, and finishes outside.
-    pub(in crate::table) fn decide<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> R {
+    pub(super) fn decide<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> R {
         let (result, freed, starves) = self.decide_alone(decision);
         if let Some(budget) = self.budget.as_ref().filter(|budget| freed || starves || budget.is_starving()) {
             budget.settle();
@@ -116,10 +112,7 @@ impl SharedTable {
     }
 
     /// The same at this table only; tells whether items left it, and whether an insert waits for bytes.
-    pub(in crate::table) fn decide_alone<R>(
-        &self,
-        decision: impl FnOnce(&mut State, Duration) -> R,
-    ) -> (R, bool, bool) {
+    pub(super) fn decide_alone<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool) {
         let (result, mut freed, mut starves, mut rest) = self.hold(decision);
         // Very many draws, items that must leave, or inserts that may go in: this thread continues, and releases the lock in
         // between.
@@ -174,7 +167,7 @@ impl SharedTable {
     /// tables, and must not stop halfway.
     pub fn check(&self, items: &[(Item, Priority)]) -> Result<()> {
         if let Some(budget) = &self.budget {
-            budget.refuse_hopeless(self, items)?;
+            budget.refuse_hopeless(&self.name, self, items)?;
         }
         lock(&self.state).check(&self.name, items)
     }
@@ -187,14 +180,14 @@ impl SharedTable {
     }
 
     /// See [`SharedTable::insert`] and [`SharedTable::insert_sent`].
-    pub(in crate::table) fn insert_of(
+    pub(super) fn insert_of(
         self: &Arc<Self>,
         items: Inserts,
         sent: Option<Sent>,
         before: Keys,
     ) -> Result<Ticket<Keys>> {
         if let Some(budget) = &self.budget {
-            budget.refuse_hopeless(self, &items)?;
+            budget.refuse_hopeless(&self.name, &**self, &items)?;
         }
         // Those that are refused are dropped after the decision.
         let mut offered = items;
@@ -247,15 +240,15 @@ impl SharedTable {
                 return Ok(None);
             }
             let (id, cell) = (state.take_id(), Cell::new());
-            let (table, draws) = (Arc::downgrade(self), std::mem::take(&mut draws));
-            state.samples.push_back(PendingSample { id, request, draws, since: now, cell: Arc::clone(&cell), table });
+            let (lender, draws) = (self.lender(), std::mem::take(&mut draws));
+            state.samples.push_back(PendingSample { id, request, draws, since: now, cell: Arc::clone(&cell), lender });
             Ok(Some((id, cell)))
         })?;
         Ok(match waiting {
             Some((id, cell)) => Ticket::waiting(self.clone(), id, cell, true),
             None => {
                 if draws.is_leased {
-                    draws.lease = Lease::of(&Arc::downgrade(self), &draws);
+                    draws.lease = Lease::of(&self.lender(), &draws.keys);
                 }
                 Ticket::done(Ok(draws))
             }
@@ -316,72 +309,8 @@ impl SharedTable {
         looks.iter().for_each(|pending| pending.cell.fill(Err(closed())));
     }
 
-    /// Serves waiting inserts after bytes were freed at another table, or by packing; true where that freed bytes here.
-    pub(in crate::table) fn serve_waiting(&self) -> bool {
-        let waits = !lock(&self.state).inserts.is_empty();
-        waits && self.decide_alone(|_, _| ()).1
-    }
-
-    /// True while the first insert waits for bytes.
-    pub(in crate::table) fn is_starving(&self) -> bool {
-        self.budget.as_deref().is_some_and(|budget| lock(&self.state).starves(budget).is_some())
-    }
-
-    /// See [`Table::makes_room_for`]; true too where the table is closed, which is for the insert to say.
-    pub(in crate::table) fn makes_room_for(&self, items: u64, bytes: u64) -> bool {
-        let state = lock(&self.state);
-        state.closed || state.table.makes_room_for(items, bytes)
-    }
-
-    /// Refuses the inserts that wait for bytes; true where there was one.
-    pub(in crate::table) fn refuse_starving(&self) -> bool {
-        let Some(budget) = self.budget.as_deref() else { return false };
-        let mut any = false;
-        loop {
-            let refused = {
-                let mut state = lock(&self.state);
-                let starved = state.starves(budget);
-                starved.and_then(|starved| Some((state.inserts.pop_first()?, budget.refusal(self, &starved))))
-            };
-            let Some((pending, refusal)) = refused else { return any };
-            any = true;
-            pending.give_up(refusal);
-            self.decide_alone(|_, _| ());
-        }
-    }
-
     /// True where items leave after a number of draws: a draw that is lost may be of an item that is nowhere else.
     pub fn deletes_sampled(&self) -> bool {
         lock(&self.state).table.options().max_times_sampled > 0
-    }
-
-    /// True when this table will free bytes: its items leave after a number of draws, or some must leave now.
-    pub(in crate::table) fn consumes(&self) -> bool {
-        let state = lock(&self.state);
-        let draws_free = !state.table.is_empty() || state.table.leased() > 0;
-        (state.table.options().max_times_sampled > 0 && draws_free) || state.moved
-    }
-
-    /// Leased draws reached their client; see [`Table::acknowledge`].
-    pub(in crate::table) fn acknowledge(&self, keys: &[Key]) {
-        self.decide(|state, _| state.table.acknowledge(keys));
-    }
-
-    /// Leased draws did not reach their client; see [`Table::give_back`]. Also where the table is closed: a last checkpoint has them.
-    pub(in crate::table) fn give_back(&self, keys: &[Key]) {
-        self.decide(|state, _| state.table.give_back(keys));
-    }
-
-    pub(in crate::table) fn withdraw_insert(&self, id: u64) -> Option<Keys> {
-        let withdrawn = self.decide(|state, _| state.inserts.remove(id));
-        withdrawn.map(|pending| pending.keys)
-    }
-
-    pub(in crate::table) fn withdraw_sample(&self, id: u64) -> Option<Draws> {
-        let withdrawn = self.decide(|state, _| {
-            let index = state.samples.iter().position(|pending| pending.id == id)?;
-            state.samples.remove(index)
-        });
-        withdrawn.map(PendingSample::into_draws)
     }
 }

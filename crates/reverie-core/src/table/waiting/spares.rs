@@ -1,9 +1,9 @@
 //! Memory for what is changed while a cut of all tables lives, touched before it is made.
 
+use super::shared::SharedTable;
+use super::tables::Tables;
 use crate::sync::lock;
-use crate::table::shared::SharedTable;
-use crate::table::slots::Spares;
-use crate::table::tables::Tables;
+use crate::table::policy::slots::page::Spares;
 
 /// The most that is set aside, for all tables of a server together: the pages of 2.7 million items.
 const MOST_BYTES: u64 = 256 << 20;
@@ -23,7 +23,7 @@ impl Tables {
         self.spare_at_most(MOST_BYTES)
     }
 
-    pub(in crate::table) fn spare_at_most(&self, bytes: u64) -> Spared<'_> {
+    pub(super) fn spare_at_most(&self, bytes: u64) -> Spared<'_> {
         let most = bytes / Spares::PAGE_BYTES;
         let pages: Vec<u64> = self.iter().map(|table| lock(&table.state).table.num_pages()).collect();
         let all: u64 = pages.iter().sum();

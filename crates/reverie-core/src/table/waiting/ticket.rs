@@ -1,22 +1,14 @@
 //! A request that was made: done, or waiting as data with whoever will answer it.
 
 use crate::error::{Error, Result};
-use crate::item::Key;
-use crate::sample::Draws;
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
-use crate::table::shared::SharedTable;
-use crate::table::table::Tally;
-use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Keys of inserted items; one needs no allocation.
-pub type Keys = SmallVec<[Key; 1]>;
-
 /// Where a waiting request's outcome is put, outside the table's lock, by whoever made it possible.
-pub(in crate::table) struct Cell<T> {
+pub(super) struct Cell<T> {
     /// Guards the outcome only; held for a move, never while anything else is done.
     state: Mutex<CellState<T>>,
     arrived: Condvar,
@@ -30,14 +22,14 @@ struct CellState<T> {
 }
 
 impl<T> Cell<T> {
-    pub(in crate::table) fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(CellState { outcome: None, waker: None, parked: 0 }),
             arrived: Condvar::new(),
         })
     }
 
-    pub(in crate::table) fn fill(&self, outcome: Result<T>) {
+    pub(super) fn fill(&self, outcome: Result<T>) {
         let (waker, parked) = {
             let mut state = lock(&self.state);
             state.outcome = Some(outcome);
@@ -81,28 +73,6 @@ pub trait Desk<T>: Send + Sync {
 
     /// Somebody waits: looks again whether a request can go on that only time allows.
     fn retry(&self) {}
-}
-
-impl Desk<Keys> for SharedTable {
-    fn withdraw(&self, id: u64) -> Option<Keys> {
-        self.withdraw_insert(id)
-    }
-
-    fn retry(&self) {
-        self.drop_late();
-    }
-}
-
-impl Desk<Draws> for SharedTable {
-    fn withdraw(&self, id: u64) -> Option<Draws> {
-        self.withdraw_sample(id)
-    }
-}
-
-impl Desk<Tally> for SharedTable {
-    fn withdraw(&self, id: u64) -> Option<Tally> {
-        self.withdraw_look(id)
-    }
 }
 
 /// The other end of a waiting ticket: whoever holds it answers, once. Dropped unanswered, as when its holder panics, it
@@ -156,12 +126,7 @@ impl<T> Ticket<T> {
         Self { state: State::Done(outcome) }
     }
 
-    pub(in crate::table) fn waiting(
-        desk: Arc<dyn Desk<T>>,
-        id: u64,
-        cell: Arc<Cell<T>>,
-        withdraw_on_drop: bool,
-    ) -> Self {
+    pub(super) fn waiting(desk: Arc<dyn Desk<T>>, id: u64, cell: Arc<Cell<T>>, withdraw_on_drop: bool) -> Self {
         Self { state: State::Waiting(Waiting { desk, id, cell, withdraw_on_drop }) }
     }
 

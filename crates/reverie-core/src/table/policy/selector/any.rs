@@ -1,7 +1,13 @@
 //! Any of the selectors, without a virtual call.
 
-use super::{Fifo, Heap, Lifo, Mass, Pick, Prioritized, Selector, SelectorOptions, Uniform};
+use super::fifo::Fifo;
+use super::heap::Heap;
+use super::interface::{Pick, Selector};
+use super::lifo::Lifo;
+use super::prioritized::Prioritized;
+use super::uniform::Uniform;
 use crate::error::Result;
+use crate::table::types::selector::{Mass, SelectorOptions};
 
 /// The selector that [`SelectorOptions`] describe.
 #[derive(Clone, Debug)]

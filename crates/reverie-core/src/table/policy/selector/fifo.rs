@@ -1,7 +1,7 @@
 //! First in, first out.
 
+use super::interface::{Pick, Selector, check_finite};
 use super::linked::Linked;
-use super::{Pick, Selector, check_finite};
 use crate::error::Result;
 
 /// The item inserted longest ago, with probability 1. Priorities have no part in it.

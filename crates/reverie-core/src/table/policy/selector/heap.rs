@@ -1,6 +1,6 @@
 //! The item with the largest or the smallest priority.
 
-use super::{Pick, Selector, check_finite};
+use super::interface::{Pick, Selector, check_finite};
 use crate::error::Result;
 
 /// Children of a node. Four halve the depth of two, and lie on two cache lines.

@@ -1,11 +1,12 @@
 //! Items with a probability proportional to a power of their priority.
 
+use super::interface::{Pick, Selector, check_finite};
 use super::random::Random;
 use super::slot_set::SlotSet;
-use super::{Mass, Pick, Selector, check_finite};
 use crate::error::{Error, Result};
 use crate::power::{self, Power};
-use crate::table::sum_tree::SumTree;
+use crate::table::policy::sum_tree::SumTree;
+use crate::table::types::selector::Mass;
 
 /// Any item, with probability `weight / sum of weights`, where `weight = priority ** exponent`
 /// (Schaul et al. 2016, "Prioritized Experience Replay", section 3.3).

@@ -1,8 +1,8 @@
 //! Every item with the same probability.
 
+use super::interface::{Pick, Selector, check_finite};
 use super::random::Random;
 use super::slot_set::SlotSet;
-use super::{Pick, Selector, check_finite};
 use crate::error::Result;
 
 /// Any item, each with probability 1 / number of items. Priorities have no part in it.

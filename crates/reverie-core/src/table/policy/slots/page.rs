@@ -1,6 +1,6 @@
 //! Pages: what a table's slots lie in, what a cut refers to, and what copies of pages go to.
 
-use super::{Age, Slot};
+use super::slot::{Age, Slot};
 use crate::item::{Item, Key};
 use std::sync::Arc;
 

@@ -2,18 +2,8 @@
 
 use super::Table;
 use crate::item::{Item, Key};
-use crate::table::selector::Selector;
-
-/// An item that was drawn for the first time.
-#[derive(Clone, Debug)]
-pub struct FirstDraw {
-    /// The references.
-    pub item: Item,
-    /// Its priority at the draw.
-    pub priority: f64,
-    /// Its key.
-    pub key: Key,
-}
+use crate::table::policy::selector::Selector;
+use crate::table::types::copies::FirstDraw;
 
 impl Table {
     /// From here on, first draws are noted for [`Table::take_first_draws`].

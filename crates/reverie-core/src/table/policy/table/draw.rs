@@ -1,11 +1,13 @@
 //! How a table is drawn from: a batch of n is n single draws in sequence.
 
-use super::{FirstDraw, Table};
+use super::Table;
 use crate::error::{Error, Result};
 use crate::item::{Item, Key};
 use crate::sample::Draws;
-use crate::table::selector::{Pick, Selector, SelectorOptions};
-use crate::table::slots::Slot;
+use crate::table::policy::selector::{Pick, Selector};
+use crate::table::policy::slots::slot::Slot;
+use crate::table::types::copies::FirstDraw;
+use crate::table::types::selector::SelectorOptions;
 use smallvec::SmallVec;
 
 /// Items that are picked before their slots are asked for: as many misses as a processor has under way.

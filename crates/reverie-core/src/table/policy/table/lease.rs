@@ -2,50 +2,11 @@
 //! it until the draw is acknowledged. A draw that is returned is undone: the item takes the place that it had.
 
 use super::Table;
-use crate::item::{Item, Key};
-use crate::table::info::Stats;
-use crate::table::policy::spread::Spread;
-use crate::table::selector::Selector;
-use crate::table::slots::Cut;
-use smallvec::SmallVec;
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
-
-/// The leased draws of a table.
-#[derive(Debug, Default)]
-pub(super) struct Leases {
-    by_key: HashMap<Key, Leased, BuildHasherDefault<Spread>>,
-    /// Leased draws of present items and of used-up ones.
-    draws: u64,
-    /// Items that are used up: their slots are taken, and no selector has them.
-    used_up: u64,
-}
-
-/// The leased draws of one item.
-#[derive(Debug, Default)]
-struct Leased {
-    /// The age bucket of each draw, so that its count can be undone.
-    ages: SmallVec<[u8; 8]>,
-    item: Where,
-}
-
-/// Where a leased item is.
-#[derive(Clone, Copy, Debug, Default)]
-enum Where {
-    /// In the table: it may be drawn more often.
-    #[default]
-    Present,
-    /// Used up: its slot keeps it, and it had these places in sampler and remover.
-    Out { slot: u32, sampled: u64, removed: u64 },
-    /// Deleted or evicted meanwhile: it does not come back.
-    Gone,
-}
-
-impl Leased {
-    fn out(&self) -> Option<u32> {
-        if let Where::Out { slot, .. } = self.item { Some(slot) } else { None }
-    }
-}
+use crate::item::Key;
+use crate::table::policy::leases::{Leased, Where};
+use crate::table::policy::selector::Selector;
+use crate::table::policy::slots::page::Cut;
+use crate::table::types::info::Stats;
 
 impl Table {
     /// Draws of which it is not known yet whether their clients have them.
@@ -164,17 +125,6 @@ impl Table {
         self.sampler.put_back(slot, priority, sampled, &age);
         self.remover.put_back(slot, priority, removed, &age);
         self.lineage.put_back(slot, item.stream, age);
-    }
-
-    /// As `hold`, of an item whose leaving was counted.
-    fn hold_again(&mut self, item: &Item) {
-        if item.episode == 0 {
-            self.stats.deleted_episodes -= 1;
-        } else {
-            let all = std::iter::once(&item.episode).chain(item.further_episodes());
-            self.stats.deleted_episodes -= all.filter(|episode| !self.episodes.contains_key(episode)).count() as u64;
-        }
-        self.hold(item);
     }
 
     /// The slot's item leaves for another reason, and does not come back.

@@ -1,13 +1,16 @@
 //! How a table is cut for a checkpoint, and set up again from one.
 
-use super::{Stats, Table};
+use super::Table;
 use crate::error::{Error, Result};
-use crate::item::{Item, Key};
-use crate::table::limiter::Counters;
-use crate::table::options::{TableOptions, check_pattern};
-use crate::table::selector::{AnySelector, Selector};
-use crate::table::sent::{Arrivals, Sender};
-use crate::table::slots::{Cut, Spares};
+use crate::item::Key;
+use crate::table::policy::options::check_pattern;
+use crate::table::policy::selector::{AnySelector, Selector};
+use crate::table::policy::slots::page::{Cut, Spares};
+use crate::table::types::info::Stats;
+use crate::table::types::limiter::Counters;
+use crate::table::types::options::TableOptions;
+use crate::table::types::restoring::Restoring;
+use crate::table::types::senders::{Arrivals, Sender};
 
 /// A table as it was at one moment, whatever it does afterwards.
 #[derive(Clone, Debug)]
@@ -27,48 +30,6 @@ pub struct TableCut {
     /// The items.
     pub items: Cut,
     /// What is in of inserts that may be sent again, by their senders.
-    pub sent: Vec<(Sender, Arrivals)>,
-}
-
-/// One item as a checkpoint had it.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// The references.
-    pub item: Item,
-    /// The slot and the generation of its key.
-    pub slot: u32,
-    /// See `slot`.
-    pub generation: u32,
-    /// As it was given.
-    pub priority: f64,
-    /// Updates of the priority.
-    pub version: u32,
-    /// Draws.
-    pub times_sampled: u32,
-    /// Nanoseconds of the clock of the table that it goes into.
-    pub inserted_at: u64,
-    /// Position in the order of insertions.
-    pub inserted: u64,
-    /// Position in the order of insertions and updates.
-    pub updated: u64,
-    /// The key of another table's item that this is a copy of.
-    pub copy_of: Option<Key>,
-}
-
-/// A table's items and counts, to be put into a table that is empty. The table's own options stay.
-#[derive(Clone, Debug, Default)]
-pub struct Restoring {
-    /// The limiter's counters.
-    pub counters: Counters,
-    /// The other counts; those of present items are counted anew.
-    pub stats: Stats,
-    /// See [`TableCut::order`].
-    pub order: u64,
-    /// The shard of the keys.
-    pub shard: u8,
-    /// The items, each in a slot of its own.
-    pub rows: Vec<Row>,
-    /// See [`TableCut::sent`].
     pub sent: Vec<(Sender, Arrivals)>,
 }
 
@@ -97,7 +58,7 @@ impl Table {
         self.slots.num_pages()
     }
 
-    /// See [`Slots::exchange_spares`](crate::table::slots::Slots::exchange_spares).
+    /// See [`Slots::exchange_spares`](crate::table::policy::slots::Slots::exchange_spares).
     pub fn exchange_spares(&mut self, spares: Spares) -> Spares {
         self.slots.exchange_spares(spares)
     }

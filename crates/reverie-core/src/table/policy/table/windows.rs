@@ -3,7 +3,7 @@
 use super::Table;
 use crate::error::{Error, Result};
 use crate::sample::{Borders, Draws, Window, Windows, num_steps, overlap, same_columns};
-use crate::table::selector::{Pick, Selector};
+use crate::table::policy::selector::{Pick, Selector};
 use smallvec::SmallVec;
 
 /// Draws in a row of items that no window fits into, before a request is refused.

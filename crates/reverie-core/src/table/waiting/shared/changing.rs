@@ -2,7 +2,7 @@
 
 use super::SharedTable;
 use crate::error::{Error, Result};
-use crate::table::table::{Neighbours, Updated, Updates};
+use crate::table::types::changes::{Neighbours, Updated, Updates};
 
 impl SharedTable {
     /// Sets priorities; see [`Table::update`](crate::table::Table::update). All slices have one length.

@@ -5,12 +5,10 @@ use crate::chunk::Compression;
 use crate::error::Result;
 use crate::spec::Signature;
 use crate::sync::{Arc, lock};
-use crate::table::info::{InsertReason, MOST_REPORTED, SampleReason, TableInfo, Waiting, Why};
-use crate::table::insert_queue::PendingInsert;
-use crate::table::queues::PendingLook;
-use crate::table::table::{Seen, Tally};
-use crate::table::tables::Starved;
-use crate::table::ticket::{Cell, Ticket};
+use crate::table::types::info::TableInfo;
+use crate::table::types::tally::{Seen, Tally};
+use crate::table::waiting::sample_queue::PendingLook;
+use crate::table::waiting::ticket::{Cell, Ticket};
 use std::time::Duration;
 
 impl SharedTable {
@@ -94,67 +92,5 @@ impl SharedTable {
             state.looks.push(PendingLook { id, seen, cell: Arc::clone(&cell) });
             Ok(Ticket::waiting(self.clone(), id, cell, true))
         })
-    }
-
-    pub(in crate::table) fn withdraw_look(&self, id: u64) -> Option<Tally> {
-        let now = self.clock.now();
-        let mut state = lock(&self.state);
-        let index = state.looks.iter().position(|pending| pending.id == id)?;
-        state.looks.swap_remove(index);
-        Some(state.tally(now))
-    }
-
-    /// Who waits, since when, for what, and what would free them.
-    pub fn why(&self) -> Why {
-        self.drop_late();
-        let now = self.clock.now();
-        let state = lock(&self.state);
-        let (table, limiter) = (&state.table, state.table.limiter());
-        let counters = *table.counters();
-        let waiting =
-            |since: Duration, wanted: u64, done: u64| Waiting { since: now.saturating_sub(since), wanted, done };
-        let next = state.inserts.first().and_then(PendingInsert::next);
-        let bytes = self.budget.as_deref().and_then(|budget| budget.blocks(table, next));
-        let blocked_insert = table.blocked_insert();
-        let insert_reason = match (blocked_insert, bytes) {
-            (Some(block), _) => Some(InsertReason::Limiter(block)),
-            (None, Some(Starved { held, needed, budget })) => Some(InsertReason::Bytes { held, needed, budget }),
-            (None, None) => (!state.inserts.is_empty()).then_some(InsertReason::Turn),
-        };
-        let blocked_sample = limiter.blocked_sample(&counters);
-        let sample_blocked = blocked_sample.is_some();
-        let sample_reason = match blocked_sample {
-            Some(block) => Some(SampleReason::Limiter(block)),
-            None => state.samples.front().map(|first| match first.request.without_replacement {
-                true => SampleReason::TooFewItems { size: table.len() as u64 },
-                false => SampleReason::Turn,
-            }),
-        };
-        Why {
-            table: self.name.clone(),
-            size: table.len() as u64,
-            max_size: table.options().max_size,
-            closed: state.closed,
-            leased: table.leased(),
-            counters,
-            num_inserts: state.inserts.iter().len() as u64,
-            num_samples: state.samples.len() as u64,
-            inserts: state
-                .inserts
-                .iter()
-                .take(MOST_REPORTED)
-                .map(|p| waiting(p.since, p.keys.len() as u64 + p.left(), p.keys.len() as u64))
-                .collect(),
-            samples: state
-                .samples
-                .iter()
-                .take(MOST_REPORTED)
-                .map(|p| waiting(p.since, p.request.num_samples as u64, p.draws.len() as u64))
-                .collect(),
-            // Who hands out rations can always hand out more.
-            stuck: blocked_insert.is_some() && sample_blocked && !limiter.is_rationed() && table.leased() == 0,
-            insert_reason,
-            sample_reason,
-        }
     }
 }

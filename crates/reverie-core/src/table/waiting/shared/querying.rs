@@ -4,9 +4,9 @@ use super::SharedTable;
 use crate::error::Result;
 use crate::sample::Draws;
 use crate::sync::lock;
-use crate::table::query::{Condition, Query};
-use crate::table::slots::Cut;
-use crate::table::table::Updated;
+use crate::table::policy::slots::page::Cut;
+use crate::table::types::changes::Updated;
+use crate::table::types::query::{Condition, Query};
 
 /// Items that one hold of the lock looks at and deletes.
 const AT_ONCE: usize = 1024;

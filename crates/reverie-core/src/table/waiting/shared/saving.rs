@@ -1,10 +1,10 @@
 //! A shared table's part in checkpoints.
 
+use super::SharedTable;
 use crate::error::Result;
 use crate::sync::lock;
-use crate::table::shared::SharedTable;
-use crate::table::slots::Cut;
-use crate::table::table::Restoring;
+use crate::table::policy::slots::page::Cut;
+use crate::table::types::restoring::Restoring;
 use rand_core::RngCore;
 
 impl SharedTable {

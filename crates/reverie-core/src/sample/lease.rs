@@ -1,19 +1,26 @@
 //! The holder's end of leased draws: returned when it is dropped, unless it was acknowledged.
 
 use crate::item::Key;
-use crate::sample::Draws;
-use crate::table::shared::SharedTable;
 use smallvec::SmallVec;
 use std::sync::Weak;
+
+/// What has leased draws: a table.
+pub(crate) trait Lender: Send + Sync {
+    /// The draws of these keys reached their client.
+    fn acknowledge(&self, keys: &[Key]);
+
+    /// The draws of these keys did not reach their client: they are undone.
+    fn give_back(&self, keys: &[Key]);
+}
 
 /// Draws of tables that delete sampled items, of which it is open whether they reach anybody. Dropped, it undoes them:
 /// the items take the places that they had. A copy holds nothing.
 #[derive(Default)]
-pub struct Lease(SmallVec<[(Weak<SharedTable>, Vec<Key>); 1]>);
+pub struct Lease(SmallVec<[(Weak<dyn Lender>, Vec<Key>); 1]>);
 
 impl Lease {
-    pub(in crate::table) fn of(table: &Weak<SharedTable>, draws: &Draws) -> Self {
-        Self(SmallVec::from_iter((!draws.is_empty()).then(|| (Weak::clone(table), draws.keys.clone()))))
+    pub(crate) fn of(lender: &Weak<dyn Lender>, keys: &[Key]) -> Self {
+        Self(SmallVec::from_iter((!keys.is_empty()).then(|| (Weak::clone(lender), keys.to_vec()))))
     }
 
     /// True where it holds no draw.
@@ -23,9 +30,9 @@ impl Lease {
 
     /// The draws reached their client: used-up items leave for good.
     pub fn acknowledge(mut self) {
-        for (table, keys) in std::mem::take(&mut self.0) {
-            if let Some(table) = table.upgrade() {
-                table.acknowledge(&keys);
+        for (lender, keys) in std::mem::take(&mut self.0) {
+            if let Some(lender) = lender.upgrade() {
+                lender.acknowledge(&keys);
             }
         }
     }
@@ -39,9 +46,9 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         // The draws made last go back first.
-        for (table, keys) in self.0.drain(..).rev() {
-            if let Some(table) = table.upgrade() {
-                table.give_back(&keys);
+        for (lender, keys) in self.0.drain(..).rev() {
+            if let Some(lender) = lender.upgrade() {
+                lender.give_back(&keys);
             }
         }
     }
