@@ -13,93 +13,18 @@
 
 mod extremes;
 mod marks;
+mod node;
 
 use crate::prefetch::prefetch_at;
 use crate::wide::{Lanes, Plain, Wide, wide};
 use extremes::Extremes;
 use marks::Marks;
+use node::{EMPTY, LANES, Node};
 
-/// Lanes of a node.
-const LANES: usize = 8;
 /// Descents that go down together: enough to hide the latency of memory, few enough to stay in L1.
 const BLOCK: usize = 256;
 /// Leaves whose sums may wait: what is put off by as many changes costs some ten microseconds.
 const TOUCHED_AT_MOST: usize = 1024;
-
-/// Eight numbers on one cache line.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(align(64))]
-struct Node([f64; LANES]);
-
-const EMPTY: Node = Node([0.0; LANES]);
-
-impl Node {
-    /// The sum of the lanes, positive where any lane is.
-    #[inline(always)]
-    fn total(&self) -> f64 {
-        self.fold(|a, b| a + b)
-    }
-
-    /// The largest lane, none of which is NaN.
-    #[inline(always)]
-    fn largest(&self) -> f64 {
-        self.fold(|a, b| if a > b { a } else { b })
-    }
-
-    /// The smallest lane, none of which is NaN.
-    #[inline(always)]
-    fn smallest(&self) -> f64 {
-        self.fold(|a, b| if a < b { a } else { b })
-    }
-
-    #[inline(always)]
-    fn fold(&self, f: impl Fn(f64, f64) -> f64) -> f64 {
-        let a = &self.0;
-        f(f(f(a[0], a[4]), f(a[2], a[6])), f(f(a[1], a[5]), f(a[3], a[7])))
-    }
-
-    /// The running sums of the lanes.
-    #[inline(always)]
-    fn prefixes(&self) -> Self {
-        let mut sum = 0.0;
-        Self(self.0.map(|lane| {
-            sum += lane;
-            sum
-        }))
-    }
-
-    /// Of running sums: the lane that `point` falls on, and what of the point is left inside that lane. The
-    /// lane's own total is positive: a point at or past the end, where rounding can put it, is taken as the
-    /// largest number before the end, and a lane is only found where the running sum grows.
-    #[inline(always)]
-    fn descend(&self, point: f64, lanes: impl Lanes) -> (usize, f64) {
-        let end = self.0[LANES - 1];
-        debug_assert!(end > 0.0, "a descent into a node without weight");
-        // The sums up to the point are those of the lanes before.
-        let point = before_end(point, end);
-        let (lane, before) = lanes.last_at_most(&self.0, point);
-        (lane % LANES, point - before)
-    }
-
-    /// Of weights: the lane that `point` falls on when they lie end to end, with the same words about its total.
-    #[inline(always)]
-    fn lane_at(&self, point: f64, lanes: impl Lanes) -> usize {
-        let [a, b, c, d, e, f, g, h] = self.0;
-        let b = a + b;
-        let c = b + c;
-        let d = c + d;
-        let e = d + e;
-        let f = e + f;
-        let g = f + g;
-        let h = g + h;
-        lanes.at_most([a, b, c, d, e, f, g, h], before_end(point, h)) % LANES
-    }
-}
-
-#[inline(always)]
-fn before_end(point: f64, end: f64) -> f64 {
-    if point < end { point } else { f64::from_bits(end.to_bits().wrapping_sub(1)) }
-}
 
 /// A level above the leaves: lane `i` of node `n` speaks of node `8 n + i` of the level below.
 #[derive(Clone, Debug, Default)]

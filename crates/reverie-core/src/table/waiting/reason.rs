@@ -1,4 +1,5 @@
-//! Why a request waits, in words: what a deadline's error, `why()` and a log say. No other file writes a reason.
+//! Why a request at a table waits, in words: the reason that a deadline's error, `why()` and a log report. No other file
+//! of the core writes one.
 
 use crate::error::{Counted, Error};
 use crate::table::types::blocks::{InsertBlock, SampleBlock};

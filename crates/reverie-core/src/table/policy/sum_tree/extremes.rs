@@ -1,6 +1,7 @@
 //! The smallest positive and the largest weight of a tree, kept as trees of their own.
 
-use super::{EMPTY, LANES, Marks, Node};
+use super::marks::Marks;
+use super::node::{EMPTY, LANES, Node};
 use crate::prefetch::prefetch_at;
 
 const NONE: Node = Node([f64::INFINITY; LANES]);
