@@ -13,10 +13,13 @@ pub(crate) trait Lender: Send + Sync {
     fn give_back(&self, keys: &[Key]);
 }
 
+/// Where leased draws go back to, and their keys.
+type Lent = (Weak<dyn Lender>, Vec<Key>);
+
 /// Draws of tables that delete sampled items, of which it is open whether they reach anybody. Dropped, it undoes them:
 /// the items take the places that they had. A copy holds nothing.
 #[derive(Default)]
-pub struct Lease(SmallVec<[(Weak<dyn Lender>, Vec<Key>); 1]>);
+pub struct Lease(SmallVec<[Lent; 1]>);
 
 impl Lease {
     pub(crate) fn of(lender: &Weak<dyn Lender>, keys: &[Key]) -> Self {
