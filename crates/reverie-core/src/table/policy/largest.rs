@@ -2,75 +2,95 @@
 //! question ever looks at all items.
 
 const FAN_OUT: usize = 8;
+/// Room is made for so many slots at once.
+const GROWTH: usize = 256;
 /// In the place of an item that is not there: no priority is infinite.
 const ABSENT: f64 = f64::NEG_INFINITY;
 
-/// Priorities by slot; every call but the growth is O(log n) of the n slots.
+/// Priorities by slot; every call but the growth is O(log n) of the n slots. Most changes touch one priority and look at
+/// one maximum: what is neither the largest of its eight nor was it changes nothing above.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Largest {
-    /// The priorities, then the maxima of eight of the level below each; the last level is one number.
-    levels: Vec<Vec<f64>>,
+    priorities: Vec<f64>,
+    /// The maxima of eight of the level below each, the first level those of the priorities; the last is one number.
+    maxima: Vec<Vec<f64>>,
 }
 
 impl Largest {
     /// Of all items; `None` without any.
     pub(super) fn get(&self) -> Option<f64> {
-        let largest = *self.levels.last()?.first()?;
+        let largest = *self.maxima.last()?.first()?;
         (largest != ABSENT).then_some(largest)
     }
 
     /// An item has come in, or has another priority now.
     #[inline]
     pub(super) fn set(&mut self, slot: u32, priority: f64) {
-        self.reach(slot as usize);
+        if slot as usize >= self.priorities.len() {
+            self.reach(slot as usize);
+        }
         self.put(slot as usize, priority);
     }
 
     /// An item has gone.
+    #[inline]
     pub(super) fn remove(&mut self, slot: u32) {
         self.put(slot as usize, ABSENT);
     }
 
+    #[inline]
     fn put(&mut self, slot: usize, priority: f64) {
-        let mut at = slot;
-        let mut here = priority;
-        for level in 0..self.levels.len() {
-            let known = std::mem::replace(&mut self.levels[level][at], here);
-            if known == here {
+        let known = std::mem::replace(&mut self.priorities[slot], priority);
+        let maximum = self.maxima[0][slot / FAN_OUT];
+        if priority > maximum || (known == maximum && priority < maximum) {
+            self.climb(slot, known, priority);
+        }
+    }
+
+    /// Corrects the maxima above a priority that was `known`, and is larger than its maximum or was it.
+    #[inline(never)]
+    fn climb(&mut self, slot: usize, mut known: f64, priority: f64) {
+        let Self { priorities, maxima } = self;
+        let (mut below, mut at, mut here): (&[f64], _, _) = (priorities, slot, priority);
+        for level in maxima {
+            let first = at - at % FAN_OUT;
+            at /= FAN_OUT;
+            let maximum = level[at];
+            if here < maximum {
+                if known < maximum {
+                    return;
+                }
+                // It was the largest: another of the eight may be as large.
+                let eight = below[first..].iter().take(FAN_OUT);
+                here = eight.fold(ABSENT, |a, b| if *b > a { *b } else { a });
+            }
+            if here == maximum {
                 return;
             }
-            at /= FAN_OUT;
-            here = largest(&self.levels[level][at * FAN_OUT..]);
+            (level[at], known) = (here, maximum);
+            below = level;
         }
     }
 
     /// Makes room for the slot.
+    #[cold]
+    #[inline(never)]
     fn reach(&mut self, slot: usize) {
-        if self.levels.first().is_some_and(|priorities| slot < priorities.len()) {
-            return;
-        }
-        let mut needed = slot + 1;
+        // Only longer: there is no slot that was there and is not any more.
+        let mut needed = (slot + 1).next_multiple_of(GROWTH);
+        self.priorities.resize(needed, ABSENT);
         for level in 0.. {
-            if level == self.levels.len() {
-                let below = level.checked_sub(1).map_or(ABSENT, |below| largest(&self.levels[below]));
-                self.levels.push(vec![below]);
-            }
             if needed == 1 {
                 return;
             }
-            needed = needed.next_multiple_of(FAN_OUT);
-            // Only longer: there is no slot that was there and is not any more.
-            let length = needed.max(self.levels[level].len());
-            self.levels[level].resize(length, ABSENT);
-            needed = length / FAN_OUT;
+            needed = needed.div_ceil(FAN_OUT);
+            if level == self.maxima.len() {
+                // The level below was the last: its one number is the largest of all.
+                self.maxima.push(vec![level.checked_sub(1).map_or(ABSENT, |below| self.maxima[below][0])]);
+            }
+            self.maxima[level].resize(needed, ABSENT);
         }
     }
-}
-
-/// Of the first eight.
-#[inline]
-fn largest(of: &[f64]) -> f64 {
-    of.iter().take(FAN_OUT).fold(ABSENT, |a, b| if *b > a { *b } else { a })
 }
 
 #[cfg(test)]

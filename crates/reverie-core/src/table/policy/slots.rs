@@ -252,6 +252,7 @@ impl Slots {
     }
 
     /// Takes the item out; its key is stale from now on.
+    #[inline]
     pub fn remove(&mut self, index: u32) -> Item {
         let next = self.generation_after(index, self.slot(index).generation);
         if let Some(key) = self.copy_of(index) {

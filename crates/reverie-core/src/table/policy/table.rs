@@ -179,7 +179,17 @@ impl Table {
     }
 
     /// Refuses a priority that one of the selectors cannot hold.
+    #[inline]
     pub fn check_priority(&self, priority: f64) -> Result<()> {
+        // What every selector takes is not worth asking each about.
+        if (0.0..f64::INFINITY).contains(&priority) {
+            return Ok(());
+        }
+        self.ask_selectors(priority)
+    }
+
+    #[cold]
+    fn ask_selectors(&self, priority: f64) -> Result<()> {
         let refuse = |error| match error {
             Error::InvalidArgument(reason) => {
                 Error::InvalidArgument(format!("table '{}': {reason}", self.options.name))
@@ -219,7 +229,9 @@ impl Table {
         self.counters.inserts += 1;
         let key = self.slots.key(slot);
         self.spares = false;
-        self.evict(EVICTED_BY_INSERT);
+        if self.is_over() {
+            self.evict(EVICTED_BY_INSERT);
+        }
         key
     }
 
@@ -231,6 +243,7 @@ impl Table {
     }
 
     /// True while more items are to leave than one decision takes out: [`Table::evict_some`] goes on.
+    #[inline]
     pub fn is_over(&self) -> bool {
         let budget = self.options.max_bytes.unwrap_or(u64::MAX);
         !self.spares
@@ -264,6 +277,7 @@ impl Table {
     }
 
     /// The slot's item is present no more.
+    #[inline(always)]
     fn uncount(&mut self, slot: u32) {
         let leaving = self.slots.slot(slot);
         self.stats.sampled_present -= u64::from(leaving.times_sampled() > 0);

@@ -1,24 +1,30 @@
-//! What happens to bytes as items come and go: each chunk is charged to the table once, by the first item that refers
-//! to it, and taken off its account when the last such item goes. The memory is freed where that item is dropped, which
-//! is after the lock is released.
+//! The bytes of a table's items. The first item that refers to a chunk charges the chunk to the table's account. When the
+//! last such item leaves, the chunk is taken off the account. Its memory is freed where the item is dropped, after the
+//! lock is released.
 
 use super::Table;
 use crate::item::Item;
 
 impl Table {
+    #[inline(always)]
     pub(super) fn hold(&mut self, item: &Item) {
         for chunk in item.chunks() {
             chunk.table_ref(&self.account);
         }
         if item.episode == 0 {
             self.stats.single_steps += 1;
-            return;
+        } else {
+            self.hold_episodes(item);
         }
+    }
+
+    fn hold_episodes(&mut self, item: &Item) {
         for episode in std::iter::once(&item.episode).chain(item.further_episodes()) {
             *self.episodes.entry(*episode).or_insert(0) += 1;
         }
     }
 
+    #[inline(always)]
     pub(super) fn release(&mut self, item: &Item) {
         for chunk in item.chunks() {
             chunk.table_unref(&self.account);
@@ -26,8 +32,12 @@ impl Table {
         if item.episode == 0 {
             self.stats.single_steps -= 1;
             self.stats.deleted_episodes += 1;
-            return;
+        } else {
+            self.release_episodes(item);
         }
+    }
+
+    fn release_episodes(&mut self, item: &Item) {
         for episode in std::iter::once(&item.episode).chain(item.further_episodes()) {
             let Some(count) = self.episodes.get_mut(episode) else { continue };
             *count -= 1;

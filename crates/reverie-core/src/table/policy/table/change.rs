@@ -64,11 +64,7 @@ impl Table {
 
     /// Refuses priorities that the selectors cannot hold.
     pub fn check_priorities(&self, priorities: &[f64]) -> Result<()> {
-        // What every selector takes is not worth asking each about.
-        match priorities.iter().all(|priority| *priority >= 0.0 && *priority < f64::INFINITY) {
-            true => Ok(()),
-            false => priorities.iter().try_for_each(|priority| self.check_priority(*priority)),
-        }
+        priorities.iter().try_for_each(|priority| self.check_priority(*priority))
     }
 
     pub(super) fn set_priority(&mut self, slot: u32, priority: f64) {

@@ -98,7 +98,7 @@ impl Table {
 
     /// What comes after a draw of a table that deletes sampled items: the item leaves where it is used up (true), or the
     /// draw is leased.
-    #[inline]
+    #[inline(always)]
     pub(super) fn hand_out(&mut self, slot: u32, now: u64, into: &Draws) -> bool {
         let used_up = self.is_used_up(slot);
         match into.is_leased {
@@ -117,6 +117,9 @@ impl Table {
     /// Counts the draws and hands them out, column by column, so that the cache misses of a batch overlap; the slots
     /// of many were asked for.
     pub(super) fn deliver(&mut self, picks: &[Pick], now: u64, into: &mut Draws) {
+        if let [pick] = picks {
+            return self.deliver_one(*pick, now, into);
+        }
         // Counted in order: an item may be drawn twice in a batch.
         let drawn = into.len();
         into.times_sampled.extend(picks.iter().map(|pick| {
@@ -126,9 +129,7 @@ impl Table {
         }));
         let slots: SmallVec<[&Slot; 256]> = picks.iter().map(|pick| self.slots.slot(pick.slot)).collect();
         let chunk_ahead = |slot: &&Slot| slot.item.iter().for_each(Item::prefetch);
-        if picks.len() > 1 {
-            slots.iter().for_each(chunk_ahead);
-        }
+        slots.iter().for_each(chunk_ahead);
         let shard = self.options.shard;
         match self.slots.has_copies() {
             false => into
@@ -150,5 +151,28 @@ impl Table {
                 key: into.keys[draw],
             }));
         }
+    }
+
+    /// The same of a single draw, as a table makes that deletes sampled items: there are no misses to overlap.
+    fn deliver_one(&mut self, pick: Pick, now: u64, into: &mut Draws) {
+        let (times, size) = (self.slots.count_draw(pick.slot), self.len() as u64);
+        let slot = self.slots.slot(pick.slot);
+        self.stats.note_draw(times, now.saturating_sub(slot.inserted_at));
+        let item = slot.item.clone().expect("a picked slot holds an item");
+        let (key, priority) = (self.slots.key(pick.slot), slot.priority());
+        if let Some(first) = &mut self.first_draws
+            && times == 1
+        {
+            first.push(FirstDraw { item: item.clone(), priority, key });
+        }
+        into.times_sampled.push(times);
+        into.keys.push(key);
+        into.probabilities.push(pick.probability);
+        into.priorities.push(priority);
+        into.versions.push(slot.version());
+        into.inserted_at.push(slot.inserted_at);
+        into.table_sizes.push(size);
+        into.items.push(item);
+        self.counters.samples += 1;
     }
 }
