@@ -1,4 +1,4 @@
-//! What a batch is asked for, and the arrays that it becomes.
+//! The options of a batch, and the arrays that it consists of.
 
 use crate::error::{Error, Result};
 use crate::spec::DType;

@@ -1,4 +1,4 @@
-//! Plans of batch after batch: the last one serves for as long as the items are alike.
+//! Keeps the last plan, which serves the next batch where the items are alike.
 
 use super::output::{Options, Ragged};
 use super::plan::{Plan, plan};

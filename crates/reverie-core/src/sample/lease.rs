@@ -4,7 +4,7 @@ use crate::item::Key;
 use smallvec::SmallVec;
 use std::sync::Weak;
 
-/// What has leased draws: a table.
+/// A table that leases draws.
 pub(crate) trait Lender: Send + Sync {
     /// The draws of these keys reached their client.
     fn acknowledge(&self, keys: &[Key]);
@@ -13,7 +13,7 @@ pub(crate) trait Lender: Send + Sync {
     fn give_back(&self, keys: &[Key]);
 }
 
-/// Where leased draws go back to, and their keys.
+/// The table that leased draws, and their keys.
 type Lent = (Weak<dyn Lender>, Vec<Key>);
 
 /// Draws of tables that delete sampled items, of which it is open whether they reach anybody. Dropped, it undoes them:

@@ -1,4 +1,4 @@
-//! Bodies of items over several chunks, remembered for the items that come next.
+//! Bodies of items over several chunks: kept, because the next items mostly share them.
 
 use crate::item::Span;
 use smallvec::SmallVec;

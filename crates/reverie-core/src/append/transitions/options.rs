@@ -1,4 +1,4 @@
-//! What a transition writer is told: its options, and the steps.
+//! The options of a transition writer, and the steps that are appended.
 
 use crate::append::sink::Cells;
 use crate::chunk::Compression;

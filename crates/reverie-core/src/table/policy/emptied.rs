@@ -1,4 +1,4 @@
-//! What left a table, for the caller to drop where no lock is held.
+//! Items that left a table: the caller drops them after it released the lock.
 
 use super::slots::page::Cut;
 use crate::chunk::Account;

@@ -1,4 +1,4 @@
-//! Which copies between tables can ever work.
+//! Refuses `insert_on_sample` extensions that can never work.
 
 use crate::error::{Error, Result};
 use crate::spec::Signature;

@@ -1,4 +1,4 @@
-//! The leased draws of a table: which, and where their items are.
+//! The leased draws of a table, and where their items are.
 
 use super::spread::Spread;
 use crate::item::Key;

@@ -1,7 +1,7 @@
-//! Decisions: which item is next, which leaves, and whether a request may go on.
+//! The decisions of a table: which item is drawn, which is evicted, whether a request may go on.
 //!
-//! In here: the table, selectors, the rate limiter, slots, queries, with `&mut self`. Not in here: a lock, a clock, a
-//! queue of requests, waking; the time is an argument.
+//! Here: the table, selectors, the rate limiter, slots and queries, all with `&mut self`. Not here: a lock, a clock, a
+//! queue of requests, a thread that waits; the time is an argument. A file here uses `types`, and never `waiting`.
 
 pub(super) mod emptied;
 pub(super) mod extensions;

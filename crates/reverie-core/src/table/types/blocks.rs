@@ -1,4 +1,4 @@
-//! Why the rate limiter holds a request back, as numbers: `waiting/reason.rs` puts it into words.
+//! Why the rate limiter holds a request back, as numbers. `waiting/reason.rs` puts it into words.
 
 /// Why a sample has to wait.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! Changes of items by their keys, and what they came to.
+//! Changes of items by their keys, and their outcome.
 
 use crate::error::{Error, Result};
 

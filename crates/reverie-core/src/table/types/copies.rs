@@ -1,4 +1,4 @@
-//! Copies of items in another table: which a table asks for, and what became of them.
+//! Copies of items in another table: the extension that asks for them, and their counts.
 
 use crate::item::{Item, Key};
 use std::time::Duration;

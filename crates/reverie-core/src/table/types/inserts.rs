@@ -1,4 +1,4 @@
-//! Items on their way into a table, and the keys that they get.
+//! Items that are inserted, and the keys that they get.
 
 use crate::item::{Item, Key};
 use smallvec::SmallVec;

@@ -1,4 +1,4 @@
-//! The limits of a table and the counters that they are about: what they allow is decided in `policy/limiter.rs`.
+//! The limits of a table and its counters. `policy/limiter.rs` decides what the limits allow.
 
 use crate::error::{Counted, Error, Result};
 

@@ -1,7 +1,7 @@
-//! What a table is told, and what it tells: data.
+//! The data of a table: options, keys, priorities, requests, responses, figures.
 //!
-//! In here: options, keys, priorities, requests, answers, figures. Not in here: decisions (they are in `policy`), a
-//! lock, a queue or a clock (they are in `waiting`).
+//! Here: plain data, its checks and its `Display`. Not here: decisions (see `policy`), a lock, a queue or a clock (see
+//! `waiting`). A file here uses neither of the two.
 
 pub(super) mod blocks;
 pub(super) mod changes;

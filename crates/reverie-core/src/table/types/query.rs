@@ -1,4 +1,4 @@
-//! Conditions on what a table knows of its items: which items, and in which order.
+//! Queries: conditions on items, and the order of the result.
 
 /// Conditions of one request at most.
 pub const MAX_CONDITIONS: usize = 64;

@@ -1,4 +1,4 @@
-//! A table's items and counts as a checkpoint has them.
+//! The items and counts of a table, as read from a checkpoint.
 
 use super::info::Stats;
 use super::limiter::Counters;

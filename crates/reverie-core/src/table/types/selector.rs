@@ -1,4 +1,4 @@
-//! Which sampler or remover a table has, as data, and what items weigh to it.
+//! The options of a sampler or remover, and the weight of its items.
 
 use crate::error::{Error, Result};
 

@@ -1,4 +1,4 @@
-//! Inserts that may be sent again: which, of which sender, and the keys of their items that are in.
+//! Inserts that a client may send again after a lost connection: their sender, number and keys.
 
 use super::inserts::Keys;
 

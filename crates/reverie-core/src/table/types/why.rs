@@ -1,4 +1,4 @@
-//! Who waits at a table, since when and for what, as data: `waiting/reason.rs` says it in words.
+//! Which requests wait at a table, since when and for what. `waiting/reason.rs` puts it into words.
 
 use super::blocks::{InsertBlock, SampleBlock};
 use super::limiter::Counters;

@@ -1,4 +1,4 @@
-//! What is left to do once a table's lock is released: wake the waiters, drop what left the table.
+//! The work that is left after a table's lock is released: wake threads, drop items.
 
 use super::insert_queue::PendingInsert;
 use super::sample_queue::PendingSample;

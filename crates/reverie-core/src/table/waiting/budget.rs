@@ -1,4 +1,4 @@
-//! The bytes that the tables of a server may hold together, and the inserts that wait for them.
+//! The budget of bytes that the tables of a server share, and the inserts that wait for it.
 
 use super::reason;
 use crate::chunk::{Chunk, Meter};
@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 /// A table, as its server's budget of bytes sees it. Each call takes the table's lock.
 pub(super) trait Holder: Send + Sync {
-    /// True when this table will free bytes: its items leave after a number of draws, or some must leave now.
+    /// True where this table will free bytes: its items leave after a number of draws, or some must leave now.
     fn consumes(&self) -> bool;
 
     /// See [`Table::makes_room_for`]; true too where the table is closed, which is for the insert to say.
@@ -29,16 +29,16 @@ pub(super) trait Holder: Send + Sync {
     fn refuse_starving(&self) -> bool;
 }
 
-/// The bytes that the chunks of a server's tables may take, and who waits for them.
+/// The bytes that the chunks of a server's tables may take.
 ///
 /// What only writers and readers hold does not count: writers are bounded by what they may have in flight, and a
-/// reader that waits for its own draws to be let go would wait for ever. Tables that take items in at the same moment
+/// reader that waits for its own draws to be released would wait for ever. Tables that take items in at the same moment
 /// may pass the bound by an item each.
 pub(super) struct Budget {
     meter: Arc<Meter>,
     max_bytes: u64,
     tables: OnceLock<Vec<Weak<dyn Holder>>>,
-    /// An insert waited for bytes when that was last looked at: who changes a table looks again.
+    /// An insert waited for bytes at the last look: each change of a table looks again.
     starving: AtomicBool,
 }
 
@@ -66,8 +66,7 @@ impl Budget {
         (held + needed > budget).then_some(Starved { held, needed, budget })
     }
 
-    /// Refuses a group of which an item would wait for bytes that nothing that anybody does can free. Takes the
-    /// tables' locks, one after the other.
+    /// Refuses items that would wait for bytes which no call can free. Takes the tables' locks, one after the other.
     pub(super) fn refuse_hopeless(&self, name: &str, table: &dyn Holder, items: &[(Item, Priority)]) -> Result<()> {
         let (needed, most) = new_bytes(items.iter().map(|(item, _)| item));
         if self.starved(needed).is_none() {
@@ -125,7 +124,7 @@ impl Budget {
         }
     }
 
-    /// Asks every table, and tells whether one said yes.
+    /// Asks every table; true where one answers yes.
     fn each(&self, ask: fn(&dyn Holder) -> bool) -> bool {
         self.tables().filter(|table| ask(&**table)).count() > 0
     }

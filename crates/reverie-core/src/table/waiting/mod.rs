@@ -1,7 +1,7 @@
-//! Who waits at a table: THE lock, the queues, tickets, leases and bytes.
+//! The requests that wait at a table: THE lock, queues, tickets, leases, budgets of bytes.
 //!
-//! In here: everything with a lock, a condition, a clock or an atomic. Not in here: which item is next, or whether a
-//! request may go on (they are in `policy`). Under the lock are decisions only: no copy, no drop of items, no wait.
+//! Here: everything with a lock, a condition variable, a clock or an atomic. Not here: which item is drawn, or whether a
+//! request may go on (see `policy`). Under the lock are decisions only: no copy, no drop of items, no wait.
 
 mod after;
 mod budget;

@@ -1,4 +1,5 @@
-//! Where a sampler waits: requests for draws, in order of arrival, and requests that wait for the table to change.
+//! Where a sampler waits: the queue of requests for draws, in order of arrival. Requests that wait for the table to
+//! change stand next to it.
 
 use super::ticket::Cell;
 use crate::sample::{Draws, Lease, Lender, SampleRequest};
@@ -33,12 +34,12 @@ impl PendingSample {
     }
 }
 
-/// Whoever draws from several shards and has to wait: told when there is news.
+/// A client that draws from several shards waits for news of this one.
 pub(super) struct PendingLook {
     pub(super) id: u64,
     pub(super) seen: Seen,
     pub(super) cell: Arc<Cell<Tally>>,
 }
 
-/// The requests for draws of one table, the first to come first.
+/// Requests for draws, in order of arrival.
 pub(super) type SampleQueue = VecDeque<PendingSample>;

@@ -1,4 +1,4 @@
-//! One item of a table, and what the table knows of it.
+//! One item of a table, with its counts.
 
 use crate::item::Item;
 

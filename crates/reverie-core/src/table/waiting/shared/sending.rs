@@ -1,4 +1,4 @@
-//! Inserts that may be sent again, at a shared table.
+//! Inserts that a client may send again, at a shared table.
 
 use super::SharedTable;
 use crate::error::Result;

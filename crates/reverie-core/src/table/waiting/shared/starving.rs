@@ -1,4 +1,4 @@
-//! A table's part in the budget of bytes that it shares with the others of its server.
+//! The part of one table in the budget of bytes of its server.
 
 use super::SharedTable;
 use crate::sync::lock;

@@ -1,4 +1,4 @@
-//! Who waits, since when, for what, and what would free them: found out here, put into words in `reason.rs`.
+//! Which requests wait, since when, for what, and what would free them. `reason.rs` puts it into words.
 
 use super::SharedTable;
 use crate::sync::lock;

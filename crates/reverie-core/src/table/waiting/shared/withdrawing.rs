@@ -1,4 +1,4 @@
-//! Requests that are taken back: what was done of them is their outcome.
+//! Withdraws requests that wait: what was done of a request becomes its outcome.
 
 use super::SharedTable;
 use crate::sample::Draws;
@@ -8,32 +8,10 @@ use crate::table::types::tally::Tally;
 use crate::table::waiting::sample_queue::PendingSample;
 use crate::table::waiting::ticket::Desk;
 
-impl SharedTable {
-    pub(in crate::table::waiting) fn withdraw_insert(&self, id: u64) -> Option<Keys> {
-        let withdrawn = self.decide(|state, _| state.inserts.remove(id));
-        withdrawn.map(|pending| pending.keys)
-    }
-
-    pub(in crate::table::waiting) fn withdraw_sample(&self, id: u64) -> Option<Draws> {
-        let withdrawn = self.decide(|state, _| {
-            let index = state.samples.iter().position(|pending| pending.id == id)?;
-            state.samples.remove(index)
-        });
-        withdrawn.map(PendingSample::into_draws)
-    }
-
-    pub(in crate::table::waiting) fn withdraw_look(&self, id: u64) -> Option<Tally> {
-        let now = self.clock.now();
-        let mut state = lock(&self.state);
-        let index = state.looks.iter().position(|pending| pending.id == id)?;
-        state.looks.swap_remove(index);
-        Some(state.tally(now))
-    }
-}
-
 impl Desk<Keys> for SharedTable {
     fn withdraw(&self, id: u64) -> Option<Keys> {
-        self.withdraw_insert(id)
+        let withdrawn = self.decide(|state, _| state.inserts.remove(id));
+        withdrawn.map(|pending| pending.keys)
     }
 
     fn retry(&self) {
@@ -43,12 +21,20 @@ impl Desk<Keys> for SharedTable {
 
 impl Desk<Draws> for SharedTable {
     fn withdraw(&self, id: u64) -> Option<Draws> {
-        self.withdraw_sample(id)
+        let withdrawn = self.decide(|state, _| {
+            let index = state.samples.iter().position(|pending| pending.id == id)?;
+            state.samples.remove(index)
+        });
+        withdrawn.map(PendingSample::into_draws)
     }
 }
 
 impl Desk<Tally> for SharedTable {
     fn withdraw(&self, id: u64) -> Option<Tally> {
-        self.withdraw_look(id)
+        let now = self.clock.now();
+        let mut state = lock(&self.state);
+        let index = state.looks.iter().position(|pending| pending.id == id)?;
+        state.looks.swap_remove(index);
+        Some(state.tally(now))
     }
 }
