@@ -37,12 +37,12 @@ pub struct Restoring {
     pub counters: Counters,
     /// The other counts; those of present items are counted anew.
     pub stats: Stats,
-    /// See [`TableCut::order`].
+    /// See [`TableCut::order`](crate::table::TableCut::order).
     pub order: u64,
     /// The shard of the keys.
     pub shard: u8,
     /// The items, each in a slot of its own.
     pub rows: Vec<Row>,
-    /// See [`TableCut::sent`].
+    /// See [`TableCut::sent`](crate::table::TableCut::sent).
     pub sent: Vec<(Sender, Arrivals)>,
 }
