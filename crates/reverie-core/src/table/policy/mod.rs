@@ -1,0 +1,20 @@
+//! The decisions of a table: which item is drawn, which is evicted, whether a request may go on.
+//!
+//! Here: the table, selectors, the rate limiter, slots and queries, all with `&mut self`. Not here: a lock, a clock, a
+//! queue of requests, a thread that waits; the time is an argument. A file here uses `types`, and never `waiting`.
+
+pub(super) mod emptied;
+pub(super) mod extensions;
+pub(super) mod forgotten;
+mod largest;
+mod leases;
+pub mod limiter;
+mod lineage;
+pub(super) mod options;
+mod pages;
+pub(super) mod query;
+pub mod selector;
+pub(super) mod slots;
+mod spread;
+pub mod sum_tree;
+pub(super) mod table;

@@ -1,0 +1,61 @@
+//! The bytes of a table's items. The first item that refers to a chunk charges the chunk to the table's account. When the
+//! last such item leaves, the chunk is taken off the account. Its memory is freed where the item is dropped, after the
+//! lock is released.
+
+use super::Table;
+use crate::item::Item;
+
+impl Table {
+    #[inline(always)]
+    pub(super) fn hold(&mut self, item: &Item) {
+        for chunk in item.chunks() {
+            chunk.table_ref(&self.account);
+        }
+        if item.episode == 0 {
+            self.stats.single_steps += 1;
+        } else {
+            self.hold_episodes(item);
+        }
+    }
+
+    fn hold_episodes(&mut self, item: &Item) {
+        for episode in std::iter::once(&item.episode).chain(item.further_episodes()) {
+            *self.episodes.entry(*episode).or_insert(0) += 1;
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn release(&mut self, item: &Item) {
+        for chunk in item.chunks() {
+            chunk.table_unref(&self.account);
+        }
+        if item.episode == 0 {
+            self.stats.single_steps -= 1;
+            self.stats.deleted_episodes += 1;
+        } else {
+            self.release_episodes(item);
+        }
+    }
+
+    fn release_episodes(&mut self, item: &Item) {
+        for episode in std::iter::once(&item.episode).chain(item.further_episodes()) {
+            let Some(count) = self.episodes.get_mut(episode) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.episodes.remove(episode);
+                self.stats.deleted_episodes += 1;
+            }
+        }
+    }
+
+    /// As `hold`, of an item whose leaving was counted.
+    pub(super) fn hold_again(&mut self, item: &Item) {
+        if item.episode == 0 {
+            self.stats.deleted_episodes -= 1;
+        } else {
+            let all = std::iter::once(&item.episode).chain(item.further_episodes());
+            self.stats.deleted_episodes -= all.filter(|episode| !self.episodes.contains_key(episode)).count() as u64;
+        }
+        self.hold(item);
+    }
+}
