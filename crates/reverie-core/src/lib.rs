@@ -9,6 +9,9 @@
 //!
 //! Clock and random source are arguments: nothing in here reads the time or global randomness by itself.
 
+// From the ground up: a room uses none that is declared below it. Those of the flow are one storey, whose files use each
+// other without a circle.
+
 // Ground floor: what every station speaks of.
 pub mod clock;
 mod key;

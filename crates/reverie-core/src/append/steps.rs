@@ -1,6 +1,7 @@
 //! The writer of trajectories: steps are appended, in parts if wished, and items refer to any kept cells.
 
 mod items;
+mod spans;
 
 pub use items::{ItemColumn, ItemForm};
 
@@ -10,8 +11,8 @@ use super::sink::{Cells, Sink, next_episode, next_stream};
 use crate::chunk::{Compression, Meter};
 use crate::error::{Error, Result};
 use crate::spec::{ColumnSpec, Schema};
-use items::Spanned;
 use smallvec::{SmallVec, smallvec};
+use spans::Spanned;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 

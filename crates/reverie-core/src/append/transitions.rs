@@ -9,98 +9,18 @@
 
 mod columns;
 mod env;
+mod options;
+
+pub use options::{RightEnds, TransitionOptions, TransitionStep};
 
 use super::run::{Run, chunk_length, layout};
 use super::sink::{Cells, Sink};
-use crate::chunk::Compression;
 use crate::error::{Error, Result};
 use crate::spec::Schema;
-use crate::table::{Inserts, Priority};
+use crate::table::Inserts;
 use columns::Columns;
 use env::Env;
 use std::sync::Arc;
-
-/// Where the observation after a step that ended an episode comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RightEnds {
-    /// From the next append, which is then no transition (Gymnasium's `NEXT_STEP` autoreset).
-    NextAppend,
-    /// From the same append, as `final_obs` (`SAME_STEP` autoreset, or environments that the caller resets).
-    Given,
-}
-
-/// What a [`TransitionWriter`] is told.
-#[derive(Clone, Debug)]
-pub struct TransitionOptions {
-    /// Environments that step together.
-    pub num_envs: usize,
-    /// Steps from an item's observation to its next observation, at most.
-    pub n_step: usize,
-    /// Per step, within [0, 1].
-    pub discount: f64,
-    /// Observations are stacks of this many frames; the environment gives the newest one.
-    pub frame_stack: Option<usize>,
-    /// Where the stack's axis stands among a frame's axes.
-    pub stack_axis: u8,
-    /// Where last observations come from.
-    pub right_ends: RightEnds,
-    /// Added to |TD error| where priorities are computed.
-    pub priority_eps: f64,
-    /// An absolute TD error counts for no more in a priority; infinite: whatever it is.
-    pub priority_clip: f64,
-    /// The priority of items whose TD error is not known.
-    pub priority: Priority,
-    /// How the chunks are stored.
-    pub compression: Compression,
-}
-
-impl TransitionOptions {
-    /// Refuses what can never work.
-    pub fn validate(&self) -> Result<()> {
-        let refuse = |reason: String| Err(Error::InvalidArgument(reason));
-        if self.num_envs < 1 || self.n_step < 1 || self.n_step > 10_000 {
-            return refuse(format!(
-                "num_envs must be at least 1 and n_step between 1 and 10000, got {} and {}",
-                self.num_envs, self.n_step
-            ));
-        }
-        if !(0.0..=1.0).contains(&self.discount) {
-            return refuse(format!("discount must be within [0, 1], got {}", self.discount));
-        }
-        if self.frame_stack.is_some_and(|frames| !(1..=1000).contains(&frames)) {
-            let frames = self.frame_stack.unwrap_or(0);
-            return refuse(format!("frame_stack must be between 1 and 1000, got {frames}"));
-        }
-        if !(self.priority_eps >= 0.0 && self.priority_eps.is_finite()) {
-            return refuse(format!("priority_eps must be finite and at least 0, got {}", self.priority_eps));
-        }
-        if self.priority_clip.is_nan() || self.priority_clip <= 0.0 {
-            return refuse(format!("priority_clip must be above 0, or None, got {}", self.priority_clip));
-        }
-        Ok(())
-    }
-}
-
-/// One step of all environments; every array has one row per environment.
-#[derive(Clone, Copy, Debug)]
-pub struct TransitionStep<'a> {
-    /// The observations in which the actions were taken, then the actions, then the extras; column by column.
-    pub columns: &'a [Cells<'a>],
-    /// What the actions earned.
-    pub rewards: &'a [f64],
-    /// The episode ended in a terminal state.
-    pub terminated: &'a [bool],
-    /// The episode was cut off.
-    pub truncated: &'a [bool],
-    /// q(obs, action), to compute priorities.
-    pub q_taken: Option<&'a [f64]>,
-    /// The value of the observations, to compute priorities of the items that end here.
-    pub bootstrap: Option<&'a [f64]>,
-    /// The observations after the actions, read where an episode ended; only with [`RightEnds::Given`].
-    pub final_obs: Option<&'a [Cells<'a>]>,
-    /// The value of those.
-    pub final_value: Option<&'a [f64]>,
-}
 
 /// Writes transitions of vector environments; it never blocks.
 pub struct TransitionWriter {

@@ -1,7 +1,7 @@
 //! Filling a plan's arrays.
 
-use super::Role;
 use super::copies::{self, Copy, ask_for_bodies, ask_for_chunks};
+use super::output::Role;
 use super::plan::{Column, Kind, Plan, missing};
 use super::unpacked::Pause;
 use crate::chunk::slab::{Rows, Slab, fill};
@@ -51,7 +51,7 @@ struct LeadingRun {
 
 impl Plan {
     /// Fills every byte of every output. `items` are those that the plan was made of, `out` has one slice per output,
-    /// each [`Output::bytes`](super::Output::bytes) long. Takes no lock while it copies or unpacks.
+    /// each [`Output::bytes`](super::output::Output::bytes) long. Takes no lock while it copies or unpacks.
     ///
     /// `InvalidArgument`: other sizes. `Signature`: an item whose cells do not exist or do not have the width of
     /// their dtype, which no table takes. `Damaged`: a packed chunk that does not unpack. After an error the outputs
@@ -101,7 +101,7 @@ impl Plan {
         if fits {
             return Ok(());
         }
-        let want = self.outputs.iter().map(super::Output::bytes).collect::<Vec<_>>();
+        let want = self.outputs.iter().map(super::output::Output::bytes).collect::<Vec<_>>();
         let got = out.iter().map(|out| out.len()).collect::<Vec<_>>();
         Err(Error::InvalidArgument(format!(
             "gather: {items} items into arrays of {got:?} bytes; the plan is for {} into {want:?}",

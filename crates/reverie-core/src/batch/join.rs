@@ -1,6 +1,6 @@
 //! Batches of several servers as one: what the arrays become, and where the rows of each go.
 
-use super::{Output, Ragged};
+use super::output::{Output, Ragged};
 use crate::chunk::fill;
 use crate::error::{Error, Result};
 use std::mem::MaybeUninit;

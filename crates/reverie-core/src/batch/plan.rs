@@ -1,14 +1,12 @@
 //! What a batch will look like: every decision and every refusal.
 
+use super::output::{Options, Output, Ragged, Role};
 use super::select::select;
-use super::{Options, Output, Ragged, Role, windows};
 use crate::error::{Error, Result};
 use crate::item::{Form, Item, Pattern, PatternColumn};
-use crate::sample::Draws;
 use crate::spec::{ColumnSpec, DType, Structure};
 use std::borrow::Borrow;
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// What a batch will look like: which arrays to allocate and what they mean.
 #[derive(Clone, Debug)]
@@ -70,44 +68,6 @@ impl Column {
     }
 }
 
-/// Makes plans with the same options, and keeps the last one for as long as it serves.
-#[derive(Debug)]
-pub struct Planner {
-    ragged: Ragged,
-    columns: Option<Vec<String>>,
-    last: Option<Arc<Plan>>,
-}
-
-impl Planner {
-    /// A planner with these options.
-    pub fn new(options: &Options<'_>) -> Self {
-        Self { ragged: options.ragged, columns: options.columns.map(<[String]>::to_vec), last: None }
-    }
-
-    /// The plan of draws: of their items, or of the windows that were drawn of these.
-    pub fn plan_draws(&mut self, draws: &Draws) -> Result<Arc<Plan>> {
-        match &draws.wanted_windows {
-            None => self.plan(&draws.items),
-            Some(wanted) => {
-                let options = Options { ragged: self.ragged, columns: self.columns.as_deref() };
-                windows::plan(draws, wanted, &options).map(Arc::new)
-            }
-        }
-    }
-
-    /// As [`plan`]. The same plan as before where the batch has the same size and all its items the pattern of the
-    /// batch before.
-    pub fn plan<T: Borrow<Item>>(&mut self, items: &[T]) -> Result<Arc<Plan>> {
-        if let Some(last) = self.last.as_ref().filter(|last| last.serves(items)) {
-            return Ok(Arc::clone(last));
-        }
-        let options = Options { ragged: self.ragged, columns: self.columns.as_deref() };
-        let plan = Arc::new(plan(items, &options)?);
-        self.last = Some(Arc::clone(&plan));
-        Ok(plan)
-    }
-}
-
 impl Plan {
     /// Of no items: no arrays. What is known of draws may be wanted without them.
     pub fn nothing() -> Self {
@@ -122,7 +82,7 @@ impl Plan {
         }
     }
 
-    fn serves<T: Borrow<Item>>(&self, items: &[T]) -> bool {
+    pub(super) fn serves<T: Borrow<Item>>(&self, items: &[T]) -> bool {
         // The width of bytes and str is another in every batch.
         let fixed = || self.outputs.iter().all(|output| output.dtype.size().is_some());
         self.batch == items.len() && self.pattern.as_ref().is_some_and(|pattern| shared(pattern, items)) && fixed()

@@ -1,10 +1,10 @@
 //! Batches of windows: which arrays, and how they are filled from the items that the windows reach into.
 
 use super::gather::{Bytes, Deferred};
+use super::output::{Options, Output, Role};
 use super::plan::{Column, Kind, Plan, check_alike, missing, width_of};
 use super::select::select;
 use super::unpacked::Pause;
-use super::{Options, Output, Role};
 use crate::chunk::slab::fill;
 use crate::error::{Error, Result};
 use crate::item::Item;

@@ -31,5 +31,6 @@ pub use load::{Checkpoint, Verified, load, verify};
 pub use manifest::{Summary, TableSummary, describe, latest, list};
 pub use periodic::Periodic;
 pub use restore::{Difference, Restored};
+pub use retain::Keep;
 pub use saver::Saver;
-pub use store::{Keep, Saved, Store};
+pub use store::{Saved, Store};

@@ -3,11 +3,19 @@
 use super::disk::{Disk, names as names_in, storage};
 use super::manifest::describe;
 use super::names::{self, Kind};
-use super::store::Keep;
 use crate::error::Result;
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
+
+/// Which checkpoints of a folder stay. The newest always does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// So many of the newest, at least 1.
+    pub count: usize,
+    /// Of these, those that are at most so old; `None` for any age.
+    pub max_age: Option<Duration>,
+}
 
 /// What a folder holds.
 #[derive(Debug, Default)]

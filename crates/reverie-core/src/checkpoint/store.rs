@@ -5,7 +5,7 @@ use super::load::Checkpoint;
 use super::manifest;
 use super::names;
 use super::plan::Plan;
-use super::retain::{Found, Newest, clean_up, retain, scan};
+use super::retain::{Found, Keep, Newest, clean_up, retain, scan};
 use super::section::SectionWriter;
 use super::segment::{Place, SegmentWriter};
 use crate::chunk::Chunk;
@@ -21,15 +21,6 @@ const SEGMENT_BYTES: u64 = 256 << 20;
 /// A segment less than this part of which is still in use is given up: what is in use is written again, so that the
 /// disk holds at most about so many times the live bytes, and not a segment for each chunk that stays.
 const SPARSE: u64 = 4;
-
-/// Which checkpoints of a folder stay. The newest always does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
-    /// So many of the newest, at least 1.
-    pub count: usize,
-    /// Of these, those that are at most so old; `None` for any age.
-    pub max_age: Option<Duration>,
-}
 
 /// What taking a checkpoint came to.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,8 +1,9 @@
 //! What a request for samples gets: one entry per draw in every vector.
 
-use super::{Window, Windows};
+use super::lease::Lease;
+use super::windows::{Window, Windows};
 use crate::item::{Item, Key};
-use crate::table::{Lease, Tally};
+use crate::table::Tally;
 
 /// A number that somebody asks for is no reason to take memory for it: beyond, it comes with the draws.
 const MOST_RESERVED: usize = 1 << 16;

@@ -1,6 +1,7 @@
 //! **Sample**: the draws: which items, with what probability, and what the table knew of them.
 
 mod draws;
+mod lease;
 mod prefetch;
 mod shards;
 mod source;
@@ -8,6 +9,8 @@ mod weights;
 mod windows;
 
 pub use draws::Draws;
+pub use lease::Lease;
+pub(crate) use lease::Lender;
 pub use prefetch::{Memory, Prefetched, Prefetcher, Schedule};
 pub use shards::{Kept, Shards, Split};
 pub use source::{MAX_SAMPLES, SampleRequest, Source};

@@ -19,6 +19,7 @@ use crate::table::limiter::{Counters, Limiter, SampleBlock};
 use clocks::Clocks;
 use rand_core::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use std::time::Duration;
 
 pub use split::{Kept, Split};
 
@@ -208,6 +209,17 @@ impl Shards {
         let shards = self.shards.iter().zip(chances).filter(|(_, chance)| **chance > 0.0);
         let least = shards.map(|(shard, chance)| Some(shard.tally?.smallest_probability? * chance));
         least.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)
+    }
+
+    /// A shard's answer, which came between these moments of one's own clock, had this reading of its clock.
+    pub fn heard_clock(&mut self, shard: usize, asked: Duration, answered: Duration, shown: Duration) {
+        self.shards[shard].clocks.heard(asked, answered, shown);
+    }
+
+    /// By how many seconds the shard's clock is ahead of one's own: to half of the shortest round trip at worst. 0 where
+    /// nothing was heard.
+    pub fn clock_ahead(&self, shard: usize) -> f64 {
+        self.shards[shard].clocks.ahead()
     }
 
     fn present(&self) -> impl Iterator<Item = (&Shard, &Tally)> {

@@ -1,5 +1,6 @@
 //! Items over the steps of a writer: which cells they may refer to, and the chunks under these.
 
+use super::spans::{KEPT_SPANS, SpanKey, Spanned};
 use super::{Column, StepWriter};
 use crate::append::forms::FormColumn;
 use crate::error::{Counted, Error, Result};
@@ -47,21 +48,8 @@ impl ItemForm {
 /// For each column group the first step and the last, relative to the item's anchor.
 type Spans = SmallVec<[(usize, i64, i64); 2]>;
 
-/// Bodies over several chunks that a writer remembers: forms of different lengths take turns.
-const KEPT_SPANS: usize = 4;
-
-/// For each column group the first step, and the last.
-type SpanKey = SmallVec<[(usize, u64, u64); 2]>;
-
 /// Episodes that an item has cells of, beside the one that it begins in.
 type Further = SmallVec<[u32; 2]>;
-
-/// A body over several chunks: which, and the step that its positions count from.
-pub(super) struct Spanned {
-    key: SpanKey,
-    span: Arc<Span>,
-    origin: u64,
-}
 
 impl StepWriter {
     /// Refuses a cell that an item cannot refer to, and says why.

@@ -1,6 +1,6 @@
 //! The columns of a transition writer, and the forms of its items.
 
-use super::TransitionOptions;
+use super::options::TransitionOptions;
 use crate::error::{Error, Result};
 use crate::item::{self, Form, Pattern, PatternColumn};
 use crate::spec::{ColumnSpec, DType, Key, Schema, Structure};

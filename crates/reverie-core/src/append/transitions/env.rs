@@ -1,7 +1,7 @@
 //! One environment of a transition writer: its run of chunks, and the starts whose right end is not known yet.
 
 use super::columns::Columns;
-use super::{TransitionOptions, TransitionStep};
+use super::options::{TransitionOptions, TransitionStep};
 use crate::append::run::Run;
 use crate::append::sink::{Cells, next_episode, next_stream};
 use crate::item::{self, Body, Item};

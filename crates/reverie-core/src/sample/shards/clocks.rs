@@ -1,6 +1,5 @@
 //! What the clock of a shard shows, beside one's own: only differences of times of one clock mean something.
 
-use super::Shards;
 use std::time::Duration;
 
 /// Between which bounds a shard's clock is ahead of one's own, in seconds: behind them lie all answers so far.
@@ -11,7 +10,7 @@ pub(super) struct Clocks {
 
 impl Clocks {
     /// It showed `shown` at some moment between `asked` and `answered` of one's own.
-    fn heard(&mut self, asked: Duration, answered: Duration, shown: Duration) {
+    pub(super) fn heard(&mut self, asked: Duration, answered: Duration, shown: Duration) {
         let ahead = |own: Duration| shown.as_secs_f64() - own.as_secs_f64();
         let (least, most) = (ahead(answered), ahead(asked));
         let both = self.bounds.map(|(l, m)| (l.max(least), m.min(most)));
@@ -19,21 +18,8 @@ impl Clocks {
         self.bounds = Some(both.filter(|(l, m)| l <= m).unwrap_or((least, most)));
     }
 
-    fn ahead(&self) -> f64 {
+    pub(super) fn ahead(&self) -> f64 {
         self.bounds.map_or(0.0, |(least, most)| (least + most) / 2.0)
-    }
-}
-
-impl Shards {
-    /// A shard's answer, which came between these moments of one's own clock, had this reading of its clock.
-    pub fn heard_clock(&mut self, shard: usize, asked: Duration, answered: Duration, shown: Duration) {
-        self.shards[shard].clocks.heard(asked, answered, shown);
-    }
-
-    /// By how many seconds the shard's clock is ahead of one's own: to half of the shortest round trip at worst. 0 where
-    /// nothing was heard.
-    pub fn clock_ahead(&self, shard: usize) -> f64 {
-        self.shards[shard].clocks.ahead()
     }
 }
 

@@ -1,0 +1,67 @@
+//! The holder's end of leased draws: returned when it is dropped, unless it was acknowledged.
+
+use crate::item::Key;
+use smallvec::SmallVec;
+use std::sync::Weak;
+
+/// What has leased draws: a table.
+pub(crate) trait Lender: Send + Sync {
+    /// The draws of these keys reached their client.
+    fn acknowledge(&self, keys: &[Key]);
+
+    /// The draws of these keys did not reach their client: they are undone.
+    fn give_back(&self, keys: &[Key]);
+}
+
+/// Draws of tables that delete sampled items, of which it is open whether they reach anybody. Dropped, it undoes them:
+/// the items take the places that they had. A copy holds nothing.
+#[derive(Default)]
+pub struct Lease(SmallVec<[(Weak<dyn Lender>, Vec<Key>); 1]>);
+
+impl Lease {
+    pub(crate) fn of(lender: &Weak<dyn Lender>, keys: &[Key]) -> Self {
+        Self(SmallVec::from_iter((!keys.is_empty()).then(|| (Weak::clone(lender), keys.to_vec()))))
+    }
+
+    /// True where it holds no draw.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The draws reached their client: used-up items leave for good.
+    pub fn acknowledge(mut self) {
+        for (lender, keys) in std::mem::take(&mut self.0) {
+            if let Some(lender) = lender.upgrade() {
+                lender.acknowledge(&keys);
+            }
+        }
+    }
+
+    /// Takes over what another holds.
+    pub fn join(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // The draws made last go back first.
+        for (lender, keys) in self.0.drain(..).rev() {
+            if let Some(lender) = lender.upgrade() {
+                lender.give_back(&keys);
+            }
+        }
+    }
+}
+
+impl Clone for Lease {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lease({} draws)", self.0.iter().map(|(_, keys)| keys.len()).sum::<usize>())
+    }
+}

@@ -1,0 +1,43 @@
+//! The leased draws of a table: which, and where their items are.
+
+use super::spread::Spread;
+use crate::item::Key;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+/// The leased draws of a table.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    pub(super) by_key: HashMap<Key, Leased, BuildHasherDefault<Spread>>,
+    /// Leased draws of present items and of used-up ones.
+    pub(super) draws: u64,
+    /// Items that are used up: their slots are taken, and no selector has them.
+    pub(super) used_up: u64,
+}
+
+/// The leased draws of one item.
+#[derive(Debug, Default)]
+pub(super) struct Leased {
+    /// The age bucket of each draw, so that its count can be undone.
+    pub(super) ages: SmallVec<[u8; 8]>,
+    pub(super) item: Where,
+}
+
+/// Where a leased item is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Where {
+    /// In the table: it may be drawn more often.
+    #[default]
+    Present,
+    /// Used up: its slot keeps it, and it had these places in sampler and remover.
+    Out { slot: u32, sampled: u64, removed: u64 },
+    /// Deleted or evicted meanwhile: it does not come back.
+    Gone,
+}
+
+impl Leased {
+    pub(super) fn out(&self) -> Option<u32> {
+        if let Where::Out { slot, .. } = self.item { Some(slot) } else { None }
+    }
+}

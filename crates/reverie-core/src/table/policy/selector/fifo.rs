@@ -1,0 +1,67 @@
+//! First in, first out.
+
+use super::interface::{Pick, Selector, check_finite};
+use super::linked::Linked;
+use crate::error::Result;
+
+/// The item inserted longest ago, with probability 1. Priorities have no part in it.
+#[derive(Clone, Debug)]
+pub struct Fifo {
+    order: Linked,
+}
+
+impl Fifo {
+    /// Without items.
+    pub fn new() -> Self {
+        Self { order: Linked::new() }
+    }
+}
+
+impl Default for Fifo {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Selector for Fifo {
+    fn check(&self, priority: f64) -> Result<()> {
+        check_finite(priority)
+    }
+
+    fn insert(&mut self, slot: u32, _priority: f64) {
+        self.order.push(slot);
+    }
+
+    /// Leaves the order as it is: age counts from the insertion.
+    fn update(&mut self, _slot: u32, _priority: f64) {}
+
+    fn update_many(&mut self, _updates: &[(u32, f64)]) {}
+
+    fn remove(&mut self, slot: u32) {
+        self.order.remove(slot);
+    }
+
+    fn put_back(&mut self, slot: u32, _priority: f64, _place: u64, age: &dyn Fn(u32) -> u64) {
+        self.order.put_back(slot, age);
+    }
+
+    fn draw(&mut self) -> Option<Pick> {
+        self.order.oldest().map(|slot| Pick { slot, probability: 1.0 })
+    }
+
+    fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    fn clear(&mut self) {
+        self.order = Linked::new();
+    }
+
+    fn smallest_probability(&mut self) -> Option<f64> {
+        self.order.oldest().map(|_| 1.0)
+    }
+
+    fn max_slot(&mut self) -> Option<u32> {
+        None
+    }
+}

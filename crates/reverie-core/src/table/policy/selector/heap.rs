@@ -1,0 +1,170 @@
+//! The item with the largest or the smallest priority.
+
+use super::interface::{Pick, Selector, check_finite};
+use crate::error::Result;
+
+/// Children of a node. Four halve the depth of two, and lie on two cache lines.
+const FAN_OUT: usize = 4;
+const ABSENT: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// The priority, negated where the largest comes first.
+    rank: f64,
+    /// Counts insertions and updates: of equal ranks the smallest stamp comes first.
+    stamp: u64,
+    slot: u32,
+}
+
+impl Node {
+    #[inline]
+    fn before(&self, other: &Self) -> bool {
+        self.rank < other.rank || (self.rank == other.rank && self.stamp < other.stamp)
+    }
+}
+
+/// The item with the extreme priority, with probability 1. Of equal priorities the one inserted or updated
+/// longest ago comes first: an update counts as new, also one to the priority that the item has.
+#[derive(Clone, Debug)]
+pub struct Heap {
+    /// 1 where the smallest priority comes first, -1 where the largest does.
+    sign: f64,
+    nodes: Vec<Node>,
+    /// Where in `nodes` a slot is, by slot.
+    positions: Vec<u32>,
+    next_stamp: u64,
+}
+
+impl Heap {
+    /// Without items; the largest priority comes first.
+    pub fn max() -> Self {
+        Self { sign: -1.0, nodes: Vec::new(), positions: Vec::new(), next_stamp: 0 }
+    }
+
+    /// Without items; the smallest priority comes first.
+    pub fn min() -> Self {
+        Self { sign: 1.0, ..Self::max() }
+    }
+
+    fn stamped(&mut self, slot: u32, priority: f64) -> Node {
+        self.next_stamp += 1;
+        Node { rank: self.sign * priority, stamp: self.next_stamp, slot }
+    }
+
+    fn position(&self, slot: u32) -> usize {
+        let position = self.positions.get(slot as usize).copied().unwrap_or(ABSENT);
+        debug_assert!(position != ABSENT, "slot {slot} is not present");
+        position as usize
+    }
+
+    fn put(&mut self, position: usize, node: Node) {
+        self.nodes[position] = node;
+        self.positions[node.slot as usize] = position as u32;
+    }
+
+    fn add(&mut self, node: Node) {
+        let slot = node.slot as usize;
+        if self.positions.len() <= slot {
+            self.positions.resize(slot + 1, ABSENT);
+        }
+        debug_assert!(self.positions[slot] == ABSENT, "slot {slot} is present already");
+        self.nodes.push(node);
+        self.rise(self.nodes.len() - 1, node);
+    }
+
+    /// Puts `node` at `position` or above, moving down what it passes.
+    fn rise(&mut self, mut position: usize, node: Node) {
+        while position > 0 {
+            let parent = (position - 1) / FAN_OUT;
+            if !node.before(&self.nodes[parent]) {
+                break;
+            }
+            self.put(position, self.nodes[parent]);
+            position = parent;
+        }
+        self.put(position, node);
+    }
+
+    /// Puts `node` at `position` or below, moving up what it passes.
+    fn sink(&mut self, mut position: usize, node: Node) {
+        loop {
+            let first = position * FAN_OUT + 1;
+            let children = first..(first + FAN_OUT).min(self.nodes.len());
+            let Some(best) = children.reduce(|a, b| if self.nodes[b].before(&self.nodes[a]) { b } else { a }) else {
+                break;
+            };
+            if !self.nodes[best].before(&node) {
+                break;
+            }
+            self.put(position, self.nodes[best]);
+            position = best;
+        }
+        self.put(position, node);
+    }
+
+    /// Puts `node` where it belongs, starting at `position`, whose tenant is to be forgotten.
+    fn settle(&mut self, position: usize, node: Node) {
+        if position > 0 && node.before(&self.nodes[(position - 1) / FAN_OUT]) {
+            self.rise(position, node);
+        } else {
+            self.sink(position, node);
+        }
+    }
+}
+
+impl Selector for Heap {
+    fn check(&self, priority: f64) -> Result<()> {
+        check_finite(priority)
+    }
+
+    fn insert(&mut self, slot: u32, priority: f64) {
+        let node = self.stamped(slot, priority);
+        self.add(node);
+    }
+
+    fn take_out(&mut self, slot: u32) -> u64 {
+        let stamp = self.nodes[self.position(slot)].stamp;
+        self.remove(slot);
+        stamp
+    }
+
+    fn put_back(&mut self, slot: u32, priority: f64, place: u64, _age: &dyn Fn(u32) -> u64) {
+        self.add(Node { rank: self.sign * priority, stamp: place, slot });
+    }
+
+    fn update(&mut self, slot: u32, priority: f64) {
+        let position = self.position(slot);
+        let node = self.stamped(slot, priority);
+        self.settle(position, node);
+    }
+
+    fn remove(&mut self, slot: u32) {
+        let position = self.position(slot);
+        self.positions[slot as usize] = ABSENT;
+        let last = self.nodes.pop().expect("a slot that is present has a node");
+        if position < self.nodes.len() {
+            self.settle(position, last);
+        }
+    }
+
+    fn draw(&mut self) -> Option<Pick> {
+        self.nodes.first().map(|node| Pick { slot: node.slot, probability: 1.0 })
+    }
+
+    fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn clear(&mut self) {
+        self.nodes = Vec::new();
+        self.positions = Vec::new();
+    }
+
+    fn smallest_probability(&mut self) -> Option<f64> {
+        self.nodes.first().map(|_| 1.0)
+    }
+
+    fn max_slot(&mut self) -> Option<u32> {
+        self.nodes.first().filter(|_| self.sign < 0.0).map(|node| node.slot)
+    }
+}

@@ -1,0 +1,25 @@
+//! **Selectors**: which item comes next, for a table's sampler and for its remover.
+//!
+//! A selector sees slots and priorities only. It owns its random source: the same seed and the same calls
+//! give the same picks, one by one or many at once.
+
+mod any;
+mod fifo;
+mod heap;
+mod interface;
+mod lifo;
+mod linked;
+mod prioritized;
+mod random;
+mod slot_set;
+mod uniform;
+
+pub use crate::table::types::selector::{Mass, SelectorOptions};
+pub use any::AnySelector;
+pub use fifo::Fifo;
+pub use heap::Heap;
+pub use interface::{Pick, Selector};
+pub use lifo::Lifo;
+pub use prioritized::Prioritized;
+pub(super) use random::Random;
+pub use uniform::Uniform;

@@ -1,0 +1,297 @@
+//! Weights of slots, their sum, and the slot that a point of the sum falls on.
+//!
+//! ```text
+//! inner[1]            [ totals of inner[0]'s nodes ]                  one node
+//! inner[0]   [ totals of leaves 0..8 ] [ totals of leaves 8..16 ] ...
+//! leaves     [w0 .. w7] [w8 .. w15] ...                               one cache line each
+//! ```
+//!
+//! Eight lanes to a node and one node to a cache line: a million weights are seven lines deep. Totals are
+//! always computed anew from the lanes below and never adjusted by a difference, so that rounding does not
+//! add up over the life of a tree. Inner nodes hold the running sums of their totals as well: a descent
+//! compares a line with a point, all lanes at once and without a branch.
+
+mod extremes;
+mod marks;
+mod node;
+
+use crate::prefetch::prefetch_at;
+use crate::wide::{Lanes, Plain, Wide, wide};
+use extremes::Extremes;
+use marks::Marks;
+use node::{EMPTY, LANES, Node};
+
+/// Descents that go down together: enough to hide the latency of memory, few enough to stay in L1.
+const BLOCK: usize = 256;
+/// Leaves whose sums may wait: what is put off by as many changes costs some ten microseconds.
+const TOUCHED_AT_MOST: usize = 1024;
+
+/// A level above the leaves: lane `i` of node `n` speaks of node `8 n + i` of the level below.
+#[derive(Clone, Debug, Default)]
+struct Inner {
+    totals: Vec<Node>,
+    prefixes: Vec<Node>,
+}
+
+impl Inner {
+    /// Takes the new total of a node below; the total of the node above it.
+    #[inline(always)]
+    fn set(&mut self, below: usize, total: f64) -> f64 {
+        self.totals[below / LANES].0[below % LANES] = total;
+        self.refresh(below / LANES)
+    }
+
+    /// Computes a node's running sums; its total.
+    #[inline(always)]
+    fn refresh(&mut self, node: usize) -> f64 {
+        let totals = &self.totals[node];
+        self.prefixes[node] = totals.prefixes();
+        totals.total()
+    }
+}
+
+/// The sum over slots of non-negative finite weights, with the smallest positive and the largest of them.
+///
+/// Grows with the largest slot; a slot that was never set weighs 0. The weights' sum must be finite.
+#[derive(Clone, Debug)]
+pub struct SumTree {
+    leaves: Vec<Node>,
+    /// From the level above the leaves up to the one that is a single node; none while one leaf is enough.
+    inner: Vec<Inner>,
+    extremes: Extremes,
+    total: f64,
+    /// The leaves that a batch of updates touches, and scratch for what is above them.
+    touched: Marks,
+    marks: [Marks; 2],
+}
+
+impl Default for SumTree {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SumTree {
+    /// Without weight.
+    pub fn new() -> Self {
+        Self {
+            leaves: Vec::new(),
+            inner: Vec::new(),
+            extremes: Extremes::new(),
+            total: 0.0,
+            touched: Marks::new(),
+            marks: [Marks::new(), Marks::new()],
+        }
+    }
+
+    /// The sum of all weights; 0 exactly where all are 0.
+    pub fn total(&mut self) -> f64 {
+        self.settle();
+        self.total
+    }
+
+    /// The weight of a slot.
+    pub fn get(&self, slot: u32) -> f64 {
+        self.leaves.get(slot as usize / LANES).map_or(0.0, |leaf| leaf.0[slot as usize % LANES])
+    }
+
+    /// The smallest positive weight.
+    pub fn smallest(&mut self) -> Option<f64> {
+        self.settle();
+        self.extremes.smallest()
+    }
+
+    /// The largest weight, where one is positive.
+    pub fn largest(&mut self) -> Option<f64> {
+        self.settle();
+        self.extremes.largest()
+    }
+
+    /// A slot with the smallest positive weight. O(log n).
+    pub fn smallest_slot(&mut self) -> Option<u32> {
+        self.settle();
+        self.extremes.smallest_slot(&self.leaves)
+    }
+
+    /// A slot with the largest weight, where one is positive. O(log n).
+    pub fn largest_slot(&mut self) -> Option<u32> {
+        self.settle();
+        self.extremes.largest_slot(&self.leaves)
+    }
+
+    /// Makes room for the slot; totals stay as they are.
+    fn reach(&mut self, slot: u32) {
+        let mut nodes = slot as usize / LANES + 1;
+        if nodes <= self.leaves.len() {
+            return;
+        }
+        self.leaves.resize(nodes, EMPTY);
+        let mut level = 0;
+        while nodes > 1 {
+            nodes = nodes.div_ceil(LANES);
+            if level == self.inner.len() {
+                // What was the whole tree becomes the first lane of a new level.
+                let mut inner = Inner { totals: vec![EMPTY], prefixes: vec![EMPTY] };
+                inner.set(0, self.total);
+                self.inner.push(inner);
+            }
+            let Inner { totals, prefixes } = &mut self.inner[level];
+            totals.resize(nodes, EMPTY);
+            prefixes.resize(nodes, EMPTY);
+            self.extremes.reach(level, nodes);
+            level += 1;
+        }
+    }
+
+    /// Gives a slot a weight; the weight that it had. What is above the slot is computed when it is next asked
+    /// for, or when enough has come together: items come in one after the other and share most of it.
+    pub fn set(&mut self, slot: u32, weight: f64) -> f64 {
+        debug_assert!(weight >= 0.0 && weight.is_finite(), "slot {slot} cannot weigh {weight}");
+        self.reach(slot);
+        let node = slot as usize / LANES;
+        self.touched.reserve(self.leaves.len(), 1);
+        self.touched.mark(node);
+        let old = std::mem::replace(&mut self.leaves[node].0[slot as usize % LANES], weight);
+        if self.touched.nodes().len() >= TOUCHED_AT_MOST {
+            self.settle();
+        }
+        old
+    }
+
+    /// Computes what is above the leaves that were touched since the last time.
+    #[inline]
+    fn settle(&mut self) {
+        if !self.touched.nodes().is_empty() {
+            self.extremes.refresh_many(&self.leaves, self.touched.nodes(), &mut self.marks);
+            self.sum_up();
+            self.touched.clear();
+        }
+    }
+
+    /// Gives many slots weights, in order, and calls `changed(slot, old, new)` for each. What is above them is put off
+    /// as by [`SumTree::set`], and every node computed once however many of the slots are under it: updates that come in
+    /// one after the other share it. The slots must have been set before.
+    pub fn set_many(
+        &mut self,
+        updates: impl ExactSizeIterator<Item = (u32, f64)>,
+        mut changed: impl FnMut(u32, f64, f64),
+    ) {
+        self.touched.reserve(self.leaves.len(), updates.len());
+        for (slot, weight) in updates {
+            debug_assert!(weight >= 0.0 && weight.is_finite(), "slot {slot} cannot weigh {weight}");
+            let node = slot as usize / LANES;
+            let old = std::mem::replace(&mut self.leaves[node].0[slot as usize % LANES], weight);
+            if let Some(inner) = self.inner.first() {
+                prefetch_at(&inner.totals, node / LANES);
+                prefetch_at(&inner.prefixes, node / LANES);
+                self.extremes.prefetch(node);
+            }
+            self.touched.mark(node);
+            changed(slot, old, weight);
+        }
+        if self.touched.nodes().len() >= TOUCHED_AT_MOST {
+            self.settle();
+        }
+    }
+
+    /// Computes anew what is above the touched leaves, level by level.
+    fn sum_up(&mut self) {
+        let Self { leaves, inner, total, touched, marks: [marks, above], .. } = self;
+        let Some((first, rest)) = inner.split_first_mut() else {
+            *total = leaves.first().map_or(0.0, Node::total);
+            return;
+        };
+        marks.begin(first.totals.len(), touched.nodes().len());
+        for &node in touched.nodes() {
+            first.totals[node as usize / LANES].0[node as usize % LANES] = leaves[node as usize].total();
+            marks.mark(node as usize / LANES);
+        }
+        let mut here = first;
+        for next in rest {
+            above.begin(next.totals.len(), marks.nodes().len());
+            for &node in marks.nodes() {
+                next.totals[node as usize / LANES].0[node as usize % LANES] = here.refresh(node as usize);
+                above.mark(node as usize / LANES);
+            }
+            std::mem::swap(marks, above);
+            here = next;
+        }
+        *total = here.refresh(0);
+    }
+
+    /// Asks for the cache line of a slot ahead of [`set_many`](Self::set_many).
+    #[inline(always)]
+    pub fn prefetch(&self, slot: u32) {
+        prefetch_at(&self.leaves, slot as usize / LANES);
+    }
+
+    /// The slot that a point in `[0, total)` falls on when the weights lie end to end, and its weight, which
+    /// is positive. A total of 0 is a bug of the caller. O(log n).
+    pub fn find(&mut self, point: f64) -> (u32, f64) {
+        self.settle();
+        let mut node = 0;
+        let mut rest = point;
+        for inner in self.inner.iter().rev() {
+            let (lane, left) = inner.prefixes[node].descend(rest, Plain);
+            (node, rest) = (node * LANES + lane, left);
+        }
+        self.find_in_leaf(node, rest)
+    }
+
+    #[inline(always)]
+    fn find_in_leaf(&self, node: usize, point: f64) -> (u32, f64) {
+        let leaf = &self.leaves[node];
+        let lane = leaf.lane_at(point, Plain);
+        ((node * LANES + lane) as u32, leaf.0[lane])
+    }
+
+    /// Finds every point as [`find`](Self::find) does, and calls `found(slot, weight)` in their order. The
+    /// points are used up. All go down a level before any goes on to the next, so that their misses overlap.
+    pub fn find_many(&mut self, points: &mut [f64], mut found: impl FnMut(u32, f64)) {
+        self.settle();
+        let mut nodes = [0_u32; BLOCK];
+        for points in points.chunks_mut(BLOCK) {
+            let nodes = &mut nodes[..points.len()];
+            wide(Descents { tree: self, nodes, points });
+            for (slot, weight) in nodes.iter().zip(points.iter()) {
+                found(*slot, *weight);
+            }
+        }
+    }
+}
+
+/// A block of points on their way down: which node each has come to, and what is left of it there. In the end the slots
+/// are in `nodes`, and their weights in `points`.
+struct Descents<'a> {
+    tree: &'a SumTree,
+    nodes: &'a mut [u32],
+    points: &'a mut [f64],
+}
+
+impl Wide for Descents<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, lanes: impl Lanes) {
+        let Self { tree: SumTree { inner, leaves, .. }, nodes, points } = self;
+        nodes.fill(0);
+        for level in (0..inner.len()).rev() {
+            let here = &inner[level].prefixes;
+            let below = if level == 0 { leaves } else { &inner[level - 1].prefixes };
+            for (node, point) in nodes.iter_mut().zip(points.iter_mut()) {
+                let (lane, rest) = here[*node as usize].descend(*point, lanes);
+                *node = *node * LANES as u32 + lane as u32;
+                *point = rest;
+                prefetch_at(below, *node as usize);
+            }
+        }
+        for (node, point) in nodes.iter_mut().zip(points) {
+            let leaf = &leaves[*node as usize];
+            let lane = leaf.lane_at(*point, lanes);
+            (*node, *point) = (*node * LANES as u32 + lane as u32, leaf.0[lane]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

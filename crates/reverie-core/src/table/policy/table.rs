@@ -1,0 +1,328 @@
+//! The state machine of one table: it decides, and has no lock, no clock and no waiting.
+
+mod bytes;
+mod change;
+mod copy;
+mod draw;
+mod lease;
+mod ration;
+pub(in crate::table) mod restore;
+mod windows;
+
+use super::emptied::{Dropped, Emptied};
+use super::largest::Largest;
+use super::leases::Leases;
+use super::lineage::Lineage;
+use super::options::check_pattern;
+use super::selector::{AnySelector, Pick, Random, Selector};
+use super::slots::Slots;
+use crate::chunk::Account;
+use crate::error::{Error, Result};
+use crate::item::{Form, Item, Key};
+use crate::sample::Draws;
+use crate::table::types::copies::FirstDraw;
+use crate::table::types::info::Stats;
+use crate::table::types::limiter::{Counters, Limiter};
+use crate::table::types::options::{Change, TableOptions};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Items that leave in one decision because the table's bounds are smaller now: some milliseconds of work.
+const EVICTED_AT_ONCE: usize = 4096;
+/// Items that leave at once for one that comes in, which may be larger than they are. Few: many may come in together.
+const EVICTED_BY_INSERT: usize = 4;
+
+/// A table. Every method is a decision; whatever leaves the table is put into [`Table::take_dropped`], to be
+/// dropped by the caller where no lock is held.
+#[derive(Debug)]
+pub struct Table {
+    options: TableOptions,
+    /// What the items' chunks are charged to, each chunk once.
+    account: Arc<Account>,
+    counters: Counters,
+    slots: Slots,
+    sampler: AnySelector,
+    remover: AnySelector,
+    /// Where no selector knows it.
+    largest: Option<Largest>,
+    lineage: Lineage,
+    /// Draws that may come back.
+    leases: Leases,
+    /// Some came back beyond the bounds: nothing is evicted before the next insert.
+    spares: bool,
+    /// Random; another after a reset or a restart.
+    incarnation: u64,
+    /// How many inserts were admitted in all, where the limiter leaves that to somebody else.
+    ration: u64,
+    order: u64,
+    episodes: HashMap<u32, u32>,
+    stats: Stats,
+    dropped: Dropped,
+    emptied: Vec<Emptied>,
+    /// What was drawn for the first time since the last call of [`Table::take_first_draws`], where anybody asks.
+    first_draws: Option<Vec<FirstDraw>>,
+    /// The last form that fitted the signature: items of one writer share it.
+    accepted: Option<Form>,
+    picks: Vec<Pick>,
+    /// Chooses where windows begin.
+    positions: Random,
+}
+
+impl Table {
+    /// An empty table. `incarnation` is random, so that keys of an earlier table are recognised.
+    pub fn new(options: TableOptions, incarnation: u64) -> Result<Self> {
+        options.validate()?;
+        Ok(Self {
+            account: Arc::new(Account::new()),
+            counters: Counters::default(),
+            slots: Slots::new(options.shard, incarnation as u32),
+            sampler: AnySelector::new(&options.sampler, options.sampler_seed),
+            remover: AnySelector::new(&options.remover, options.remover_seed),
+            largest: (!options.knows_largest()).then(Largest::default),
+            lineage: Lineage::default(),
+            leases: Leases::default(),
+            spares: false,
+            incarnation,
+            ration: 0,
+            order: 0,
+            episodes: HashMap::new(),
+            stats: Stats::default(),
+            dropped: Dropped::new(),
+            emptied: Vec::new(),
+            first_draws: None,
+            accepted: None,
+            picks: Vec::new(),
+            // The sampler's own numbers stay what they are.
+            positions: Random::new(options.sampler_seed.rotate_left(32) ^ 0x5bd1_e995_9d1c_3a27),
+            options,
+        })
+    }
+
+    /// The configuration as it is now.
+    pub fn options(&self) -> &TableOptions {
+        &self.options
+    }
+
+    /// The limiter's counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The limiter as it is now.
+    pub fn limiter(&self) -> &Limiter {
+        &self.options.limiter
+    }
+
+    /// Number of items.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.num_used_up()
+    }
+
+    /// True without items.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// True when so many inserts (at least 1), whose chunks have so many bytes, come to evict an item.
+    pub fn makes_room_for(&self, items: u64, bytes: u64) -> bool {
+        let size = self.len() as u64 + items;
+        let over = |budget| self.bytes() + bytes > budget && size > 1;
+        size > self.options.max_size || self.options.max_bytes.is_some_and(over)
+    }
+
+    /// Bytes of the chunks that the items hold alive, each chunk once.
+    pub fn bytes(&self) -> u64 {
+        self.account.bytes()
+    }
+
+    /// Counts since the start or the last reset.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Episodes that the present items have cells of.
+    pub fn num_episodes(&self) -> u64 {
+        self.episodes.len() as u64 + self.stats.single_steps
+    }
+
+    /// What left the table since the last call; to be dropped outside the lock.
+    pub fn take_dropped(&mut self) -> (Dropped, Vec<Emptied>) {
+        (std::mem::take(&mut self.dropped), std::mem::take(&mut self.emptied))
+    }
+
+    /// True when something waits to be dropped.
+    pub fn has_dropped(&self) -> bool {
+        !self.dropped.is_empty() || !self.emptied.is_empty()
+    }
+
+    /// Refuses an item that this table can never take: its priority, its form, its size.
+    pub fn check(&mut self, item: &Item, priority: f64) -> Result<()> {
+        self.check_priority(priority)?;
+        if let Some(signature) = &self.options.signature
+            && !self.accepted.as_ref().is_some_and(|accepted| accepted.same(&item.pattern))
+        {
+            check_pattern(signature, &item.pattern)?;
+            self.accepted = Some(item.pattern.clone());
+        }
+        if let Some(budget) = self.options.max_bytes {
+            let needed = item.chunks().map(|chunk| chunk.size_bytes()).sum();
+            if needed > budget {
+                return Err(Error::ResourceExhausted {
+                    what: format!("an item of table '{}'", self.options.name),
+                    needed,
+                    budget,
+                    hint: "raise the table's max_bytes, or write shorter chunks or smaller steps".to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a priority that one of the selectors cannot hold.
+    pub fn check_priority(&self, priority: f64) -> Result<()> {
+        let refuse = |error| match error {
+            Error::InvalidArgument(reason) => {
+                Error::InvalidArgument(format!("table '{}': {reason}", self.options.name))
+            }
+            other => other,
+        };
+        self.sampler.check(priority).and_then(|()| self.remover.check(priority)).map_err(refuse)
+    }
+
+    /// The largest priority of the present items; 1 while there is none.
+    pub fn max_priority(&mut self) -> f64 {
+        match self.sampler.max_slot().or_else(|| self.remover.max_slot()) {
+            Some(slot) => self.slots.slot(slot).priority(),
+            None => self.largest.as_ref().and_then(Largest::get).unwrap_or(1.0),
+        }
+    }
+
+    /// Takes the item in, then removes until the table is within its bounds (the newcomer may go); of very many items
+    /// that must leave for it some stay for [`Table::evict_some`]. The limiter must have allowed it, and [`Table::check`]
+    /// accepted it.
+    pub fn insert(&mut self, item: Item, priority: f64, now: u64) -> Key {
+        self.take_in(item, priority, now, None)
+    }
+
+    fn take_in(&mut self, item: Item, priority: f64, now: u64, copy: Option<Key>) -> Key {
+        self.hold(&item);
+        self.order += 1;
+        let stream = item.stream;
+        let slot = match copy {
+            None => self.slots.insert(item, priority, now, self.order),
+            Some(key) => self.slots.insert_copy(item, priority, now, self.order, key),
+        };
+        self.sampler.insert(slot, priority);
+        self.remover.insert(slot, priority);
+        self.note_priority(slot, priority);
+        self.lineage.insert(slot, stream);
+        self.counters.inserts += 1;
+        let key = self.slots.key(slot);
+        self.spares = false;
+        self.evict(EVICTED_BY_INSERT);
+        key
+    }
+
+    #[inline]
+    fn note_priority(&mut self, slot: u32, priority: f64) {
+        if let Some(largest) = &mut self.largest {
+            largest.set(slot, priority);
+        }
+    }
+
+    /// True while more items are to leave than one decision takes out: [`Table::evict_some`] goes on.
+    pub fn is_over(&self) -> bool {
+        let budget = self.options.max_bytes.unwrap_or(u64::MAX);
+        !self.spares
+            && (self.len() as u64 > self.options.max_size || (self.account.bytes() > budget && !self.is_empty()))
+    }
+
+    /// Removes some of the items that are beyond the table's bounds.
+    pub fn evict_some(&mut self) {
+        self.evict(EVICTED_AT_ONCE);
+    }
+
+    fn evict(&mut self, most: usize) {
+        let mut left = most;
+        while left > 0 && self.is_over() {
+            let Some(pick) = self.remover.draw() else { break };
+            self.remove(pick.slot);
+            self.stats.evicted += 1;
+            left -= 1;
+        }
+    }
+
+    fn remove(&mut self, slot: u32) {
+        self.note_gone(slot);
+        self.uncount(slot);
+        self.sampler.remove(slot);
+        self.remover.remove(slot);
+        let item = self.slots.remove(slot);
+        self.lineage.remove(slot, item.stream);
+        self.release(&item);
+        self.dropped.push(item);
+    }
+
+    /// The slot's item is present no more.
+    fn uncount(&mut self, slot: u32) {
+        let leaving = self.slots.slot(slot);
+        self.stats.sampled_present -= u64::from(leaving.times_sampled() > 0);
+        if let Some(largest) = &mut self.largest {
+            largest.remove(slot);
+        }
+        self.counters.deletes += 1;
+    }
+
+    /// Looks items up without sampling them: nothing is counted, the probability is given as zero.
+    pub fn get(&self, keys: &[i64]) -> Result<Draws> {
+        let mut found = Draws::with_capacity(keys.len());
+        for key in keys.iter().map(|key| Key::from(*key)) {
+            let Some(index) = self.find(key) else {
+                return Err(Error::UnknownKey { table: self.options.name.clone(), key });
+            };
+            let slot = self.slots.slot(index);
+            found.keys.push(key);
+            found.items.push(slot.item.clone().expect("a found slot holds an item"));
+            found.probabilities.push(0.0);
+            found.priorities.push(slot.priority());
+            found.table_sizes.push(self.len() as u64);
+            found.times_sampled.push(slot.times_sampled());
+            found.versions.push(slot.version());
+            found.inserted_at.push(slot.inserted_at);
+        }
+        Ok(found)
+    }
+
+    /// Drops all items and starts counting anew; every key given out so far is stale.
+    pub fn reset(&mut self, incarnation: u64) {
+        self.drop_leased();
+        let account = std::mem::replace(&mut self.account, Arc::new(Account::new()));
+        self.emptied.push(Emptied { items: self.slots.clear(incarnation as u32), account });
+        self.sampler.clear();
+        self.remover.clear();
+        self.episodes.clear();
+        self.largest = self.largest.is_some().then(Largest::default);
+        self.lineage.clear();
+        self.counters = Counters::default();
+        self.stats = Stats::default();
+        (self.incarnation, self.ration) = (incarnation, 0);
+    }
+
+    /// Changes limits while running; a smaller size evicts through the remover, so many items at once: while
+    /// [`Table::is_over`], the caller goes on with [`Table::evict_some`].
+    pub fn configure(&mut self, change: Change) -> Result<()> {
+        let mut options = self.options.clone();
+        options.max_size = change.max_size.unwrap_or(options.max_size);
+        options.limiter = change.limiter.unwrap_or(options.limiter);
+        options.max_times_sampled = change.max_times_sampled.unwrap_or(options.max_times_sampled);
+        options.validate()?;
+        if options.limiter.is_rationed() && !self.options.limiter.is_rationed() {
+            // From here on as it was admitted.
+            self.ration = self.counters.inserts;
+        }
+        self.options = options;
+        self.spares = false;
+        self.evict_some();
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! Draws that may come back. A draw that uses up its item is leased: the item leaves the selectors, and its slot keeps
+//! it until the draw is acknowledged. A draw that is returned is undone: the item takes the place that it had.
+
+use super::Table;
+use crate::item::Key;
+use crate::table::policy::leases::{Leased, Where};
+use crate::table::policy::selector::Selector;
+use crate::table::policy::slots::page::Cut;
+use crate::table::types::info::Stats;
+
+impl Table {
+    /// Draws of which it is not known yet whether their clients have them.
+    pub fn leased(&self) -> u64 {
+        self.leases.draws
+    }
+
+    /// True where the slot's item is used up and waits for the acknowledgement of its draws.
+    fn is_leased_out(&self, slot: u32) -> bool {
+        let leased = || self.leases.by_key.get(&self.slots.key(slot));
+        self.leases.used_up > 0 && leased().is_some_and(|leased| leased.out().is_some())
+    }
+
+    /// The slot of a key whose item can be drawn, read and changed.
+    #[inline]
+    pub(super) fn find(&self, key: Key) -> Option<u32> {
+        self.slots.find(key).filter(|slot| !self.is_leased_out(*slot))
+    }
+
+    /// Slots whose item is used up.
+    #[inline]
+    pub(super) fn num_used_up(&self) -> usize {
+        self.leases.used_up as usize
+    }
+
+    /// A consistent cut of the items that can be drawn.
+    pub fn cut_present(&mut self) -> Cut {
+        let mut cut = self.slots.cut();
+        if self.leases.used_up > 0 {
+            cut.hide(self.leases.by_key.values().filter_map(Leased::out).collect());
+        }
+        cut
+    }
+
+    /// Notes that a draw of the slot's item, just delivered, is leased; takes the item out where that used it up.
+    pub(super) fn lease(&mut self, slot: u32, now: u64) {
+        let age = now.saturating_sub(self.slots.slot(slot).inserted_at);
+        self.leases.draws += 1;
+        let key = self.slots.key(slot);
+        self.leases.by_key.entry(key).or_default().ages.push(Stats::age_bucket(age) as u8);
+        if self.is_used_up(slot) {
+            let (sampled, removed) = (self.sampler.take_out(slot), self.remover.take_out(slot));
+            self.leave(slot);
+            self.leases.used_up += 1;
+            self.leases.by_key.entry(key).or_default().item = Where::Out { slot, sampled, removed };
+        }
+    }
+
+    /// All that is done where an item leaves, but for the selectors and the slot.
+    fn leave(&mut self, slot: u32) {
+        self.uncount(slot);
+        let item = self.slots.slot(slot).item.clone().expect("a leased slot holds its item");
+        self.lineage.remove(slot, item.stream);
+        self.release(&item);
+    }
+
+    /// The draws of these keys reached their client. Unknown keys are ignored.
+    pub fn acknowledge(&mut self, keys: &[Key]) {
+        for key in keys {
+            let Some((last, item, _)) = self.end_lease(*key) else { continue };
+            if let (true, Where::Out { slot, .. }) = (last, item) {
+                self.leases.used_up -= 1;
+                let item = self.slots.remove(slot);
+                self.dropped.push(item);
+            }
+        }
+    }
+
+    /// The draws of these keys did not reach their client: their counts are undone, and an item that they used up takes
+    /// the place that it had. Inserts have gone on meanwhile, so that the table may be beyond its bounds then: nothing is evicted
+    /// for that before the next insert, which a queue's limiter holds back. Unknown keys are ignored.
+    pub fn give_back(&mut self, keys: &[Key]) {
+        // The newest first: where many go to the front of a line, each is the first then.
+        for key in keys.iter().rev() {
+            let Some((last, item, age)) = self.end_lease(*key) else { continue };
+            self.counters.samples -= 1;
+            self.stats.age_histogram[age] -= 1;
+            if let Where::Out { slot, sampled, removed } = item {
+                self.leases.used_up -= 1;
+                self.put_back(slot, (sampled, removed));
+                if !last {
+                    self.leases.by_key.entry(*key).or_default().item = Where::Present;
+                }
+            }
+            let present = if matches!(item, Where::Gone) { None } else { self.slots.find(*key) };
+            if present.is_some_and(|slot| self.slots.uncount_draw(slot) == 0) {
+                self.stats.sampled_present -= 1;
+                self.stats.sampled_unique -= 1;
+            }
+        }
+        self.spares |= self.is_over();
+    }
+
+    /// Takes one draw off an item's leases: whether it was the last, where the item is, and the draw's age bucket.
+    fn end_lease(&mut self, key: Key) -> Option<(bool, Where, usize)> {
+        let leased = self.leases.by_key.get_mut(&key)?;
+        let age = leased.ages.pop().expect("a leased item has a draw");
+        let (last, item) = (leased.ages.is_empty(), leased.item);
+        if last {
+            self.leases.by_key.remove(&key);
+        }
+        self.leases.draws -= 1;
+        Some((last, item, usize::from(age)))
+    }
+
+    /// The item of a slot that was taken out is present again.
+    fn put_back(&mut self, slot: u32, (sampled, removed): (u64, u64)) {
+        let leaving = self.slots.slot(slot);
+        let (item, priority) = (leaving.item.clone().expect("a leased slot holds its item"), leaving.priority());
+        self.hold_again(&item);
+        self.stats.sampled_present += 1;
+        self.counters.deletes -= 1;
+        self.note_priority(slot, priority);
+        let slots = &self.slots;
+        let age = |slot: u32| slots.age(slot).inserted;
+        self.sampler.put_back(slot, priority, sampled, &age);
+        self.remover.put_back(slot, priority, removed, &age);
+        self.lineage.put_back(slot, item.stream, age);
+    }
+
+    /// The slot's item leaves for another reason, and does not come back.
+    #[inline]
+    pub(super) fn note_gone(&mut self, slot: u32) {
+        if self.leases.draws > 0
+            && let Some(leased) = self.leases.by_key.get_mut(&self.slots.key(slot))
+        {
+            leased.item = Where::Gone;
+        }
+    }
+
+    /// Forgets all leases, and releases the items that were used up.
+    pub(super) fn drop_leased(&mut self) {
+        let leases = std::mem::take(&mut self.leases);
+        for slot in leases.by_key.values().filter_map(Leased::out) {
+            let item = self.slots.remove(slot);
+            self.dropped.push(item);
+        }
+    }
+
+    /// Looks at the table as it would be without the leased draws: what a checkpoint keeps, since a server that goes on
+    /// from it does not know the clients that have them.
+    pub(super) fn without_leases<R>(&mut self, look: impl FnOnce(&mut Self) -> R) -> R {
+        if self.leases.draws == 0 {
+            return look(self);
+        }
+        let leases = std::mem::take(&mut self.leases);
+        let (counters, stats) = (self.counters, self.stats.clone());
+        for (key, leased) in &leases.by_key {
+            leased.ages.iter().for_each(|age| self.stats.age_histogram[usize::from(*age)] -= 1);
+            self.counters.samples -= leased.ages.len() as u64;
+            if let Where::Out { slot, sampled, removed } = leased.item {
+                self.put_back(slot, (sampled, removed));
+            }
+            let Some(slot) = self.slots.find(*key) else { continue };
+            if leased.ages.iter().map(|_| self.slots.uncount_draw(slot)).last() == Some(0) {
+                self.stats.sampled_present -= 1;
+                self.stats.sampled_unique -= 1;
+            }
+        }
+        let seen = look(self);
+        for (key, leased) in &leases.by_key {
+            let Some(slot) = self.slots.find(*key) else { continue };
+            leased.ages.iter().for_each(|_| _ = self.slots.count_draw(slot));
+            if leased.out().is_some() {
+                // The counts are put back as they were below; they must only not fall under zero here.
+                self.stats.sampled_present += 1;
+                _ = (self.sampler.take_out(slot), self.remover.take_out(slot));
+                self.leave(slot);
+            }
+        }
+        (self.leases, self.counters, self.stats) = (leases, counters, stats);
+        seen
+    }
+}

@@ -1,0 +1,135 @@
+//! How a table is cut for a checkpoint, and set up again from one.
+
+use super::Table;
+use crate::error::{Error, Result};
+use crate::item::Key;
+use crate::table::policy::options::check_pattern;
+use crate::table::policy::selector::{AnySelector, Selector};
+use crate::table::policy::slots::page::{Cut, Spares};
+use crate::table::types::info::Stats;
+use crate::table::types::limiter::Counters;
+use crate::table::types::options::TableOptions;
+use crate::table::types::restoring::Restoring;
+use crate::table::types::senders::{Arrivals, Sender};
+
+/// A table as it was at one moment, whatever it does afterwards.
+#[derive(Clone, Debug)]
+pub struct TableCut {
+    /// The configuration.
+    pub options: TableOptions,
+    /// The limiter's counters.
+    pub counters: Counters,
+    /// The other counts.
+    pub stats: Stats,
+    /// Insertions and updates so far: the largest position in their order.
+    pub order: u64,
+    /// Slots ever given out.
+    pub allocated: u32,
+    /// Number of items.
+    pub size: u64,
+    /// The items.
+    pub items: Cut,
+    /// What is in of inserts that may be sent again, by their senders.
+    pub sent: Vec<(Sender, Arrivals)>,
+}
+
+impl Table {
+    /// The table without its leased draws, at the cost of one reference per page; the holder of its queues fills in
+    /// `sent`.
+    pub fn snapshot(&mut self) -> TableCut {
+        self.without_leases(Self::cut)
+    }
+
+    fn cut(&mut self) -> TableCut {
+        TableCut {
+            options: self.options.clone(),
+            counters: self.counters,
+            stats: self.stats.clone(),
+            order: self.order,
+            allocated: self.slots.allocated(),
+            size: self.slots.len() as u64,
+            items: self.slots.cut(),
+            sent: Vec::new(),
+        }
+    }
+
+    /// How many pages its items lie in.
+    pub fn num_pages(&self) -> u64 {
+        self.slots.num_pages()
+    }
+
+    /// See [`Slots::exchange_spares`](crate::table::policy::slots::Slots::exchange_spares).
+    pub fn exchange_spares(&mut self, spares: Spares) -> Spares {
+        self.slots.exchange_spares(spares)
+    }
+
+    /// Refuses what [`Table::restore`] could not take in: a table that is in use, items that its signature or its
+    /// selectors do not allow, keys of another shard.
+    pub fn check_restoring(&self, from: &Restoring) -> Result<()> {
+        let name = &self.options.name;
+        let refuse = |reason: String| Err(Error::InvalidArgument(format!("table '{name}': {reason}")));
+        if self.slots.allocated() > 0 || self.counters != Counters::default() {
+            return refuse("a checkpoint is restored into a table that nothing was inserted into yet".to_owned());
+        }
+        if from.shard != self.options.shard && !from.rows.is_empty() {
+            let (theirs, ours) = (from.shard, self.options.shard);
+            return refuse(format!("the checkpoint's keys are of shard {theirs}, the table is shard {ours}"));
+        }
+        let (size, rows) = (from.counters.inserts.checked_sub(from.counters.deletes), from.rows.len() as u64);
+        if size != Some(rows) || from.rows.iter().any(|row| row.slot as usize >= Key::MAX_SLOTS) {
+            return refuse(format!("the checkpoint has {rows} items, and counters or slots that say otherwise"));
+        }
+        let mut accepted = None;
+        for row in &from.rows {
+            self.check_priority(row.priority)?;
+            let Some(signature) = &self.options.signature else { continue };
+            if !accepted.as_ref().is_some_and(|form: &crate::item::Form| form.same(&row.item.pattern)) {
+                check_pattern(signature, &row.item.pattern)?;
+                accepted = Some(row.item.pattern.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the items in under the keys that they had, in the order that they had, then removes until the table is
+    /// within its bounds. [`Table::check_restoring`] must have accepted it. Slots that are filled later start at
+    /// generations from `incarnation`, which is random: keys that were given out after the checkpoint and lost with
+    /// the process are stale.
+    pub fn restore(&mut self, from: Restoring, incarnation: u64) {
+        let Restoring { counters, stats, order, rows, .. } = from;
+        let mut ages: Vec<(u64, u64, u32, f64)> =
+            rows.iter().map(|row| (row.inserted, row.updated, row.slot, row.priority)).collect();
+        (self.counters, self.order) = (counters, order);
+        (self.incarnation, self.ration) = (incarnation, counters.inserts);
+        self.stats = Stats { sampled_present: 0, single_steps: 0, ..stats };
+        for row in &rows {
+            self.note_priority(row.slot, row.priority);
+            self.hold(&row.item);
+            self.stats.sampled_present += u64::from(row.times_sampled > 0);
+        }
+        self.slots.restore(incarnation as u32, rows);
+        ages.sort_unstable_by_key(|(inserted, ..)| *inserted);
+        for (_, _, slot, _) in &ages {
+            self.lineage.insert(*slot, self.slots.slot(*slot).item.as_ref().map_or(0, |item| item.stream));
+        }
+        // A heap's ties go by the order of updates, everything else by that of insertions.
+        let mut heaps = Vec::new();
+        for selector in [&mut self.sampler, &mut self.remover] {
+            match selector {
+                AnySelector::Heap(heap) => heaps.push(heap),
+                other => ages.iter().for_each(|(_, _, slot, priority)| other.insert(*slot, *priority)),
+            }
+        }
+        ages.sort_unstable_by_key(|(_, updated, ..)| *updated);
+        for heap in heaps {
+            ages.iter().for_each(|(_, _, slot, priority)| heap.insert(*slot, *priority));
+        }
+        // No other caller uses the table yet.
+        if self.options.max_times_sampled > 0 && !self.can_insert() {
+            // A queue with draws that no client had acknowledged: its limiter holds inserts back, and nothing is evicted.
+            self.spares = self.is_over();
+        } else {
+            self.evict(usize::MAX);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Why the rate limiter holds a request back, as numbers: `waiting/reason.rs` puts it into words.
+
+/// Why a sample has to wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum SampleBlock {
+    /// The table holds too few items.
+    BelowMinSize {
+        /// Items it holds.
+        size: u64,
+        /// Items it needs.
+        min_size_to_sample: u64,
+        /// Single inserts that open one sample; `None` where inserts alone cannot.
+        inserts_needed: Option<u64>,
+    },
+    /// One more sample would push the difference below its lower limit.
+    RatioTooLow {
+        /// Inserts so far.
+        inserts: u64,
+        /// Samples so far.
+        samples: u64,
+        /// The limiter's ratio.
+        samples_per_insert: f64,
+        /// `inserts * samples_per_insert - samples - 1`.
+        diff: f64,
+        /// What it may not fall below.
+        min_diff: f64,
+        /// Single inserts that open one sample; `None` where inserts alone cannot.
+        inserts_needed: Option<u64>,
+    },
+}
+
+/// Why an insert has to wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum InsertBlock {
+    /// One more insert would push the difference above its upper limit.
+    RatioTooHigh {
+        /// Inserts so far.
+        inserts: u64,
+        /// Samples so far.
+        samples: u64,
+        /// The limiter's ratio.
+        samples_per_insert: f64,
+        /// `(inserts + 1) * samples_per_insert - samples`.
+        diff: f64,
+        /// What it may not pass.
+        max_diff: f64,
+        /// Single samples that open one insert; `None` where samples alone cannot.
+        samples_needed: Option<u64>,
+    },
+    /// A shard has taken in what it was admitted.
+    RationUsedUp {
+        /// Inserts so far.
+        inserts: u64,
+        /// Inserts that were admitted so far.
+        ration: u64,
+    },
+}

@@ -1,0 +1,109 @@
+//! The figures of a table.
+
+use super::copies::Copied;
+use super::limiter::Counters;
+use super::options::TableOptions;
+use std::time::Duration;
+
+/// Buckets of [`Stats::age_histogram`].
+pub const AGE_BUCKETS: usize = 48;
+
+/// Counts since the start or the last reset of a table.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    /// Items that the remover chose.
+    pub evicted: u64,
+    /// Present items that were sampled at least once.
+    pub sampled_present: u64,
+    /// Items that were sampled at least once, those that left included.
+    pub sampled_unique: u64,
+    /// Priorities that were set.
+    pub updated: u64,
+    /// Updates of items that are gone or were updated since.
+    pub stale_updates: u64,
+    /// Deletions of items that are gone.
+    pub stale_deletes: u64,
+    /// Present items that are an episode of their own.
+    pub single_steps: u64,
+    /// Episodes of which no item is left.
+    pub deleted_episodes: u64,
+    /// Draws by the age of the item in nanoseconds: bucket `b` counts ages in `[2^(b-1), 2^b)`, the first
+    /// age zero, the last everything older.
+    pub age_histogram: [u64; AGE_BUCKETS],
+}
+
+impl Stats {
+    /// A draw of an item of that age, in nanoseconds, for the `times`-th time.
+    #[inline]
+    pub(in crate::table) fn note_draw(&mut self, times: u32, age: u64) {
+        self.sampled_present += u64::from(times == 1);
+        self.sampled_unique += u64::from(times == 1);
+        self.age_histogram[Self::age_bucket(age)] += 1;
+    }
+
+    /// The bucket of an age in nanoseconds.
+    #[inline]
+    pub(in crate::table) fn age_bucket(age: u64) -> usize {
+        (64 - age.leading_zeros() as usize).min(AGE_BUCKETS - 1)
+    }
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self {
+            evicted: 0,
+            sampled_present: 0,
+            sampled_unique: 0,
+            updated: 0,
+            stale_updates: 0,
+            stale_deletes: 0,
+            single_steps: 0,
+            deleted_episodes: 0,
+            age_histogram: [0; AGE_BUCKETS],
+        }
+    }
+}
+
+/// Where the table's time went. Work is measured on one operation in 64 and scaled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Spent taking items in.
+    pub inserting: Duration,
+    /// Spent drawing.
+    pub sampling: Duration,
+    /// For how long at least one insert waited.
+    pub inserts_blocked: Duration,
+    /// For how long at least one sample waited.
+    pub samples_blocked: Duration,
+    /// Since the table was made.
+    pub alive: Duration,
+}
+
+/// A table's figures at one moment.
+#[derive(Clone, Debug)]
+pub struct TableInfo {
+    /// The configuration as it is now.
+    pub options: TableOptions,
+    /// The limiter's counters.
+    pub counters: Counters,
+    /// Number of items.
+    pub size: u64,
+    /// Bytes of chunks that the items hold alive, each chunk once.
+    pub bytes: u64,
+    /// Episodes of the present items.
+    pub num_episodes: u64,
+    /// The other counts.
+    pub stats: Stats,
+    /// Where the time went.
+    pub times: Times,
+    /// Inserts that wait.
+    pub pending_inserts: u64,
+    /// Draws that wait.
+    pub pending_samples: u64,
+    /// Draws that clients have not acknowledged yet: they come back where their client does not get them.
+    pub leased: u64,
+    /// The largest priority of a present item, 1 without items.
+    pub max_priority: f64,
+    /// What became of the copies, for each of the extensions.
+    pub copies: Vec<Copied>,
+}

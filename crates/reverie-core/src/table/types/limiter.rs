@@ -1,0 +1,159 @@
+//! The limits of a table and the counters that they are about: what they allow is decided in `policy/limiter.rs`.
+
+use crate::error::{Counted, Error, Result};
+
+/// What happened to a table since its start or reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Items that came in; an assignment to an item that is there counts as none.
+    pub inserts: u64,
+    /// Draws made.
+    pub samples: u64,
+    /// Items that left, for whatever reason.
+    pub deletes: u64,
+}
+
+impl Counters {
+    /// How many items there are.
+    pub fn size(&self) -> u64 {
+        self.inserts - self.deletes
+    }
+}
+
+/// How far a ratio may be off, see [`Limiter::sample_to_insert_ratio`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ErrorBuffer {
+    /// As far to either side of `samples_per_insert * min_size_to_sample`.
+    Around(f64),
+    /// `min_diff` and `max_diff` themselves.
+    Range(f64, f64),
+}
+
+/// The limits of one table. Immutable; equal where all four numbers are.
+///
+/// The arithmetic is in f64 and exact as long as the counts times `samples_per_insert` are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limiter {
+    pub(in crate::table) samples_per_insert: f64,
+    pub(in crate::table) min_size_to_sample: u64,
+    pub(in crate::table) min_diff: f64,
+    pub(in crate::table) max_diff: f64,
+}
+
+fn refuse<T>(reason: String) -> Result<T> {
+    Err(Error::InvalidArgument(reason))
+}
+
+impl Limiter {
+    /// Any limiter. Refuses a `samples_per_insert` that is not positive and finite, a `min_size_to_sample` of
+    /// 0, differences that are no numbers, and `min_diff > max_diff`. Infinite differences limit nothing.
+    pub fn new(samples_per_insert: f64, min_size_to_sample: u64, min_diff: f64, max_diff: f64) -> Result<Self> {
+        if !(samples_per_insert > 0.0 && samples_per_insert.is_finite()) {
+            return refuse(format!("samples_per_insert must be a positive finite number, got {samples_per_insert}"));
+        }
+        if min_size_to_sample < 1 {
+            return refuse(format!("min_size_to_sample must be at least 1, got {min_size_to_sample}"));
+        }
+        for (name, diff) in [("min_diff", min_diff), ("max_diff", max_diff)] {
+            if diff.is_nan() {
+                return refuse(format!("{name} must be a number, got {diff}"));
+            }
+        }
+        if min_diff > max_diff {
+            return refuse(format!("min_diff must not be above max_diff, got {min_diff} and {max_diff}"));
+        }
+        Ok(Self { samples_per_insert, min_size_to_sample, min_diff, max_diff })
+    }
+
+    /// Samples wait until the table holds `min_size_to_sample` items (at least 1); nothing else waits.
+    pub fn min_size(min_size_to_sample: u64) -> Result<Self> {
+        Self::new(1.0, min_size_to_sample, f64::MIN, f64::MAX)
+    }
+
+    /// Keeps `samples / inserts` near `samples_per_insert` once the table holds `min_size_to_sample` items.
+    ///
+    /// Refuses, beyond what [`new`](Self::new) refuses, a buffer under twice the larger of 1 and
+    /// `samples_per_insert` (neither side could take a whole step), and one whose lower end is above
+    /// `samples_per_insert * min_size_to_sample` (sampling could never begin).
+    pub fn sample_to_insert_ratio(
+        samples_per_insert: f64,
+        min_size_to_sample: u64,
+        buffer: ErrorBuffer,
+    ) -> Result<Self> {
+        let start = samples_per_insert * min_size_to_sample as f64;
+        let (min_diff, max_diff) = match buffer {
+            ErrorBuffer::Around(error) if error.is_nan() => {
+                return refuse(format!("error_buffer must be a number, got {error}"));
+            }
+            ErrorBuffer::Around(error) if error < 0.0 => {
+                return refuse(format!("error_buffer must not be negative, got {error}"));
+            }
+            ErrorBuffer::Around(error) => (start - error, start + error),
+            ErrorBuffer::Range(min_diff, max_diff) => (min_diff, max_diff),
+        };
+        let limiter = Self::new(samples_per_insert, min_size_to_sample, min_diff, max_diff)?;
+        let least = 2.0 * samples_per_insert.max(1.0);
+        if max_diff - min_diff < least {
+            return refuse(format!(
+                "error_buffer is too small: it allows differences from {min_diff} to {max_diff}, which must be at \
+                 least 2 * max(1, samples_per_insert) = {least} apart, or inserts and samples block each other"
+            ));
+        }
+        if min_diff > start {
+            return refuse(format!(
+                "error_buffer starts at {min_diff}, above samples_per_insert * min_size_to_sample = {start}: a table \
+                 with min_size_to_sample = {} could not be sampled; lower the start of error_buffer or raise \
+                 min_size_to_sample",
+                Counted(min_size_to_sample, "item")
+            ));
+        }
+        Ok(limiter)
+    }
+
+    /// Inserts wait while `size` items (at least 1) are not sampled yet; every insert allows one sample. With
+    /// a table that takes out what was sampled, and hands out the oldest first, a queue.
+    pub fn queue(size: u64) -> Result<Self> {
+        if size < 1 {
+            return refuse(format!("the size of a queue or stack must be at least 1, got {size}"));
+        }
+        Self::new(1.0, 1, 0.0, size as f64)
+    }
+
+    /// The same limits as [`queue`](Self::queue), for a table that hands out the newest first.
+    pub fn stack(size: u64) -> Result<Self> {
+        Self::queue(size)
+    }
+
+    /// Samples wait for the first item; inserts wait for a [ration](crate::table::Table::grant), which the one who draws from
+    /// this and other shards hands out: by itself this limiter lets none in.
+    pub fn rationed() -> Self {
+        let nothing = f64::NEG_INFINITY;
+        Self { samples_per_insert: 1.0, min_size_to_sample: 1, min_diff: nothing, max_diff: nothing }
+    }
+
+    /// True where inserts wait for a ration: no ratio of samples to inserts lets one in.
+    #[inline]
+    pub fn is_rationed(&self) -> bool {
+        self.max_diff == f64::NEG_INFINITY
+    }
+
+    /// Samples per insert that the limiter keeps to.
+    pub fn samples_per_insert(&self) -> f64 {
+        self.samples_per_insert
+    }
+
+    /// Items without which nothing is sampled.
+    pub fn min_size_to_sample(&self) -> u64 {
+        self.min_size_to_sample
+    }
+
+    /// What samples may not push the difference below.
+    pub fn min_diff(&self) -> f64 {
+        self.min_diff
+    }
+
+    /// What inserts may not push the difference above.
+    pub fn max_diff(&self) -> f64 {
+        self.max_diff
+    }
+}

@@ -1,0 +1,82 @@
+//! Which sampler or remover a table has, as data, and what items weigh to it.
+
+use crate::error::{Error, Result};
+
+/// What a sampler or a remover is, as data: immutable, comparable, safe to share between tables.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SelectorOptions {
+    /// The item inserted longest ago.
+    Fifo,
+    /// The item inserted last.
+    Lifo,
+    /// Every item with the same probability.
+    Uniform,
+    /// The item with the largest priority; of equals, the one inserted or updated longest ago.
+    MaxHeap,
+    /// The item with the smallest priority; of equals, the one inserted or updated longest ago.
+    MinHeap,
+    /// An item with a probability proportional to `priority ** exponent` (Schaul et al. 2016, section 3.3).
+    Prioritized {
+        /// The power of the priority; 0 is uniform, negative values prefer small priorities.
+        exponent: f64,
+    },
+    /// The same, with the draws of a batch spread out: of n draws the i-th falls on the i-th of n equal parts of the
+    /// sum of weights (ibid., section 3.3 and appendix B.2.1). Each draw of a batch has another distribution, all
+    /// together they have the same, with less variance.
+    Stratified {
+        /// As of [`SelectorOptions::Prioritized`].
+        exponent: f64,
+    },
+}
+
+impl SelectorOptions {
+    /// Refuses an exponent that is no finite number.
+    pub fn validate(&self) -> Result<()> {
+        match self {
+            Self::Prioritized { exponent } | Self::Stratified { exponent } if !exponent.is_finite() => {
+                Err(Error::InvalidArgument(format!("priority_exponent must be a finite number, got {exponent}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// True where the selector knows the largest priority, see [`Selector::max_slot`](crate::table::selector::Selector::max_slot).
+    pub fn knows_largest(&self) -> bool {
+        match self {
+            Self::MaxHeap => true,
+            Self::Prioritized { exponent } | Self::Stratified { exponent } => *exponent != 0.0,
+            Self::Fifo | Self::Lifo | Self::Uniform | Self::MinHeap => false,
+        }
+    }
+
+    /// True where the pick follows from the items alone, without a random source.
+    pub fn is_deterministic(&self) -> bool {
+        match self {
+            Self::Fifo | Self::Lifo | Self::MaxHeap | Self::MinHeap => true,
+            Self::Uniform | Self::Prioritized { .. } | Self::Stratified { .. } => false,
+        }
+    }
+}
+
+impl std::fmt::Display for SelectorOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Fifo => f.write_str("Fifo()"),
+            Self::Lifo => f.write_str("Lifo()"),
+            Self::Uniform => f.write_str("Uniform()"),
+            Self::MaxHeap => f.write_str("MaxHeap()"),
+            Self::MinHeap => f.write_str("MinHeap()"),
+            Self::Prioritized { exponent } => write!(f, "Prioritized({exponent})"),
+            Self::Stratified { exponent } => write!(f, "Prioritized({exponent}, stratified)"),
+        }
+    }
+}
+
+/// What the items of a selector weigh together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mass {
+    /// The sum of the weights; infinite while an item's weight is. The number of items where all weigh the same.
+    pub total: f64,
+    /// Items of priority 0 where that is a weight apart: those that weigh nothing, or infinitely much.
+    pub zeros: u64,
+}

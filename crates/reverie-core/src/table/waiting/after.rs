@@ -1,0 +1,32 @@
+//! What is left to do once a table's lock is released: wake the waiters, drop what left the table.
+
+use super::insert_queue::PendingInsert;
+use super::sample_queue::PendingSample;
+use super::ticket::Cell;
+use crate::error::Result;
+use crate::sample::Draws;
+use crate::sync::Arc;
+use crate::table::policy::emptied::{Dropped, Emptied};
+use crate::table::types::inserts::Keys;
+use crate::table::types::tally::Tally;
+
+/// What is left to do once the lock is released: tell the waiters, drop what left the table.
+#[derive(Default)]
+pub(super) struct After {
+    pub(super) keys: Vec<(Arc<Cell<Keys>>, Result<Keys>)>,
+    pub(super) draws: Vec<(Arc<Cell<Draws>>, PendingSample, Result<()>)>,
+    pub(super) tallies: Vec<(Arc<Cell<Tally>>, Tally)>,
+    pub(super) items: Dropped,
+    pub(super) emptied: Vec<Emptied>,
+    pub(super) late: Vec<PendingInsert>,
+}
+
+impl After {
+    pub(super) fn run(self) {
+        let Self { keys, draws, tallies, items, emptied, late } = self;
+        keys.into_iter().for_each(|(cell, outcome)| cell.fill(outcome));
+        draws.into_iter().for_each(|(cell, pending, outcome)| cell.fill(outcome.map(|()| pending.into_draws())));
+        tallies.into_iter().for_each(|(cell, tally)| cell.fill(Ok(tally)));
+        drop((items, emptied, late));
+    }
+}

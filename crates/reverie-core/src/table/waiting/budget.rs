@@ -1,0 +1,146 @@
+//! The bytes that the tables of a server may hold together, and the inserts that wait for them.
+
+use super::reason;
+use crate::chunk::{Chunk, Meter};
+use crate::error::Result;
+use crate::item::Item;
+use crate::table::policy::table::Table;
+use crate::table::types::inserts::Priority;
+use crate::table::types::why::Starved;
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// A table, as its server's budget of bytes sees it. Each call takes the table's lock.
+pub(super) trait Holder: Send + Sync {
+    /// True when this table will free bytes: its items leave after a number of draws, or some must leave now.
+    fn consumes(&self) -> bool;
+
+    /// See [`Table::makes_room_for`]; true too where the table is closed, which is for the insert to say.
+    fn makes_room_for(&self, items: u64, bytes: u64) -> bool;
+
+    /// Serves waiting inserts after bytes were freed at another table, or by packing; true where that freed bytes here.
+    fn serve_waiting(&self) -> bool;
+
+    /// True while the first insert waits for bytes.
+    fn is_starving(&self) -> bool;
+
+    /// Refuses the inserts that wait for bytes; true where there was one.
+    fn refuse_starving(&self) -> bool;
+}
+
+/// The bytes that the chunks of a server's tables may take, and who waits for them.
+///
+/// What only writers and readers hold does not count: writers are bounded by what they may have in flight, and a
+/// reader that waits for its own draws to be let go would wait for ever. Tables that take items in at the same moment
+/// may pass the bound by an item each.
+pub(super) struct Budget {
+    meter: Arc<Meter>,
+    max_bytes: u64,
+    tables: OnceLock<Vec<Weak<dyn Holder>>>,
+    /// An insert waited for bytes when that was last looked at: who changes a table looks again.
+    starving: AtomicBool,
+}
+
+impl Budget {
+    /// A budget of no tables.
+    pub(super) fn new(meter: Arc<Meter>, max_bytes: u64) -> Self {
+        Self { meter, max_bytes, tables: OnceLock::new(), starving: false.into() }
+    }
+
+    /// These tables share it; once, and before they are used.
+    pub(super) fn hold(&self, tables: impl Iterator<Item = Weak<dyn Holder>>) {
+        // Only just made, so it cannot have been set.
+        let _ = self.tables.set(tables.collect());
+    }
+
+    /// What an item (or the smallest there could be) waits for at this table; `None` where it need not, which is so
+    /// where the insert makes room for itself.
+    pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
+        let (needed, most) = item.map_or((1, 1), |item| new_bytes(std::iter::once(item)));
+        self.starved(needed).filter(|_| !table.makes_room_for(1, most))
+    }
+
+    fn starved(&self, needed: u64) -> Option<Starved> {
+        let (held, budget) = (self.meter.table_bytes(), self.max_bytes);
+        (held + needed > budget).then_some(Starved { held, needed, budget })
+    }
+
+    /// Refuses a group of which an item would wait for bytes that nothing that anybody does can free. Takes the
+    /// tables' locks, one after the other.
+    pub(super) fn refuse_hopeless(&self, name: &str, table: &dyn Holder, items: &[(Item, Priority)]) -> Result<()> {
+        let (needed, most) = new_bytes(items.iter().map(|(item, _)| item));
+        if self.starved(needed).is_none() {
+            return Ok(());
+        }
+        let largest = items.iter().map(|(item, _)| new_bytes(std::iter::once(item)).1).max().unwrap_or(0);
+        if largest > self.max_bytes {
+            let (held, budget) = (self.meter.table_bytes(), self.max_bytes);
+            return Err(reason::refusal(name, &Starved { held, needed: largest, budget }));
+        }
+        if table.makes_room_for(items.len() as u64, most) || self.anything_consumed() {
+            return Ok(());
+        }
+        // The last that could be consumed may have gone just now, and made room.
+        self.starved(needed).map_or(Ok(()), |starved| Err(reason::refusal(name, &starved)))
+    }
+
+    fn anything_consumed(&self) -> bool {
+        self.tables().any(|table| table.consumes())
+    }
+
+    /// True where an insert waited for bytes when that was last looked at.
+    pub(super) fn is_starving(&self) -> bool {
+        self.starving.load(Ordering::SeqCst)
+    }
+
+    /// A chunk was packed: inserts that wait for bytes may go on. Touches no table while none waits for bytes.
+    pub(super) fn packed(&self) {
+        // The bytes were counted before the mark is read; `settle` sets the mark before it reads the bytes.
+        fence(Ordering::SeqCst);
+        if self.is_starving() {
+            self.settle();
+        }
+    }
+
+    /// Bytes may have been freed, or the last hope for them: inserts that wait for bytes go on, or are refused.
+    pub(super) fn settle(&self) {
+        loop {
+            // An insert that goes on may free bytes for another, by what it evicts.
+            while self.each(|table| table.serve_waiting()) {}
+            // First false: whoever begins to starve meanwhile says so after this, or is seen below.
+            self.starving.store(false, Ordering::SeqCst);
+            let starving = self.each(|table| table.is_starving());
+            if starving {
+                self.starving.store(true, Ordering::SeqCst);
+                // A chunk packed before this is counted by now; the writer of one packed later sees the mark.
+                fence(Ordering::SeqCst);
+                if self.each(|table| table.serve_waiting()) {
+                    continue;
+                }
+            }
+            if !starving || self.anything_consumed() || !self.each(|table| table.refuse_starving()) {
+                return;
+            }
+        }
+    }
+
+    /// Asks every table, and tells whether one said yes.
+    fn each(&self, ask: fn(&dyn Holder) -> bool) -> bool {
+        self.tables().filter(|table| ask(&**table)).count() > 0
+    }
+
+    fn tables(&self) -> impl Iterator<Item = Arc<dyn Holder>> {
+        self.tables.get().into_iter().flatten().filter_map(Weak::upgrade)
+    }
+}
+
+/// Bytes of the items' chunks, each chunk once: of those that no table holds yet, and of all.
+fn new_bytes<'a>(items: impl Iterator<Item = &'a Item>) -> (u64, u64) {
+    let mut chunks: SmallVec<[&Arc<Chunk>; 4]> = items.flat_map(Item::chunks).collect();
+    chunks.sort_unstable_by_key(|chunk| Arc::as_ptr(chunk));
+    chunks.dedup_by_key(|chunk| Arc::as_ptr(chunk));
+    let bytes =
+        |new: bool| chunks.iter().filter(|chunk| !new || !chunk.in_tables()).map(|chunk| chunk.size_bytes()).sum();
+    (bytes(true), bytes(false))
+}

@@ -1,0 +1,131 @@
+//! Inserts that wait for their table, in order of arrival, and the number of their items: no call visits all of them.
+
+use super::copies::Copy;
+use super::senders::Origin;
+use super::ticket::Cell;
+use crate::error::Error;
+use crate::item::Item;
+use crate::sync::Arc;
+use crate::table::types::inserts::{Keys, Priority};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+pub(super) struct PendingInsert {
+    pub(super) id: u64,
+    pub(super) items: smallvec::IntoIter<[(Item, Priority); 1]>,
+    pub(super) next: Option<(Item, Priority)>,
+    pub(super) keys: Keys,
+    pub(super) origin: Option<Origin>,
+    pub(super) since: Duration,
+    pub(super) cell: Arc<Cell<Keys>>,
+    /// Of a copy, for which no caller waits.
+    pub(super) copy: Option<Copy>,
+}
+
+impl PendingInsert {
+    pub(super) fn next(&self) -> Option<&Item> {
+        self.next.as_ref().map(|(item, _)| item)
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        self.items.len() as u64 + u64::from(self.next.is_some())
+    }
+
+    /// It is taken out of the queue, and its items do not go in.
+    pub(super) fn give_up(self, reason: Error) {
+        if let Some(copy) = &self.copy {
+            copy.end(false);
+        }
+        self.cell.fill(Err(reason));
+    }
+
+    /// When it is dropped where it still waits.
+    fn until(&self) -> Option<Duration> {
+        self.copy.as_ref().and_then(Copy::until)
+    }
+}
+
+/// The queue. Every call is O(log n) of the n inserts that wait, but for those that return all of them.
+#[derive(Default)]
+pub(super) struct InsertQueue {
+    /// By their numbers, which ascend in the order of arrival.
+    waiting: BTreeMap<u64, PendingInsert>,
+    /// Items of all of them that are not in.
+    items: u64,
+    /// Those of which some items are in.
+    begun: BTreeSet<u64>,
+    /// Those that wait until a moment at most.
+    timed: BTreeSet<(Duration, u64)>,
+}
+
+impl InsertQueue {
+    /// Puts an insert where its number belongs: a new one at the end, one that was the first in front.
+    pub(super) fn put(&mut self, pending: PendingInsert) {
+        let id = pending.id;
+        self.items += pending.left();
+        if !pending.keys.is_empty() {
+            self.begun.insert(id);
+        }
+        if let Some(until) = pending.until() {
+            self.timed.insert((until, id));
+        }
+        self.waiting.insert(id, pending);
+    }
+
+    pub(super) fn pop_first(&mut self) -> Option<PendingInsert> {
+        let (_, pending) = self.waiting.pop_first()?;
+        Some(self.taken(pending))
+    }
+
+    pub(super) fn remove(&mut self, id: u64) -> Option<PendingInsert> {
+        let pending = self.waiting.remove(&id)?;
+        Some(self.taken(pending))
+    }
+
+    /// The first of those whose time is over at `now`.
+    pub(super) fn remove_late(&mut self, now: Duration) -> Option<PendingInsert> {
+        let (until, id) = *self.timed.first()?;
+        if until <= now { self.remove(id) } else { None }
+    }
+
+    fn taken(&mut self, pending: PendingInsert) -> PendingInsert {
+        self.items -= pending.left();
+        self.begun.remove(&pending.id);
+        if let Some(until) = pending.until() {
+            self.timed.remove(&(until, pending.id));
+        }
+        pending
+    }
+
+    /// When the first of those that wait until a moment is late.
+    pub(super) fn late_at(&self) -> Option<Duration> {
+        self.timed.first().map(|(until, _)| *until)
+    }
+
+    pub(super) fn first(&self) -> Option<&PendingInsert> {
+        self.waiting.first_key_value().map(|(_, pending)| pending)
+    }
+
+    /// All of them, in order.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &PendingInsert> {
+        self.waiting.values()
+    }
+
+    /// Those of which some items are in, in order.
+    pub(super) fn begun(&self) -> impl Iterator<Item = &PendingInsert> {
+        self.begun.iter().filter_map(|id| self.waiting.get(id))
+    }
+
+    pub(super) fn into_all(self) -> impl Iterator<Item = PendingInsert> {
+        self.waiting.into_values()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Items that wait.
+    pub(super) fn items(&self) -> u64 {
+        self.items
+    }
+}

@@ -1,0 +1,313 @@
+//! What a table's lock guards: the state machine, and the requests that wait for it, as data.
+//!
+//! Two queues, inserts and samples, each in order of arrival. Whoever changes the counters tries both heads: with one
+//! queue, a sample behind a blocked insert would wait for ever.
+
+use super::after::After;
+use super::budget::Budget;
+use super::copies::Copy;
+use super::insert_queue::InsertQueue;
+use super::sample_queue::{PendingLook, SampleQueue};
+use super::senders::Senders;
+use crate::error::{Error, Result};
+use crate::item::Item;
+use crate::sample::{Draws, SampleRequest};
+use crate::sync::Arc;
+use crate::table::policy::table::Table;
+use crate::table::types::info::Times;
+use crate::table::types::inserts::{Keys, Priority};
+use crate::table::types::senders::{Arrivals, Sender};
+use crate::table::types::tally::{Seen, Tally};
+use crate::table::types::why::Starved;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::time::Duration;
+
+pub(super) struct State {
+    pub(super) table: Table,
+    pub(super) inserts: InsertQueue,
+    pub(super) samples: SampleQueue,
+    /// Who waits for the table to be another than he knows, in no order.
+    pub(super) looks: Vec<PendingLook>,
+    /// What is in of those who may send it again.
+    pub(super) senders: Senders,
+    pub(super) next_id: u64,
+    pub(super) incarnations: Xoshiro256PlusPlus,
+    pub(super) closed: bool,
+    pub(super) times: Times,
+    /// Since when each queue has not been empty.
+    pub(super) inserts_since: Option<Duration>,
+    pub(super) samples_since: Option<Duration>,
+    pub(super) created: Duration,
+    pub(super) operations: u32,
+    /// Somebody makes the draws of the first waiting request, a hold of the lock after the other.
+    pub(super) driven: bool,
+    /// A thread takes out items that must leave, and takes in inserts that may go in, over several holds of the lock; others
+    /// leave that to it.
+    pub(super) moved: bool,
+}
+
+/// What is left to do after a hold of the lock, for the thread that held it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rest {
+    /// See [`State::driven`].
+    pub(super) draws: bool,
+    /// See [`State::moved`].
+    pub(super) moves: bool,
+}
+
+impl Rest {
+    pub(super) fn is_any(self) -> bool {
+        self.draws || self.moves
+    }
+}
+
+/// Draws that are made under one hold of the lock, of all requests together; beyond, others get their turn. A request
+/// without replacement is not cut: what it drew already would have to be left out anew each time.
+pub(super) const DRAWS_AT_ONCE: usize = 1 << 14;
+
+/// Items that come in from the queue under one hold of the lock; a request is not cut for it.
+const INSERTS_AT_ONCE: usize = 1 << 12;
+
+/// One operation in this many is timed, and counted this often: a clock costs as much as an insert.
+pub(super) const MEASURED_EVERY: u32 = 64;
+
+impl State {
+    /// Refuses items that the table can never take.
+    pub(super) fn check(&mut self, name: &str, items: &[(Item, Priority)]) -> Result<()> {
+        self.open(name)?;
+        items.iter().try_for_each(|(item, priority)| {
+            let value = if let Priority::Value(value) = priority { *value } else { 0.0 };
+            self.table.check(item, value)
+        })
+    }
+
+    pub(super) fn open(&self, name: &str) -> Result<()> {
+        if self.closed { Err(Error::Closed { name: name.to_owned() }) } else { Ok(()) }
+    }
+
+    pub(super) fn shut(&self, name: &str) -> Result<()> {
+        if self.closed { Ok(()) } else { Err(Error::InvalidArgument(format!("the table '{name}' is open"))) }
+    }
+
+    /// What the first waiting insert wants of the server's bytes, where these hold it back and the limiter does not.
+    pub(super) fn starves(&self, budget: &Budget) -> Option<Starved> {
+        let item = self.inserts.first()?.next()?;
+        if self.table.can_insert() { budget.blocks(&self.table, Some(item)) } else { None }
+    }
+
+    /// Continues what this thread left for its next hold of the lock.
+    pub(super) fn resume(&mut self, rest: Rest) {
+        if rest.draws {
+            self.driven = false;
+        }
+        if rest.moves {
+            self.moved = false;
+            self.table.evict_some();
+        }
+    }
+
+    /// True where a hold of the lock left items that must leave, or inserts that may go in.
+    pub(super) fn must_move(&self, budget: Option<&Budget>) -> bool {
+        let goes_in = |item| budget.is_none_or(|budget| budget.blocks(&self.table, Some(item)).is_none());
+        let first = || self.inserts.first()?.next();
+        self.table.is_over() || (self.table.can_insert() && first().is_some_and(goes_in))
+    }
+
+    pub(super) fn note_blocked(&mut self, now: Duration) {
+        let note = |since: &mut Option<Duration>, waits: bool, total: &mut Duration| match (*since, waits) {
+            (None, true) => *since = Some(now),
+            (Some(start), false) => {
+                *total += now.saturating_sub(start);
+                *since = None;
+            }
+            _ => {}
+        };
+        note(&mut self.inserts_since, !self.inserts.is_empty(), &mut self.times.inserts_blocked);
+        note(&mut self.samples_since, !self.samples.is_empty(), &mut self.times.samples_blocked);
+    }
+
+    pub(super) fn measured(&mut self) -> bool {
+        self.operations = self.operations.wrapping_add(1);
+        self.operations.is_multiple_of(MEASURED_EVERY)
+    }
+
+    pub(super) fn take_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// Lets items in until one is held back, which is returned.
+    pub(super) fn admit(
+        &mut self,
+        items: &mut impl Iterator<Item = (Item, Priority)>,
+        keys: &mut Keys,
+        first: Option<(Item, Priority)>,
+        copy: Option<&Copy>,
+        now: Duration,
+        budget: Option<&Budget>,
+    ) -> Option<(Item, Priority)> {
+        let mut next = first.or_else(|| items.next());
+        while let Some((item, priority)) = next {
+            if !self.table.can_insert()
+                || budget.is_some_and(|budget| budget.blocks(&self.table, Some(&item)).is_some())
+            {
+                return Some((item, priority));
+            }
+            let value = match priority {
+                Priority::Value(value) => value,
+                Priority::Max => self.table.max_priority(),
+            };
+            keys.push(match copy {
+                None => self.table.insert(item, value, now.as_nanos() as u64),
+                Some(copy) => {
+                    copy.end(self.table.insert_copy(item, value, copy.key(), now.as_nanos() as u64));
+                    copy.key()
+                }
+            });
+            next = items.next();
+        }
+        None
+    }
+
+    /// Makes draws for a request, as many as are allowed now, and at most as many as are `left` for this hold of the lock.
+    pub(super) fn fill(
+        &mut self,
+        request: &SampleRequest,
+        draws: &mut Draws,
+        now: Duration,
+        left: &mut usize,
+    ) -> Result<usize> {
+        let wanted =
+            (request.num_samples - draws.done()).min(if request.without_replacement { usize::MAX } else { *left });
+        let made = self.fill_some(request, wanted, draws, now)?;
+        *left = left.saturating_sub(made);
+        Ok(made)
+    }
+
+    fn fill_some(&mut self, request: &SampleRequest, wanted: usize, draws: &mut Draws, now: Duration) -> Result<usize> {
+        let nanos = now.as_nanos() as u64;
+        let made = match (&request.windows, request.without_replacement) {
+            (Some(windows), _) => self.table.draw_windows(wanted, windows, nanos, draws)?,
+            (None, false) => self.table.draw(wanted, nanos, draws),
+            (None, true) => self.table.draw_distinct(wanted, nanos, draws)?,
+        };
+        draws.tally = Some(self.tally(now));
+        Ok(made)
+    }
+
+    /// Undoes leased draws of a request that is refused; true where there were some.
+    pub(super) fn undo(&mut self, draws: &Draws) -> bool {
+        if draws.is_leased {
+            self.table.give_back(&draws.keys);
+        }
+        draws.is_leased && !draws.is_empty()
+    }
+
+    /// What the table is, those who wait included.
+    pub(super) fn tally(&mut self, now: Duration) -> Tally {
+        Tally { waiting_inserts: self.inserts.items(), now, ..self.table.tally() }
+    }
+
+    /// True where the table is not what was seen.
+    pub(super) fn differs(&self, seen: &Seen) -> bool {
+        self.table.differs(seen, self.inserts.items())
+    }
+
+    /// What is in of inserts that may be sent again, those that are in in part included.
+    pub(super) fn arrivals(&self) -> Vec<(Sender, Arrivals)> {
+        let mut all = self.senders.cut();
+        let parts = self.inserts.begun().filter_map(|pending| Some((pending.origin?, &pending.keys)));
+        for (sent, keys) in parts.filter_map(|(origin, keys)| Some((self.senders.known(origin)?, keys))) {
+            let at = all.binary_search_by_key(&sent.sender, |(sender, _)| *sender);
+            let at = at.unwrap_or_else(|at| {
+                all.insert(at, (sent.sender, Arrivals::new()));
+                at
+            });
+            let arrivals = &mut all[at].1;
+            match arrivals.binary_search_by_key(&sent.number, |(number, _)| *number) {
+                Ok(at) => arrivals[at].1.clone_from(keys),
+                Err(at) => arrivals.insert(at, (sent.number, keys.clone())),
+            }
+        }
+        all
+    }
+
+    /// Finds out for whom there is news.
+    pub(super) fn serve_looks(&mut self, now: Duration, after: &mut After) {
+        if self.looks.is_empty() {
+            return;
+        }
+        let waiting = self.inserts.items();
+        for at in (0..self.looks.len()).rev() {
+            if self.table.differs(&self.looks[at].seen, waiting) {
+                let look = self.looks.swap_remove(at);
+                after.tallies.push((look.cell, self.tally(now)));
+            }
+        }
+    }
+
+    /// Serves the heads of both queues until neither can go on: an insert may free a sample and the other way. True
+    /// where the draws of one hold of the lock were used up before: the caller is to come again, and nobody else draws
+    /// until then.
+    pub(super) fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) -> bool {
+        let (mut left, mut goes_in) = (DRAWS_AT_ONCE, if self.moved { 0 } else { INSERTS_AT_ONCE });
+        self.take_late(now, after);
+        loop {
+            if self.inserts.is_empty() && self.samples.is_empty() {
+                return false;
+            }
+            let mut progress = false;
+            while goes_in > 0
+                && self.table.can_insert()
+                && let Some(mut head) = self.inserts.pop_first()
+            {
+                let before = head.keys.len();
+                head.next = match head.next.take() {
+                    None => None,
+                    first => self.admit(&mut head.items, &mut head.keys, first, head.copy.as_ref(), now, budget),
+                };
+                progress |= head.keys.len() > before;
+                goes_in = goes_in.saturating_sub(head.keys.len() - before);
+                if head.next.is_some() {
+                    self.inserts.put(head);
+                    break;
+                }
+                if let Some(origin) = head.origin {
+                    self.senders.arrived(origin, &head.keys);
+                }
+                after.keys.push((head.cell, Ok(head.keys)));
+            }
+            while let Some(mut head) = self.samples.pop_front() {
+                if self.driven || left == 0 {
+                    self.samples.push_front(head);
+                    break;
+                }
+                let before = head.draws.done();
+                let outcome = self.fill(&head.request, &mut head.draws, now, &mut left);
+                progress |= head.draws.done() > before;
+                if outcome.is_ok() && head.draws.done() < head.request.num_samples {
+                    self.samples.push_front(head);
+                    break;
+                }
+                if outcome.is_err() {
+                    progress |= self.undo(&head.draws);
+                }
+                after.draws.push((Arc::clone(&head.cell), head, outcome.map(drop)));
+            }
+            if left == 0 && !self.samples.is_empty() {
+                return true;
+            }
+            if !progress {
+                return false;
+            }
+        }
+    }
+
+    /// Takes copies whose time is over out of the queue.
+    pub(super) fn take_late(&mut self, now: Duration, after: &mut After) {
+        while let Some(pending) = self.inserts.remove_late(now) {
+            pending.copy.iter().for_each(|copy| copy.end(false));
+            after.late.push(pending);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Why a request at a table waits, in words: the reason that a deadline's error, `why()` and a log report. No other file
+//! of the core writes one.
+
+use crate::error::{Counted, Error};
+use crate::table::types::blocks::{InsertBlock, SampleBlock};
+use crate::table::types::limiter::Counters;
+use crate::table::types::why::{InsertReason, SampleReason, Starved, Waiting, Why};
+use std::fmt;
+
+impl fmt::Display for InsertReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InsertReason::Limiter(block) => block.fmt(f),
+            InsertReason::Bytes { held, needed, budget } => {
+                write!(
+                    f,
+                    "the server's tables hold {held} of {budget} bytes (max_bytes) and the next item adds {needed}; samples \
+                     that consume items, deletes or a larger max_bytes free it"
+                )
+            }
+            InsertReason::Turn => f.write_str("others are before it in the queue"),
+        }
+    }
+}
+
+impl fmt::Display for SampleReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SampleReason::Limiter(block) => block.fmt(f),
+            SampleReason::TooFewItems { size } => {
+                write!(
+                    f,
+                    "without replacement, all {} of the table are in the batch already; more inserts free it",
+                    Counted(*size, "item")
+                )
+            }
+            SampleReason::Turn => f.write_str("others are before it in the queue"),
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counters { inserts, samples, deletes } = self.counters;
+        write!(
+            f,
+            "table '{}': {} of {}, {}, {}, {}.",
+            self.table,
+            self.size,
+            Counted(self.max_size, "item"),
+            Counted(inserts, "insert"),
+            Counted(samples, "sample"),
+            Counted(deletes, "delete")
+        )?;
+        if self.closed {
+            return f.write_str(
+                " It is closed, as all tables of a stopped server are: every insert and sample is refused.",
+            );
+        }
+        if self.leased > 0 {
+            write!(f, " {} not acknowledged by their clients yet.", Counted(self.leased, "sample"))?;
+        }
+        let queue = |f: &mut fmt::Formatter<'_>,
+                     name: &'static str,
+                     count: u64,
+                     queue: &[Waiting],
+                     reason: Option<&dyn fmt::Display>| match (queue.first(), reason) {
+            (Some(first), reason) => {
+                write!(
+                    f,
+                    " {} waiting, the first for {:.1} s with {} of {} done",
+                    Counted(count, name),
+                    first.since.as_secs_f64(),
+                    first.done,
+                    first.wanted
+                )?;
+                reason.map_or(Ok(()), |reason| write!(f, ": {reason}"))?;
+                f.write_str(".")
+            }
+            (None, Some(reason)) => write!(f, " no {name}s waiting; one would: {reason}."),
+            (None, None) => write!(f, " {name}s can go on."),
+        };
+        queue(
+            f,
+            "insert",
+            self.num_inserts,
+            &self.inserts,
+            self.insert_reason.as_ref().map(|reason| reason as &dyn fmt::Display),
+        )?;
+        queue(
+            f,
+            "sample",
+            self.num_samples,
+            &self.samples,
+            self.sample_reason.as_ref().map(|reason| reason as &dyn fmt::Display),
+        )?;
+        if self.stuck {
+            f.write_str(
+                " Both sides are held back for ever: only a delete, a reset or other limits (configure) change this.",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// "3 more inserts are needed", or that they would not help.
+fn needed(f: &mut fmt::Formatter<'_>, count: Option<u64>, what: &str, other: &str) -> fmt::Result {
+    match count {
+        Some(1) => write!(f, "1 more {what} is needed: "),
+        Some(count) => write!(f, "{count} more {what}s are needed: "),
+        None => write!(f, "{what}s alone cannot help, they would wait for {other}s (or for new limits): "),
+    }
+}
+
+impl fmt::Display for SampleBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::BelowMinSize { size, min_size_to_sample, inserts_needed } => {
+                needed(f, inserts_needed, "insert", "sample")?;
+                write!(f, "{size} of {} (min_size_to_sample)", Counted(min_size_to_sample, "item"))?;
+                if inserts_needed != Some(min_size_to_sample - size) {
+                    f.write_str(", and the ratio of samples to inserts asks for more (min_diff)")?;
+                }
+                Ok(())
+            }
+            Self::RatioTooLow { inserts, samples, samples_per_insert, diff, min_diff, inserts_needed } => {
+                needed(f, inserts_needed, "insert", "sample")?;
+                write!(
+                    f,
+                    "{} * {samples_per_insert} (samples_per_insert) - {} - 1 is {diff}, below {min_diff} (min_diff)",
+                    Counted(inserts, "insert"),
+                    Counted(samples, "sample")
+                )
+            }
+        }
+    }
+}
+
+impl fmt::Display for InsertBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::RatioTooHigh { inserts, samples, samples_per_insert, diff, max_diff, samples_needed } => {
+                needed(f, samples_needed, "sample", "insert")?;
+                write!(
+                    f,
+                    "({} + 1) * {samples_per_insert} (samples_per_insert) - {} is {diff}, above {max_diff} (max_diff)",
+                    Counted(inserts, "insert"),
+                    Counted(samples, "sample")
+                )
+            }
+            Self::RationUsedUp { inserts, ration: 0 } => write!(
+                f,
+                "this table is a shard (rate_limiters.Rationed) and was admitted no insert yet, it has {inserts}: the \
+                 ShardedClient with the rate_limiter has to reach it, and hands out more as it samples"
+            ),
+            Self::RationUsedUp { inserts, ration } => write!(
+                f,
+                "this table is a shard (rate_limiters.Rationed) and its ration is used up, {} of {ration} admitted: \
+                 the ShardedClient with the rate_limiter hands out more as it samples",
+                Counted(inserts, "insert")
+            ),
+        }
+    }
+}
+
+/// The refusal of an insert that waits for bytes that no table can free.
+pub(super) fn refusal(table: &str, starved: &Starved) -> Error {
+    Error::ResourceExhausted {
+        what: format!("an insert of {} bytes into table '{table}' of this server", starved.needed),
+        needed: starved.held + starved.needed,
+        budget: starved.budget,
+        hint: "no table gives bytes back by being sampled: raise the server's max_bytes, lower max_size, \
+               or give the tables a max_bytes of their own"
+            .to_owned(),
+    }
+}

@@ -1,0 +1,316 @@
+//! One table shared by many: the one lock, the two queues of waiting requests, and the completions.
+//!
+//! The lock is held for decisions: a batch of draws, a group of inserts. Bytes are copied, items dropped and
+//! waiters woken after it is released.
+
+mod changing;
+mod copying;
+mod figures;
+mod leases;
+mod querying;
+mod saving;
+mod sending;
+mod starving;
+mod why;
+mod withdrawing;
+
+use super::after::After;
+use super::budget::Budget;
+use super::copies::Copying;
+use super::insert_queue::{InsertQueue, PendingInsert};
+use super::queues::{DRAWS_AT_ONCE, MEASURED_EVERY, Rest, State};
+use super::sample_queue::{PendingSample, SampleQueue};
+use super::senders::Senders;
+use super::ticket::{Cell, Ticket};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::item::Item;
+use crate::sample::{Draws, Lease, SampleRequest};
+use crate::sync::{Arc, Deciding, Mutex, lock};
+use crate::table::policy::table::Table;
+use crate::table::types::info::Times;
+use crate::table::types::inserts::{Inserts, Keys, Priority};
+use crate::table::types::options::{Change, TableOptions};
+use crate::table::types::senders::Sent;
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// A table behind its lock.
+pub struct SharedTable {
+    name: String,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) budget: Option<Arc<Budget>>,
+    /// Where copies of its items go.
+    pub(super) copying: OnceLock<Vec<Copying>>,
+    /// Guards the table and both queues. Under it: decisions. Never under it: copying or decoding bytes,
+    /// waiting, waking, dropping items, taking any other lock.
+    pub(super) state: Mutex<State>,
+}
+
+/// Lets other threads continue where the one that should cannot: a waker panicked.
+struct Driving<'a>(&'a SharedTable);
+
+impl Drop for Driving<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut state = lock(&self.0.state);
+            (state.driven, state.moved) = (false, false);
+        }
+    }
+}
+
+impl SharedTable {
+    /// An empty table. `seed` is random, or fixed in tests: keys of different incarnations differ by it.
+    pub fn new(options: TableOptions, clock: Arc<dyn Clock>, seed: u64) -> Result<Arc<Self>> {
+        Self::with_budget(options, clock, seed, None)
+    }
+
+    pub(super) fn with_budget(
+        options: TableOptions,
+        clock: Arc<dyn Clock>,
+        seed: u64,
+        budget: Option<Arc<Budget>>,
+    ) -> Result<Arc<Self>> {
+        let mut incarnations = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let name = options.name.clone();
+        let table = Table::new(options, incarnations.next_u64())?;
+        let state = State {
+            table,
+            inserts: InsertQueue::default(),
+            samples: SampleQueue::new(),
+            looks: Vec::new(),
+            senders: Senders::default(),
+            next_id: 0,
+            incarnations,
+            closed: false,
+            times: Times::default(),
+            inserts_since: None,
+            samples_since: None,
+            created: clock.now(),
+            operations: 0,
+            driven: false,
+            moved: false,
+        };
+        let copying = OnceLock::new();
+        Ok(Arc::new(Self { name, clock, budget, copying, state: Mutex::new(state) }))
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes the lock for one decision, serves whoever can go on after it, and finishes outside.
+    pub(super) fn decide<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> R {
+        let (result, freed, starves) = self.decide_alone(decision);
+        if let Some(budget) = self.budget.as_ref().filter(|budget| freed || starves || budget.is_starving()) {
+            budget.settle();
+        }
+        result
+    }
+
+    /// The same at this table only; tells whether items left it, and whether an insert waits for bytes.
+    pub(super) fn decide_alone<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool) {
+        let (result, mut freed, mut starves, mut rest) = self.hold(decision);
+        // Very many draws, items that must leave, or inserts that may go in: this thread continues, and releases the lock in
+        // between.
+        let driving = rest.is_any().then(|| Driving(self));
+        while rest.is_any() {
+            let (more, mine) = (freed, rest);
+            ((), freed, starves, rest) = self.hold(|state, _| state.resume(mine));
+            freed |= more;
+        }
+        drop(driving);
+        (result, freed, starves)
+    }
+
+    /// One hold of the lock; returns what is left to do, which the caller must continue.
+    fn hold<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool, Rest) {
+        let now = self.clock.now();
+        let mut after = After::default();
+        let mut state = lock(&self.state);
+        let deciding = Deciding::new();
+        let result = decision(&mut state, now);
+        let budget = self.budget.as_deref();
+        let draws = state.serve(now, budget, &mut after);
+        let rest = Rest { draws, moves: !state.moved && state.must_move(budget) };
+        state.driven |= rest.draws;
+        state.moved |= rest.moves;
+        state.note_blocked(now);
+        state.serve_looks(now, &mut after);
+        let mut freed = state.table.has_dropped();
+        if freed {
+            (after.items, after.emptied) = state.table.take_dropped();
+        }
+        let mut starves = budget.is_some_and(|budget| state.starves(budget).is_some());
+        let first = state.table.take_first_draws();
+        drop((deciding, state));
+        if !first.is_empty() {
+            let (more, waits) = self.copy(first);
+            (freed, starves) = (freed | more, starves | waits);
+        }
+        after.run();
+        (result, freed, starves, rest)
+    }
+
+    /// Refuses a priority that [`SharedTable::insert`] would refuse.
+    pub fn check_priority(&self, priority: Priority) -> Result<()> {
+        match priority {
+            Priority::Value(value) => lock(&self.state).table.check_priority(value),
+            Priority::Max => Ok(()),
+        }
+    }
+
+    /// Refuses items that [`SharedTable::insert`] would refuse; puts none in. For a caller who inserts into several
+    /// tables, and must not stop halfway.
+    pub fn check(&self, items: &[(Item, Priority)]) -> Result<()> {
+        if let Some(budget) = &self.budget {
+            budget.refuse_hopeless(&self.name, self, items)?;
+        }
+        lock(&self.state).check(&self.name, items)
+    }
+
+    /// Enqueues items, in order, as one request. Each is admitted on its own by the limiter; the ticket is done
+    /// when all are in the table. Never blocks. An item that the table can never take refuses the request, and
+    /// none of its items goes in.
+    pub fn insert(self: &Arc<Self>, items: Inserts) -> Result<Ticket<Keys>> {
+        self.insert_of(items, None, Keys::new())
+    }
+
+    /// See [`SharedTable::insert`] and [`SharedTable::insert_sent`].
+    pub(super) fn insert_of(
+        self: &Arc<Self>,
+        items: Inserts,
+        sent: Option<Sent>,
+        before: Keys,
+    ) -> Result<Ticket<Keys>> {
+        if let Some(budget) = &self.budget {
+            budget.refuse_hopeless(&self.name, &**self, &items)?;
+        }
+        // Those that are refused are dropped after the decision.
+        let mut offered = items;
+        self.decide(|state, now| {
+            state.check(&self.name, &offered)?;
+            let mut items = std::mem::take(&mut offered).into_iter();
+            let mut keys = before;
+            let origin = sent.map(|sent| state.senders.origin(sent));
+            let next = match state.inserts.is_empty() {
+                true => {
+                    let started = state.measured().then(|| self.clock.now());
+                    let next = state.admit(&mut items, &mut keys, None, None, now, self.budget.as_deref());
+                    if let Some(started) = started {
+                        state.times.inserting += (self.clock.now() - started) * MEASURED_EVERY;
+                    }
+                    next
+                }
+                false => items.next(),
+            };
+            if next.is_none() {
+                if let Some(origin) = origin {
+                    state.senders.arrived(origin, &keys);
+                }
+                return Ok(Ticket::done(Ok(keys)));
+            }
+            let (id, cell) = (state.take_id(), Cell::new());
+            let cell_of = Arc::clone(&cell);
+            let pending = PendingInsert { id, items, next, keys, origin, since: now, cell: cell_of, copy: None };
+            state.inserts.put(pending);
+            Ok(Ticket::waiting(self.clone(), id, cell, false))
+        })
+    }
+
+    /// Enqueues a request for draws; never blocks. The ticket is done when all of them are made.
+    pub fn sample(self: &Arc<Self>, request: SampleRequest) -> Result<Ticket<Draws>> {
+        // What is refused is dropped after the decision, and so is a lease.
+        let mut draws = Draws::with_capacity(request.num_samples);
+        let waiting = self.decide(|state, now| {
+            state.open(&self.name)?;
+            draws.is_leased = request.lease && state.table.options().max_times_sampled > 0;
+            if state.samples.is_empty() {
+                let started = state.measured().then(|| self.clock.now());
+                let filled = state.fill(&request, &mut draws, now, &mut { DRAWS_AT_ONCE });
+                filled.inspect_err(|_| _ = state.undo(&draws))?;
+                if let Some(started) = started {
+                    state.times.sampling += (self.clock.now() - started) * MEASURED_EVERY;
+                }
+            }
+            if draws.done() == request.num_samples {
+                return Ok(None);
+            }
+            let (id, cell) = (state.take_id(), Cell::new());
+            let (lender, draws) = (self.lender(), std::mem::take(&mut draws));
+            state.samples.push_back(PendingSample { id, request, draws, since: now, cell: Arc::clone(&cell), lender });
+            Ok(Some((id, cell)))
+        })?;
+        Ok(match waiting {
+            Some((id, cell)) => Ticket::waiting(self.clone(), id, cell, true),
+            None => {
+                if draws.is_leased {
+                    draws.lease = Lease::of(&self.lender(), &draws.keys);
+                }
+                Ticket::done(Ok(draws))
+            }
+        })
+    }
+
+    /// Looks items up; nothing is counted as sampled.
+    pub fn get(&self, keys: &[i64]) -> Result<Draws> {
+        let state = lock(&self.state);
+        state.open(&self.name)?;
+        state.table.get(keys)
+    }
+
+    /// Drops all items and starts counting anew; waiting requests keep their places.
+    pub fn reset(&self) -> Result<()> {
+        self.decide(|state, _| {
+            state.open(&self.name)?;
+            let incarnation = state.incarnations.next_u64();
+            state.table.reset(incarnation);
+            self.forget_copied();
+            Ok(())
+        })
+    }
+
+    /// Changes limits while running; waiting requests are served by the new ones.
+    pub fn configure(&self, change: Change) -> Result<()> {
+        self.decide(|state, _| {
+            state.open(&self.name)?;
+            state.table.configure(change)
+        })
+    }
+
+    /// Ends every waiting request, and refuses those to come. Idempotent.
+    pub fn close(&self) {
+        let now = self.clock.now();
+        let (inserts, samples, looks) = {
+            let mut state = lock(&self.state);
+            let _deciding = Deciding::new();
+            state.closed = true;
+            // What is in of inserts that wait, for a last checkpoint.
+            let arrivals = state.arrivals();
+            state.senders.restore(arrivals);
+            let waiting = (
+                std::mem::take(&mut state.inserts),
+                std::mem::take(&mut state.samples),
+                std::mem::take(&mut state.looks),
+            );
+            state.note_blocked(now);
+            waiting
+        };
+        let closed = || Error::Closed { name: self.name.clone() };
+        inserts.into_all().for_each(|pending| pending.give_up(closed()));
+        for pending in samples {
+            Arc::clone(&pending.cell).fill(Err(closed()));
+            // Its leased draws go back.
+            drop(pending.into_draws());
+        }
+        looks.iter().for_each(|pending| pending.cell.fill(Err(closed())));
+    }
+
+    /// True where items leave after a number of draws: a draw that is lost may be of an item that is nowhere else.
+    pub fn deletes_sampled(&self) -> bool {
+        lock(&self.state).table.options().max_times_sampled > 0
+    }
+}

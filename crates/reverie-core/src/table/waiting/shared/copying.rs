@@ -1,0 +1,130 @@
+//! A shared table's copies: offered where they are drawn first, taken in where they go.
+
+use super::SharedTable;
+use crate::item::Item;
+use crate::sync::lock;
+use crate::table::types::copies::{Copied, FirstDraw, InsertOnSample, MOST_WAITING};
+use crate::table::types::inserts::{Keys, Priority};
+use crate::table::waiting::budget::Budget;
+use crate::table::waiting::copies::{Copy, CopyTarget, Copying};
+use crate::table::waiting::insert_queue::PendingInsert;
+use crate::table::waiting::queues::State;
+use crate::table::waiting::ticket::Cell;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+impl SharedTable {
+    /// Its copies go there from now on; once, and before it is used.
+    pub(in crate::table::waiting) fn copy_to(&self, extensions: &[InsertOnSample], all: &[Arc<SharedTable>]) {
+        let found = |name: &str| all.iter().find(|table| table.name() == name);
+        let copying = |extension: &InsertOnSample| {
+            let target: Weak<SharedTable> =
+                Arc::downgrade(found(&extension.target).expect("the extensions were checked"));
+            Copying { target, timeout: extension.timeout, counts: Arc::default() }
+        };
+        if !extensions.is_empty() {
+            lock(&self.state).table.note_first_draws();
+            // Only just made, so it cannot have been set.
+            let _ = self.copying.set(extensions.iter().map(copying).collect());
+        }
+    }
+
+    /// Offers what was drawn first to the tables that take copies; true where that freed bytes, and where an insert
+    /// there waits for bytes. Called without the lock.
+    pub(in crate::table::waiting) fn copy(&self, first: Vec<FirstDraw>) -> (bool, bool) {
+        let (mut freed, mut starves) = (false, false);
+        for copying in self.copying.get().into_iter().flatten() {
+            let Some(target) = copying.target.upgrade() else {
+                copying.counts.dropped.fetch_add(first.len() as u64, Relaxed);
+                continue;
+            };
+            let (more, waits) = target.offer(&first, copying);
+            (freed, starves) = (freed | more, starves | waits);
+        }
+        (freed, starves)
+    }
+
+    /// What became of the copies, for each extension.
+    pub(in crate::table::waiting) fn copied(&self) -> Vec<Copied> {
+        let all = self.copying.get().into_iter().flatten();
+        all.map(|copying| {
+            if let Some(target) = copying.target.upgrade() {
+                target.drop_late();
+            }
+            copying.counts.get()
+        })
+        .collect()
+    }
+
+    /// Counts copies anew.
+    pub(in crate::table::waiting) fn forget_copied(&self) {
+        self.copying.get().into_iter().flatten().for_each(|copying| copying.counts.clear());
+    }
+
+    /// In how long the first copy that waits here for a time at most is dropped, and inserts behind it may go on; `None`
+    /// without one. Nothing else that an insert waits for comes with time alone.
+    pub fn drops_late_in(&self) -> Option<Duration> {
+        let late_at = lock(&self.state).inserts.late_at()?;
+        Some(late_at.saturating_sub(self.clock.now()))
+    }
+
+    /// Lets go of copies whose time is over: figures are as if that had been done in time.
+    pub(in crate::table::waiting) fn drop_late(&self) {
+        if self.drops_late_in().is_some_and(|left| left.is_zero()) {
+            self.decide(|_, _| ());
+        }
+    }
+}
+
+impl CopyTarget for SharedTable {
+    fn offer(&self, first: &[FirstDraw], how: &Copying) -> (bool, bool) {
+        let budget = self.budget.as_deref();
+        let (refused, freed, starves) = self.decide_alone(|state, now| state.offer(first, how, now, budget));
+        drop(refused);
+        (freed, starves)
+    }
+
+    fn drop_late(&self) {
+        SharedTable::drop_late(self);
+    }
+}
+
+impl State {
+    /// Takes copies in, or lets them wait. Gives back those that were refused, to be dropped without the lock.
+    fn offer(
+        &mut self,
+        first: &[FirstDraw],
+        how: &Copying,
+        now: Duration,
+        budget: Option<&Budget>,
+    ) -> Vec<(Item, Priority)> {
+        let mut refused = Vec::new();
+        for FirstDraw { item, priority, key } in first {
+            let offered = (item.clone(), Priority::Value(*priority));
+            if self.closed || self.table.check(item, *priority).is_err() {
+                how.counts.end(false);
+                refused.push(offered);
+                continue;
+            }
+            let until = how.timeout.map(|timeout| now.saturating_add(timeout));
+            let copy = Copy { key: *key, until, counts: Arc::clone(&how.counts) };
+            copy.counts.waiting.fetch_add(1, Relaxed);
+            let mut keys = Keys::new();
+            let next = match self.inserts.is_empty() {
+                true => self.admit(&mut std::iter::empty(), &mut keys, Some(offered), Some(&copy), now, budget),
+                false => Some(offered),
+            };
+            let Some(next) = next else { continue };
+            if until.is_some_and(|until| until <= now) || how.counts.waiting.load(Relaxed) > MOST_WAITING {
+                copy.end(false);
+                refused.push(next);
+                continue;
+            }
+            let (id, items) = (self.take_id(), smallvec::SmallVec::new().into_iter());
+            let (next, copy, cell) = (Some(next), Some(copy), Cell::new());
+            self.inserts.put(PendingInsert { id, items, next, keys, origin: None, since: now, cell, copy });
+        }
+        refused
+    }
+}

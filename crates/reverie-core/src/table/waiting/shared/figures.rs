@@ -1,0 +1,96 @@
+//! What a shared table tells of itself: its figures, and who waits for what.
+
+use super::SharedTable;
+use crate::chunk::Compression;
+use crate::error::Result;
+use crate::spec::Signature;
+use crate::sync::{Arc, lock};
+use crate::table::types::info::TableInfo;
+use crate::table::types::tally::{Seen, Tally};
+use crate::table::waiting::sample_queue::PendingLook;
+use crate::table::waiting::ticket::{Cell, Ticket};
+use std::time::Duration;
+
+impl SharedTable {
+    /// The figures.
+    pub fn info(&self) -> TableInfo {
+        self.drop_late();
+        let copies = self.copied();
+        let now = self.clock.now();
+        let mut state = lock(&self.state);
+        let max_priority = state.table.max_priority();
+        let table = &state.table;
+        let mut times = state.times;
+        times.alive = now.saturating_sub(state.created);
+        times.inserts_blocked += state.inserts_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        times.samples_blocked += state.samples_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        TableInfo {
+            options: table.options().clone(),
+            counters: *table.counters(),
+            size: table.len() as u64,
+            bytes: table.bytes(),
+            num_episodes: table.num_episodes(),
+            stats: table.stats().clone(),
+            times,
+            pending_inserts: state.inserts.items(),
+            leased: table.leased(),
+            pending_samples: state.samples.iter().fold(0, |all, pending| pending.left().saturating_add(all)),
+            max_priority,
+            copies,
+        }
+    }
+
+    /// True when the limiter would let `n` more draws go on now; false once the table is closed.
+    pub fn can_sample(&self, n: u64) -> bool {
+        let state = lock(&self.state);
+        !state.closed && state.samples.is_empty() && state.table.limiter().can_sample(state.table.counters(), n)
+    }
+
+    /// True when the limiter would let `n` more inserts go on now; false once the table is closed.
+    pub fn can_insert(&self, n: u64) -> bool {
+        self.drop_late();
+        let state = lock(&self.state);
+        !state.closed && state.inserts.is_empty() && state.table.can_insert_many(n)
+    }
+
+    /// What every item must look like.
+    pub fn signature(&self) -> Option<Signature> {
+        lock(&self.state).table.options().signature.clone()
+    }
+
+    /// How chunks written for this table are stored.
+    pub fn compression(&self) -> Compression {
+        lock(&self.state).table.options().compression
+    }
+
+    /// What one who draws from several shards has to know of this one, after admitting inserts to it where he does:
+    /// the incarnation that he means, and how many inserts in all; see [`Table::grant`](super::Table::grant).
+    pub fn tally(&self, grant: Option<(u64, u64)>) -> Result<Tally> {
+        let tally = match grant {
+            Some((incarnation, ration)) => self.decide(|state, _| {
+                state.open(&self.name)?;
+                state.table.grant(incarnation, ration);
+                Ok(())
+            }),
+            None => lock(&self.state).open(&self.name),
+        };
+        // What the grant let in counts.
+        tally.map(|()| lock(&self.state).tally(self.clock.now()))
+    }
+
+    /// The same once the table is not what was seen; never blocks.
+    pub fn tally_unlike(self: &Arc<Self>, grant: Option<(u64, u64)>, seen: Seen) -> Result<Ticket<Tally>> {
+        self.decide(|state, now| {
+            state.open(&self.name)?;
+            if let Some((incarnation, ration)) = grant {
+                state.table.grant(incarnation, ration);
+            }
+            if state.differs(&seen) {
+                return Ok(Ticket::done(Ok(state.tally(now))));
+            }
+            let (id, cell) = (state.take_id(), Cell::new());
+            state.looks.push(PendingLook { id, seen, cell: Arc::clone(&cell) });
+            Ok(Ticket::waiting(self.clone(), id, cell, true))
+        })
+    }
+}

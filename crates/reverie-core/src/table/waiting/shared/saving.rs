@@ -1,0 +1,35 @@
+//! A shared table's part in checkpoints.
+
+use super::SharedTable;
+use crate::error::Result;
+use crate::sync::lock;
+use crate::table::policy::slots::page::Cut;
+use crate::table::types::restoring::Restoring;
+use rand_core::RngCore;
+
+impl SharedTable {
+    /// A consistent cut of the items; the table goes on at once.
+    pub fn cut(&self) -> Cut {
+        lock(&self.state).table.cut_present()
+    }
+
+    /// Refuses what [`SharedTable::restore`] would refuse.
+    pub fn check_restoring(&self, from: &Restoring) -> Result<()> {
+        lock(&self.state).table.check_restoring(from)
+    }
+
+    /// Puts a checkpoint's items into the table, which must be empty and unused; see [`crate::table::Table::restore`].
+    pub fn restore(&self, from: Restoring) -> Result<()> {
+        // What is refused is dropped after the decision.
+        let mut from = from;
+        self.decide(|state, now| {
+            state.open(self.name())?;
+            state.table.check_restoring(&from)?;
+            let incarnation = state.incarnations.next_u64();
+            state.senders.restore(std::mem::take(&mut from.sent));
+            state.table.restore(std::mem::take(&mut from), incarnation);
+            state.created = now;
+            Ok(())
+        })
+    }
+}

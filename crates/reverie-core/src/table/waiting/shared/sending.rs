@@ -1,0 +1,59 @@
+//! Inserts that may be sent again, at a shared table.
+
+use super::SharedTable;
+use crate::error::Result;
+use crate::sync::{Arc, lock};
+use crate::table::types::inserts::{Inserts, Keys};
+use crate::table::types::senders::{Arrivals, Sender, Sent};
+use crate::table::waiting::insert_queue::PendingInsert;
+use crate::table::waiting::ticket::Ticket;
+
+impl SharedTable {
+    /// [`SharedTable::insert`] of a sender, remembered until he has [received](SharedTable::received) its outcome. `before`
+    /// are the keys of its first items, which are in already and not among these.
+    pub fn insert_sent(self: &Arc<Self>, items: Inserts, sent: Sent, before: Keys) -> Result<Ticket<Keys>> {
+        self.insert_of(items, Some(sent), before)
+    }
+
+    /// The sender will not send again what has a number below, or is among the numbers.
+    pub fn received(&self, sender: &Sender, below: u64, numbers: &[u64]) {
+        lock(&self.state).senders.received(sender, below, numbers);
+    }
+
+    /// What is in of a sender's inserts, as far as he may send it again.
+    pub fn arrivals(&self, sender: &Sender) -> Arrivals {
+        let state = lock(&self.state);
+        state.senders.all.get(sender).map(|known| known.arrivals.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// All senders that are known here: of inserts that wait or are in, until they are forgotten.
+    pub fn senders(&self) -> Vec<Sender> {
+        lock(&self.state).senders.all.keys().copied().collect()
+    }
+
+    /// Takes the sender's waiting inserts out of the queue. What is in of them stays known.
+    pub fn withdraw_sender(&self, sender: &Sender) {
+        let withdrawn: Vec<_> = self.decide(|state, _| {
+            let own = |pending: &PendingInsert| {
+                let sent = pending.origin.and_then(|origin| state.senders.known(origin));
+                sent.is_some_and(|sent| sent.sender == *sender)
+            };
+            let ids: Vec<u64> = state.inserts.iter().filter(|pending| own(pending)).map(|pending| pending.id).collect();
+            let withdrawn: Vec<_> = ids.into_iter().filter_map(|id| state.inserts.remove(id)).collect();
+            for pending in withdrawn.iter().filter(|pending| !pending.keys.is_empty()) {
+                if let Some(origin) = pending.origin {
+                    state.senders.arrived(origin, &pending.keys);
+                }
+            }
+            withdrawn
+        });
+        drop(withdrawn);
+    }
+
+    /// The sender will not come back, or is to be told that nothing is known of what it sent. Its inserts that wait go in
+    /// all the same, and nothing is noted of them.
+    pub fn forget_sender(&self, sender: &Sender) {
+        // Dropped after the lock.
+        let _gone = lock(&self.state).senders.all.remove(sender);
+    }
+}

@@ -1,0 +1,44 @@
+//! A table's part in the budget of bytes that it shares with the others of its server.
+
+use super::SharedTable;
+use crate::sync::lock;
+use crate::table::waiting::budget::Holder;
+use crate::table::waiting::reason;
+
+impl Holder for SharedTable {
+    fn serve_waiting(&self) -> bool {
+        let waits = !lock(&self.state).inserts.is_empty();
+        waits && self.decide_alone(|_, _| ()).1
+    }
+
+    fn is_starving(&self) -> bool {
+        self.budget.as_deref().is_some_and(|budget| lock(&self.state).starves(budget).is_some())
+    }
+
+    fn makes_room_for(&self, items: u64, bytes: u64) -> bool {
+        let state = lock(&self.state);
+        state.closed || state.table.makes_room_for(items, bytes)
+    }
+
+    fn refuse_starving(&self) -> bool {
+        let Some(budget) = self.budget.as_deref() else { return false };
+        let mut any = false;
+        loop {
+            let refused = {
+                let mut state = lock(&self.state);
+                let starved = state.starves(budget);
+                starved.and_then(|starved| Some((state.inserts.pop_first()?, reason::refusal(&self.name, &starved))))
+            };
+            let Some((pending, refusal)) = refused else { return any };
+            any = true;
+            pending.give_up(refusal);
+            self.decide_alone(|_, _| ());
+        }
+    }
+
+    fn consumes(&self) -> bool {
+        let state = lock(&self.state);
+        let draws_free = !state.table.is_empty() || state.table.leased() > 0;
+        (state.table.options().max_times_sampled > 0 && draws_free) || state.moved
+    }
+}

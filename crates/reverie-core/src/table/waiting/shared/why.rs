@@ -1,0 +1,63 @@
+//! Who waits, since when, for what, and what would free them: found out here, put into words in `reason.rs`.
+
+use super::SharedTable;
+use crate::sync::lock;
+use crate::table::types::why::{InsertReason, MOST_REPORTED, SampleReason, Starved, Waiting, Why};
+use crate::table::waiting::insert_queue::PendingInsert;
+use std::time::Duration;
+
+impl SharedTable {
+    /// Who waits, since when, for what, and what would free them.
+    pub fn why(&self) -> Why {
+        self.drop_late();
+        let now = self.clock.now();
+        let state = lock(&self.state);
+        let (table, limiter) = (&state.table, state.table.limiter());
+        let counters = *table.counters();
+        let waiting =
+            |since: Duration, wanted: u64, done: u64| Waiting { since: now.saturating_sub(since), wanted, done };
+        let next = state.inserts.first().and_then(PendingInsert::next);
+        let bytes = self.budget.as_deref().and_then(|budget| budget.blocks(table, next));
+        let blocked_insert = table.blocked_insert();
+        let insert_reason = match (blocked_insert, bytes) {
+            (Some(block), _) => Some(InsertReason::Limiter(block)),
+            (None, Some(Starved { held, needed, budget })) => Some(InsertReason::Bytes { held, needed, budget }),
+            (None, None) => (!state.inserts.is_empty()).then_some(InsertReason::Turn),
+        };
+        let blocked_sample = limiter.blocked_sample(&counters);
+        let sample_blocked = blocked_sample.is_some();
+        let sample_reason = match blocked_sample {
+            Some(block) => Some(SampleReason::Limiter(block)),
+            None => state.samples.front().map(|first| match first.request.without_replacement {
+                true => SampleReason::TooFewItems { size: table.len() as u64 },
+                false => SampleReason::Turn,
+            }),
+        };
+        Why {
+            table: self.name.clone(),
+            size: table.len() as u64,
+            max_size: table.options().max_size,
+            closed: state.closed,
+            leased: table.leased(),
+            counters,
+            num_inserts: state.inserts.iter().len() as u64,
+            num_samples: state.samples.len() as u64,
+            inserts: state
+                .inserts
+                .iter()
+                .take(MOST_REPORTED)
+                .map(|p| waiting(p.since, p.keys.len() as u64 + p.left(), p.keys.len() as u64))
+                .collect(),
+            samples: state
+                .samples
+                .iter()
+                .take(MOST_REPORTED)
+                .map(|p| waiting(p.since, p.request.num_samples as u64, p.draws.len() as u64))
+                .collect(),
+            // Who hands out rations can always hand out more.
+            stuck: blocked_insert.is_some() && sample_blocked && !limiter.is_rationed() && table.leased() == 0,
+            insert_reason,
+            sample_reason,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Requests that are taken back: what was done of them is their outcome.
+
+use super::SharedTable;
+use crate::sample::Draws;
+use crate::sync::lock;
+use crate::table::types::inserts::Keys;
+use crate::table::types::tally::Tally;
+use crate::table::waiting::sample_queue::PendingSample;
+use crate::table::waiting::ticket::Desk;
+
+impl SharedTable {
+    pub(in crate::table::waiting) fn withdraw_insert(&self, id: u64) -> Option<Keys> {
+        let withdrawn = self.decide(|state, _| state.inserts.remove(id));
+        withdrawn.map(|pending| pending.keys)
+    }
+
+    pub(in crate::table::waiting) fn withdraw_sample(&self, id: u64) -> Option<Draws> {
+        let withdrawn = self.decide(|state, _| {
+            let index = state.samples.iter().position(|pending| pending.id == id)?;
+            state.samples.remove(index)
+        });
+        withdrawn.map(PendingSample::into_draws)
+    }
+
+    pub(in crate::table::waiting) fn withdraw_look(&self, id: u64) -> Option<Tally> {
+        let now = self.clock.now();
+        let mut state = lock(&self.state);
+        let index = state.looks.iter().position(|pending| pending.id == id)?;
+        state.looks.swap_remove(index);
+        Some(state.tally(now))
+    }
+}
+
+impl Desk<Keys> for SharedTable {
+    fn withdraw(&self, id: u64) -> Option<Keys> {
+        self.withdraw_insert(id)
+    }
+
+    fn retry(&self) {
+        self.drop_late();
+    }
+}
+
+impl Desk<Draws> for SharedTable {
+    fn withdraw(&self, id: u64) -> Option<Draws> {
+        self.withdraw_sample(id)
+    }
+}
+
+impl Desk<Tally> for SharedTable {
+    fn withdraw(&self, id: u64) -> Option<Tally> {
+        self.withdraw_look(id)
+    }
+}

@@ -1,0 +1,186 @@
+//! The tables of one server: found by name, with the bytes that they may hold together.
+
+use super::budget::{Budget, Holder};
+use super::queues::State;
+use super::shared::SharedTable;
+use super::ticket::Ticket;
+use crate::append::Sink;
+use crate::chunk::{Compression, Meter};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::item::Item;
+use crate::sample::{Draws, SampleRequest, Source};
+use crate::spec::Signature;
+use crate::sync::lock;
+use crate::table::policy::extensions;
+use crate::table::policy::forgotten::Forgotten;
+use crate::table::policy::table::restore::TableCut;
+use crate::table::types::inserts::{Inserts, Keys, Priority};
+use crate::table::types::options::TableOptions;
+use crate::table::types::senders::Sender;
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// All tables of a server as they were at one moment.
+#[derive(Debug)]
+pub struct Cuts {
+    /// In the order of the tables.
+    pub tables: Vec<TableCut>,
+    /// See [`Tables::forgotten`].
+    pub forgotten: Vec<Sender>,
+    /// The reading of the tables' clock.
+    pub now: Duration,
+    /// For how long the tables stood still.
+    pub pause: Duration,
+}
+
+/// All tables of one server.
+pub struct Tables {
+    tables: Vec<Arc<SharedTable>>,
+    clock: Arc<dyn Clock>,
+    meter: Arc<Meter>,
+    max_bytes: Option<u64>,
+    /// Guards the names only.
+    forgotten: Mutex<Forgotten>,
+}
+
+impl Tables {
+    /// Empty tables. `seed` is random, or fixed in tests.
+    pub fn new(options: Vec<TableOptions>, max_bytes: Option<u64>, clock: &Arc<dyn Clock>, seed: u64) -> Result<Self> {
+        if options.is_empty() {
+            return Err(Error::InvalidArgument("a server needs at least one table".to_owned()));
+        }
+        if max_bytes == Some(0) {
+            return Err(Error::InvalidArgument("the server's max_bytes must be at least 1".to_owned()));
+        }
+        let meter = Arc::new(Meter::default());
+        let budget = max_bytes.map(|max_bytes| Arc::new(Budget::new(Arc::clone(&meter), max_bytes)));
+        let mut seeds = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut tables: Vec<Arc<SharedTable>> = Vec::with_capacity(options.len());
+        let extensions: Vec<_> = options.iter().map(|of| (of.name.clone(), of.extensions.clone())).collect();
+        for options in options {
+            if tables.iter().any(|table| table.name() == options.name) {
+                return Err(Error::InvalidArgument(format!("two tables have the name '{}'", options.name)));
+            }
+            tables.push(SharedTable::with_budget(options, Arc::clone(clock), seeds.next_u64(), budget.clone())?);
+        }
+        let all: Vec<_> = tables.iter().map(|table| (table.name(), table.signature())).collect();
+        extensions::check(&all, &extensions)?;
+        tables.iter().zip(&extensions).for_each(|(table, (_, extensions))| table.copy_to(extensions, &tables));
+        if let Some(budget) = &budget {
+            budget.hold(tables.iter().map(|table| {
+                let table: Weak<SharedTable> = Arc::downgrade(table);
+                table as Weak<dyn Holder>
+            }));
+            let waiting = Arc::downgrade(budget);
+            meter.on_packed(move || waiting.upgrade().iter().for_each(|budget| budget.packed()));
+        }
+        Ok(Self { tables, clock: Arc::clone(clock), meter, max_bytes, forgotten: Mutex::default() })
+    }
+
+    /// The table of that name.
+    pub fn get(&self, name: &str) -> Result<&Arc<SharedTable>> {
+        self.tables.iter().find(|table| table.name() == name).ok_or_else(|| Error::UnknownTable {
+            name: name.to_owned(),
+            known: self.tables.iter().map(|table| table.name().to_owned()).collect(),
+        })
+    }
+
+    /// All tables in the order in which they were given.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<SharedTable>> {
+        self.tables.iter()
+    }
+
+    /// The bytes that all chunks hold, and their bound.
+    pub fn bytes(&self) -> (&Arc<Meter>, Option<u64>) {
+        (&self.meter, self.max_bytes)
+    }
+
+    /// A consistent cut of all tables: they stand still together while references to their pages are taken, and go on.
+    /// The one place that holds several tables' locks, always taken in the tables' order. Refused once they are closed.
+    pub fn cut(&self) -> Result<Cuts> {
+        self.cut_where(State::open)
+    }
+
+    /// What tables that are closed held when they were: nothing goes in any more, nor is told that it did. Refused while
+    /// one is open.
+    pub fn last_cut(&self) -> Result<Cuts> {
+        self.cut_where(State::shut)
+    }
+
+    fn cut_where(&self, fits: impl Fn(&State, &str) -> Result<()>) -> Result<Cuts> {
+        let mut states = Vec::with_capacity(self.tables.len());
+        let mut started = None;
+        for table in &self.tables {
+            states.push(lock(&table.state));
+            started.get_or_insert_with(|| self.clock.now());
+        }
+        self.tables.iter().zip(&states).try_for_each(|(table, state)| fits(state, table.name()))?;
+        let cut = |state: &mut State| TableCut { sent: state.arrivals(), ..state.table.snapshot() };
+        let tables = states.iter_mut().map(|state| cut(state)).collect();
+        let now = self.clock.now();
+        drop(states);
+        let started = started.unwrap_or(now);
+        // After the tables: who was let go of meanwhile is known by what the tables have of him, or as let go of.
+        let forgotten = self.forgotten().names();
+        Ok(Cuts { tables, forgotten, now, pause: now.saturating_sub(started) })
+    }
+
+    /// Senders that were let go of while they might still send inserts again that are in.
+    pub fn forgotten(&self) -> MutexGuard<'_, Forgotten> {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses where a table is closed.
+    pub fn check_open(&self) -> Result<()> {
+        self.tables.iter().try_for_each(|table| lock(&table.state).open(table.name()))
+    }
+
+    /// The reading of the tables' clock.
+    pub fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    /// Closes every table; idempotent.
+    pub fn close(&self) {
+        self.tables.iter().for_each(|table| table.close());
+    }
+}
+
+impl Source for Tables {
+    fn sample(&self, table: &str, request: SampleRequest) -> Result<Ticket<Draws>> {
+        self.get(table)?.sample(request)
+    }
+}
+
+impl Sink for Tables {
+    fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
+        self.get(table)?.insert(items)
+    }
+
+    fn check(&self, table: &str, items: &[(Item, Priority)]) -> Result<()> {
+        self.get(table)?.check(items)
+    }
+
+    fn check_priority(&self, table: &str, priority: Priority) -> Result<()> {
+        self.get(table)?.check_priority(priority)
+    }
+
+    fn signature(&self, table: &str) -> Result<Option<Signature>> {
+        self.get(table).map(|table| table.signature())
+    }
+
+    fn why(&self, table: &str) -> Ticket<String> {
+        Ticket::done(self.get(table).map(|table| table.why().to_string()))
+    }
+
+    fn compression(&self, table: &str) -> Result<Compression> {
+        self.get(table).map(|table| table.compression())
+    }
+
+    fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+}

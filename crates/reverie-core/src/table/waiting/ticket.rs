@@ -1,0 +1,286 @@
+//! A request that was made: done, or waiting as data with whoever will answer it.
+
+use crate::error::{Error, Result};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// Where a waiting request's outcome is put, outside the table's lock, by whoever made it possible.
+pub(super) struct Cell<T> {
+    /// Guards the outcome only; held for a move, never while anything else is done.
+    state: Mutex<CellState<T>>,
+    arrived: Condvar,
+}
+
+struct CellState<T> {
+    outcome: Option<Result<T>>,
+    waker: Option<Waker>,
+    /// Threads that are parked: to wake nobody is a call to the system, too.
+    parked: usize,
+}
+
+impl<T> Cell<T> {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(CellState { outcome: None, waker: None, parked: 0 }),
+            arrived: Condvar::new(),
+        })
+    }
+
+    pub(super) fn fill(&self, outcome: Result<T>) {
+        let (waker, parked) = {
+            let mut state = lock(&self.state);
+            state.outcome = Some(outcome);
+            (state.waker.take(), state.parked > 0)
+        };
+        if parked {
+            self.arrived.notify_all();
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn take(&self) -> Option<Result<T>> {
+        lock(&self.state).outcome.take()
+    }
+
+    /// Parks this thread, at most for `timeout`; may return early.
+    fn parked<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, CellState<T>>,
+        timeout: Option<Duration>,
+    ) -> MutexGuard<'a, CellState<T>> {
+        state.parked += 1;
+        let mut state = match timeout {
+            Some(timeout) => {
+                self.arrived.wait_timeout(state, timeout).unwrap_or_else(|poisoned| poisoned.into_inner()).0
+            }
+            None => self.arrived.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
+        };
+        state.parked -= 1;
+        state
+    }
+}
+
+/// Who holds requests that wait: a table, or a connection to a server that has it.
+pub trait Desk<T>: Send + Sync {
+    /// Takes the request with this number back, with what is done of it. `None` where its outcome was put into its
+    /// cell, or certainly will be: whoever answers `None` must not let the caller wait for long.
+    fn withdraw(&self, id: u64) -> Option<T>;
+
+    /// Somebody waits: looks again whether a request can go on that only time allows.
+    fn retry(&self) {}
+}
+
+/// The other end of a waiting ticket: whoever holds it answers, once. Dropped unanswered, as when its holder panics, it
+/// answers that nobody will: no ticket waits for ever.
+pub struct Promise<T>(Option<Arc<Cell<T>>>);
+
+impl<T> Promise<T> {
+    /// False where the ticket was dropped: no caller would get the outcome.
+    pub fn is_awaited(&self) -> bool {
+        self.0.as_ref().is_some_and(|cell| Arc::strong_count(cell) > 1)
+    }
+
+    /// Gives the outcome, and wakes whoever waits for it.
+    pub fn fill(mut self, outcome: Result<T>) {
+        if let Some(cell) = self.0.take() {
+            cell.fill(outcome);
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        if let Some(cell) = self.0.take() {
+            cell.fill(Err(Error::Unavailable("the request was given up by what should have answered it".to_owned())));
+        }
+    }
+}
+
+/// A request's place. Dropping it lets an insert go on unobserved, and withdraws a sample (draws that were
+/// already made for it are given up; [`Ticket::cancel`] hands them out).
+pub struct Ticket<T> {
+    state: State<T>,
+}
+
+enum State<T> {
+    Done(Result<T>),
+    Waiting(Waiting<T>),
+    Taken,
+}
+
+struct Waiting<T> {
+    desk: Arc<dyn Desk<T>>,
+    id: u64,
+    cell: Arc<Cell<T>>,
+    withdraw_on_drop: bool,
+}
+
+impl<T> Ticket<T> {
+    /// A ticket whose outcome is known.
+    pub fn done(outcome: Result<T>) -> Self {
+        Self { state: State::Done(outcome) }
+    }
+
+    pub(super) fn waiting(desk: Arc<dyn Desk<T>>, id: u64, cell: Arc<Cell<T>>, withdraw_on_drop: bool) -> Self {
+        Self { state: State::Waiting(Waiting { desk, id, cell, withdraw_on_drop }) }
+    }
+
+    /// A ticket that waits for its promise to be filled. `desk` is told, by this number, where it is withdrawn;
+    /// `withdraw_on_drop` also where it is dropped while it waits.
+    pub fn promised(desk: Arc<dyn Desk<T>>, id: u64, withdraw_on_drop: bool) -> (Self, Promise<T>) {
+        let cell = Cell::new();
+        (Self::waiting(desk, id, Arc::clone(&cell), withdraw_on_drop), Promise(Some(cell)))
+    }
+
+    /// True when [`Ticket::poll`] would give something.
+    pub fn is_done(&self) -> bool {
+        match &self.state {
+            State::Done(_) => true,
+            State::Waiting(waiting) => lock(&waiting.cell.state).outcome.is_some(),
+            State::Taken => false,
+        }
+    }
+
+    /// The outcome, if there is one; never blocks. It is given once.
+    pub fn poll(&mut self) -> Option<Result<T>> {
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Done(outcome) => Some(outcome),
+            State::Waiting(waiting) => match waiting.cell.take() {
+                Some(outcome) => Some(outcome),
+                None => {
+                    self.state = State::Waiting(waiting);
+                    None
+                }
+            },
+            State::Taken => None,
+        }
+    }
+
+    /// True when [`Ticket::poll`] would give something; where not, `waker` is woken when it would.
+    pub fn is_done_or_wakes(&self, waker: &Waker) -> bool {
+        match &self.state {
+            State::Done(_) => true,
+            State::Waiting(waiting) => {
+                let mut state = lock(&waiting.cell.state);
+                state.waker = Some(waker.clone());
+                state.outcome.is_some()
+            }
+            State::Taken => false,
+        }
+    }
+
+    /// Parks this thread until the outcome is there, at most for `timeout`; the outcome stays. May return early.
+    pub fn park(&self, timeout: Duration) {
+        if let State::Waiting(waiting) = &self.state {
+            let state = lock(&waiting.cell.state);
+            if state.outcome.is_none() && !timeout.is_zero() {
+                drop(waiting.cell.parked(state, Some(timeout)));
+            }
+        }
+    }
+
+    /// Somebody waits: looks again whether the request can go on. See [`Desk::retry`].
+    pub fn nudge(&self) {
+        if let State::Waiting(waiting) = &self.state {
+            waiting.desk.retry();
+        }
+    }
+
+    /// Parks this thread until the outcome is there, at most for `timeout`. May return early with `None`.
+    pub fn wait(&mut self, timeout: Duration) -> Option<Result<T>> {
+        self.park(timeout);
+        let outcome = self.poll();
+        if outcome.is_none() {
+            self.nudge();
+            return self.poll();
+        }
+        outcome
+    }
+
+    /// Withdraws the request without waiting: what was done of it becomes its outcome, now or when its holder answers.
+    pub fn withdraw(&mut self) {
+        if let State::Waiting(waiting) = &self.state
+            && let Some(partial) = waiting.desk.withdraw(waiting.id)
+        {
+            self.state = State::Done(Ok(partial));
+        }
+    }
+
+    /// Withdraws the request: `Ok` with what was done of it, all of it where it was completed meanwhile.
+    /// Items of an insert that are in their table stay there.
+    pub fn cancel(mut self) -> Result<T>
+    where
+        T: Default,
+    {
+        self.withdraw();
+        if let State::Waiting(waiting) = &self.state {
+            // Its outcome has been put into the cell or is about to be.
+            let mut state = lock(&waiting.cell.state);
+            while state.outcome.is_none() {
+                state = waiting.cell.parked(state, None);
+            }
+        }
+        self.poll().unwrap_or_else(|| Ok(T::default()))
+    }
+}
+
+impl<T> Drop for Ticket<T> {
+    fn drop(&mut self) {
+        if let State::Waiting(waiting) = &self.state
+            && waiting.withdraw_on_drop
+        {
+            waiting.desk.withdraw(waiting.id);
+        }
+    }
+}
+
+impl<T: Unpin> Future for Ticket<T> {
+    type Output = Result<T>;
+
+    /// For servers: hundreds of waiting requests cost no thread. Must not be polled after it was ready.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let State::Waiting(waiting) = &self.state {
+            lock(&waiting.cell.state).waker = Some(context.waker().clone());
+        }
+        match Ticket::poll(&mut self) {
+            Some(outcome) => Poll::Ready(outcome),
+            None => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silent;
+
+    impl Desk<u32> for Silent {
+        fn withdraw(&self, _id: u64) -> Option<u32> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_promise_that_is_dropped_unanswered_ends_the_wait_with_an_error_and_so_does_cancelling() {
+        for cancels in [false, true] {
+            let (mut ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+            assert!(ticket.poll().is_none());
+            drop(promise);
+            let outcome = if cancels { ticket.cancel() } else { ticket.wait(Duration::ZERO).expect("it is answered") };
+            assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_promise_that_was_kept_is_not_broken_by_its_end() {
+        let (mut ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+        promise.fill(Ok(7));
+        assert_eq!(ticket.poll(), Some(Ok(7)));
+    }
+}
