@@ -169,7 +169,7 @@ def test_after_a_restart_writers_are_warned_once_and_what_was_not_confirmed_is_s
         try:
             with second.serve([fifo()], port=int(address.rsplit(":", 1)[1])):
                 writer.flush(timeout=200)
-                with pytest.warns(reverie.ServerRestartedWarning, match="another one"):
+                with pytest.warns(reverie.ServerRestartedWarning, match="found restarted"):
                     writer.append({"n": 4})
                 with warnings.catch_warnings():
                     warnings.simplefilter("error")

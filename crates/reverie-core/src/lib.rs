@@ -30,6 +30,9 @@ pub mod table;
 pub mod sample;
 pub mod batch;
 
+// The verbs of all of it.
+pub mod replay;
+
 // What outlives the process.
 pub mod checkpoint;
 

@@ -4,6 +4,7 @@ use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::batch::Ragged;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
+use reverie_core::replay::Replay;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
@@ -199,12 +200,12 @@ async fn the_other_process() {
             say("ready");
         }
         match task {
-            "connect" => client.can("replay", 1, true).await.map(drop).unwrap(),
+            "connect" => client.can_insert("replay", 1).await.map(drop).unwrap(),
             "insert" => {
                 tickets.push(rows.insert(number as f32));
                 if tickets.len() > 100 {
                     tickets.drain(..50).for_each(drop);
-                    client.can("replay", 1, true).await.unwrap();
+                    client.can_insert("replay", 1).await.unwrap();
                 }
             }
             "acknowledge" => rows.insert(number as f32).await.map(drop).unwrap(),

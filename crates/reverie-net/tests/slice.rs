@@ -4,6 +4,7 @@ use reverie_core::append::{Cells, RowWriter, Sink};
 use reverie_core::batch::Ragged;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
+use reverie_core::replay::Replay;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
@@ -157,7 +158,7 @@ async fn what_is_written_is_read_back() -> Result<()> {
         )
         .await?;
     assert_eq!((updated.applied, deleted.applied), (2, 3));
-    assert!(client.can("replay", 1, true).await?);
+    assert!(client.can_insert("replay", 1).await?);
     let info = client.info().await?.unwrap();
     assert_eq!((info.tables[0].size, info.raw.grpc_connections), (997, 1));
     assert!(client.why("replay").await?.text.contains("table 'replay'"));

@@ -260,10 +260,9 @@ impl Client {
     #[pyo3(signature = (table, *, timeout=None))]
     fn reset(&self, py: Python<'_>, table: &str, timeout: Option<f64>) -> PyResult<()> {
         let deadline = self.deadline(timeout)?;
-        match self.reach.way(py)? {
-            Way::Here(tables) => detached(py, || tables.get(table)?.reset()),
-            Way::There(far) => far.answer(py, "reset", far.remote.reset(table), deadline),
-        }
+        let way = self.reach.way(py)?;
+        let ticket = detached(py, || Ok(way.replay().reset(table)))?;
+        way.answer(py, "reset", ticket, deadline)
     }
 
     #[doc = stub!("Client.configure")]
@@ -279,10 +278,9 @@ impl Client {
     ) -> PyResult<()> {
         let deadline = self.deadline(timeout)?;
         let change = change(max_size, rate_limiter, max_times_sampled)?;
-        match self.reach.way(py)? {
-            Way::Here(tables) => detached(py, || tables.get(table)?.configure(change)),
-            Way::There(far) => far.answer(py, "configure", far.remote.configure(table, change), deadline),
-        }
+        let way = self.reach.way(py)?;
+        let ticket = detached(py, || Ok(way.replay().configure(table, change)))?;
+        way.answer(py, "configure", ticket, deadline)
     }
 
     #[doc = stub!("Client.can_sample")]
@@ -291,10 +289,9 @@ impl Client {
     fn can_sample(&self, py: Python<'_>, table: &str, num_samples: Count, timeout: Option<f64>) -> PyResult<bool> {
         let deadline = self.deadline(timeout)?;
         let num_samples = num_samples.at_least("num_samples", 0)? as u64;
-        match self.reach.way(py)? {
-            Way::Here(tables) => quick(py, || Ok(tables.get(table)?.can_sample(num_samples))),
-            Way::There(far) => far.answer(py, "can_sample", far.remote.can(table, num_samples, false), deadline),
-        }
+        let way = self.reach.way(py)?;
+        let ticket = quick(py, || Ok(way.replay().can_sample(table, num_samples)))?;
+        way.answer(py, "can_sample", ticket, deadline)
     }
 
     #[doc = stub!("Client.can_insert")]
@@ -303,10 +300,9 @@ impl Client {
     fn can_insert(&self, py: Python<'_>, table: &str, num_inserts: Count, timeout: Option<f64>) -> PyResult<bool> {
         let deadline = self.deadline(timeout)?;
         let num_inserts = num_inserts.at_least("num_inserts", 0)? as u64;
-        match self.reach.way(py)? {
-            Way::Here(tables) => quick(py, || Ok(tables.get(table)?.can_insert(num_inserts))),
-            Way::There(far) => far.answer(py, "can_insert", far.remote.can(table, num_inserts, true), deadline),
-        }
+        let way = self.reach.way(py)?;
+        let ticket = quick(py, || Ok(way.replay().can_insert(table, num_inserts)))?;
+        way.answer(py, "can_insert", ticket, deadline)
     }
 
     /// Closes the chunks that rows are being written to, and the connection where there is one.
@@ -392,7 +388,7 @@ impl Client {
             return Ok(Arc::clone(rows));
         }
         let sibling = known.iter().find(|rows| rows.serves(table, !batched));
-        let rows = quick(py, || Rows::new(way.shared_sink(), table, batched, sibling.map(|rows| &**rows)))?;
+        let rows = quick(py, || Rows::new(way.shared(), table, batched, sibling.map(|rows| &**rows)))?;
         known.push(Arc::new(rows));
         Ok(Arc::clone(&known[known.len() - 1]))
     }

@@ -4,7 +4,7 @@ use crate::array::numbers;
 use crate::client::Client;
 use crate::enter::{Deadline, Late, copying, finish};
 use crate::errors::raise;
-use crate::reach::Way;
+use crate::reach::{Way, answer};
 use crate::remote::request as ask;
 use crate::sampler::Reading;
 use pyo3::prelude::*;
@@ -104,7 +104,7 @@ pub fn get<'py>(
         }
         Way::There(far) => {
             let ticket = far.remote.get(table, keys, reading.columns.clone(), reading.ragged);
-            let sampled = far.answer(py, "get", ticket, deadline)?;
+            let sampled = answer(py, "get", &*far.remote, ticket, deadline)?;
             // Nothing was drawn that could be lost.
             match sampled.error {
                 Some(error) => Err(raise(py, error)),

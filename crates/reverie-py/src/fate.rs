@@ -4,13 +4,14 @@ use crate::array::column;
 use crate::enter::{Deadline, Live, finish};
 use crate::reach::Way;
 use pyo3::prelude::*;
-use reverie_net::client::Remote;
+use reverie_core::replay::Replay;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The question, bound to the client that sent the insert.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Fate {
-    remote: Live<Arc<Remote>>,
+    replay: Live<Arc<dyn Replay>>,
     number: u64,
 }
 
@@ -19,9 +20,8 @@ impl Fate {
     /// The keys of what is in, once the server was reached again.
     #[pyo3(signature = (timeout=None))]
     fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
-        let (deadline, remote) = (Deadline::from_timeout(timeout)?, self.remote.get(py)?);
-        let why = || remote.outage().unwrap_or_else(|| "the server has not answered".to_owned());
-        match finish(py, remote.fate(self.number), deadline, why)? {
+        let (deadline, replay, since) = (Deadline::from_timeout(timeout)?, self.replay.get(py)?, Instant::now());
+        match finish(py, replay.fate(self.number), deadline, || replay.silence(since.elapsed()))? {
             Ok(keys) => column(py, &keys, |key| key.get()),
             Err(left) => Err(left.raise(py, "fate", |_, _| Ok(()))),
         }
@@ -35,10 +35,9 @@ pub fn with_means<'py>(
     error: PyErr,
     partial: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyErr {
-    let Way::There(far) = way else { return error };
     let added = || {
         if let Ok(number) = error.value(py).getattr("number").and_then(|number| number.extract::<u64>()) {
-            let fate = Fate { remote: Live::new(Arc::clone(&far.remote), "client"), number };
+            let fate = Fate { replay: Live::new(way.shared(), "client"), number };
             error.value(py).setattr("fate", Bound::new(py, fate)?)?;
             error.value(py).setattr("partial", partial()?)?;
         }

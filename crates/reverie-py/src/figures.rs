@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::enter::{Deadline, quick};
 use crate::errors::raise;
 use crate::options::options_dict;
-use crate::reach::Way;
+use crate::reach::{Way, answer};
 use crate::remote::{self, link_dict};
 use crate::server::{info_dict, why_dict};
 use pyo3::prelude::*;
@@ -23,7 +23,7 @@ pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyRe
             ((meter.live_bytes(), max_bytes), (0, None, None))
         }
         Way::There(far) => {
-            let info = far.answer(py, "info", far.remote.info(), deadline)?;
+            let info = answer(py, "info", &*far.remote, far.remote.info(), deadline)?;
             let info = info.ok_or_else(|| raise(py, Error::Protocol("a server without figures".to_owned())))?;
             for table in &info.tables {
                 let figures = info_dict(py, table)?;
@@ -47,7 +47,7 @@ pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyRe
 pub fn why<'py>(client: &Client, py: Python<'py>, table: &str, deadline: Deadline) -> PyResult<Bound<'py, PyDict>> {
     match client.reach().way(py)? {
         Way::Here(tables) => why_dict(py, &quick(py, || Ok(tables.get(table)?.why()))?),
-        Way::There(far) => remote::why_dict(py, &far.answer(py, "why", far.remote.why(table), deadline)?),
+        Way::There(far) => remote::why_dict(py, &answer(py, "why", &*far.remote, far.remote.why(table), deadline)?),
     }
 }
 
@@ -55,6 +55,6 @@ pub fn why<'py>(client: &Client, py: Python<'py>, table: &str, deadline: Deadlin
 pub fn checkpoint(client: &Client, py: Python<'_>, deadline: Deadline) -> PyResult<String> {
     match client.reach().way(py)? {
         Way::Here(_) => Err(raise(py, Error::InvalidArgument("the server is in this process".to_owned()))),
-        Way::There(far) => far.answer(py, "checkpoint", far.remote.checkpoint(), deadline),
+        Way::There(far) => answer(py, "checkpoint", &*far.remote, far.remote.checkpoint(), deadline),
     }
 }

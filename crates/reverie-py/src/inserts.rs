@@ -35,16 +35,16 @@ pub fn step(
         return Err(PyValueError::new_err("priorities must name at least one table"));
     };
     let way = client.reach().known(py, deadline)?;
-    let sink = way.sink();
+    let replay = way.replay();
     for (table, _) in &targets[1..] {
         // Unknown tables are refused before anything is written; the first's rows do that for it.
-        quick(py, || sink.compression(table))?;
+        quick(py, || replay.compression(table))?;
     }
     let item = client.append(py, &way, first, data)?;
     if targets.len() > 1 {
         // All or nothing: what one table refuses goes into none.
         for (table, priority) in &targets {
-            quick(py, || sink.check(table, &[(item.clone(), *priority)]))?;
+            quick(py, || replay.check(table, &[(item.clone(), *priority)]))?;
         }
     }
     let mut taken: SmallVec<[_; 2]> = SmallVec::new();
@@ -55,7 +55,7 @@ pub fn step(
         let item = if last { item.take() } else { item.clone() };
         let inserts = item.map_or_else(Inserts::new, |item| Inserts::from_buf([(item, *priority)]));
         let left = quick(py, || {
-            let mut ticket = sink.insert(table, inserts)?;
+            let mut ticket = replay.insert(table, inserts)?;
             ticket.poll().map_or(Ok(Some(ticket)), |done| done.map(|_| None))
         })?;
         match left {
@@ -114,7 +114,7 @@ pub fn batch<'py>(
     if !waits {
         make_room(client, py, &way, timeout)?;
     }
-    let sink = way.sink();
+    let replay = way.replay();
     let rows = client.rows(py, &way, table, true)?;
     let (items, count, size_bytes) = rows.append(py, data)?;
     let inserts: Inserts = match Priorities::read(priorities, count)? {
@@ -131,9 +131,9 @@ pub fn batch<'py>(
     if count > MAX_ITEMS && matches!(way, Way::There(_)) {
         return in_parts(client, py, &way, (table, inserts, size_bytes), deadline, waits);
     }
-    let ticket = copying(py, count << 8, || sink.insert(table, inserts))?;
+    let ticket = copying(py, count << 8, || replay.insert(table, inserts))?;
     if !waits {
-        client.alone(py)?.inserts.leave(ticket, table, size_bytes as u64);
+        client.alone(py)?.inserts.leave(py, ticket, table, size_bytes as u64)?;
         return Ok(None);
     }
     let none = || column(py, &[], |key: &i64| *key);
@@ -160,13 +160,13 @@ fn in_parts<'py>(
     waits: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let (start, mut keys, parts) = (Instant::now(), Keys::new(), rows.len().div_ceil(MAX_ITEMS));
-    let (sink, mut rows) = (way.sink(), rows.into_iter());
+    let (replay, mut rows) = (way.replay(), rows.into_iter());
     for _ in 0..parts {
         let part: Inserts = rows.by_ref().take(MAX_ITEMS).collect();
         let count = part.len();
-        let ticket = detached(py, || sink.insert(table, part))?;
+        let ticket = detached(py, || replay.insert(table, part))?;
         if !waits {
-            client.alone(py)?.inserts.leave(ticket, table, (size_bytes / parts) as u64);
+            client.alone(py)?.inserts.leave(py, ticket, table, (size_bytes / parts) as u64)?;
             continue;
         }
         let before = || column(py, &keys, |key| key.get());
@@ -188,10 +188,7 @@ fn in_parts<'py>(
 
 fn make_room(client: &Client, py: Python<'_>, way: &Way<'_>, timeout: Option<f64>) -> PyResult<()> {
     let (alone, reasons) = (client.alone(py)?, way.reasons());
-    let round_trip = match way {
-        Way::Here(_) => None,
-        Way::There(far) => Some(far.remote.round_trip()),
-    };
+    let round_trip = way.replay().round_trip();
     match alone.inserts.make_room(py, client.deadline(timeout)?, round_trip, |table| reasons.why(table))? {
         true => Ok(()),
         false => {

@@ -6,7 +6,7 @@ use crate::count::Count;
 use crate::enter::{Deadline, detached, quick};
 use crate::errors::raise;
 use crate::info::DrawInfo;
-use crate::reach::Way;
+use crate::reach::{Way, answer};
 use crate::updates::update_result;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -85,7 +85,7 @@ pub fn query<'py>(
             DrawInfo::of(py, &mut draws)
         }
         Way::There(far) => {
-            let found = far.answer(py, "query", far.remote.query(table, &query), deadline)?;
+            let found = answer(py, "query", &*far.remote, far.remote.query(table, &query), deadline)?;
             match (found.error, found.batches.first()) {
                 (Some(error), _) => Err(raise(py, error)),
                 (None, Some(batch)) => client.wrapper.info(py, batch),
@@ -107,12 +107,7 @@ pub fn delete_where<'py>(
     let conditions = conditions(Some(given))?;
     let keys = keys.map(|keys| numbers::<i64>(keys, "keys")).transpose()?;
     let keys = keys.as_ref().map(|keys| keys.as_slice());
-    let deleted = match client.reach().way(py)? {
-        Way::Here(tables) => detached(py, || tables.get(table)?.delete_where(keys, &conditions))?,
-        Way::There(far) => {
-            let ticket = far.remote.delete_where(table, keys, &conditions);
-            far.answer(py, "delete", ticket, deadline)?.1
-        }
-    };
-    update_result(py, deleted)
+    let way = client.reach().way(py)?;
+    let ticket = detached(py, || Ok(way.replay().delete_where(table, keys, &conditions)))?;
+    update_result(py, way.answer(py, "delete", ticket, deadline)?)
 }

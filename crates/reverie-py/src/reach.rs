@@ -4,7 +4,7 @@ use crate::enter::{Deadline, Late, Live, finish, quick};
 use crate::server::Server;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use reverie_core::append::Sink;
+use reverie_core::replay::Replay;
 use reverie_core::table::{Tables, Ticket};
 use reverie_net::client::{Described, Remote};
 use reverie_net::reach::{Options, Tls, Transport};
@@ -26,65 +26,37 @@ pub enum Reach {
 /// The tables, as they can be reached right now.
 pub enum Way<'a> {
     Here(&'a Arc<Tables>),
-    There(Far<'a>),
+    There(Far),
 }
 
 /// Tables behind a network.
-pub struct Far<'a> {
+pub struct Far {
     pub remote: Arc<Remote>,
-    connection: &'a Connection,
 }
 
 impl Way<'_> {
-    /// Where items go.
-    pub fn sink(&self) -> &dyn Sink {
+    /// The replay, for one call.
+    pub fn replay(&self) -> &dyn Replay {
         match self {
             Way::Here(tables) => &***tables,
             Way::There(far) => &*far.remote,
         }
     }
 
-    /// Who can say why something waits.
-    pub fn reasons(&self) -> Reasons {
-        let (soon, address) = match self {
-            Way::Here(_) => (Duration::ZERO, String::new()),
-            Way::There(far) => (far.remote.grace(), far.connection.address().to_owned()),
-        };
-        Reasons { sink: self.shared_sink(), soon, address }
-    }
-
-    /// The same, to keep.
-    pub fn shared_sink(&self) -> Arc<dyn Sink> {
+    /// The replay, to keep.
+    pub fn shared(&self) -> Arc<dyn Replay> {
         match self {
             Way::Here(tables) => Arc::clone(tables) as _,
             Way::There(far) => Arc::clone(&far.remote) as _,
         }
     }
-}
 
-impl Far<'_> {
-    /// As [`Far::told`]; what was done by then comes back where the wait ended early.
-    pub fn ended<T: Default + Send>(
-        &self,
-        py: Python<'_>,
-        ticket: Ticket<T>,
-        deadline: Deadline,
-    ) -> PyResult<Result<T, Late<T>>> {
-        let since = Instant::now();
-        finish(py, ticket, deadline.plus(self.remote.grace() + DEFECT), || self.silence(since))
+    /// What reports why a request waits.
+    pub fn reasons(&self) -> Reasons {
+        Reasons::of(self.shared())
     }
 
-    /// How much later than its deadline an answer may come in.
-    pub fn grace(&self) -> Duration {
-        self.remote.grace()
-    }
-
-    /// What is waited for where no table holds it up.
-    pub fn silence(&self, since: Instant) -> String {
-        self.connection.silence(&self.remote, since)
-    }
-
-    /// Waits for the answer to a request of which the server knows no deadline: it comes in within the grace after it.
+    /// See [`answer`].
     pub fn answer<T: Default + Send>(
         &self,
         py: Python<'_>,
@@ -92,11 +64,11 @@ impl Far<'_> {
         ticket: Ticket<T>,
         deadline: Deadline,
     ) -> PyResult<T> {
-        self.connection.answer(py, what, &self.remote, ticket, deadline.plus(self.remote.grace()))
+        answer(py, what, self.replay(), ticket, deadline)
     }
 
-    /// Waits for the answer to a request whose deadline the server knows: it says itself why it is late.
-    pub fn told<T: Default + Send>(
+    /// Waits for the answer to a request whose deadline the server knows: the server reports why it is late.
+    pub fn reported<T: Default + Send>(
         &self,
         py: Python<'_>,
         what: &str,
@@ -104,6 +76,35 @@ impl Far<'_> {
         deadline: Deadline,
     ) -> PyResult<T> {
         self.answer(py, what, ticket, deadline.plus(DEFECT))
+    }
+}
+
+/// Waits for the answer to a request that no table holds up: it arrives within the grace after the deadline.
+pub fn answer<T: Default + Send>(
+    py: Python<'_>,
+    what: &str,
+    replay: &dyn Replay,
+    ticket: Ticket<T>,
+    deadline: Deadline,
+) -> PyResult<T> {
+    let since = Instant::now();
+    match finish(py, ticket, deadline.plus(replay.grace()), || replay.silence(since.elapsed()))? {
+        Ok(answer) => Ok(answer),
+        Err(left) => Err(left.raise(py, what, |_, _| Ok(()))),
+    }
+}
+
+impl Far {
+    /// Waits for draws; those made by then come back where the wait ended early.
+    pub fn ended<T: Default + Send>(
+        &self,
+        py: Python<'_>,
+        ticket: Ticket<T>,
+        deadline: Deadline,
+    ) -> PyResult<Result<T, Late<T>>> {
+        let since = Instant::now();
+        let deadline = deadline.plus(self.remote.grace() + DEFECT);
+        finish(py, ticket, deadline, || self.remote.silence(since.elapsed()))
     }
 }
 
@@ -119,7 +120,7 @@ impl Reach {
     pub fn way<'a>(&'a self, py: Python<'a>) -> PyResult<Way<'a>> {
         match self {
             Reach::Here(server) => server.get().tables(py).map(Way::Here),
-            Reach::There(connection) => Ok(Way::There(Far { remote: connection.open(py)?.remote, connection })),
+            Reach::There(connection) => Ok(Way::There(Far { remote: connection.open(py)?.remote })),
         }
     }
 
@@ -160,11 +161,6 @@ impl Connection {
         Ok(Self { options, session })
     }
 
-    /// `host:port`.
-    pub fn address(&self) -> &str {
-        &self.options.address
-    }
-
     /// The engine's client, and what it knows of its server.
     fn open(&self, py: Python<'_>) -> PyResult<Session> {
         crate::lines::tell(py)?;
@@ -181,36 +177,9 @@ impl Connection {
         if let Some(described) = known.get() {
             return Ok(Arc::clone(described));
         }
-        let described = self.answer(py, "connect", &remote, remote.describe(), deadline)?;
+        let described = answer(py, "connect", &*remote, remote.describe(), deadline)?;
         let described = described.ok_or_else(|| PyValueError::new_err("a server that does not describe itself"))?;
         Ok(Arc::clone(known.get_or_init(|| described)))
-    }
-
-    /// Waits for the answer to a request that no table holds up.
-    fn answer<T: Default + Send>(
-        &self,
-        py: Python<'_>,
-        what: &str,
-        remote: &Remote,
-        ticket: Ticket<T>,
-        deadline: Deadline,
-    ) -> PyResult<T> {
-        let since = Instant::now();
-        match finish(py, ticket, deadline, || self.silence(remote, since))? {
-            Ok(answer) => Ok(answer),
-            Err(left) => Err(left.raise(py, what, |_, _| Ok(()))),
-        }
-    }
-
-    /// What is waited for where no table holds it up.
-    fn silence(&self, remote: &Remote, since: Instant) -> String {
-        match remote.outage() {
-            Some(outage) => format!("{outage}; does a server run there?"),
-            None => {
-                let (address, waited) = (&self.options.address, since.elapsed().as_secs_f64());
-                format!("{address} has not answered for {waited:.1} s; does the server still run?")
-            }
-        }
     }
 
     /// Lets go of the connection, which goes on by itself until what was left to it is done; the next call makes
@@ -221,24 +190,22 @@ impl Connection {
     }
 }
 
-/// Who can say why something waits.
-pub struct Reasons {
-    sink: Arc<dyn Sink>,
-    /// For how long a network is asked.
-    soon: Duration,
-    address: String,
-}
+/// What reports why a request waits.
+pub struct Reasons(Arc<dyn Replay>);
 
 impl Reasons {
-    /// Who waits at a table for what. Parks this thread for a moment where a network is between.
+    /// Of this replay.
+    pub fn of(replay: Arc<dyn Replay>) -> Self {
+        Self(replay)
+    }
+
+    /// What waits at a table, and for what. Parks this thread for a moment where a network is between.
     pub fn why(&self, table: &str) -> String {
-        match self.sink.why(table).wait(self.soon) {
+        let soon = self.0.grace();
+        match self.0.why(table).wait(soon) {
             Some(Ok(why)) => why,
             Some(Err(error)) => error.to_string(),
-            None => format!(
-                "{} does not answer, nor say what table '{table}' waits for; does the server still run?",
-                self.address
-            ),
+            None => format!("what table '{table}' waits for is not known; {}", self.0.silence(soon)),
         }
     }
 }

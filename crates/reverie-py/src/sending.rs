@@ -3,32 +3,25 @@
 use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{Deadline, Live, Waited, detached, late, locked, quick, wait};
-use crate::reach::{Reasons, Way};
+use crate::reach::Reasons;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use reverie_core::append::{InFlight, Pace, Room, Sink};
+use reverie_core::append::{InFlight, Pace, Room};
+use reverie_core::replay::Replay;
 use reverie_core::table::Inserts;
-use reverie_net::client::Remote;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A writer's way to its tables.
 pub struct Sending {
-    sink: Live<Arc<dyn Sink>>,
-    reasons: Live<Reasons>,
-    server: Option<Server>,
+    replay: Live<Arc<dyn Replay>>,
+    /// [`Replay::restarts`], as the user was last warned.
+    restarts: AtomicU64,
     max_in_flight_bytes: u64,
     timeout: Option<f64>,
     in_flight: Mutex<InFlight>,
-}
-
-/// The server behind a network.
-struct Server {
-    remote: Live<Arc<Remote>>,
-    /// As it was last told of.
-    restarts: AtomicU64,
-    /// Locked for a look.
+    /// Locked for a look, and only where messages travel.
     pace: Mutex<Pace>,
 }
 
@@ -43,29 +36,27 @@ impl Sending {
     ) -> PyResult<Self> {
         let own = max_in_flight_bytes.map(|count| count.at_least("max_in_flight_bytes", 0)).transpose()?;
         let max_in_flight_bytes = own.map_or(client.max_in_flight_bytes(), |own| own as u64);
-        let deadline = client.deadline(timeout)?;
-        let way = client.reach().known(py, deadline)?;
-        let sink = Live::new(way.shared_sink(), "writer");
-        let reasons = Live::new(way.reasons(), "writer");
-        let server = match way {
-            Way::Here(_) => None,
-            Way::There(far) => Some(Server {
-                pace: Mutex::default(),
-                restarts: far.remote.link().server_restarts.into(),
-                remote: Live::new(far.remote, "writer"),
-            }),
-        };
-        let timeout = client.or_own(timeout);
-        Ok(Self { sink, reasons, server, max_in_flight_bytes, timeout, in_flight: Mutex::default() })
+        let replay = client.reach().known(py, client.deadline(timeout)?)?.shared();
+        Ok(Self {
+            restarts: replay.restarts().into(),
+            replay: Live::new(replay, "writer"),
+            max_in_flight_bytes,
+            timeout: client.or_own(timeout),
+            in_flight: Mutex::default(),
+            pace: Mutex::default(),
+        })
     }
 
-    /// Where the items go, or ForkedError. Tells once, as a warning, that the server is another one.
+    /// Where the items go, or ForkedError. Warns once where the server was found restarted.
     #[inline]
-    pub fn sink<'a>(&'a self, py: Python<'a>) -> PyResult<&'a Arc<dyn Sink>> {
-        if let Some(server) = &self.server {
-            server.look(py)?;
+    pub fn replay<'a>(&'a self, py: Python<'a>) -> PyResult<&'a Arc<dyn Replay>> {
+        let replay = self.replay.get(py)?;
+        let restarts = replay.restarts();
+        if restarts != self.restarts.load(Ordering::Relaxed) {
+            self.restarts.store(restarts, Ordering::Relaxed);
+            warn(py)?;
         }
-        self.sink.get(py)
+        Ok(replay)
     }
 
     /// Sends items, `bytes` of them, without waiting.
@@ -73,8 +64,8 @@ impl Sending {
         if items.is_empty() {
             return Ok(());
         }
-        let (count, sink) = (items.len(), self.sink.get(py)?);
-        let ticket = quick(py, || sink.insert(table, items))?;
+        let (count, replay) = (items.len(), self.replay.get(py)?);
+        let ticket = quick(py, || replay.insert(table, items))?;
         locked(py, &self.in_flight, 0, |in_flight| in_flight.push(table, ticket, count, bytes as u64))
     }
 
@@ -88,27 +79,26 @@ impl Sending {
         if bytes > self.max_in_flight_bytes {
             return self.settle(py, "append", Room::Bytes(self.max_in_flight_bytes), self.timeout);
         }
-        let Some(server) = &self.server else { return Ok(()) };
-        let aim = locked(py, &server.pace, 0, |pace| Ok(pace.is_due(bytes).then(|| pace.aim())))?;
-        aim.map_or(Ok(()), |aim| self.pause(py, server, bytes, aim))
+        let replay = self.replay.get(py)?;
+        let Some(round_trip) = replay.round_trip() else { return Ok(()) };
+        let aim = locked(py, &self.pace, 0, |pace| Ok(pace.is_due(bytes).then(|| pace.aim())))?;
+        aim.map_or(Ok(()), |aim| self.pause(py, &**replay, round_trip, bytes, aim))
     }
 
     #[cold]
-    fn pause(&self, py: Python<'_>, server: &Server, before: u64, aim: u64) -> PyResult<()> {
-        let remote = server.remote.get(py)?;
-        if !remote.server_lags() {
-            return locked(py, &server.pace, 0, |pace| {
+    fn pause(&self, py: Python<'_>, replay: &dyn Replay, round_trip: Duration, before: u64, aim: u64) -> PyResult<()> {
+        if !replay.lags() {
+            return locked(py, &self.pace, 0, |pace| {
                 pace.passed(before);
                 Ok(())
             });
         }
-        let (round_trip, start) = (remote.round_trip(), Instant::now());
-        let most = (Pace::PAUSE + round_trip).as_secs_f64();
+        let (start, most) = (Instant::now(), (Pace::PAUSE + round_trip).as_secs_f64());
         let deadline = Deadline::from_timeout(Some(self.timeout.map_or(most, |timeout| timeout.min(most))))?;
-        let poll = |slice| self.poll(Room::Bytes(aim), slice).or_else(|| (!remote.server_lags()).then_some(Ok(())));
+        let poll = |slice| self.poll(Room::Bytes(aim), slice).or_else(|| (!replay.lags()).then_some(Ok(())));
         wait(py, deadline, poll, String::new)?;
-        let (after, helps) = (self.lock().bytes(), remote.server_lags());
-        locked(py, &server.pace, 0, |pace| {
+        let (after, helps) = (self.lock().bytes(), replay.lags());
+        locked(py, &self.pace, 0, |pace| {
             if helps {
                 pace.paused(before, after, start.elapsed(), round_trip);
             } else {
@@ -125,13 +115,13 @@ impl Sending {
 
     /// Items that are not in their tables yet.
     pub fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
-        self.sink(py)?;
+        self.replay(py)?;
         locked(py, &self.in_flight, 0, InFlight::settle)
     }
 
     fn settle(&self, py: Python<'_>, what: &str, room: Room, timeout: Option<f64>) -> PyResult<()> {
-        self.sink(py)?;
-        let (reasons, deadline) = (self.reasons.get(py)?, Deadline::from_timeout(timeout)?);
+        self.replay(py)?;
+        let (reasons, deadline) = (Reasons::of(Arc::clone(self.replay.get(py)?)), Deadline::from_timeout(timeout)?);
         let why = || {
             let table = self.lock().waits_for().map(str::to_owned);
             table.map_or_else(|| "the last item went in meanwhile".to_owned(), |table| reasons.why(&table))
@@ -160,24 +150,10 @@ impl Sending {
     }
 }
 
-impl Server {
-    /// Sees that it is another one than before.
-    #[inline]
-    fn look(&self, py: Python<'_>) -> PyResult<()> {
-        let now = self.remote.get(py)?.server_restarts();
-        if now == self.restarts.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        self.restarts.store(now, Ordering::Relaxed);
-        warn(py)
-    }
-}
-
 #[cold]
 fn warn(py: Python<'_>) -> PyResult<()> {
     let class = PyModule::import(py, "reverie.errors")?.getattr("ServerRestartedWarning")?;
-    let text = "the server was found to be another one: what its predecessor held is gone, unless a checkpoint had it; \
-                what it had not confirmed was sent again";
+    let text = "the server was found restarted: unsaved data is lost; what it had not confirmed was sent again";
     let arguments = PyTuple::new(py, [text.into_pyobject(py)?.into_any(), class])?;
     PyModule::import(py, "warnings")?.call_method1("warn", arguments).map(drop)
 }

@@ -221,7 +221,7 @@ impl StructuredWriter {
     ) -> PyResult<Self> {
         let configs: Vec<Config> = configs.into_iter().map(config).collect::<PyResult<_>>()?;
         let sending = Sending::new(py, client.get(), max_in_flight_bytes, timeout)?;
-        let sink = sending.sink(py)?;
+        let sink = sending.replay(py)?;
         let mut compression = None;
         for config in &configs {
             let of_table = quick(py, || sink.compression(&config.table))?;
@@ -258,7 +258,7 @@ impl StructuredWriter {
 
     /// Refuses what comes after; lets go of the chunks. No item is made of it. Idempotent.
     fn _close(&self, py: Python<'_>) -> PyResult<()> {
-        self.sending.sink(py)?;
+        self.sending.replay(py)?;
         match self.closed.swap(true, Ordering::Relaxed) {
             true => Ok(()),
             false => self.steps.end_episode(py, true).map(drop),
@@ -280,7 +280,7 @@ impl StructuredWriter {
 
 impl StructuredWriter {
     fn open(&self, py: Python<'_>) -> PyResult<()> {
-        self.sending.sink(py)?;
+        self.sending.replay(py)?;
         match self.closed.load(Ordering::Relaxed) {
             true => Err(closed(py)),
             false => Ok(()),

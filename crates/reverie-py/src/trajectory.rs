@@ -76,7 +76,7 @@ impl TrajectoryWriter {
         let chunk_length = chunk_length.map(|count| count.at_least("chunk_length", 1)).transpose()?;
         let options = WriterOptions { keep_alive, chunk_length, compression };
         let sending = Sending::new(py, client.get(), max_in_flight_bytes, timeout)?;
-        let sink = Arc::clone(sending.sink(py)?);
+        let sink = Arc::clone(sending.replay(py)?);
         let steps = quick(py, || StepWriter::new(sink, options))?;
         let steps = Mutex::new(if timesteps { steps.of_timesteps() } else { steps });
         Ok(Self { sending, options, steps, forms: Mutex::default() })
@@ -85,7 +85,7 @@ impl TrajectoryWriter {
     #[doc = stub!("TrajectoryWriter.append")]
     #[pyo3(signature = (data, *, partial_step=false))]
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial_step: bool) -> PyResult<()> {
-        self.sending.sink(py)?;
+        self.sending.replay(py)?;
         let mut forms = self.open(py)?;
         let Forms { appended, resolved, merged, history, .. } = &mut *forms;
         let (leaves, nest) = appended.flatten(data)?;
@@ -166,7 +166,7 @@ impl TrajectoryWriter {
         priority: &Bound<'_, PyAny>,
         trajectory: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.sending.sink(py)?;
+        self.sending.replay(py)?;
         let priority = self::priority(priority)?;
         let mut forms = self.open(py)?;
         let (leaves, nest) = forms.trajectories.flatten(trajectory)?;

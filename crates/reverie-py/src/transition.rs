@@ -10,7 +10,7 @@ use crate::sending::Sending;
 use crate::trajectory::{busy, closed};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use reverie_core::append::{RightEnds, TransitionOptions, TransitionStep, TransitionWriter as Core};
+use reverie_core::append::{RightEnds, Sink, TransitionOptions, TransitionStep, TransitionWriter as Core};
 use reverie_core::spec::Schema;
 use reverie_core::table::Inserts;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,7 +77,7 @@ impl TransitionWriter {
             }
         };
         let sending = Sending::new(py, client.get(), max_in_flight_bytes, timeout)?;
-        let sink = sending.sink(py)?;
+        let sink = sending.replay(py)?;
         let options = TransitionOptions {
             num_envs: num_envs.map_or(Ok(1), |count| count.at_least("num_envs", 1))?,
             n_step: n_step.at_least("n_step", 1)?,
@@ -120,7 +120,7 @@ impl TransitionWriter {
         final_value: Option<&Bound<'py, PyAny>>,
         extras: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<usize> {
-        let sink = self.sending.sink(py)?;
+        let sink = self.sending.replay(py)?;
         if self.closed.load(Ordering::Relaxed) {
             return Err(closed(py));
         }
@@ -136,7 +136,9 @@ impl TransitionWriter {
         match first {
             Some(first) => first.check(py, &obs, &action, extras_schema.as_ref())?,
             None => {
-                let core = Core::new(sink, self.options.clone(), &obs.schema, &action.schema, extras_schema.as_deref());
+                let sink = Arc::clone(sink) as Arc<dyn Sink>;
+                let core =
+                    Core::new(&sink, self.options.clone(), &obs.schema, &action.schema, extras_schema.as_deref());
                 *self.writer.lock().map_err(|_| busy())? = Some(quick(py, || core)?);
                 let (obs, action) = (Arc::clone(&obs.schema), Arc::clone(&action.schema));
                 *first = Some(First { obs, action, extras: extras_schema });
@@ -180,7 +182,7 @@ impl TransitionWriter {
     #[doc = stub!("TransitionWriter.end_episodes")]
     #[pyo3(signature = (*, bootstrap_value=None))]
     fn end_episodes(&self, py: Python<'_>, bootstrap_value: Option<&Bound<'_, PyAny>>) -> PyResult<usize> {
-        self.sending.sink(py)?;
+        self.sending.replay(py)?;
         let values = bootstrap_value.map(|values| numbers::<f64>(values, "bootstrap_value")).transpose()?;
         let values = values.as_ref().map(Numbers::as_slice);
         if let Some(got) = values.map(<[f64]>::len).filter(|got| *got != self.options.num_envs) {
@@ -218,7 +220,7 @@ impl TransitionWriter {
     #[doc = stub!("TransitionWriter.num_dropped")]
     #[getter]
     fn num_dropped(&self, py: Python<'_>) -> PyResult<u64> {
-        self.sending.sink(py)?;
+        self.sending.replay(py)?;
         locked(py, &self.writer, 0, |writer| Ok(writer.as_ref().map_or(0, Core::dropped)))
     }
 }

@@ -120,13 +120,23 @@ impl Unwatched {
         Self { what, most, turn: Mutex::default(), state: Mutex::default() }
     }
 
-    /// Lets a request for the table go on alone; it has so many bytes.
-    pub fn leave<T: Send + 'static>(&self, ticket: Ticket<T>, table: &str, bytes: u64) {
+    /// Lets a request for the table go on alone; it has so many bytes. One that is done leaves nothing but its error.
+    pub fn leave<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        mut ticket: Ticket<T>,
+        table: &str,
+        bytes: u64,
+    ) -> PyResult<()> {
+        if let Some(outcome) = ticket.poll() {
+            return outcome.map_or_else(|error| self.note(py, &raise(py, error)), |_| Ok(()));
+        }
         let mut state = self.lock();
         state.left.requests += 1;
         state.left.bytes += bytes;
         state.pace.sent(bytes);
         state.tickets.push_back(Request { ticket: Box::new(ticket), table: table.to_owned(), bytes });
+        Ok(())
     }
 
     /// Counts an error that nobody waited for.

@@ -4,7 +4,6 @@ use crate::array::numbers;
 use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{Deadline, copying, late, quick};
-use crate::reach::Way;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use reverie_core::table::{Neighbours, Updated, Updates};
@@ -35,37 +34,27 @@ pub fn update<'py>(
         let count = count.at_least("neighbours: k", 1)? as u64;
         quick(py, || Neighbours::new(count, decay))
     });
-    let updates = Updates { keys, priorities, if_version: versions.as_deref(), neighbours: neighbours.transpose()? };
-    let updated = match way {
-        Way::Here(tables) => {
-            let reach = updates.neighbours.map_or(1, |neighbours| neighbours.parts().0 as usize + 1);
-            let bytes = (keys.len() << 6).saturating_mul(reach);
-            copying(py, bytes, || tables.get(table)?.mutate(&updates, &[])).map(|(updated, _)| updated)
+    let neighbours = neighbours.transpose()?;
+    let updates = Updates { keys, priorities, if_version: versions.as_deref(), neighbours };
+    let (replay, alone) = (way.replay(), client.alone(py)?);
+    if !wait {
+        // A replay answers updates without waiting for a table.
+        let since = Instant::now();
+        let why = || replay.silence(since.elapsed());
+        if !alone.updates.make_room(py, deadline.plus(replay.grace()), replay.round_trip(), |_| why())? {
+            let why = format!("earlier ones with wait=False are not answered; {}", why());
+            return Err(late(py, "update_priorities", &why, |_| Ok(())));
         }
-        Way::There(far) => {
-            let alone = client.alone(py)?;
-            if !wait {
-                // A server answers updates without waiting for anything.
-                let since = Instant::now();
-                let patience = deadline.plus(far.grace());
-                if !alone.updates.make_room(py, patience, Some(far.remote.round_trip()), |_| far.silence(since))? {
-                    let why = format!("earlier ones with wait=False are not answered; {}", far.silence(since));
-                    return Err(late(py, "update_priorities", &why, |_| Ok(())));
-                }
-            }
-            let ticket = copying(py, keys.len() << 4, || Ok(far.remote.mutate(table, &updates, &[], wait)))?;
-            if !wait {
-                alone.updates.leave(ticket, table, (keys.len() as u64) << 4);
-                return Ok(None);
-            }
-            far.answer(py, "update_priorities", ticket, deadline).map(|(updated, _)| updated)
-        }
-    };
-    match (wait, updated) {
-        (true, updated) => update_result(py, updated?).map(Some),
-        (false, Ok(_)) => Ok(None),
-        (false, Err(error)) => client.alone(py)?.updates.note(py, &error).map(|()| None),
     }
+    let reach = neighbours.map_or(1, |neighbours| neighbours.parts().0 as usize + 1);
+    let bytes = (keys.len() << 6).saturating_mul(reach);
+    let ticket = copying(py, bytes, || Ok(replay.mutate(table, &updates, &[], wait)))?;
+    if wait {
+        let (updated, _) = way.answer(py, "update_priorities", ticket, deadline)?;
+        return update_result(py, updated).map(Some);
+    }
+    alone.updates.leave(py, ticket, table, (keys.len() as u64) << 4)?;
+    Ok(None)
 }
 
 /// `Client._mutate`.
@@ -83,13 +72,8 @@ pub fn mutate<'py>(
     let (keys, priorities, deletes) = (keys.as_slice(), priorities.as_slice(), deletes.as_slice());
     let updates = Updates { keys, priorities, ..Updates::default() };
     let bytes = (keys.len() + deletes.len()) << 6;
-    let (updated, deleted) = match way {
-        Way::Here(tables) => copying(py, bytes, || tables.get(table)?.mutate(&updates, deletes))?,
-        Way::There(far) => {
-            let ticket = copying(py, bytes, || Ok(far.remote.mutate(table, &updates, deletes, true)))?;
-            far.answer(py, "mutate_priorities", ticket, deadline)?
-        }
-    };
+    let ticket = copying(py, bytes, || Ok(way.replay().mutate(table, &updates, deletes, true)))?;
+    let (updated, deleted) = way.answer(py, "mutate_priorities", ticket, deadline)?;
     Ok((update_result(py, updated)?, update_result(py, deleted)?))
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub(super) enum Answer {
     Sampled(Promise<Sampled>),
     Mutated(Promise<(Updated, Updated)>),
+    Deleted(Promise<Updated>),
     Can(Promise<bool>),
     Done(Promise<()>),
     Info(Promise<Option<ServerInfo>>),
@@ -39,6 +40,9 @@ impl Answer {
                 let proto::Mutated { applied, stale, deleted, stale_deletes } = mutated;
                 let deletes = Updated { applied: deleted, stale: stale_deletes };
                 promise.fill(Ok((Updated { applied, stale }, deletes)));
+            }
+            (Answer::Deleted(promise), Reply::Mutated(mutated)) => {
+                promise.fill(Ok(Updated { applied: mutated.deleted, stale: mutated.stale_deletes }));
             }
             (Answer::Can(promise), Reply::Can(can)) => promise.fill(Ok(can)),
             (Answer::Done(promise), Reply::Done(_)) => promise.fill(Ok(())),
@@ -75,6 +79,7 @@ impl Answer {
             Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: Some(error) })),
             Answer::Sentence(promise) => promise.fill(Ok(error.to_string())),
             Answer::Mutated(promise) => promise.fill(Err(error)),
+            Answer::Deleted(promise) => promise.fill(Err(error)),
             Answer::Can(promise) => promise.fill(Err(error)),
             Answer::Done(promise) => promise.fill(Err(error)),
             Answer::Info(promise) => promise.fill(Err(error)),
@@ -91,6 +96,7 @@ impl Answer {
             Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
             Answer::Sentence(promise) => promise.fill(Ok(String::new())),
             Answer::Mutated(promise) => promise.fill(Ok(Default::default())),
+            Answer::Deleted(promise) => promise.fill(Ok(Updated::default())),
             Answer::Can(promise) => promise.fill(Ok(false)),
             Answer::Done(promise) => promise.fill(Ok(())),
             Answer::Info(promise) => promise.fill(Ok(None)),

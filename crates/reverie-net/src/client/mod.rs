@@ -14,6 +14,7 @@ mod inserts;
 mod outbox;
 mod pipeline;
 mod read_ahead;
+mod replay;
 mod requests;
 mod round_trip;
 mod runtime;
@@ -25,8 +26,7 @@ pub use read_ahead::ReadAhead;
 use crate::block::Block;
 use crate::bulk::{BatchLayout, Head};
 use crate::convert::batch::{encode_reading, encode_windows};
-use crate::convert::query::{encode_conditions, encode_neighbours, encode_query};
-use crate::convert::table::encode_change;
+use crate::convert::query::encode_query;
 use crate::grpc::connector::{Connect, Tcp};
 use crate::local::LocalOutlet;
 use crate::proto::{self, request::Body};
@@ -40,9 +40,7 @@ use outbox::{Ending, Outbox};
 use reverie_core::batch::Ragged;
 use reverie_core::chunk::Meter;
 use reverie_core::sample::Windows;
-use reverie_core::table::{
-    Change, Condition, Keys, Promise, Query, Seen, TableInfo, TableOptions, Tally, Ticket, Updated, Updates,
-};
+use reverie_core::table::{Promise, Query, TableInfo, TableOptions, Tally, Ticket};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -128,7 +126,7 @@ pub struct ServerInfo {
     pub raw: proto::ServerInfo,
 }
 
-/// A client of one server. Implements `Sink` for writers.
+/// A client of one server: a [`Replay`](reverie_core::replay::Replay).
 ///
 /// Dropped, it goes on in the background until what was left to it is done; [`Remote::close`] ends it at once.
 pub struct Remote {
@@ -209,22 +207,6 @@ impl Remote {
         self.outbox.outage()
     }
 
-    /// True where inserts that are not confirmed wait for the server itself, not for a connection, or for a limiter or
-    /// bytes of their tables.
-    pub fn server_lags(&self) -> bool {
-        self.outbox.server_lags()
-    }
-
-    /// The shortest time on this connection from a message to its answer; zero before the first connection.
-    pub fn round_trip(&self) -> Duration {
-        self.outbox.round_trip()
-    }
-
-    /// [`Link::server_restarts`], for those who look at every step.
-    pub fn server_restarts(&self) -> u64 {
-        self.outbox.server_restarts()
-    }
-
     /// Draws, gathered by the server. The server answers at the deadline with what was drawn and why not more; where
     /// it is silent, the ticket is filled a little later (`Deadline`). Errors are told in [`Sampled::error`], the
     /// ticket has none. Dropping the ticket withdraws.
@@ -258,70 +240,10 @@ impl Remote {
         self.request(Body::Get(get), None, true, Answer::Sampled)
     }
 
-    /// Deletes, then updates: (updates, deletes). Dropping the ticket lets it go on. `waits`: somebody waits for the
-    /// answer; otherwise it may leave a millisecond later, together with others.
-    pub fn mutate(
-        self: &Arc<Self>,
-        table: &str,
-        updates: &Updates<'_>,
-        deletes: &[i64],
-        waits: bool,
-    ) -> Ticket<(Updated, Updated)> {
-        let mutate = proto::Mutate {
-            table: table.to_owned(),
-            keys: Arc::new(updates.keys.to_vec()),
-            priorities: Arc::new(updates.priorities.to_vec()),
-            if_version: updates.if_version.unwrap_or_default().to_vec(),
-            deletes: deletes.to_vec(),
-            neighbours: updates.neighbours.map(encode_neighbours),
-        };
-        self.outbox.request(Some(Body::Mutate(mutate)), None, (false, !waits), Answer::Mutated)
-    }
-
     /// Looks for items by what the table knows of them: one batch without arrays. Errors are told in
     /// [`Sampled::error`].
     pub fn query(self: &Arc<Self>, table: &str, query: &Query) -> Ticket<Sampled> {
         self.request(Body::Query(encode_query(table, query)), None, true, Answer::Sampled)
-    }
-
-    /// Deletes items for which all conditions hold, of those with `keys` or of all: (nothing, deletes). Dropping the
-    /// ticket lets it go on.
-    pub fn delete_where(
-        self: &Arc<Self>,
-        table: &str,
-        keys: Option<&[i64]>,
-        conditions: &[Condition],
-    ) -> Ticket<(Updated, Updated)> {
-        let keys = keys.map(|keys| proto::Keys { keys: keys.to_vec() });
-        let delete = proto::Delete { table: table.to_owned(), keys, conditions: encode_conditions(conditions) };
-        self.request(Body::Delete(delete), None, false, Answer::Mutated)
-    }
-
-    /// How much later than its deadline an answer may come in: [`Options::grace`], or what the measured round trip asks
-    /// for where that is more.
-    pub fn grace(&self) -> Duration {
-        self.options.grace.max(self.outbox.grace())
-    }
-
-    /// What became of an insert that ended with [`Error::UnknownFate`]: the keys of what is in, once the server was
-    /// reached again. Withdrawn, it ends with that error again.
-    pub fn fate(self: &Arc<Self>, number: u64) -> Ticket<Keys> {
-        self.outbox.fate(number)
-    }
-
-    /// Whether so many inserts (or else samples) could go on now.
-    pub fn can(self: &Arc<Self>, table: &str, count: u64, insert: bool) -> Ticket<bool> {
-        self.request(Body::Can(proto::Can { table: table.to_owned(), count, insert }), None, false, Answer::Can)
-    }
-
-    /// Drops all items.
-    pub fn reset(self: &Arc<Self>, table: &str) -> Ticket<()> {
-        self.request(Body::Reset(table.to_owned()), None, false, Answer::Done)
-    }
-
-    /// Changes limits.
-    pub fn configure(self: &Arc<Self>, table: &str, change: Change) -> Ticket<()> {
-        self.request(Body::Configure(encode_change(table, &change)), None, false, Answer::Done)
     }
 
     /// All figures.
@@ -332,21 +254,6 @@ impl Remote {
     /// Who waits for what.
     pub fn why(self: &Arc<Self>, table: &str) -> Ticket<proto::Why> {
         self.request(Body::Why(table.to_owned()), None, false, Answer::Why)
-    }
-
-    /// What a table is that is one of several shards, after admitting inserts to it: see
-    /// `SharedTable::tally`.
-    pub fn tally(self: &Arc<Self>, table: &str, grant: Option<(u64, u64)>) -> Ticket<Tally> {
-        let (incarnation, ration) = (grant.map_or(0, |(incarnation, _)| incarnation), grant.map(|(_, ration)| ration));
-        let grant = proto::Grant { table: table.to_owned(), ration, incarnation, unlike: None };
-        self.request(Body::Grant(grant), None, false, Answer::Tally)
-    }
-
-    /// The same once the table is not what was seen, or after `timeout`; withdrawn where the ticket is dropped.
-    pub fn tally_unlike(self: &Arc<Self>, table: &str, seen: &Seen, timeout: Duration) -> Ticket<Tally> {
-        let unlike = Some(crate::convert::table::encode_seen(seen));
-        let grant = proto::Grant { table: table.to_owned(), ration: None, incarnation: 0, unlike };
-        self.request(Body::Grant(grant), Some(timeout), true, Answer::Tally)
     }
 
     /// Asks the server for a checkpoint; its path there.

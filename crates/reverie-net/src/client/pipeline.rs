@@ -2,6 +2,7 @@
 
 use super::{ReadAhead, Remote, RemoteBatch, SampleRequest, Sampled};
 use reverie_core::Result;
+use reverie_core::replay::Replay;
 use reverie_core::sample::Schedule;
 use reverie_core::table::Ticket;
 use std::collections::VecDeque;
@@ -64,7 +65,7 @@ impl Pipeline {
         match held_up {
             true => {
                 let bytes = batches.iter().map(|batch| batch.layout.size_bytes as u64).sum();
-                self.ahead.waited(took, bytes, self.remote.round_trip());
+                self.ahead.waited(took, bytes, self.remote.round_trip().unwrap_or_default());
             }
             false => self.ahead.was_ready(),
         }

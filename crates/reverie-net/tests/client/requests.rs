@@ -4,6 +4,7 @@ use super::fake::{ADDRESS, Fake};
 use super::support::{Rows, SECOND, assert_batch, connected, draws, send_batch, until};
 use reverie_core::Error;
 use reverie_core::append::Sink;
+use reverie_core::replay::Replay;
 use reverie_core::sample::Schedule;
 use reverie_core::spec::Structure;
 use reverie_core::table::{Updated, Updates};
@@ -212,7 +213,7 @@ async fn another_incarnation_is_counted() {
     drop(talk);
     fake.inside.incarnation.store(8, Ordering::SeqCst);
     tokio::time::sleep(SECOND / 10).await;
-    let can = client.can("replay", 1, true);
+    let can = client.can_insert("replay", 1);
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
     talk.reply(id, reply::Body::Can(true)).await;
@@ -234,7 +235,7 @@ async fn requests_fail_when_patience_ends_and_succeed_when_the_server_is_there()
     let start = Instant::now();
     assert!(matches!(client.sample(draws(1), Some(SECOND)).await.unwrap().error, Some(Error::Deadline(_))));
     assert!((SECOND..SECOND + Duration::from_millis(100)).contains(&start.elapsed()), "{:?}", start.elapsed());
-    let can = client.can("replay", 1, false);
+    let can = client.can_sample("replay", 1);
     tokio::time::sleep(SECOND).await;
     fake.listen();
     let mut talk = fake.session().await;
@@ -457,7 +458,7 @@ async fn draws_that_nobody_waits_for_after_an_outage_are_returned_until_the_serv
     assert_eq!(returned(&talk), [id]);
     talk.reply(id, reply::Body::Done(proto::Done {})).await;
     // The client has read that when it answers this.
-    let can = client.can("replay", 1, false);
+    let can = client.can_sample("replay", 1);
     loop {
         let asked = talk.request().await;
         if let Some(request::Body::Can(_)) = asked.body {
@@ -501,7 +502,7 @@ async fn an_answer_on_its_way_is_waited_for_as_long_as_the_measured_round_trip_a
     let mut talk = connected(&fake, &client).await;
     assert!(client.grace() < Duration::from_millis(100), "{:?}", client.grace());
     for _ in 0..20 {
-        let can = client.can("replay", 1, false);
+        let can = client.can_sample("replay", 1);
         let id = talk.request().await.id;
         tokio::time::sleep(Duration::from_millis(200)).await;
         talk.reply(id, reply::Body::Can(true)).await;

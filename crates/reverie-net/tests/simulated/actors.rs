@@ -6,6 +6,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use reverie_core::Error;
 use reverie_core::append::Sink;
 use reverie_core::batch::Ragged;
+use reverie_core::replay::Replay;
 use reverie_core::table::{Keys, Ticket};
 use reverie_net::client::{Remote, SampleRequest};
 use reverie_net::listen;

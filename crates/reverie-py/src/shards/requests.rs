@@ -64,11 +64,7 @@ impl Asked {
                 let request = reverie_net::client::SampleRequest { only_now: true, ..plain };
                 Ok(Self::Draws(far.remote.sample(request, timeout)))
             }
-            (Way::Here(tables), Request::Tally(grant), _) => {
-                let tally = quick(py, || tables.get(table)?.tally(grant))?;
-                Ok(Self::Here(Box::new(Outcome { tally: Some(tally), ..Outcome::default() })))
-            }
-            (Way::There(far), Request::Tally(grant), _) => Ok(Self::Tally(far.remote.tally(table, grant))),
+            (way, Request::Tally(grant), _) => Ok(Self::Tally(quick(py, || Ok(way.replay().tally(table, grant)))?)),
             (Way::There(_), Request::Draws(_), None) => {
                 Err(raise(py, Error::InvalidArgument("draws that nobody reads".to_owned())))
             }
@@ -79,9 +75,13 @@ impl Asked {
     pub(super) fn wait(self, py: Python<'_>, client: &Client, deadline: Deadline) -> PyResult<Outcome> {
         let waited = match self {
             Self::Here(outcome) => return Ok(*outcome),
-            Self::Draws(ticket) => told(py, client, ticket, deadline).and_then(|sampled| drawn(py, client, sampled)),
+            Self::Draws(ticket) => {
+                let sampled = client.reach().way(py)?.reported(py, "a shard", ticket, deadline);
+                sampled.and_then(|sampled| drawn(py, client, sampled))
+            }
             Self::Tally(ticket) => {
-                told(py, client, ticket, deadline).map(|tally| Outcome { tally: Some(tally), ..Outcome::default() })
+                let tally = client.reach().way(py)?.reported(py, "a shard", ticket, deadline);
+                tally.map(|tally| Outcome { tally: Some(tally), ..Outcome::default() })
             }
         };
         match waited {
@@ -101,17 +101,8 @@ pub(super) fn look(
     seen: Seen,
     timeout: Duration,
 ) -> PyResult<Ticket<Tally>> {
-    match client.reach().way(py)? {
-        Way::Here(tables) => quick(py, || tables.get(table)?.tally_unlike(None, seen)),
-        Way::There(far) => Ok(far.remote.tally_unlike(table, &seen, timeout)),
-    }
-}
-
-fn told<T: Default + Send>(py: Python<'_>, client: &Client, ticket: Ticket<T>, deadline: Deadline) -> PyResult<T> {
-    match client.reach().way(py)? {
-        Way::Here(_) => Err(raise(py, Error::Protocol("a shard that changed its place".to_owned()))),
-        Way::There(far) => far.told(py, "a shard", ticket, deadline),
-    }
+    let way = client.reach().way(py)?;
+    quick(py, || Ok(way.replay().tally_unlike(table, seen, timeout)))
 }
 
 /// Draws that arrived. Fewer than asked for are no error: nothing was to be waited for.
