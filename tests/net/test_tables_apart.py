@@ -8,18 +8,17 @@ import reverie
 ROWS = 1_000
 
 
+def tables():
+    """A queue of two items, and a table that takes all."""
+    full = reverie.Table.queue("full", 2)
+    fifo, least = reverie.selectors.Fifo(), reverie.rate_limiters.MinSize(1)
+    return [full, reverie.Table("free", sampler=fifo, remover=fifo, max_size=1_000_000, rate_limiter=least)]
+
+
 @pytest.fixture
 def address():
-    """Of a server with a queue of two items and a table that takes all; 8 MiB of a client's inserts may be under way."""
-    full = reverie.Table.queue("full", 2)
-    free = reverie.Table(
-        "free",
-        sampler=reverie.selectors.Fifo(),
-        remover=reverie.selectors.Fifo(),
-        max_size=1_000_000,
-        rate_limiter=reverie.rate_limiters.MinSize(1),
-    )
-    with reverie.Server([full, free], max_bytes=64 << 20, max_memory=80 << 20) as server:
+    """Of a server from which a client has at most 8 MiB of credit for inserts."""
+    with reverie.Server(tables(), max_bytes=64 << 20, max_memory=80 << 20) as server:
         yield f"127.0.0.1:{server.port}"
 
 
@@ -66,3 +65,20 @@ def test_one_writer_goes_on_with_a_table_beside_a_full_one(address, connect, net
         assert drain(client) == list(range(ROWS))
         writer.flush(timeout=100)
     assert client.info().tables["full"].num_inserts == ROWS
+
+
+@pytest.mark.parametrize("network", ["shared-memory", "grpc", None])
+def test_one_insert_that_a_full_table_holds_stops_no_others_that_no_caller_waits_for(address, connect, network):
+    local = reverie.Server(tables(), listen=False)
+    client = connect(address, transport=network) if network else local.client()
+    for _ in range(3):
+        client.insert_batch("full", {"x": np.zeros(1)}, wait=False, timeout=100)
+    # More than may be unanswered at a time.
+    for _ in range(5_000):
+        client.insert_batch("free", {"x": np.zeros(1)}, wait=False, timeout=100)
+    with pytest.raises(reverie.DeadlineExceededError, match="full"):
+        client.flush(timeout=0.2)
+    assert client.info().tables["free"].num_inserts == 5_000
+    assert len(client.sample_batch("full", 2, timeout=100)) == 2
+    client.flush(timeout=100)
+    assert client.info().unheard_errors == 0

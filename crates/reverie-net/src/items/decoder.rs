@@ -165,7 +165,7 @@ impl Decoder {
         let (mut id, mut tables) = (first_id, Tables::default());
         for run in runs {
             id += u64::from(run.skipped);
-            let mut own = if run.requests > 0 && tables.is_first(run.table) { owed } else { 0 };
+            let mut own = if run.requests > 0 && tables.is_new(run.table) { owed } else { 0 };
             for _ in 0..run.requests {
                 let items = (0..run.items).map(|_| reader.next()).collect::<Result<Inserts>>()?;
                 let size_bytes = std::mem::take(&mut own).saturating_add(u64::from(run.items) * ITEM_BYTES);
@@ -177,17 +177,19 @@ impl Decoder {
     }
 }
 
-/// The tables of a message.
+/// The tables of a message: most often it is one.
 #[derive(Default)]
 struct Tables {
-    /// The table before, which most often is the next again.
-    last: Option<u32>,
-    seen: HashSet<u32>,
+    first: Option<u32>,
+    others: HashSet<u32>,
 }
 
 impl Tables {
-    fn is_first(&mut self, table: u32) -> bool {
-        self.last.replace(table) != Some(table) && self.seen.insert(table)
+    fn is_new(&mut self, table: u32) -> bool {
+        match self.first {
+            None => self.first.replace(table).is_none(),
+            Some(first) => table != first && self.others.insert(table),
+        }
     }
 }
 
