@@ -330,8 +330,11 @@ async fn cells_that_came_into_a_table_refuse_no_draws() {
     let send = |session: &Session, table: u32, cells: usize| {
         let mut large = insert(1, table, &vec![1.0; cells], 1);
         let items = large.items.as_mut().unwrap();
-        (items.pattern.truncate(1), items.body.truncate(1), items.anchor.truncate(1));
-        (items.episode.truncate(1), items.priority.truncate(1));
+        items.pattern.truncate(1);
+        items.body.truncate(1);
+        items.anchor.truncate(1);
+        items.episode.truncate(1);
+        items.priority.truncate(1);
         large.runs[0].requests = 1;
         session.send.send(message(proto::client_message::Body::Insert(large))).unwrap();
     };
