@@ -224,8 +224,7 @@ async fn a_table_that_takes_no_inserts_stops_none_into_other_tables_and_has_all_
         open.extend((0..5).map(|_| insert("open", value)));
     }
     for cuts in 0..4 {
-        let tickets: Vec<_> = open.drain(..).collect();
-        for ticket in tickets {
+        for ticket in std::mem::take(&mut open) {
             let confirmed = tokio::time::timeout(Duration::from_secs(20), ticket).await;
             assert_eq!(confirmed.expect("an insert into a table with room waits")?.len(), 1);
         }

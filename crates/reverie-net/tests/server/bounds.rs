@@ -323,17 +323,15 @@ async fn cells_that_came_into_a_table_count_no_longer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn cells_that_came_into_a_table_refuse_no_draws() {
-    let limits = Limits { total_session_bytes: 1 << 20, ..Limits::default() };
-    let host = Host::with(vec![queue("a", 1), table("b")], limited(limits));
+    let options = limited(Limits { total_session_bytes: 1 << 20, ..Limits::default() });
+    let host = Host::with(vec![queue("a", 1), table("b")], options);
     host.fill("a", [7.0]);
     // One item of a chunk of so many cells.
     let send = |session: &Session, table: u32, cells: usize| {
         let mut large = insert(1, table, &vec![1.0; cells], 1);
         let items = large.items.as_mut().unwrap();
-        items.pattern.truncate(1);
+        [&mut items.pattern, &mut items.anchor, &mut items.episode].map(|column| column.truncate(1));
         items.body.truncate(1);
-        items.anchor.truncate(1);
-        items.episode.truncate(1);
         items.priority.truncate(1);
         large.runs[0].requests = 1;
         session.send.send(message(proto::client_message::Body::Insert(large))).unwrap();
@@ -342,8 +340,7 @@ async fn cells_that_came_into_a_table_refuse_no_draws() {
     session.take_id(1);
     send(&session, 1, 75_000);
     session.inserted(1, 1).await;
-    // Which holds almost half of the total.
-    other.take_id(1);
+    other.take_id(1); // Which holds almost half of the total.
     send(&other, 0, 30_000);
     settle(&mut other).await;
     let id = session.ask(sample("a", 1), None);
