@@ -330,7 +330,7 @@ async fn cells_that_came_into_a_table_refuse_no_draws() {
     let send = |session: &Session, table: u32, cells: usize| {
         let mut large = insert(1, table, &vec![1.0; cells], 1);
         let items = large.items.as_mut().unwrap();
-        [&mut items.pattern, &mut items.anchor, &mut items.episode].map(|column| column.truncate(1));
+        [&mut items.pattern, &mut items.anchor, &mut items.episode].into_iter().for_each(|column| column.truncate(1));
         items.body.truncate(1);
         items.priority.truncate(1);
         large.runs[0].requests = 1;
