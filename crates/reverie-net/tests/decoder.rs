@@ -34,7 +34,7 @@ fn sound() -> proto::Insert {
     let structure = Structure::List(vec![Structure::Leaf; 2]);
     proto::Insert {
         first_id: 7,
-        runs: vec![proto::InsertRun { table: 1, requests: 1, items: 1 }],
+        runs: vec![proto::InsertRun { table: 1, requests: 1, items: 1, skipped: 0 }],
         patterns: vec![encode_pattern(3, &Pattern { columns, structure, timestep: false })],
         chunks: vec![proto::ChunkCells {
             chunk: 5,
@@ -233,10 +233,14 @@ fn requests_that_do_not_add_up_are_refused() {
     broken(|m| items(m).anchor.push(1), "unequal columns");
     broken(|m| m.runs[0].items = 2, "other items than the 1");
     broken(|m| m.runs.clear(), "other items than the 1");
-    broken(|m| m.runs.push(proto::InsertRun { table: 0, requests: u32::MAX, items: 0 }), "other items");
-    broken(|m| m.runs.extend([proto::InsertRun { table: 0, requests: u32::MAX, items: u32::MAX }; 3]), "other items");
+    broken(|m| m.runs.push(proto::InsertRun { table: 0, requests: u32::MAX, items: 0, skipped: 0 }), "other items");
+    broken(
+        |m| m.runs.extend([proto::InsertRun { table: 0, requests: u32::MAX, items: u32::MAX, skipped: 0 }; 3]),
+        "other items",
+    );
     broken(|m| m.first_id = u64::MAX, "from the number");
     broken(|m| m.first_id = 0, "from the number");
+    broken(|m| (m.first_id, m.runs[0].skipped) = (u64::MAX - (1 << 31), u32::MAX), "from the number");
     broken(|m| m.items = None, "other items than the 0");
 }
 

@@ -8,7 +8,7 @@ use reverie_core::chunk::{ChunkWriter, Compression, Layout};
 use reverie_core::item::{Body, Cells, Form, Item, Pattern, PatternColumn};
 use reverie_core::spec::{DType, Structure};
 use reverie_core::table::{Inserts, Priority};
-use reverie_net::items::{Encoder, MAX_ITEMS, Pushed, credit_bytes};
+use reverie_net::items::{Decoder, Encoder, ITEM_BYTES, Limits, MAX_ITEMS, Pushed};
 use reverie_net::proto;
 use std::sync::Arc;
 use support::{Inline, Pipe, Writers, spec};
@@ -70,7 +70,7 @@ fn requests_of_one_message_on_one_chunk_are_one_entry_without_columns() {
     assert_eq!((message.chunks.len(), message.patterns.len(), message.runs.len()), (1, 1, 1));
     let chunk = &message.chunks[0];
     assert_eq!((chunk.first, chunk.cells, chunk.columns.len(), chunk.lead.len()), (0, 10, 0, 0));
-    assert_eq!(message.runs[0], proto::InsertRun { table: 0, requests: 10, items: 1 });
+    assert_eq!(message.runs[0], proto::InsertRun { table: 0, requests: 10, items: 1, skipped: 0 });
 }
 
 #[test]
@@ -190,10 +190,10 @@ fn what_requests_count_for_is_what_their_messages_count_for() {
         pipe.push(0, &writers.rows(rows, 2)).unwrap();
     }
     pipe.send().unwrap();
-    let messages = pipe
-        .sent
-        .iter()
-        .map(|(bytes, bulk)| credit_bytes(&proto::Insert::decode(&bytes[..]).unwrap(), bulk.len() as u64));
+    let messages = pipe.sent.iter().map(|(bytes, bulk)| {
+        let items = proto::Insert::decode(&bytes[..]).unwrap().items.map_or(0, |items| items.pattern.len());
+        bulk.len() as u64 + items as u64 * ITEM_BYTES
+    });
     assert!(pipe.sent.len() > 4);
     assert_eq!(messages.sum::<u64>(), pipe.arrived.iter().map(|arrived| arrived.size_bytes).sum::<u64>());
 }
@@ -209,14 +209,37 @@ fn the_bytes_that_a_request_would_add_are_told_before() {
 }
 
 #[test]
-fn a_request_that_does_not_follow_on_the_one_before_waits_for_the_next_message() {
+fn a_request_with_a_smaller_number_than_the_one_before_waits_for_the_next_message() {
     let (mut writers, mut encoder) = (Writers::new(Compression::None), Encoder::default());
-    encoder.push(3, 0, &writers.rows(1, 1), ROOM).unwrap();
+    encoder.push(5, 0, &writers.rows(1, 1), ROOM).unwrap();
     let other = writers.rows(1, 1);
-    assert_eq!(encoder.push(5, 0, &other, ROOM).unwrap(), Pushed::NoRoom { needed: 0 });
-    assert_eq!(take(&mut encoder).0.first_id, 3);
-    assert_eq!(encoder.push(5, 0, &other, ROOM).unwrap(), Pushed::Whole);
+    for number in [3, 5] {
+        assert_eq!(encoder.push(number, 0, &other, ROOM).unwrap(), Pushed::NoRoom { needed: 0 });
+    }
     assert_eq!(take(&mut encoder).0.first_id, 5);
+    assert_eq!(encoder.push(3, 0, &other, ROOM).unwrap(), Pushed::Whole);
+    assert_eq!(take(&mut encoder).0.first_id, 3);
+}
+
+#[test]
+fn requests_of_one_message_may_leave_numbers_out() {
+    let (mut writers, mut encoder) = (Writers::new(Compression::None), Encoder::default());
+    let numbers = [(3, 0), (4, 0), (6, 0), (7, 1), (9, 0), (9 + (1 << 32), 0)];
+    for (number, table) in numbers {
+        assert_eq!(encoder.push(number, table, &writers.rows(1, 1), ROOM).unwrap(), Pushed::Whole);
+    }
+    let far = numbers[5].0 + (1 << 32) + 1;
+    assert_eq!(encoder.push(far, 0, &writers.rows(1, 1), ROOM).unwrap(), Pushed::NoRoom { needed: 0 });
+    let (message, bulk) = take(&mut encoder);
+    assert_eq!(message.runs.iter().map(|run| run.requests).collect::<Vec<_>>(), [2, 1, 1, 1, 1]);
+    let mut decoder = Decoder::new(Arc::default(), Limits::default(), Arc::default());
+    let bulk = prost::bytes::Bytes::from(bulk);
+    let arrived = decoder.insert(message, &bulk).unwrap();
+    assert_eq!(arrived.iter().map(|one| (one.id, one.table)).collect::<Vec<_>>(), numbers);
+    // The bulk counts for both tables: items of both may stand on the same cells.
+    let counted: Vec<u64> = arrived.iter().map(|one| one.size_bytes).collect();
+    let bulk = ITEM_BYTES + bulk.len() as u64;
+    assert_eq!(counted, [bulk, ITEM_BYTES, ITEM_BYTES, bulk, ITEM_BYTES, ITEM_BYTES]);
 }
 
 #[test]

@@ -129,8 +129,8 @@ fn edit(message: &mut proto::Insert, random: &mut Random) {
             1 => message.released.push(value),
             2 => message.released_patterns.push(small),
             _ => {
-                let run = proto::InsertRun { table: 0, requests: small, items: number(random) as u32 };
-                message.runs.push(run);
+                let (items, skipped) = (number(random) as u32, number(random) as u32);
+                message.runs.push(proto::InsertRun { table: 0, requests: small, items, skipped });
             }
         },
     }

@@ -203,3 +203,54 @@ async fn a_connection_that_is_lost_while_all_credit_is_used_is_made_again_and_no
     assert_eq!((info.counters.inserts, info.counters.samples, client.link().reconnects), (300, 300, 3));
     Ok(())
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_table_that_takes_no_inserts_stops_none_into_other_tables_and_has_all_of_its_own_in_order_later() -> Result<()>
+{
+    let full = |name: &str| -> Result<TableOptions> {
+        let limiter = Limiter::queue(4)?;
+        Ok(TableOptions { limiter, max_size: 4, max_times_sampled: 1, ..table(name, SelectorOptions::Fifo) })
+    };
+    let limits = server::Limits { session_insert_bytes: 4 << 10, ..Default::default() };
+    let open = table("open", SelectorOptions::Fifo);
+    let (tables, client, cut) = serve_with(vec![full("full")?, open, full("second")?], limits);
+    client.describe().await?;
+    let mut rows = Rows::new(&client);
+    let mut insert = |name: &str, value: i32| client.insert(name, rows.inserts(f64::from(value))).unwrap();
+    // One caller fills two tables, and goes on with a third: alone, and in turns with one that is full.
+    let mut blocked: Vec<_> = (0..200).flat_map(|value| [insert("full", value), insert("second", value)]).collect();
+    let mut open: Vec<_> = (0..500).map(|value| insert("open", value)).collect();
+    for value in 200..300 {
+        blocked.extend([insert("full", value), insert("second", value)]);
+        open.extend((0..5).map(|_| insert("open", value)));
+    }
+    for cuts in 0..4 {
+        for ticket in std::mem::take(&mut open) {
+            let confirmed = tokio::time::timeout(Duration::from_secs(20), ticket).await;
+            assert_eq!(confirmed.expect("an insert into a table with room waits")?.len(), 1);
+        }
+        if cuts < 3 {
+            cut.notify_one();
+            open.extend((0..200).map(|value| insert("open", value)));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+    assert_eq!((tables.get("open")?.info().counters.inserts, client.link().reconnects), (1600, 3));
+    for name in ["full", "second"] {
+        assert_eq!(tables.get(name)?.info().size, 4);
+        for value in (0..300).step_by(3) {
+            let sampled = client.sample(draws(name, 3), Some(Duration::from_secs(20))).await?;
+            assert_eq!(sampled.error, None, "{name} at {value}");
+            let batch = &sampled.batches[0];
+            let bytes = batch.block.copied(batch.layout.outputs[0].clone()).unwrap();
+            let values: Vec<_> = bytes.chunks(8).map(|cell| f64::from_ne_bytes(cell.try_into().unwrap())).collect();
+            assert_eq!(values, [0, 1, 2].map(|at| f64::from(value + at)), "in order, and none twice");
+        }
+    }
+    for ticket in blocked {
+        assert_eq!(ticket.await?.len(), 1);
+    }
+    let info = tables.get("full")?.info();
+    assert_eq!((info.counters.inserts, info.counters.samples), (300, 300));
+    Ok(())
+}

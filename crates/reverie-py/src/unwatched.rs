@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Requests of one kind, in the order in which they were sent.
+/// Requests of one kind. Those for one table are answered in the order in which they were sent; one that its table holds
+/// keeps no place of what is answered behind it for other tables.
 pub struct Unwatched {
     /// For people: "update", "insert".
     what: &'static str,
@@ -24,7 +25,10 @@ pub struct Unwatched {
 
 #[derive(Default)]
 struct Watching {
-    tickets: VecDeque<Request>,
+    /// One for each table that was ever sent to: their places stay.
+    queues: Vec<Queue>,
+    /// Requests that were ever left.
+    sent: u64,
     left: Left,
     pace: Pace,
     errors: u64,
@@ -59,10 +63,17 @@ struct Aim {
     woken: Left,
 }
 
+/// Requests for one table, in the order in which they were sent.
+struct Queue {
+    table: String,
+    requests: VecDeque<Request>,
+}
+
 /// A request that goes on alone.
 struct Request {
     ticket: Box<dyn Pending>,
-    table: String,
+    /// Its place among all that were left.
+    order: u64,
     bytes: u64,
 }
 
@@ -113,6 +124,14 @@ impl Alone {
     }
 }
 
+impl Watching {
+    /// The queues with requests, each with the place of its oldest among all.
+    fn waiting(&self) -> impl Iterator<Item = (usize, u64)> {
+        let fronts = self.queues.iter().map(|queue| queue.requests.front());
+        fronts.enumerate().filter_map(|(index, front)| Some((index, front?.order)))
+    }
+}
+
 impl Unwatched {
     /// None yet. A request waits while so many are unanswered, or more bytes than that.
     fn new(what: &'static str, requests: usize, bytes: u64) -> Self {
@@ -135,7 +154,12 @@ impl Unwatched {
         state.left.requests += 1;
         state.left.bytes += bytes;
         state.pace.sent(bytes);
-        state.tickets.push_back(Request { ticket: Box::new(ticket), table: table.to_owned(), bytes });
+        state.sent += 1;
+        let request = Request { ticket: Box::new(ticket), order: state.sent, bytes };
+        match state.queues.iter_mut().find(|queue| queue.table == table) {
+            Some(queue) => queue.requests.push_back(request),
+            None => state.queues.push(Queue { table: table.to_owned(), requests: VecDeque::from([request]) }),
+        }
         Ok(())
     }
 
@@ -209,7 +233,9 @@ impl Unwatched {
 
     /// The table of the oldest request.
     pub fn waits_for(&self) -> Option<String> {
-        self.lock().tickets.front().map(|alone| alone.table.clone())
+        let state = self.lock();
+        let oldest = state.waiting().min_by_key(|(_, order)| *order);
+        oldest.map(|(index, _)| state.queues[index].table.clone())
     }
 
     fn settle(
@@ -247,34 +273,43 @@ impl Unwatched {
         // Whoever has the turn takes off alone: others only add behind, and the places stay.
         let found = {
             let mut state = self.lock();
-            let mut behind = Left::NONE;
-            let last = state.tickets.iter().rposition(|alone| {
-                behind = Left { requests: behind.requests + 1, bytes: behind.bytes + alone.bytes };
-                !behind.within(aim.woken)
-            });
-            let at = last.unwrap_or(0);
-            state.tickets.remove(at).map(|alone| (at, alone))
+            // The queue that was answered last: the others may wait for their tables.
+            let youngest = state.waiting().max_by_key(|(_, order)| *order);
+            let alone = state.waiting().nth(1).is_none();
+            youngest.and_then(|(index, _)| {
+                let requests = &mut state.queues[index].requests;
+                let mut behind = Left::NONE;
+                let last = requests.iter().rposition(|request| {
+                    behind = Left { requests: behind.requests + 1, bytes: behind.bytes + request.bytes };
+                    !behind.within(aim.woken)
+                });
+                let at = last.unwrap_or(0);
+                requests.remove(at).map(|request| ((index, at), request, alone))
+            })
         };
-        if let Some((at, mut alone)) = found {
-            let eager = aim.woken.within(aim.enough) && aim.enough.within(aim.woken);
-            alone.ticket.wait_for(if eager { slice } else { slice.min(LOOK) });
-            self.lock().tickets.insert(at, alone);
+        if let Some(((index, at), mut request, alone)) = found {
+            let eager = alone && aim.woken.within(aim.enough) && aim.enough.within(aim.woken);
+            request.ticket.wait_for(if eager { slice } else { slice.min(LOOK) });
+            self.lock().queues[index].requests.insert(at, request);
         }
         self.take_answered(aim.enough).map(Ok)
     }
 
-    /// Takes answered ones off the front, up to one that failed. `None`: there is more than enough.
+    /// Takes answered ones off the fronts, up to one that failed. `None`: there is more than enough.
     fn take_answered(&self, enough: Left) -> Option<Option<reverie_core::Error>> {
         let mut state = self.lock();
-        while let Some(outcome) = state.tickets.front_mut().and_then(|oldest| oldest.ticket.look()) {
-            let done = state.tickets.pop_front().expect("it was looked at");
-            state.left.requests -= 1;
-            state.left.bytes -= done.bytes;
-            if let Err(error) = outcome {
-                return Some(Some(error));
+        let Watching { queues, left, .. } = &mut *state;
+        for queue in queues {
+            while let Some(outcome) = queue.requests.front_mut().and_then(|oldest| oldest.ticket.look()) {
+                let done = queue.requests.pop_front().expect("it was looked at");
+                left.requests -= 1;
+                left.bytes -= done.bytes;
+                if let Err(error) = outcome {
+                    return Some(Some(error));
+                }
             }
         }
-        state.left.within(enough).then_some(None)
+        left.within(enough).then_some(None)
     }
 
     fn lock(&self) -> MutexGuard<'_, Watching> {

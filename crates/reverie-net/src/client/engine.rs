@@ -137,12 +137,10 @@ impl Engine {
             promise.fill(Err(unknown_fate(number)));
             return;
         }
-        let withdrawal = self.inserts.withdraw(id);
-        if withdrawal != Withdrawal::Done {
+        if self.inserts.withdraw(id) == Withdrawal::Ask {
             self.abandon.push((now + self.requests.grace(), id));
-        }
-        if withdrawal == Withdrawal::AskNow {
-            self.cancels.push(proto::Cancel { id, insert: true });
+            // Also where it was sent on an earlier connection, and waits on this one for its share of the credit.
+            self.cancels.extend(connected.then_some(proto::Cancel { id, insert: true }));
         }
     }
 

@@ -10,6 +10,7 @@ mod connection;
 mod dial;
 mod engine;
 mod incoming;
+mod insert_queue;
 mod inserts;
 mod outbox;
 mod pipeline;

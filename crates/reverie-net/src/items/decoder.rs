@@ -14,7 +14,7 @@ use reverie_core::chunk::Meter;
 use reverie_core::item::{Body, Form, Item};
 use reverie_core::table::{Inserts, Priority};
 use reverie_core::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 pub use episodes::Episodes;
@@ -45,7 +45,7 @@ pub struct Arrived {
     pub table: u32,
     /// The items; every cell of them exists.
     pub items: Inserts,
-    /// Bytes that it counts for against the insert credit: its share of [`credit_bytes`](super::credit_bytes).
+    /// Bytes that it counts for against the insert credit: see [`ITEM_BYTES`].
     pub size_bytes: u64,
 }
 
@@ -139,14 +139,14 @@ impl Decoder {
         if columns != [count; 4] || !(streams <= 1 || streams == count) {
             return Err(broken(format!("items of unequal columns: {columns:?}, {streams} and {count}")));
         }
-        let told = runs.iter().try_fold((0_u64, 0_u64), |(requests, items), run| {
-            let more = u64::from(run.requests) * u64::from(run.items);
-            (run.items > 0).then_some((requests + u64::from(run.requests), items.checked_add(more)?))
+        let told = runs.iter().try_fold((0_u64, 0_u64, 0_u64), |(requests, skipped, items), run| {
+            let (requests, more) = (requests + u64::from(run.requests), u64::from(run.requests) * u64::from(run.items));
+            (run.items > 0).then_some((requests, skipped + u64::from(run.skipped), items.checked_add(more)?))
         });
-        let Some((requests, _)) = told.filter(|(_, items)| *items == count as u64) else {
+        let Some((requests, skipped, _)) = told.filter(|(.., items)| *items == count as u64) else {
             return Err(broken(format!("requests of other items than the {count} that there are")));
         };
-        let last = first_id.checked_add(requests);
+        let last = first_id.checked_add(requests + skipped);
         if last.is_none() || (first_id == 0 && requests > 0) {
             return Err(broken(format!("{requests} requests from the number {first_id} on")));
         }
@@ -161,15 +161,35 @@ impl Decoder {
             stream: (0, 0),
         };
         let mut arrived = Vec::with_capacity(requests as usize);
+        let owed = if requests > 0 { std::mem::take(&mut reader.decoder.owed) } else { 0 };
+        let (mut id, mut tables) = (first_id, Tables::default());
         for run in runs {
+            id += u64::from(run.skipped);
+            let mut own = if run.requests > 0 && tables.is_new(run.table) { owed } else { 0 };
             for _ in 0..run.requests {
                 let items = (0..run.items).map(|_| reader.next()).collect::<Result<Inserts>>()?;
-                let owed = std::mem::take(&mut reader.decoder.owed);
-                let size_bytes = owed.saturating_add(u64::from(run.items) * ITEM_BYTES);
-                arrived.push(Arrived { id: first_id + arrived.len() as u64, table: run.table, items, size_bytes });
+                let size_bytes = std::mem::take(&mut own).saturating_add(u64::from(run.items) * ITEM_BYTES);
+                arrived.push(Arrived { id, table: run.table, items, size_bytes });
+                id += 1;
             }
         }
         Ok(arrived)
+    }
+}
+
+/// The tables of a message: most often it is one.
+#[derive(Default)]
+struct Tables {
+    first: Option<u32>,
+    others: HashSet<u32>,
+}
+
+impl Tables {
+    fn is_new(&mut self, table: u32) -> bool {
+        match self.first {
+            None => self.first.replace(table).is_none(),
+            Some(first) => table != first && self.others.insert(table),
+        }
     }
 }
 

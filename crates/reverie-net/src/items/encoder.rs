@@ -41,8 +41,9 @@ const LOOKED_AT: usize = 8;
 pub struct Encoder {
     message: proto::Insert,
     items: proto::Items,
-    /// Requests in the message.
+    /// Requests in the message, and the number behind the last of them.
     requests: u64,
+    next_id: u64,
     looks: u64,
     /// Bytes of the message's definitions.
     defined_bytes: usize,
@@ -71,7 +72,7 @@ impl Encoder {
     }
 
     /// Puts one request into the message that is being made, whose bulk may have `room` bytes in all. A request whose
-    /// number does not follow on the one before has no room in its message. Cells are only noted, and copied by `take`.
+    /// number is not larger than the one before has no room in its message. Cells are only noted, and copied by `take`.
     ///
     /// `InvalidArgument`: no items, more than [`MAX_ITEMS`], or items of more cells than a message may ask for; a
     /// priority that is no number. `ResourceExhausted`: a chunk larger than [`proto::MAX_CHUNK_BYTES`].
@@ -79,7 +80,7 @@ impl Encoder {
         check(items)?;
         if self.requests == 0 {
             self.tidy(room);
-        } else if id != self.message.first_id + self.requests || self.items.pattern.len() + items.len() > MAX_ITEMS {
+        } else if !self.can_follow(id) || self.items.pattern.len() + items.len() > MAX_ITEMS {
             return Ok(Pushed::NoRoom { needed: 0 });
         }
         if let Some(no_room) = self.note_cells(items, room)? {
@@ -106,6 +107,11 @@ impl Encoder {
         }
         self.add_request(id, table, items.len() as u32);
         Ok(Pushed::Whole)
+    }
+
+    /// True where a request of this number can stand behind those of the message.
+    fn can_follow(&self, id: u64) -> bool {
+        id >= self.next_id && id - self.next_id <= u64::from(u32::MAX)
     }
 
     /// Notes the cells that the request's items stand on; says where they have no room.
@@ -143,11 +149,14 @@ impl Encoder {
     fn add_request(&mut self, id: u64, table: u32, items: u32) {
         if self.requests == 0 {
             self.message.first_id = id;
+            self.next_id = id;
         }
+        let skipped = (id - self.next_id) as u32;
         self.requests += 1;
+        self.next_id = id + 1;
         match self.message.runs.last_mut() {
-            Some(run) if (run.table, run.items) == (table, items) => run.requests += 1,
-            _ => self.message.runs.push(proto::InsertRun { table, requests: 1, items }),
+            Some(run) if (run.table, run.items, skipped) == (table, items, 0) => run.requests += 1,
+            _ => self.message.runs.push(proto::InsertRun { table, requests: 1, items, skipped }),
         }
     }
 

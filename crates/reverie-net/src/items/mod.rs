@@ -5,13 +5,14 @@
 mod decoder;
 mod encoder;
 
-use crate::proto;
 use reverie_core::item::{Cells, Pattern};
 
 pub use decoder::{Arrived, Decoder, Episodes, Limits};
 pub use encoder::{Encoder, Pushed};
 
-/// What an item counts for against the insert credit beside its cells.
+/// What an item counts for against the insert credit, so reckoned by both ends. The first request of each table in a
+/// message counts for the bulk bytes of the message, too, and for those of the messages before it that had no request:
+/// items of several tables may stand on the same cells, which each of the tables can hold.
 pub const ITEM_BYTES: u64 = 64;
 
 /// Items of one message at most.
@@ -23,12 +24,13 @@ const MAX_LOOKS: u64 = 1 << 24;
 /// Bytes of one form at most, as a message.
 const MAX_FORM_BYTES: usize = 4 << 20;
 
-/// What a message counts for against the insert credit, `bulk_bytes` being those that came with it; both ends reckon
-/// so. Each request counts for [`ITEM_BYTES`] per item, the first of a message for the bulk bytes, too, and for those of
-/// the messages before it that had no request.
-pub fn credit_bytes(message: &proto::Insert, bulk_bytes: u64) -> u64 {
-    let items = message.items.as_ref().map_or(0, |items| items.pattern.len() as u64);
-    bulk_bytes.saturating_add(items.saturating_mul(ITEM_BYTES))
+/// Whether more may be sent into a table that has so many bytes in flight, where all tables together have `all`.
+///
+/// A table has less in flight than what is left of the credit: one that takes no inserts comes to half of the credit, a
+/// second one to a quarter, and something is left for one that takes them. A table with nothing in flight may always have
+/// a message.
+pub fn has_share(table: u64, all: u64, credit: u64) -> bool {
+    table == 0 || table < credit.saturating_sub(all)
 }
 
 /// What it costs at most to look whether the cells of an item of this form are there: about one for each look.

@@ -132,6 +132,17 @@ impl Session {
         })
     }
 
+    /// Where the session seems to hold too much to ask for more: counts again, without chunks that are in tables by now.
+    pub(super) fn weigh_if_full(&mut self) {
+        if self.charge.is_full()
+            && let Some(link) = &mut self.link
+        {
+            let own = self.memory.size_bytes() + self.inserts.held_bytes() + self.asked_bytes;
+            // Where it is too much all the same, the next event ends the session.
+            let _ = self.charge.hold(own + link.decoder.reckon());
+        }
+    }
+
     /// Ends a session that holds too much, with all that it holds.
     pub(super) fn give_up(&mut self, error: Error) -> bool {
         self.say_goodbye(error, false);

@@ -4,7 +4,7 @@ use super::memory::Known;
 use super::samples::{Patience, wait};
 use super::session::{Cancel, Finished, Session};
 use crate::convert;
-use crate::items::Arrived;
+use crate::items::{self, Arrived};
 use crate::proto::server_message::Body;
 use crate::proto::{self, Bulk};
 use reverie_core::table::{Keys, Sent, SharedTable};
@@ -25,11 +25,15 @@ pub(super) struct Inserts {
     waiting: HashMap<u64, Waiting>,
     /// Bytes of those of them that came, or came again, by this connection: as its client counts them.
     in_flight: u64,
+    /// The same of each table, by its number.
+    in_flight_of: HashMap<u32, u64>,
     /// Bytes of those of them that came by earlier connections only. The client sends again what it still wants.
     before: u64,
     /// What those that wait make the server hold, which is more than what they count for against the credit.
     held_bytes: u64,
     connection: u32,
+    /// Those that came again while they were withdrawn.
+    returned: HashMap<u64, Arrived>,
     /// Whether the client was told that some wait.
     held: bool,
     /// The tables that were inserted into, or had been before a checkpoint.
@@ -38,10 +42,13 @@ pub(super) struct Inserts {
 
 /// An insert that waits for its table.
 struct Waiting {
+    table: u32,
     size_bytes: u64,
     held_bytes: u64,
     /// By which connection it came last.
     connection: u32,
+    /// It is withdrawn as one that its client did not send again.
+    left: bool,
 }
 
 impl Inserts {
@@ -58,16 +65,38 @@ impl Inserts {
     /// A connection takes the place of another.
     pub(super) fn reconnected(&mut self) {
         self.before += std::mem::take(&mut self.in_flight);
+        self.in_flight_of.clear();
         self.connection = self.connection.wrapping_add(1);
         self.held = false;
     }
 
-    fn add(&mut self, id: u64, items: usize, size_bytes: u64) {
+    /// True where the client may send more into the table.
+    fn has_share(&self, table: u32, credit: u64) -> bool {
+        items::has_share(self.in_flight_of.get(&table).copied().unwrap_or(0), self.in_flight, credit)
+    }
+
+    fn add(&mut self, id: u64, (table, items): (u32, usize), size_bytes: u64) {
         self.remove(id);
         let held_bytes = size_bytes + WAITING_BYTES + items as u64 * WAITING_ITEM_BYTES;
-        self.in_flight += size_bytes;
+        let connection = self.connection;
+        self.count(table, size_bytes);
         self.held_bytes += held_bytes;
-        self.waiting.insert(id, Waiting { size_bytes, held_bytes, connection: self.connection });
+        self.waiting.insert(id, Waiting { table, size_bytes, held_bytes, connection, left: false });
+    }
+
+    fn count(&mut self, table: u32, size_bytes: u64) {
+        self.in_flight += size_bytes;
+        *self.in_flight_of.entry(table).or_default() += size_bytes;
+    }
+
+    /// It counts no longer.
+    fn count_off(&mut self, table: u32, size_bytes: u64, connection: u32) {
+        if connection != self.connection {
+            self.before -= size_bytes;
+            return;
+        }
+        self.in_flight -= size_bytes;
+        *self.in_flight_of.entry(table).or_default() -= size_bytes;
     }
 
     /// What those that wait make the server hold.
@@ -77,31 +106,40 @@ impl Inserts {
 
     /// One that waits was sent again: it counts as the client counts it now.
     fn came_again(&mut self, id: u64, size_bytes: u64) {
-        if let Some(waiting) = self.waiting.get_mut(&id) {
-            let before = std::mem::replace(&mut waiting.size_bytes, size_bytes);
-            match waiting.connection == self.connection {
-                true => self.in_flight -= before,
-                false => self.before -= before,
+        let connection = self.connection;
+        let Some(waiting) = self.waiting.get_mut(&id) else { return };
+        let (table, before) = (waiting.table, std::mem::replace(&mut waiting.size_bytes, size_bytes));
+        let since = std::mem::replace(&mut waiting.connection, connection);
+        self.count_off(table, before, since);
+        self.count(table, size_bytes);
+    }
+
+    /// One waits no longer, or counts no longer. True where it was withdrawn as one that was not sent again.
+    fn remove(&mut self, id: u64) -> bool {
+        let Some(waiting) = self.waiting.remove(&id) else { return false };
+        self.held_bytes -= waiting.held_bytes;
+        self.count_off(waiting.table, waiting.size_bytes, waiting.connection);
+        waiting.left
+    }
+
+    /// Gives the numbers of those that the client sent neither by this connection nor by the one before: they count no
+    /// more, and are to be withdrawn.
+    fn leave_behind(&mut self) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        for (id, waiting) in &mut self.waiting {
+            if self.connection.wrapping_sub(waiting.connection) > 1 && !waiting.left {
+                self.before -= std::mem::take(&mut waiting.size_bytes);
+                waiting.left = true;
+                numbers.push(*id);
             }
-            waiting.connection = self.connection;
-            self.in_flight += size_bytes;
         }
+        numbers
     }
 
-    /// One waits no longer, or counts no longer.
-    fn remove(&mut self, id: u64) {
-        let Some(Waiting { size_bytes, held_bytes, connection }) = self.waiting.remove(&id) else { return };
-        self.held_bytes -= held_bytes;
-        match connection == self.connection {
-            true => self.in_flight -= size_bytes,
-            false => self.before -= size_bytes,
-        }
-    }
-
-    /// The numbers of those that the client sent neither by this connection nor by the one before.
-    fn left_behind(&self) -> Vec<u64> {
-        let old = |waiting: &Waiting| self.connection.wrapping_sub(waiting.connection) > 1;
-        self.waiting.iter().filter(|(_, waiting)| old(waiting)).map(|(id, _)| *id).collect()
+    /// The client asks what becomes of one: true where that is to be said when it is withdrawn.
+    pub(super) fn is_asked_for(&mut self, id: u64) -> bool {
+        let waiting = self.waiting.get_mut(&id).filter(|waiting| waiting.left);
+        waiting.is_some_and(|waiting| std::mem::take(&mut waiting.left))
     }
 
     /// Whether some wait, where the client has to be told.
@@ -127,11 +165,13 @@ impl Session {
     /// Puts the requests of a message into their tables. `Protocol` where the message breaks a rule.
     pub(super) fn insert(&mut self, mut message: proto::Insert) -> Result<()> {
         let Some(link) = &mut self.link else { return Ok(()) };
-        let in_flight = self.inserts.in_flight;
-        if in_flight > 0 && in_flight >= self.credit.granted() {
+        let granted = self.credit.granted();
+        if let Some(run) = message.runs.iter().find(|run| !self.inserts.has_share(run.table, granted)) {
             return Err(Error::Protocol(format!(
-                "an insert beyond the credit: {in_flight} bytes in flight, {} granted",
-                self.credit.granted()
+                "an insert beyond the credit: {:?} bytes in flight of table number {}, {} of all, {granted} granted",
+                self.inserts.in_flight_of.get(&run.table),
+                run.table,
+                self.inserts.in_flight
             )));
         }
         let bulk = message.bulk.take().unwrap_or(Bulk { place: None });
@@ -160,7 +200,11 @@ impl Session {
     }
 
     fn insert_one(&mut self, arrived: Arrived, run: &mut Run) -> Result<()> {
-        let Arrived { id, table, mut items, size_bytes } = arrived;
+        if self.inserts.waiting.get(&arrived.id).is_some_and(|waiting| waiting.left) {
+            self.inserts.returned.insert(arrived.id, arrived);
+            return Ok(());
+        }
+        let Arrived { id, table: number, mut items, size_bytes } = arrived;
         let mut before = Keys::new();
         match self.memory.look_up(id) {
             Known::Received => return Ok(()),
@@ -186,9 +230,9 @@ impl Session {
             Known::No => {}
         }
         self.keep_to_credit();
-        let table = match self.shared.tables.iter().nth(table as usize) {
+        let table = match self.shared.tables.iter().nth(number as usize) {
             Some(table) => Arc::clone(table),
-            None => return Err(Error::Protocol(format!("an insert into table number {table}"))),
+            None => return Err(Error::Protocol(format!("an insert into table number {number}"))),
         };
         let count = items.len();
         let inserted = match self.id {
@@ -209,25 +253,23 @@ impl Session {
                     run.keys.push(keys);
                 }
                 Some(Err(error)) => self.refuse_insert(id, &error),
-                None => self.wait_for_insert(id, table, ticket, (count, size_bytes)),
+                None => self.wait_for_insert(id, (number, table), ticket, (count, size_bytes)),
             },
         }
         Ok(())
     }
 
-    /// A client sends again, in order, what is not confirmed and what it still wants, before it sends anything new. When
-    /// something new takes the session beyond its credit, what it has not sent again for two connections is withdrawn:
-    /// else each connection would bring another credit. So a session holds two credits at most.
+    /// A client sends again, in the order of each table, what is not confirmed and what it still wants, before it sends
+    /// anything new into that table. When something new takes the session beyond its credit, what it has not sent again
+    /// for two connections is withdrawn: else each connection would bring another credit. So a session holds two credits
+    /// at most. Nothing is said of one of which nothing is in: where its table had too small a share until now, it comes
+    /// again, and is new.
     fn keep_to_credit(&mut self) {
         let Inserts { in_flight, before, .. } = self.inserts;
         if before == 0 || in_flight + before < self.credit.granted() {
             return;
         }
-        for id in self.inserts.left_behind() {
-            self.inserts.before -= self.inserts.waiting.get(&id).map_or(0, |waiting| waiting.size_bytes);
-            if let Some(waiting) = self.inserts.waiting.get_mut(&id) {
-                waiting.size_bytes = 0;
-            }
+        for id in self.inserts.leave_behind() {
             if let Some(cancel) = self.cancels.remove(&id) {
                 // Where nothing listens any more, it is done.
                 let _ = cancel.sender.send(());
@@ -238,11 +280,11 @@ impl Session {
     fn wait_for_insert(
         &mut self,
         id: u64,
-        table: Arc<SharedTable>,
+        (number, table): (u32, Arc<SharedTable>),
         ticket: reverie_core::table::Ticket<Keys>,
         (items, size_bytes): (usize, u64),
     ) {
-        self.inserts.add(id, items, size_bytes);
+        self.inserts.add(id, (number, items), size_bytes);
         let (sender, cancel) = oneshot::channel();
         self.cancels.insert(id, Cancel { sender, consumes: false });
         self.waiting.push(Box::pin(async move {
@@ -257,8 +299,9 @@ impl Session {
     /// An insert that waited is done, or withdrawn.
     pub(super) fn inserted_late(&mut self, id: u64, keys: Result<Keys>, late: Option<String>) {
         self.cancels.remove(&id);
-        self.inserts.remove(id);
+        let left = self.inserts.remove(id);
         match (keys, late) {
+            (Ok(keys), Some(_)) if left && keys.is_empty() => {}
             (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys] }),
             (Err(error), _) => self.refuse_insert(id, &error),
             (Ok(keys), Some(why)) => {
@@ -266,6 +309,14 @@ impl Session {
                 let deadline = proto::Deadline { why, keys };
                 let error = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
                 self.reply(proto::Reply { id, body: Some(proto::reply::Body::Error(error)) }, true);
+            }
+        }
+        if let Some(arrived) = self.inserts.returned.remove(&id) {
+            let mut run = Run::default();
+            let inserted = self.insert_one(arrived, &mut run);
+            self.confirm(&mut run);
+            if let Err(error) = inserted {
+                return self.say_goodbye(error, false);
             }
         }
         self.tell_held();

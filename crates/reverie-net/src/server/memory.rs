@@ -32,11 +32,20 @@ pub(super) struct Memory {
     below: u64,
     /// The largest number that was ever seen.
     highest: u64,
-    /// Inserts in runs of consecutive numbers, by the first; `None` where received. And the bytes of each.
-    inserts: BTreeMap<u64, (Vec<Option<Keys>>, u64)>,
+    /// Inserts in runs of consecutive numbers, by the first.
+    inserts: BTreeMap<u64, Run>,
     others: BTreeMap<u64, (Outcome, u64)>,
     len: usize,
     bytes: u64,
+}
+
+/// Inserts of consecutive numbers.
+struct Run {
+    /// `None` where received.
+    keys: Vec<Option<Keys>>,
+    bytes: u64,
+    /// Those that were not received.
+    left: usize,
 }
 
 /// What an outcome takes beside what it says.
@@ -77,9 +86,9 @@ impl Memory {
 
     /// An insert of which a part is in goes on.
     pub(super) fn go_on(&mut self, id: u64) {
-        if let Some((_, bytes)) = self.inserts.remove(&id) {
+        if let Some(run) = self.inserts.remove(&id) {
             self.len -= 1;
-            self.bytes -= bytes;
+            self.bytes -= run.bytes;
         }
     }
 
@@ -92,8 +101,8 @@ impl Memory {
         if id < self.below {
             return Known::Received;
         }
-        if let Some((first, (keys, _))) = self.inserts.range(..=id).next_back() {
-            match keys.get((id - first) as usize) {
+        if let Some((first, run)) = self.inserts.range(..=id).next_back() {
+            match run.keys.get((id - first) as usize) {
                 Some(Some(keys)) => return Known::Keys(keys),
                 Some(None) => return Known::Received,
                 None => {}
@@ -108,7 +117,8 @@ impl Memory {
         let own = |keys: &Keys| (size_of::<Option<Keys>>() + size_of_val(&keys[..])) as u64;
         let bytes = OUTCOME_BYTES + keys.iter().map(own).sum::<u64>();
         self.bytes += bytes;
-        self.inserts.insert(first, (keys.into_iter().map(Some).collect(), bytes));
+        let left = keys.len();
+        self.inserts.insert(first, Run { keys: keys.into_iter().map(Some).collect(), bytes, left });
     }
 
     /// The request is done.
@@ -165,12 +175,13 @@ impl Memory {
                 self.len -= 1;
                 self.bytes -= bytes;
                 outcome.acknowledge();
-            } else if let Some((first, (keys, bytes))) = self.inserts.range_mut(..=*id).next_back() {
+            } else if let Some((first, run)) = self.inserts.range_mut(..=*id).next_back() {
                 let first = *first;
-                if keys.get_mut((id - first) as usize).is_some_and(|keys| keys.take().is_some()) {
+                if run.keys.get_mut((id - first) as usize).is_some_and(|keys| keys.take().is_some()) {
                     self.len -= 1;
-                    if keys.iter().all(Option::is_none) {
-                        self.bytes -= *bytes;
+                    run.left -= 1;
+                    if run.left == 0 {
+                        self.bytes -= run.bytes;
                         self.inserts.remove(&first);
                     }
                 }
@@ -187,17 +198,19 @@ impl Memory {
             outcome.acknowledge();
         }
         while let Some(mut run) = self.inserts.first_entry() {
-            let (first, end) = (*run.key(), run.key() + run.get().0.len() as u64);
+            let (first, end) = (*run.key(), run.key() + run.get().keys.len() as u64);
             if first >= self.below {
                 return;
             }
             let gone = (self.below.min(end) - first) as usize;
-            self.len -= run.get_mut().0[..gone].iter_mut().filter_map(Option::take).count();
+            let received = run.get_mut().keys[..gone].iter_mut().filter_map(Option::take).count();
+            self.len -= received;
+            run.get_mut().left -= received;
             if end > self.below {
                 // The look-up goes by the first number, so the run stays whole until its last request was received.
                 return;
             }
-            self.bytes -= run.remove().1;
+            self.bytes -= run.remove().bytes;
         }
     }
 

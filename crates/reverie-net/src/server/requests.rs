@@ -81,6 +81,9 @@ impl Session {
     fn sample(&mut self, id: u64, sample: proto::Sample, timeout: Option<Duration>) {
         let (asked, consumes) = cost(&self.shared, &sample.parts);
         let draws = sample.parts.iter().map(|part| u64::from(part.num_samples)).sum();
+        if consumes {
+            self.weigh_if_full();
+        }
         if let Err(error) = self.may_ask(draws, asked, consumes) {
             return self.reply(refusal(id, &error), false);
         }

@@ -359,6 +359,7 @@ impl Session {
                 match self.cancels.remove(&id) {
                     // Where the request is done just now, its outcome follows.
                     Some(cancel) => _ = cancel.sender.send(()),
+                    None if insert && self.inserts.is_asked_for(id) => {}
                     None if insert => self.withdraw_insert(id),
                     None => self.withdraw_answer(id),
                 }

@@ -93,14 +93,26 @@ pub async fn connected(fake: &Fake, client: &Arc<Remote>) -> Talk {
     talk
 }
 
-/// The next inserts: the first number, and how many.
+/// The next inserts, whose numbers follow each other: the first number, and how many.
 pub async fn next_inserts(talk: &mut Talk) -> (u64, u64) {
+    let numbers: Vec<u64> = next_numbers(talk).await.into_iter().map(|(_, number)| number).collect();
+    assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
+    (numbers[0], numbers.len() as u64)
+}
+
+/// The inserts of the next message: their tables and numbers.
+pub async fn next_numbers(talk: &mut Talk) -> Vec<(u32, u64)> {
     loop {
         match talk.asked().await {
             Some(Asked::Insert(insert)) if insert.runs.is_empty() => {}
             Some(Asked::Insert(insert)) => {
-                let requests: u32 = insert.runs.iter().map(|run| run.requests).sum();
-                return (insert.first_id, u64::from(requests));
+                let (mut next, mut numbers) = (insert.first_id, Vec::new());
+                for run in insert.runs {
+                    next += u64::from(run.skipped);
+                    numbers.extend((next..).take(run.requests as usize).map(|number| (run.table, number)));
+                    next += u64::from(run.requests);
+                }
+                return numbers;
             }
             other => panic!("{other:?}"),
         }

@@ -173,7 +173,7 @@ impl Replay for Service {
             protocol: self.0.protocol.load(Ordering::SeqCst) as u32,
             version: "1.2.3".to_owned(),
             incarnation: self.0.incarnation.load(Ordering::SeqCst),
-            tables: vec![convert::table::encode_options(&table("replay"))],
+            tables: ["replay", "other"].map(|name| convert::table::encode_options(&table(name))).to_vec(),
             ..Default::default()
         }))
     }

@@ -180,6 +180,49 @@ async fn what_a_client_sends_again_is_counted_once_and_it_may_send_more_while_it
     assert_eq!(pending_inserts(&host, "a"), 12, "what was sent again is still wanted");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_a_client_had_no_share_to_send_again_for_two_connections_is_new_when_it_comes() {
+    let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
+    let host = Host::with(vec![queue("a", 1), queue("b", 1)], limited(limits));
+    ["a", "b"].into_iter().for_each(|name| host.fill(name, [0.0]));
+    let mut session = host.session(1).await;
+    let first = session.insert(0, &[1.0, 2.0, 3.0]);
+    settle(&mut session).await;
+    let mut last = first + 2;
+    for round in 0..3 {
+        session.lose();
+        session = host.session(1).await;
+        session.take_id(last);
+        // Of the first table only the first.
+        session.insert_again(first, 0, &[1.0]);
+        last = session.insert(1, &[4.0; 10]) + 9;
+        settle(&mut session).await;
+        assert_eq!(pending_inserts(&host, "a"), if round == 0 { 3 } else { 1 });
+    }
+    session.insert_again(first + 1, 0, &[2.0, 3.0]);
+    settle(&mut session).await;
+    assert_eq!(pending_inserts(&host, "a"), 3);
+    // Nothing was said of them meanwhile, and each goes in once.
+    for number in [None, Some(first), Some(first + 1), Some(first + 2)] {
+        let id = session.ask(sample("a", 1), None);
+        let (mut inserted, mut value) = (None, None);
+        while value.is_none() || (number < Some(first + 2) && inserted.is_none()) {
+            match session.next().await.unwrap() {
+                proto::server_message::Body::Inserted(one) => inserted = Some(one.first_id),
+                proto::server_message::Body::Part(part) => {
+                    value = Some(f64::from_le_bytes(part.data[64..72].try_into().unwrap()));
+                    session.received(0, &[id]);
+                }
+                proto::server_message::Body::Batch(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let drawn = number.map_or(0.0, |number| (number - first + 1) as f64);
+        let next = number.map_or(first, |number| number + 1);
+        assert_eq!((value, inserted), (Some(drawn), (next < first + 3).then_some(next)));
+    }
+}
+
 /// Puts one-cell items, each of a packed chunk of its own with so many float64 cells, into the table "a".
 fn fill_packed(host: &Host, chunks: usize, cells: usize) {
     for chunk in 0..chunks {
@@ -276,6 +319,32 @@ async fn cells_that_came_into_a_table_count_no_longer() {
         session.received(first + 50_000, &[]);
     }
     assert_eq!(host.size("a"), 1_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn cells_that_came_into_a_table_refuse_no_draws() {
+    let options = limited(Limits { total_session_bytes: 1 << 20, ..Limits::default() });
+    let host = Host::with(vec![queue("a", 1), table("b")], options);
+    host.fill("a", [7.0]);
+    // One item of a chunk of so many cells.
+    let send = |session: &Session, table: u32, cells: usize| {
+        let mut large = insert(1, table, &vec![1.0; cells], 1);
+        let items = large.items.as_mut().unwrap();
+        [&mut items.pattern, &mut items.anchor, &mut items.episode].into_iter().for_each(|column| column.truncate(1));
+        items.body.truncate(1);
+        items.priority.truncate(1);
+        large.runs[0].requests = 1;
+        session.send.send(message(proto::client_message::Body::Insert(large))).unwrap();
+    };
+    let (mut session, mut other) = (host.session(1).await, host.session(2).await);
+    session.take_id(1);
+    send(&session, 1, 75_000);
+    session.inserted(1, 1).await;
+    other.take_id(1); // Which holds almost half of the total.
+    send(&other, 0, 30_000);
+    settle(&mut other).await;
+    let id = session.ask(sample("a", 1), None);
+    assert_eq!(session.whole(id).await.values(), [7.0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

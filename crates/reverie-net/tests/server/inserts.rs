@@ -48,7 +48,7 @@ async fn an_insert_that_is_withdrawn_says_which_items_are_in() {
     let id = session.take_id(1);
     // One request of three items.
     let mut insert = insert(id, 0, &[1.0, 2.0, 3.0], 1);
-    insert.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 3 }];
+    insert.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 3, skipped: 0 }];
     session.send.send(message(Asked::Insert(insert))).unwrap();
     session.send.send(message(Asked::Cancel(proto::Cancel { id, insert: true }))).unwrap();
     let Kind::Deadline(deadline) = session.refusal(id).await else { panic!("not a deadline") };

@@ -38,6 +38,34 @@ async fn an_overrun_of_the_insert_credit_ends_the_connection_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_table_may_use_what_the_others_leave_of_the_credit_and_one_with_nothing_in_flight_always_goes_on() {
+    let limits = Limits { session_insert_bytes: 1000, ..Limits::default() };
+    let host = Host::with(vec![queue("a", 1), queue("b", 1), table("c")], limited(limits));
+    ["a", "b"].into_iter().for_each(|name| host.fill(name, [0.0]));
+    let mut session = host.session(1).await;
+    let open = async |session: &mut Session| {
+        let first = session.insert(2, &[1.0]);
+        session.inserted(first, 1).await;
+    };
+    // 72 bytes each: up to half of the credit may go on.
+    for _ in 0..7 {
+        session.insert(0, &[1.0]);
+        open(&mut session).await;
+    }
+    for _ in 0..3 {
+        session.insert(1, &[1.0]);
+        open(&mut session).await;
+    }
+    // Beyond the credit by a message, and still others have theirs.
+    session.insert(1, &[1.0; 10]);
+    open(&mut session).await;
+    open(&mut session).await;
+    session.insert(1, &[1.0]);
+    let rule = session.violation().await;
+    assert!(rule.contains("credit") && rule.contains("table number 1"), "{rule}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn credit_grows_with_its_use_up_to_the_sessions_bound_and_the_servers() {
     let limits = Limits { session_insert_bytes: 4 << 20, total_insert_bytes: 3 << 20, ..Limits::default() };
     let host = Host::with(vec![queue("a", 1)], limited(limits));

@@ -201,7 +201,7 @@ async fn a_stop_forgets_no_client_so_that_a_last_checkpoint_knows_what_is_in_of_
     let mut there = host.session(1).await;
     let id = there.take_id(1);
     let mut part = insert(id, 0, &[1.0, 2.0, 3.0, 4.0, 5.0], 1);
-    part.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 5 }];
+    part.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 5, skipped: 0 }];
     there.send.send(message(Asked::Insert(part))).unwrap();
     until(|| host.tables.get("a").unwrap().info().pending_inserts == 3).await;
     let mut gone = host.session(2).await;
@@ -315,7 +315,7 @@ async fn what_is_in_since_before_a_restart_is_confirmed_again_and_only_the_rest_
     assert_eq!(numbers(), [2, 3], "{one:?} is not asked for any more");
     for chunk in [8, 9] {
         let mut whole = insert(3, 0, &[3.0, 4.0, 5.0], chunk);
-        whole.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 3 }];
+        whole.runs = vec![proto::InsertRun { table: 0, requests: 1, items: 3, skipped: 0 }];
         session.send.send(message(Asked::Insert(whole))).unwrap();
         let keys = session.inserted(3, 1).await;
         assert_eq!((&keys[..2], keys.len(), host.size("a")), (&three[..], 3, 5));

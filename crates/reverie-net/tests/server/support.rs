@@ -325,7 +325,7 @@ pub fn insert(first_id: u64, table: u32, values: &[f64], chunk: u64) -> proto::I
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     proto::Insert {
         first_id,
-        runs: vec![proto::InsertRun { table, requests: n, items: 1 }],
+        runs: vec![proto::InsertRun { table, requests: n, items: 1, skipped: 0 }],
         // The server has it already but for the first message of a connection, and does not mind.
         patterns: vec![convert::item::encode_pattern(chunk as u32, &item.pattern)],
         chunks: vec![proto::ChunkCells {

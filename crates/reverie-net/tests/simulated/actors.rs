@@ -1,7 +1,7 @@
 //! What runs on the hosts.
 
 use super::rows::{Rows, batch_values};
-use super::{WRITERS, World, below, random, server_options, unavailable};
+use super::{WRITERS, World, below, open, random, server_options, unavailable};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use reverie_core::Error;
 use reverie_core::append::Sink;
@@ -24,6 +24,9 @@ const INSERTS: u64 = 100;
 /// How long after its deadline an answer may come: the promise, and a tick of the simulation for each end.
 const LATEST: Duration = Duration::from_millis(320);
 
+/// Inserts that are not confirmed: their tables and values.
+type Waiting = VecDeque<(&'static str, Range<i64>, Ticket<Keys>)>;
+
 pub fn writer_name(writer: usize) -> String {
     format!("writer{writer}")
 }
@@ -41,6 +44,13 @@ pub async fn serve(world: Arc<World>) -> Outcome {
             }
         });
     }
+    let (opener, shut) = (Arc::clone(&world), Arc::clone(&tables));
+    tokio::spawn(async move {
+        while !opener.are_writers_through() {
+            sleep(Duration::from_millis(100)).await;
+        }
+        open(&shut);
+    });
     let listener = turmoil::net::TcpListener::bind("0.0.0.0:9000").await.map_err(|error| unavailable(&error))?;
     let incoming = futures_util::stream::unfold(listener, |listener| async {
         let accepted = listener.accept().await.map(|(stream, peer)| (stream, peer.to_string()));
@@ -61,20 +71,29 @@ async fn connected(client: &Arc<Remote>) {
     }
 }
 
-/// Writes to both tables, with some in flight; goes on where a life of its own before was crashed.
+/// Writes to all tables, with some in flight; goes on where a life of its own before was crashed.
 pub async fn write(world: Arc<World>, me: usize) -> Outcome {
     let client = world.client(Duration::from_secs(5));
     let mut random = random(world.seed, 10 + me as u64 + world.next_value.load(Ordering::Relaxed));
     connected(&client).await;
     let mut rows = Rows::new(&client);
-    let mut waiting: VecDeque<(&'static str, Range<i64>, Ticket<Keys>)> = VecDeque::new();
+    let mut waiting = Waiting::new();
+    // What the shut table does not take comes to more than the credit.
+    let mut shut = Waiting::new();
     for _ in 0..INSERTS {
         let count = 1 + below(&mut random, 8).saturating_sub(5);
         let first = world.next_value.fetch_add(count, Ordering::Relaxed) as i64;
         let values = first..first + count as i64;
-        let table = if below(&mut random, 4) == 0 { "queue" } else { "replay" };
+        let table = ["shut", "shut", "queue", "queue"].get(below(&mut random, 8) as usize).unwrap_or(&"replay");
         let ticket = client.insert(table, rows.inserts(values.clone())).unwrap();
-        waiting.push_back((table, values, ticket));
+        if *table == "shut" {
+            shut.push_back((*table, values, ticket));
+            if below(&mut random, 12) == 0 {
+                take_back(&world, &client, &mut random, &mut shut).await;
+            }
+            continue;
+        }
+        waiting.push_back((*table, values, ticket));
         while waiting.len() > below(&mut random, 60) as usize {
             if below(&mut random, 12) == 0 {
                 take_back(&world, &client, &mut random, &mut waiting).await;
@@ -89,24 +108,23 @@ pub async fn write(world: Arc<World>, me: usize) -> Outcome {
     while !waiting.is_empty() {
         confirm(&world, &mut waiting).await;
     }
+    world.writer_is_through(me);
+    while !shut.is_empty() {
+        confirm(&world, &mut shut).await;
+    }
     world.reconnects.fetch_add(client.link().reconnects, Ordering::Relaxed);
     world.writers_done.fetch_add(1, Ordering::SeqCst);
     Ok(())
 }
 
-async fn confirm(world: &World, waiting: &mut VecDeque<(&'static str, Range<i64>, Ticket<Keys>)>) {
+async fn confirm(world: &World, waiting: &mut Waiting) {
     let (table, values, ticket) = waiting.pop_front().expect("something waits");
     let keys = ticket.await.unwrap_or_else(|error| panic!("seed {}: the insert of {values:?}: {error}", world.seed));
     world.confirm(table, values, &keys);
 }
 
 /// Takes an insert back, finds out what became of it, and leaves what is not in out for good: nothing may come later.
-async fn take_back(
-    world: &World,
-    client: &Arc<Remote>,
-    random: &mut Xoshiro256PlusPlus,
-    waiting: &mut VecDeque<(&'static str, Range<i64>, Ticket<Keys>)>,
-) {
+async fn take_back(world: &World, client: &Arc<Remote>, random: &mut Xoshiro256PlusPlus, waiting: &mut Waiting) {
     let at = below(random, waiting.len() as u64) as usize;
     let (table, values, mut ticket) = waiting.remove(at).expect("something waits");
     world.withdrawn.fetch_add(1, Ordering::Relaxed);
@@ -132,7 +150,7 @@ async fn take_back(
     let keys = keys.unwrap_or_else(|error| panic!("seed {}: the insert of {values:?}: {error}", world.seed));
     let middle = values.start + keys.len() as i64;
     world.confirm(table, values.start..middle, &keys);
-    world.absent.lock().unwrap().extend(middle..values.end);
+    world.is_absent(middle..values.end);
 }
 
 pub async fn read(world: Arc<World>, kind: usize) -> Outcome {

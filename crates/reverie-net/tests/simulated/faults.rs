@@ -29,7 +29,7 @@ pub fn drive(sim: &mut Sim<'_>, world: &World) -> bool {
     loop {
         sim.step().unwrap_or_else(|error| panic!("seed {}: {error}", world.seed));
         let now = sim.elapsed();
-        assert!(now < END, "seed {}: not done after {END:?}", world.seed);
+        assert!(now < END, "seed {}: not done after {END:?}: {}", world.seed, world.describe());
         if world.writers_done.load(Ordering::SeqCst) == WRITERS && world.readers_done.load(Ordering::SeqCst) == 2 {
             return crashed;
         }

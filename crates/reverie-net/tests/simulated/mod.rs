@@ -15,7 +15,7 @@ use reverie_core::chunk::Compression;
 use reverie_core::clock::Clock;
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{Keys, TableOptions, Tables};
+use reverie_core::table::{Change, Keys, TableOptions, Tables};
 use reverie_net::client::Remote;
 use reverie_net::grpc::connector::{Connect, Connecting, Stream};
 use reverie_net::reach::{Options, Transport};
@@ -51,6 +51,8 @@ pub struct World {
     /// What had been consumed before the checkpoints that were gone on from.
     over: Mutex<Vec<HashMap<i64, u64>>>,
     client_lives: AtomicU64,
+    /// Writers that are through but for what the shut table does not take; once all are, it takes it.
+    through: Mutex<HashSet<usize>>,
     /// Writers that are through, and readers that saw it.
     pub writers_done: AtomicUsize,
     pub readers_done: AtomicUsize,
@@ -61,8 +63,9 @@ pub struct World {
     pub unknown: AtomicU64,
     /// Requests for draws of the queue that were given up.
     pub abandoned: AtomicU64,
-    /// Values whose withdrawal was confirmed: they must be nowhere.
-    absent: Mutex<HashSet<i64>>,
+    /// Values whose withdrawal was confirmed, and by which life of the server at the soonest: they must be in none from
+    /// there on. One that was crashed may have taken a value without being able to tell.
+    absent: Mutex<HashMap<i64, usize>>,
 }
 
 struct Confirmed {
@@ -115,6 +118,7 @@ impl World {
             saved: Mutex::default(),
             over: Mutex::default(),
             client_lives: 0.into(),
+            through: Mutex::default(),
             writers_done: 0.into(),
             readers_done: 0.into(),
             reconnects: 0.into(),
@@ -157,7 +161,8 @@ impl World {
     fn begin_life(&self) -> Arc<Tables> {
         let mut lives = self.lives.lock().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(TokioClock(tokio::time::Instant::now()));
-        let tables = vec![table("replay"), queue("queue")];
+        let shut = TableOptions { limiter: Limiter::queue(3).unwrap(), ..table("shut") };
+        let tables = vec![table("replay"), queue("queue"), shut];
         let tables = Arc::new(Tables::new(tables, None, &clock, self.seed + lives.len() as u64).unwrap());
         self.go_on(&tables);
         self.consumed_here.lock().unwrap().clear();
@@ -192,6 +197,30 @@ impl World {
         saved.push(consumed);
     }
 
+    /// A writer waits for nothing but the shut table. Where one of the tables stopped the others, this would never be.
+    pub fn writer_is_through(&self, writer: usize) {
+        self.through.lock().unwrap().insert(writer);
+    }
+
+    /// How far it is.
+    pub fn describe(&self) -> String {
+        let lives = self.lives.lock().unwrap();
+        let tables = lives.last().unwrap();
+        let why: Vec<String> = tables.iter().map(|table| table.why().to_string()).collect();
+        format!(
+            "{} lives, writers through {:?}, done {:?}, readers done {:?}: {why:#?}",
+            lives.len(),
+            self.through.lock().unwrap(),
+            self.writers_done,
+            self.readers_done
+        )
+    }
+
+    /// True where all writers wait for nothing but the shut table.
+    pub fn are_writers_through(&self) -> bool {
+        self.through.lock().unwrap().len() == WRITERS
+    }
+
     fn store(&self) -> Store {
         Store::new(Arc::new(self.disk.clone()), FOLDER.into(), Keep { count: 2, max_age: None }).unwrap()
     }
@@ -200,6 +229,12 @@ impl World {
         assert_eq!(keys.len(), values.clone().count(), "as many keys as items");
         let confirmed = values.zip(keys).map(|(value, key)| Confirmed { table, value, key: key.get() });
         self.confirmed.lock().unwrap().extend(confirmed);
+    }
+
+    /// The server said that these are in no table.
+    fn is_absent(&self, values: Range<i64>) {
+        let life = self.lives.lock().unwrap().len() - 1;
+        self.absent.lock().unwrap().extend(values.map(|value| (value, life)));
     }
 
     fn consume(&self, value: i64) {
@@ -221,25 +256,36 @@ impl World {
         lives.len() > 1 && empty && self.writers_done.load(Ordering::SeqCst) == WRITERS
     }
 
+    /// What must be true at the end of a table that keeps its items.
+    fn check_kept(&self, table: &str, lives: &[Arc<Tables>], confirmed: &[Confirmed]) {
+        let seed = self.seed;
+        let present: Vec<HashMap<i64, u64>> = lives.iter().map(|tables| rows::values(tables, table)).collect();
+        for (life, values) in present.iter().enumerate() {
+            for (value, times) in values {
+                assert_eq!(*times, 1, "seed {seed}: life {life} of the server holds {value} {times} times in {table}");
+            }
+        }
+        for Confirmed { value, key, .. } in confirmed.iter().filter(|confirmed| confirmed.table == table) {
+            let there = lives.iter().any(|tables| rows::value_of(tables, table, *key) == Some(*value));
+            assert!(there, "seed {seed}: {value} was confirmed with the key {key}, and no life of the server has it");
+        }
+        for (life, values) in present.iter().enumerate() {
+            for (value, since) in self.absent.lock().unwrap().iter().filter(|(_, since)| **since <= life) {
+                assert!(
+                    !values.contains_key(value),
+                    "seed {seed}: {value} was withdrawn from life {since}, and {table} of life {life} has it"
+                );
+            }
+        }
+    }
+
     /// What must be true at the end.
     fn check(&self, crashed: bool) -> Summary {
         let seed = self.seed;
         let lives = self.lives.lock().unwrap();
         let confirmed = self.confirmed.lock().unwrap();
-        let present: Vec<HashMap<i64, u64>> = lives.iter().map(|tables| rows::values(tables, "replay")).collect();
-        for (life, values) in present.iter().enumerate() {
-            for (value, times) in values {
-                assert_eq!(*times, 1, "seed {seed}: life {life} of the server holds {value} {times} times");
-            }
-        }
-        for Confirmed { value, key, .. } in confirmed.iter().filter(|confirmed| confirmed.table == "replay") {
-            let there = lives.iter().any(|tables| rows::value_of(tables, "replay", *key) == Some(*value));
-            assert!(there, "seed {seed}: {value} was confirmed with the key {key}, and no life of the server has it");
-        }
-        for (life, values) in present.iter().enumerate() {
-            for value in self.absent.lock().unwrap().iter() {
-                assert!(!values.contains_key(value), "seed {seed}: {value} was withdrawn, and life {life} has it");
-            }
+        for table in ["replay", "shut"] {
+            self.check_kept(table, &lives, &confirmed);
         }
         let consumed = self.consumed.lock().unwrap();
         for before in self.over.lock().unwrap().iter() {
@@ -255,7 +301,7 @@ impl World {
             for (value, times) in consumed.iter() {
                 assert_eq!(*times, 1, "seed {seed}: the queue gave {value} {times} times");
             }
-            for value in self.absent.lock().unwrap().iter() {
+            for value in self.absent.lock().unwrap().keys() {
                 assert!(!consumed.contains_key(value), "seed {seed}: {value} was withdrawn, and the queue gave it");
             }
             for Confirmed { value, .. } in confirmed.iter().filter(|confirmed| confirmed.table == "queue") {
@@ -311,6 +357,12 @@ fn table(name: &str) -> TableOptions {
 fn queue(name: &str) -> TableOptions {
     let limiter = Limiter::queue(20).unwrap();
     TableOptions { sampler: SelectorOptions::Fifo, max_size: 20, max_times_sampled: 1, limiter, ..table(name) }
+}
+
+/// The shut table takes all from now on.
+pub fn open(tables: &Tables) {
+    let change = Change { limiter: Some(Limiter::min_size(1).unwrap()), ..Change::default() };
+    tables.get("shut").unwrap().configure(change).unwrap();
 }
 
 fn server_options() -> server::Options {

@@ -1,0 +1,208 @@
+//! Inserts into one table that are not confirmed.
+
+use super::outbox::NewInsert;
+use crate::items::{self, ITEM_BYTES};
+use reverie_core::Result;
+use reverie_core::table::{Inserts as Items, Keys, Promise};
+use std::collections::VecDeque;
+
+/// Unconfirmed inserts into one table, in the order of their numbers.
+#[derive(Default)]
+pub(super) struct InsertQueue {
+    all: VecDeque<Insert>,
+    /// How many, from the front, were sent on this connection.
+    sent: usize,
+    /// Bytes of those that were sent and are not confirmed, as the server counts them.
+    in_flight: u64,
+    /// Entries of `all` that are done with, behind one that is not.
+    done: usize,
+    /// The first in the message that is being made.
+    planned: Option<u64>,
+    /// What those in that message count for, but for the message's bulk bytes.
+    planned_bytes: u64,
+}
+
+pub(super) struct Insert {
+    pub(super) id: u64,
+    /// Keys that the answer brings.
+    pub(super) count: usize,
+    pub(super) items: Items,
+    /// `None` where nobody waits any more.
+    pub(super) promise: Option<Promise<Keys>>,
+    bytes: u64,
+    pub(super) state: State,
+    /// True where it was sent on this connection.
+    pub(super) pushed: bool,
+    /// True where it was sent to this server on a connection that is gone: it may be in its table.
+    pub(super) tried: bool,
+    /// True where it was sent on any connection that is gone: a server that goes on from a checkpoint may have it.
+    pub(super) sent_before: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Waits,
+    /// The caller took it back: it is not sent again, and the server is asked what it did of it.
+    Withdrawn,
+    Done,
+}
+
+/// The credit, and what all tables use of it.
+#[derive(Clone, Copy)]
+pub(super) struct Use {
+    pub(super) credit: u64,
+    /// What is in flight, and what the message that is being made counts for.
+    pub(super) all: u64,
+    /// Bulk bytes of that message, which count for each table in it.
+    pub(super) bulk: u64,
+}
+
+impl InsertQueue {
+    pub(super) fn push(&mut self, new: NewInsert) {
+        let NewInsert { id, items, promise, .. } = new;
+        let (count, promise) = (items.len(), Some(promise));
+        let (state, pushed, tried, sent_before) = (State::Waits, false, false, false);
+        self.all.push_back(Insert { id, count, items, promise, bytes: 0, state, pushed, tried, sent_before });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The smallest number that is not confirmed.
+    pub(super) fn first_id(&self) -> Option<u64> {
+        self.all.front().map(|insert| insert.id)
+    }
+
+    /// Those that are not done with.
+    pub(super) fn open(&self) -> impl Iterator<Item = &Insert> {
+        self.all.iter().filter(|insert| insert.state != State::Done)
+    }
+
+    pub(super) fn each_mut(&mut self) -> impl Iterator<Item = &mut Insert> {
+        self.all.iter_mut()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn at(&self, at: usize) -> &Insert {
+        &self.all[at]
+    }
+
+    pub(super) fn at_mut(&mut self, at: usize) -> &mut Insert {
+        &mut self.all[at]
+    }
+
+    /// Where one that is not done with stands.
+    pub(super) fn find(&self, id: u64) -> Option<usize> {
+        let is_front = self.all.front().is_some_and(|insert| insert.id == id);
+        let at = if is_front { Some(0) } else { self.all.binary_search_by_key(&id, |insert| insert.id).ok() };
+        at.filter(|at| self.all[*at].state != State::Done)
+    }
+
+    /// True where some are not sent, and the table may have more in flight.
+    pub(super) fn can_send(&self, used: Use) -> bool {
+        let planned = if self.planned.is_some() { self.planned_bytes + used.bulk } else { 0 };
+        self.sent < self.all.len() && items::has_share(self.in_flight + planned, used.all, used.credit)
+    }
+
+    /// The next to be sent; passes by those that are not to be sent any more.
+    pub(super) fn next(&mut self) -> Option<&mut Insert> {
+        while self.all.get(self.sent).is_some_and(|insert| insert.state != State::Waits) {
+            self.sent += 1;
+        }
+        self.all.get_mut(self.sent)
+    }
+
+    /// The next is in the message that is being made. Gives what it counts for, and whether it is the first of its table.
+    pub(super) fn plan_next(&mut self) -> (u64, bool) {
+        let insert = &mut self.all[self.sent];
+        insert.pushed = true;
+        insert.bytes = insert.count as u64 * ITEM_BYTES;
+        self.sent += 1;
+        let first = self.planned.is_none();
+        self.planned.get_or_insert(insert.id);
+        self.planned_bytes += insert.bytes;
+        (insert.bytes, first)
+    }
+
+    /// The next is not sent on this connection.
+    pub(super) fn pass_next(&mut self) {
+        self.sent += 1;
+    }
+
+    /// The next can never be sent.
+    pub(super) fn refuse_next(&mut self, outcome: Result<Keys>) {
+        self.end(self.sent, outcome);
+        self.sent += 1;
+    }
+
+    /// The message is sent: gives the bytes that came in flight by it, of which the first answers for the bulk.
+    pub(super) fn sent(&mut self, bulk: u64) -> u64 {
+        self.planned_bytes = 0;
+        let Some(first) = self.planned.take() else { return 0 };
+        let from = self.all.partition_point(|insert| insert.id < first);
+        let mut planned = self.all.range_mut(from..self.sent).filter(|insert| insert.pushed && !insert.is_done());
+        let Some(first) = planned.next() else { return 0 };
+        first.bytes += bulk;
+        let bytes = first.bytes + planned.map(|insert| insert.bytes).sum::<u64>();
+        self.in_flight += bytes;
+        bytes
+    }
+
+    /// Answers one; gives the bytes that are no longer in flight.
+    pub(super) fn end(&mut self, at: usize, outcome: Result<Keys>) -> u64 {
+        let insert = &mut self.all[at];
+        let was_sent = self.planned.is_none_or(|first| insert.id < first);
+        let bytes = insert.finish(outcome);
+        self.done += 1;
+        if !was_sent {
+            return 0;
+        }
+        self.in_flight -= bytes;
+        bytes
+    }
+
+    /// The connection is gone: all is to be sent again, but for what was taken back.
+    pub(super) fn lost(&mut self) {
+        for insert in &mut self.all {
+            insert.bytes = 0;
+            insert.tried |= std::mem::take(&mut insert.pushed);
+            insert.sent_before |= insert.tried;
+        }
+        (self.sent, self.in_flight, self.planned, self.planned_bytes) = (0, 0, None, 0);
+        self.settle();
+    }
+
+    /// Lets go of what is done at the front; and of all that is done where it is most.
+    pub(super) fn settle(&mut self) {
+        while self.all.front().is_some_and(Insert::is_done) {
+            self.all.pop_front();
+            self.sent = self.sent.saturating_sub(1);
+            self.done -= 1;
+        }
+        if self.done > 1024 && self.done > self.all.len() / 2 {
+            let sent = self.all.iter().take(self.sent).filter(|insert| !insert.is_done()).count();
+            self.all.retain(|insert| !insert.is_done());
+            (self.sent, self.done) = (sent, 0);
+        }
+    }
+}
+
+impl Insert {
+    fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Answers, and lets go of the chunks; gives the bytes that it counted for.
+    fn finish(&mut self, outcome: Result<Keys>) -> u64 {
+        self.state = State::Done;
+        self.items = Items::new();
+        if let Some(promise) = self.promise.take() {
+            promise.fill(outcome);
+        }
+        std::mem::take(&mut self.bytes)
+    }
+}
