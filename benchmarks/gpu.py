@@ -32,8 +32,9 @@ from reverie.adapters.torch import to_torch
 from reverie.agents import apex_dqn, presets
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.environments import EnvSpec
-from reverie.runners import StoppedError, checkpoints, logs, train
-from reverie.runners.topology import making_networks_on
+from reverie.runners import StoppedError, checkpoints, train
+from reverie.runners.planning.topology import making_networks_on
+from reverie.runners.reports import logs
 
 FRAMES = EnvSpec(
     env_id="frames of chance",

@@ -14,7 +14,8 @@ from reverie.agents.acting import CRASHES_IN_A_ROW
 from reverie.agents.core import EnvironmentCrashedError, Stopwatch
 from reverie.agents.environments import describe
 from reverie.errors import DeadlineExceededError
-from reverie.runners import EnvironmentRestarted, logs, train
+from reverie.runners import EnvironmentRestarted, train
+from reverie.runners.reports import logs
 
 
 class Crashing(gymnasium.Env):

@@ -17,7 +17,7 @@ from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.flat import FlatNetwork  # noqa: E402
 from reverie.agents.layers import NatureTorso, initialised, nature_sizes  # noqa: E402
 from reverie.runners import plan  # noqa: E402
-from reverie.runners.topology import DeviceError, making_networks_on  # noqa: E402
+from reverie.runners.planning.topology import DeviceError, making_networks_on  # noqa: E402
 
 SHAPE = (4, 84, 84)
 

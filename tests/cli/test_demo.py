@@ -12,7 +12,7 @@ from reverie import runners  # noqa: E402
 from reverie.agents import apex_dqn  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.report import sparkline  # noqa: E402
-from reverie.runners import topology  # noqa: E402
+from reverie.runners.planning import topology  # noqa: E402
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ testing = pytest.importorskip("typer.testing")
 from reverie.cli import sweep, video  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.sweep import parse_seeds  # noqa: E402
-from reverie.runners import checkpoints, topology  # noqa: E402
+from reverie.runners import checkpoints  # noqa: E402
+from reverie.runners.planning import topology  # noqa: E402
 
 SHORT = ["--set", "max_env_steps=1100", "--set", "evaluate_every=500"]
 

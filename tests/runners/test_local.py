@@ -10,9 +10,9 @@ from reverie import agents
 from reverie.agents import apex_dqn, atari, presets
 from reverie.agents.core import RunSettings
 from reverie.runners import local
-from reverie.runners.evaluator import Evaluation, confirmation_seeds, screening_seeds
-from reverie.runners.events import Evaluated, Finished, Progress, StalledError, Started
 from reverie.runners.local import train
+from reverie.runners.reports.evaluation import Evaluation, confirmation_seeds, screening_seeds
+from reverie.runners.reports.events import Evaluated, Finished, Progress, StalledError, Started
 
 PRESETS = [
     pytest.param(agents.find(name), path, id=f"{name}-{path.stem}")

@@ -34,15 +34,13 @@ from reverie.runners import (
     ShardMoved,
     Started,
     StoppedError,
-    awaiting,
     checkpoints,
-    crew,
-    logs,
     process,
-    supervisor,
 )
 from reverie.runners import train as train_here
-from reverie.runners.messages import Ready, Served
+from reverie.runners.links.messages import Ready, Served
+from reverie.runners.reports import logs
+from reverie.runners.supervision import absences, role_group, supervisor
 
 # In one worker: the fork server, which imports PyTorch, is one for all of them.
 pytestmark = pytest.mark.xdist_group("processes")
@@ -192,7 +190,7 @@ def test_a_confirmed_run_ends_with_the_weights_that_were_confirmed():
     assert evaluated.confirmation == result.evaluation
     policy = agents.dqn.make_policy(result.topology.env, result.topology.config)
     policy.load(result.weights)
-    from reverie.runners.evaluator import Evaluator
+    from reverie.runners.reports.evaluation import Evaluator
 
     evaluator = Evaluator("CartPole-v1", 3)
     assert evaluator.evaluate(policy, result.evaluation.seeds) == result.evaluation
@@ -407,7 +405,7 @@ def broken_agent(tmp_path, monkeypatch):
 
 
 def test_a_role_that_ends_again_and_again_ends_the_run_with_what_ended_it(broken_agent, monkeypatch):
-    monkeypatch.setattr(crew, "SHORT_LIFE_SECONDS", 3000.0)  # of which a slow start is a part
+    monkeypatch.setattr(role_group, "SHORT_LIFE_SECONDS", 3000.0)  # of which a slow start is a part
     agent = broken_agent("agent_that_exits", "os._exit(3)")
     with pytest.raises(RoleError, match=r"actor 0: it ended 5 times within 3000 s .*: it ended with exit code 3"):
         process.train(agent, "CartPole-v1", run=SHORT)
@@ -415,7 +413,7 @@ def test_a_role_that_ends_again_and_again_ends_the_run_with_what_ended_it(broken
 
 def test_the_end_of_a_role_is_told_though_a_child_of_its_environment_has_its_pipe(broken_agent, monkeypatch, tmp_path):
     """Such a child, as of environments in processes of their own, is a copy with every file open."""
-    monkeypatch.setattr(crew, "SHORT_LIVES", 1)
+    monkeypatch.setattr(role_group, "SHORT_LIVES", 1)
     gone = tmp_path / "gone"
     outlives = f"while not os.path.exists({str(gone)!r}): __import__('time').sleep(0.01)"
     body = f"""if os.fork():
@@ -500,7 +498,7 @@ def test_a_run_is_told_of_and_can_be_stopped_while_the_fork_server_begins(monkey
     go, seen = threading.Event(), []
     begin = process.Processes._begin_to_fork
     monkeypatch.setattr(process.Processes, "_begin_to_fork", lambda stage: (go.wait(), begin(stage)))
-    monkeypatch.setattr(awaiting, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(absences, "SLOW_SECONDS", 0.0)
     try:
         with pytest.raises(StoppedError, match="nothing was saved"):
             train(on_event=seen.append, should_stop=lambda: bool(of_kind(seen, RoleAwaited)))

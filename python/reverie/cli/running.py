@@ -71,7 +71,8 @@ def _recording(request: Request, *, board: bool, to_stderr: bool, quiet: bool) -
     """What takes a run's events: a view for the person, the logs, and with the first event preset.toml."""
     from reverie.agents import presets
     from reverie.cli import report
-    from reverie.runners import Started, checkpoints, logs
+    from reverie.runners import Started, checkpoints
+    from reverie.runners.reports import logs
 
     folder = request.folder
     with ExitStack() as stack:
@@ -115,8 +116,8 @@ def _runner(topology: Topology, address: str | None) -> Callable[..., Result]:
 
         return functools.partial(process.train, **sharded)
     try:
-        from reverie.runners import ray
-        from reverie.runners.trust import require_cryptography
+        from reverie.runners.links.credentials import require_cryptography
+        from reverie.runners.ray import cluster as ray
 
         require_cryptography()
     except ImportError as error:

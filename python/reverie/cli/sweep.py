@@ -48,7 +48,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
 
 def run(context: typer.Context, wanted: Sequence[int], jobs: int, out: Path | None, *, as_json: bool) -> int:
     """Train these seeds, `jobs` at a time; the exit code: 0 where every seed was confirmed."""
-    from reverie.runners import logs
+    from reverie.runners.reports import logs
 
     agent, env = context.params["agent"], context.params["env"]
     folder = out or Path("runs") / f"{agent}-{env.replace('/', '_')}"
@@ -171,7 +171,7 @@ def _had(context: typer.Context, folder: Path) -> dict[str, Any] | None:
     """What a run of a sweep that goes on has reached; None where there is something left to do, or all."""
     from reverie import agents
     from reverie.agents import presets
-    from reverie.runners import logs
+    from reverie.runners.reports import logs
 
     try:
         log = logs.read(folder)
@@ -193,7 +193,7 @@ def _had(context: typer.Context, folder: Path) -> dict[str, Any] | None:
 def _tell_what_is_there(folder: Path, wanted: Sequence[int]) -> None:
     """What an interrupted sweep leaves: a line for each run that has begun, and how to go on."""
     from reverie.cli import plot
-    from reverie.runners import logs
+    from reverie.runners.reports import logs
 
     ended = 0
     for seed in wanted:
@@ -212,7 +212,7 @@ def _tell_what_is_there(folder: Path, wanted: Sequence[int]) -> None:
 def _tell(found: list[dict[str, Any]], folder: Path, runs: list[Any], *, as_json: bool) -> None:
     """One line a seed, and what they are together; the curves as a picture."""
     from reverie.cli import plot
-    from reverie.runners.scores import bootstrap_interval, interquartile_mean
+    from reverie.runners.reports.scores import bootstrap_interval, interquartile_mean
 
     scores = [one["mean_return"] for one in found]
     low, high = bootstrap_interval(scores)

@@ -119,8 +119,8 @@ def _nodes(runner: flags.Runner, address: str | None, described: Sequence[str] |
     only the cluster knows them."""
     if runner is not flags.Runner.ray:
         return None
-    from reverie.runners import nodes
-    from reverie.runners.topology import this_machine
+    from reverie.runners.planning import nodes
+    from reverie.runners.planning.topology import this_machine
 
     if described:
         try:
@@ -157,7 +157,7 @@ def _check_sweep(
     layout: dict[str, Any],
 ) -> None:
     """What would refuse every run of a sweep refuses it once, and so does memory for all that run at a time."""
-    from reverie.runners.topology import available_memory
+    from reverie.runners.planning.topology import available_memory
 
     topology = _plan(agent, env, seeds[0], config, parameters, layout)[0]
     elsewhere = topology.runner == "ray" and layout["nodes"] is None
@@ -202,7 +202,8 @@ def _request(
     layout: dict[str, Any],
 ) -> Request:
     """Everything that can be refused is refused here, before anything starts."""
-    from reverie.runners import checkpoints, logs
+    from reverie.runners import checkpoints
+    from reverie.runners.reports import logs
 
     try:
         agent = agents.find(name)
@@ -227,7 +228,7 @@ def _request(
 
 def _refuse_another_run(folder: Path, agent: str, env: str, seed: int) -> None:
     """A folder whose log tells of another run is not gone on with; its checkpoint is compared later, in full."""
-    from reverie.runners import logs
+    from reverie.runners.reports import logs
 
     try:
         log = logs.read(folder)

@@ -7,8 +7,11 @@ every role a process, here or on a cluster. A runner receives an agent's module 
 from __future__ import annotations
 
 from reverie.runners.checkpoints import CheckpointError
-from reverie.runners.evaluator import Evaluation, Evaluator
-from reverie.runners.events import (
+from reverie.runners.local import train
+from reverie.runners.planning.nodes import Node, NoRoomError
+from reverie.runners.planning.topology import DeviceError, DoesNotFitError, Topology, plan
+from reverie.runners.reports.evaluation import Evaluation, Evaluator
+from reverie.runners.reports.events import (
     CurvePoint,
     EnvironmentRestarted,
     Evaluated,
@@ -27,9 +30,6 @@ from reverie.runners.events import (
     Started,
     StoppedError,
 )
-from reverie.runners.local import train
-from reverie.runners.nodes import Node, NoRoomError
-from reverie.runners.topology import DeviceError, DoesNotFitError, Topology, plan
 
 __all__ = [
     "CheckpointError",

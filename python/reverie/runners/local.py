@@ -15,9 +15,9 @@ import torch
 from reverie import _checks
 from reverie.agents.core import Actor, Agent, EnvironmentCrashedError, Learner, RunSettings, Weights, seed_of
 from reverie.runners import checkpoints
-from reverie.runners.account import Account, identity, replay_figures
-from reverie.runners.evaluator import Evaluation, Evaluator, confirmation_seeds, screening_seeds
-from reverie.runners.events import (
+from reverie.runners.planning.topology import Topology, making_networks_on, plan
+from reverie.runners.reports.evaluation import Evaluation, Evaluator, confirmation_seeds, screening_seeds
+from reverie.runners.reports.events import (
     EnvironmentRestarted,
     Event,
     Finished,
@@ -29,8 +29,8 @@ from reverie.runners.events import (
     Started,
     StoppedError,
 )
-from reverie.runners.memory import FreeMemory
-from reverie.runners.topology import Topology, making_networks_on, plan
+from reverie.runners.reports.run_progress import Account, identity, replay_figures
+from reverie.runners.roles.heap_trim import FreeMemory
 from reverie.server import Server
 
 PROGRESS_SECONDS = 0.1

@@ -27,16 +27,16 @@ from reverie import _checks
 from reverie.agents.core import Agent, RunSettings
 from reverie.checkpointers import CheckpointerBase
 from reverie.runners import checkpoints
-from reverie.runners.account import identity
-from reverie.runners.events import Event, Result
-from reverie.runners.folder import RunFolder, remove
-from reverie.runners.lines import Door, SocketPaths
-from reverie.runners.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
-from reverie.runners.parameters import WeightsFile
-from reverie.runners.pipes import RoleEnd, SupervisorEnd, pair
-from reverie.runners.play import play
-from reverie.runners.supervisor import Supervisor
-from reverie.runners.topology import plan
+from reverie.runners.links.message_sockets import RoleEnd, SupervisorEnd, pair
+from reverie.runners.links.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
+from reverie.runners.links.parameter_connections import Door, SocketPaths
+from reverie.runners.links.run_folder import RunFolder, remove
+from reverie.runners.links.weights import WeightsFile
+from reverie.runners.planning.topology import plan
+from reverie.runners.reports.events import Event, Result
+from reverie.runners.reports.run_progress import identity
+from reverie.runners.roles.role_loop import play
+from reverie.runners.supervision.supervisor import Supervisor
 
 KILL_SECONDS = 60.0
 
@@ -125,7 +125,7 @@ class Processes:
         self._context = multiprocessing.get_context("forkserver")
         # Imported once, and shared by all: PyTorch takes seconds and hundreds of megabytes; its compiler, which the
         # first optimiser of a process asks for, as much again.
-        self._context.set_forkserver_preload(["reverie.runners.play", "torch._dynamo"])
+        self._context.set_forkserver_preload(["reverie.runners.roles.role_loop", "torch._dynamo"])
         self._token = secrets.token_urlsafe(32)
         self._run_folder = RunFolder()
         self._folder = self._run_folder.path
