@@ -9,8 +9,7 @@ pytest.importorskip("torch")
 from reverie import agents
 from reverie.agents import apex_dqn, atari, presets
 from reverie.agents.core import RunSettings
-from reverie.runners import local
-from reverie.runners.local import train
+from reverie.runners import local, train
 from reverie.runners.reports.evaluation import Evaluation, confirmation_seeds, screening_seeds
 from reverie.runners.reports.events import Evaluated, Finished, Progress, StalledError, Started
 

@@ -37,7 +37,7 @@ from reverie.runners import (
     checkpoints,
     process,
 )
-from reverie.runners import train as train_here
+from reverie.runners import train as train_run
 from reverie.runners.links.messages import Ready, Served
 from reverie.runners.reports import logs
 from reverie.runners.supervision import absences, role_group, supervisor
@@ -97,7 +97,9 @@ def train(name="dqn", *, run=SHORT, config=None, **options):
         events.append(event)
         heard(event)
 
-    return process.train(agent, "CartPole-v1", run=run, config=config, on_event=on_event, **options), events
+    return train_run(
+        agent, "CartPole-v1", runner="process", run=run, config=config, on_event=on_event, **options
+    ), events
 
 
 def small(name="apex-dqn", **changes):
@@ -155,7 +157,7 @@ def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_pro
     options = {"seed": 5, "config": config, "resume": checkpoints.find(tmp_path)}
     longer = dataclasses.replace(SHORT, max_env_steps=result.env_steps + 400)
     again, events = train("apex-dqn", run=longer, **options)
-    here = train_here(agents.apex_dqn, "CartPole-v1", run=longer, **options)
+    here = train_run(agents.apex_dqn, "CartPole-v1", run=longer, **options)
     for one in (again, here):
         assert one.curve[: len(result.curve)] == result.curve
         assert one.env_steps >= result.env_steps + 400
@@ -408,7 +410,7 @@ def test_a_role_that_ends_again_and_again_ends_the_run_with_what_ended_it(broken
     monkeypatch.setattr(role_group, "SHORT_LIFE_SECONDS", 3000.0)  # of which a slow start is a part
     agent = broken_agent("agent_that_exits", "os._exit(3)")
     with pytest.raises(RoleError, match=r"actor 0: it ended 5 times within 3000 s .*: it ended with exit code 3"):
-        process.train(agent, "CartPole-v1", run=SHORT)
+        train_run(agent, "CartPole-v1", runner="process", run=SHORT)
 
 
 def test_the_end_of_a_role_is_told_though_a_child_of_its_environment_has_its_pipe(broken_agent, monkeypatch, tmp_path):
@@ -423,7 +425,7 @@ def test_the_end_of_a_role_is_told_though_a_child_of_its_environment_has_its_pip
     agent = broken_agent("agent_with_a_child", body)
     try:
         with pytest.raises(RoleError, match=r"actor 0: .*: it ended with exit code 3"):
-            process.train(agent, "CartPole-v1", run=ENDLESS)
+            train_run(agent, "CartPole-v1", runner="process", run=ENDLESS)
     finally:
         gone.touch()
 
@@ -454,19 +456,19 @@ def test_an_error_in_a_role_ends_the_run_at_once_with_its_traceback(broken_agent
     agent = broken_agent("agent_with_a_defect", "raise ValueError('no such thing')")
     events = []
     with pytest.raises(RoleError, match=r"actor 0: ValueError: no such thing") as caught:
-        process.train(agent, "CartPole-v1", run=SHORT, on_event=events.append)
+        train_run(agent, "CartPole-v1", runner="process", run=SHORT, on_event=events.append)
     assert (caught.value.role, caught.value.error) == ("actor 0", "ValueError")
     assert agent.__file__ in caught.value.traceback
     assert of_kind(events, RoleRestarted) == []
 
 
 def test_a_role_that_stands_still_in_the_middle_of_a_message_is_named_and_holds_up_nobody(broken_agent, tmp_path):
-    body = """from reverie.runners import pipes
+    body = """from reverie.runners.links import message_sockets
         import signal
         def half(end, message):
-            end._line.sendall(pipes._LENGTH.pack(100) + b"half")
+            end._line.sendall(message_sockets._LENGTH.pack(100) + b"half")
             os.kill(os.getpid(), signal.SIGSTOP)
-        pipes.RoleEnd.send = half
+        message_sockets.RoleSocket.send = half
         return 0"""
     agent = broken_agent("agent_that_stands_still", body)
     log = logs.JsonLines(tmp_path / logs.LOG)
@@ -477,9 +479,10 @@ def test_a_role_that_stands_still_in_the_middle_of_a_message_is_named_and_holds_
         seen.append(event)
 
     with pytest.raises(StoppedError, match="after 0 environment steps; nothing was saved"):
-        process.train(
+        train_run(
             agent,
             "CartPole-v1",
+            runner="process",
             run=ENDLESS,
             on_event=on_event,
             checkpoint_folder=tmp_path,
@@ -520,7 +523,7 @@ def test_an_agent_that_others_cannot_import_is_refused_before_anything_starts():
     agent = types.SimpleNamespace(**vars(agents.dqn))
     del agent.__name__
     with pytest.raises(TypeError, match="agent must be an importable module"):
-        process.train(agent, "CartPole-v1")
+        train_run(agent, "CartPole-v1", runner="process")
 
 
 def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
@@ -539,7 +542,7 @@ def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
 
         if __name__ == "__main__":
             run = dqn.load_preset("CartPole-v1").run
-            process.train(dqn, "CartPole-v1", run=type(run)(10_000.0, 10**9, 50), on_event=on_event)
+            train_run(dqn, "CartPole-v1", runner="process", run=type(run)(10_000.0, 10**9, 50), on_event=on_event)
         """).replace("multiprocessing.connection.wait([], 1000)", "__import__('threading').Event().wait()")
     )
     child = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)

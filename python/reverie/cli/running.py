@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reverie.cli import ending
 from reverie.cli.common import refuse
@@ -40,9 +39,10 @@ def run(
 ) -> Result:
     """Train, and show how it goes and how it ended; blocks until then. What ends it otherwise ends the command."""
     from reverie.cli import curve, report
+    from reverie.runners import train
 
     folder, preset = request.folder, request.preset
-    train = _runner(request.topology, address)
+    _require_extras(request.topology)
     with (
         _recording(request, board=board, to_stderr=to_stderr, quiet=quiet) as on_event,
         ending.ends_told(folder),
@@ -51,10 +51,13 @@ def run(
         result = train(
             request.agent,
             request.topology.env.env_id,
+            runner=request.topology.runner,
             seed=request.topology.seed,
             preset=preset.path,
             config=preset.config,
             run=preset.run,
+            num_shards=request.topology.num_shards,
+            address=address,
             stop_when_confirmed=stop_when_confirmed,
             on_event=on_event,
             checkpoint_folder=folder / "checkpoints",
@@ -104,25 +107,17 @@ def _recording(request: Request, *, board: bool, to_stderr: bool, quiet: bool) -
         yield on_event
 
 
-def _runner(topology: Topology, address: str | None) -> Callable[..., Result]:
-    """What runs it; an extra that it needs and that is missing ends the command."""
-    if topology.runner == "local":
-        from reverie.runners.local import train
-
-        return train
-    sharded: dict[str, Any] = {"num_shards": topology.num_shards}
-    if topology.runner == "process":
-        from reverie.runners import process
-
-        return functools.partial(process.train, **sharded)
+def _require_extras(topology: Topology) -> None:
+    """End the command where an extra that the runner needs is missing."""
+    if topology.runner != "ray":
+        return
     try:
         from reverie.runners.links.credentials import require_cryptography
-        from reverie.runners.ray import cluster as ray
+        from reverie.runners.ray import cluster  # noqa: F401
 
         require_cryptography()
     except ImportError as error:
         refuse(error)
-    return functools.partial(ray.train, address=address, **sharded)
 
 
 def _steps_of(checkpoint: Path | None) -> int | None:

@@ -13,7 +13,6 @@ from reverie.agents.core import RunSettings  # noqa: E402
 from reverie.errors import DamagedError  # noqa: E402
 from reverie.runners import CheckpointError, Evaluated, NotSaved, Saved, Started, StoppedError, checkpoints, plan, train  # noqa: E402
 from reverie.runners.checkpoints import checkpoint_files, run_checkpoints  # noqa: E402
-from reverie.runners.reports.run_progress import identity  # noqa: E402
 
 NEST = {
     "none": None,
@@ -315,10 +314,10 @@ def resumed(monkeypatch, tmp_path, **changes):
     """What `load_run` makes of a checkpoint of DQN with these entries of its state, and settings left out."""
     left_out = changes.pop("left_out", ())
     topology = plan(agents.dqn, "CartPole-v1", run=SHORT, config=changes.pop("config", None))
-    known = {name: value for name, value in identity(topology).items() if name not in left_out}
+    known = {name: value for name, value in topology.identity.items() if name not in left_out}
     state = {"identity": known, "env_steps": 10, checkpoints.REPLAY: ["replay-1/1"], **changes}
     monkeypatch.setattr(run_checkpoints, "load", lambda path: state)
-    return checkpoints.load_run(tmp_path, topology, identity(topology))
+    return checkpoints.load_run(tmp_path, topology)
 
 
 def test_a_run_whose_last_step_is_done_is_not_gone_on_with_and_one_before_it_is(monkeypatch, tmp_path):

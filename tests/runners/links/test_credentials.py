@@ -5,7 +5,7 @@ pytest.importorskip("torch")
 
 import reverie
 from reverie import testing
-from reverie.runners.links.credentials import Trust
+from reverie.runners.links.credentials import RunCredentials
 
 
 def uniform():
@@ -13,7 +13,7 @@ def uniform():
 
 
 def test_only_who_has_the_runs_token_and_trusts_its_authority_reaches_a_shard():
-    ours, others = Trust.make(), Trust.make()
+    ours, others = RunCredentials.make(), RunCredentials.make()
     options = {"token": ours.token, "tls": ours.server("shard-0.reverie")}
     with testing.host().serve([uniform()], **options) as address:
         tls = ours.client("shard-0.reverie")
@@ -30,7 +30,7 @@ def test_only_who_has_the_runs_token_and_trusts_its_authority_reaches_a_shard():
 
 
 def test_shared_memory_on_the_same_host_asks_for_the_token_too():
-    trust = Trust.make()
+    trust = RunCredentials.make()
     options = {"token": trust.token, "tls": trust.server("shard-0.reverie")}
     with testing.host().serve([uniform()], **options) as address:
         tls = trust.client("shard-0.reverie")

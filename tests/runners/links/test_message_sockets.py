@@ -7,14 +7,14 @@ import threading
 import numpy as np
 import pytest
 
-from reverie.runners.links.message_sockets import RoleEnd, pair
+from reverie.runners.links.message_sockets import RoleSocket, socket_pair
 
 LARGE = np.arange(2_000_000, dtype=np.float32)  # more than any socket holds
 
 
 @pytest.fixture
 def line():
-    ours, theirs = pair()
+    ours, theirs = socket_pair()
     yield ours, theirs
     ours.close()
     theirs.close()
@@ -35,7 +35,7 @@ def heard(end, until, count):
 
 def test_messages_arrive_whole_and_in_order_both_ways_however_large(line, until):
     ours, theirs = line
-    role, taken = RoleEnd(theirs), []
+    role, taken = RoleSocket(theirs), []
 
     def live():
         taken.extend(role.receive() for _ in range(3))
@@ -72,7 +72,7 @@ def test_a_role_that_reads_nothing_holds_up_nobody_and_gets_it_all_when_it_reads
         ours.send((number, LARGE))
     assert ours.is_sending
     got = []
-    role = RoleEnd(theirs)
+    role = RoleSocket(theirs)
     thread = threading.Thread(target=lambda: got.extend(role.receive() for _ in range(3)))
     thread.start()
     until(lambda: ours.flush() or not ours.is_sending)
@@ -83,7 +83,7 @@ def test_a_role_that_reads_nothing_holds_up_nobody_and_gets_it_all_when_it_reads
 
 def test_the_end_of_either_side_is_told_behind_all_that_was_whole(line):
     ours, theirs = line
-    RoleEnd(theirs).send("last words")
+    RoleSocket(theirs).send("last words")
     theirs.sendall(struct.pack("!Q", 100) + b"half")
     theirs.close()
     assert ours.receive() == (["last words"], True)
@@ -93,7 +93,7 @@ def test_the_end_of_either_side_is_told_behind_all_that_was_whole(line):
 
 def test_a_role_hears_that_its_supervisor_is_gone(line):
     ours, theirs = line
-    role = RoleEnd(theirs)
+    role = RoleSocket(theirs)
     ours.send("stay")
     ours.close()
     assert role.receive() == "stay"

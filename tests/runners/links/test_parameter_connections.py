@@ -12,7 +12,7 @@ from reverie.agents import gorila
 from reverie.agents.environments import describe
 from reverie.errors import DeadlineExceededError, UnavailableError
 from reverie.runners.links import parameter_connections as lines_module
-from reverie.runners.links.parameter_connections import Door, SocketPaths
+from reverie.runners.links.parameter_connections import SocketAddresses, SocketServer
 from reverie.types import Batch, BatchInfo
 
 SPEC = describe("CartPole-v1")
@@ -37,8 +37,8 @@ def doors(tmp_path):
 
     def make(*answers):
         paths = tuple(tmp_path / str(len(opened) + i) for i in range(len(answers)))
-        opened.extend(Door(path, answer) for path, answer in zip(paths, answers, strict=True))
-        return SocketPaths(paths).open()
+        opened.extend(SocketServer(path, answer) for path, answer in zip(paths, answers, strict=True))
+        return SocketAddresses(paths).open()
 
     yield make
     for door in opened:
@@ -101,7 +101,7 @@ def test_a_range_is_sent_only_where_its_version_is_another(doors):
 
 def test_several_learners_ask_at_once_and_each_gets_its_own_answers(doors, tmp_path):
     doors(lambda question: question * 2)
-    lines = [SocketPaths((tmp_path / "0",)).open() for _ in range(4)]
+    lines = [SocketAddresses((tmp_path / "0",)).open() for _ in range(4)]
     questions = [range(1_000 * index, 1_000 * index + 200) for index in range(4)]
     answers = [[] for _ in lines]
 
@@ -129,11 +129,11 @@ def test_what_a_shard_refuses_is_told_with_its_number_and_the_line_goes_on(doors
 
 
 def test_a_shard_that_is_not_there_is_named_and_found_once_it_is(tmp_path):
-    lines = SocketPaths((tmp_path / "a", tmp_path / "b")).open()
-    first = Door(tmp_path / "a", str)
+    lines = SocketAddresses((tmp_path / "a", tmp_path / "b")).open()
+    first = SocketServer(tmp_path / "a", str)
     with pytest.raises(UnavailableError, match="parameter shard 1 cannot be reached: FileNotFoundError"):
         lines.ask([1, 2])
-    second = Door(tmp_path / "b", str)
+    second = SocketServer(tmp_path / "b", str)
     assert lines.ask([1, 2]) == ["1", "2"]
     first.close()
     with pytest.raises(UnavailableError, match="parameter shard 0 cannot be reached"):
@@ -167,7 +167,7 @@ def test_a_gradient_that_a_shard_does_not_read_ends_the_wait_too(tmp_path, monke
     deaf = socket.socket(socket.AF_UNIX)
     deaf.bind(str(tmp_path / "deaf"))
     deaf.listen(1)
-    lines = SocketPaths((tmp_path / "deaf",)).open()
+    lines = SocketAddresses((tmp_path / "deaf",)).open()
     with pytest.raises(DeadlineExceededError, match="parameter shard 0 gave no answer"):
         lines.ask([np.zeros(4_000_000, np.float32)])
     deaf.close()

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from reverie.agents import apex_dqn, gorila, impala, ppo
-from reverie.runners import Node, NoRoomError, plan
+from reverie.runners import Node, NoRoomError, plan, train
 from reverie.runners.planning import topology as topology_module
 from reverie.runners.planning.nodes import described, lacking_memory, memory_of_role, of_figures, place
 
@@ -135,8 +135,8 @@ def test_a_run_that_starts_ray_here_must_fit_here_before_it_does_and_one_that_jo
     def begin(address):
         raise BeganError
 
-    monkeypatch.setattr(on_ray, "joined", begin)
+    monkeypatch.setattr(on_ray, "connected", begin)
     with pytest.raises(NoRoomError if address is None else BeganError):
-        on_ray.train(apex_dqn, "CartPole-v1", address=address)
+        train(apex_dqn, "CartPole-v1", runner="ray", address=address)
     with pytest.raises(BeganError):
-        on_ray.train(apex_dqn, "CartPole-v1", address=address, check_memory=False)
+        train(apex_dqn, "CartPole-v1", runner="ray", address=address, check_memory=False)

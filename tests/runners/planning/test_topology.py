@@ -1,5 +1,6 @@
 import dataclasses
 import importlib
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
@@ -8,6 +9,7 @@ pytest.importorskip("torch")
 
 from reverie.agents import apex_dqn, gorila, impala, ppo
 from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError
+from reverie.runners import train
 from reverie.runners.planning import topology as topology_module
 from reverie.runners.planning.topology import DeviceError, DoesNotFitError, available_memory, plan, require_gpus
 
@@ -287,9 +289,9 @@ def runner(name, monkeypatch):
         pytest.importorskip("ray")
         pytest.importorskip("cryptography")
     module = importlib.import_module(f"reverie.runners.{name}{'.cluster' if name == 'ray' else ''}")
-    begins = {"local": "Server", "process": "Processes", "ray": "joined"}[name]
+    begins = {"local": "Server", "process": "Processes", "ray": "connected"}[name]
     monkeypatch.setattr(module, begins, Mock(side_effect=AssertionError("it began")))
-    return module.train
+    return partial(train, runner=name)
 
 
 @pytest.mark.parametrize("name", ["local", "process", "ray"])

@@ -37,6 +37,7 @@ from reverie.runners import (
     StoppedError,
     checkpoints,
     plan,
+    train,
 )
 from reverie.runners.links.messages import Died, Ready, RoleName, Setup
 from reverie.runners.planning.topology import PROCESS_BYTES
@@ -247,7 +248,7 @@ def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are
 ):
     go = tmp_path / "go"
 
-    class Slow(on_ray.Host):
+    class Slow(on_ray.RoleActor):
         """A process that takes long to begin, as one that imports PyTorch."""
 
         def __init__(self):
@@ -285,14 +286,14 @@ def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are
         stage.kill(again.name)
         # The one there is is taken now; and it would never be enough for actors with a share of their own.
         with pytest.raises(DeviceError, match=r"takes 1 GPUs \(1 for each learner of 1\), .* has 1, 0 of them free"):
-            on_ray.train(apex_dqn, "CartPole-v1", config=CONFIG, run=run)
+            train(apex_dqn, "CartPole-v1", runner="ray", config=CONFIG, run=run)
     finally:
         stage.close()
     shared = dataclasses.replace(run, gpus_per_actor=0.25)
     with pytest.raises(
         DeviceError, match=r"takes 1\.75 GPUs \(1 for .*, 0\.25 for each actor of 2, 0\.25 for each evalu"
     ):
-        on_ray.train(apex_dqn, "CartPole-v1", config=CONFIG, run=shared)
+        train(apex_dqn, "CartPole-v1", runner="ray", config=CONFIG, run=shared)
 
 
 def test_the_newest_weights_are_known_on_the_node_of_the_supervisor_and_may_be_on_no_other(monkeypatch):
@@ -322,7 +323,7 @@ def test_the_newest_weights_are_known_on_the_node_of_the_supervisor_and_may_be_o
 def test_a_run_without_room_on_any_node_of_its_cluster_is_refused_at_once(cluster):
     large = dataclasses.replace(CONFIG, capacity=10**9)
     with pytest.raises(NoRoomError, match=r"no node has room for a role 'shard', .*; of 2 nodes .* left: add nodes"):
-        on_ray.train(apex_dqn, "CartPole-v1", config=large, run=RUN)
+        train(apex_dqn, "CartPole-v1", runner="ray", config=large, run=RUN)
 
 
 @pytest.mark.parametrize("check_memory", [True, False])
@@ -430,9 +431,10 @@ def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, plac
 
     finished = []
     with pytest.raises(StoppedError, match="saved as") as caught:
-        on_ray.train(
+        train(
             apex_dqn,
             "CartPole-v1",
+            runner="ray",
             config=CONFIG,
             run=RUN,
             num_shards=2,
@@ -463,9 +465,10 @@ def test_a_request_to_stop_saves_and_a_run_on_ray_goes_on_from_it_and_lets_all_i
     # As few roles as there can be: every one of them imports PyTorch.
     options = {"config": dataclasses.replace(CONFIG, num_actors=1)}
     with pytest.raises(StoppedError, match="saved as") as caught:
-        on_ray.train(
+        train(
             apex_dqn,
             "CartPole-v1",
+            runner="ray",
             run=RUN,
             checkpoint_folder=tmp_path,
             on_event=seen.append,
@@ -475,7 +478,7 @@ def test_a_request_to_stop_saves_and_a_run_on_ray_goes_on_from_it_and_lets_all_i
     state = checkpoints.load(caught.value.checkpoint)
     assert len(state["actors"]) == 1
     run = dataclasses.replace(RUN, max_env_steps=state["env_steps"] + 200)
-    result = on_ray.train(apex_dqn, "CartPole-v1", run=run, resume=caught.value.checkpoint, **options)
+    result = train(apex_dqn, "CartPole-v1", runner="ray", run=run, resume=caught.value.checkpoint, **options)
     assert result.env_steps >= run.max_env_steps
     assert result.replay["inserts"] > state["env_steps"] * 0.9
     assert result.learner["updates"] > state["updates"]

@@ -35,7 +35,7 @@ def test_a_ray_that_is_started_here_is_patient_and_what_a_person_has_set_stays(a
     calls, _ = asked
     mine, *others = joining.PATIENCE
     monkeypatch.setenv(mine, "7")
-    with joining.joined(None):
+    with joining.connected(None):
         assert [name for name in others if name in os.environ] == []
     assert calls == [(None, {**joining.PATIENCE, mine: "7"}), "shutdown"]
     assert os.environ[mine] == "7"
@@ -52,7 +52,7 @@ def test_what_lets_a_run_save_at_sigterm_is_there_while_it_is_part_of_a_cluster(
     saves = lambda number, frame: None  # noqa: E731
     signal.signal(signal.SIGTERM, saves)
     try:
-        with joining.joined(None):
+        with joining.connected(None):
             assert signal.getsignal(signal.SIGTERM) is saves
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -64,7 +64,7 @@ def test_a_cluster_that_is_there_is_joined_as_it_is_and_tried_once(asked, monkey
     if variable is not None:
         monkeypatch.setenv("RAY_ADDRESS", variable)
     outcomes.append(ConnectionError("no cluster there"))
-    with pytest.raises(ConnectionError, match="no cluster there"), joining.joined(address):
+    with pytest.raises(ConnectionError, match="no cluster there"), joining.connected(address):
         raise AssertionError("it is not there")
     assert calls == [(address, dict.fromkeys(joining.PATIENCE))]
 
@@ -72,7 +72,7 @@ def test_a_cluster_that_is_there_is_joined_as_it_is_and_tried_once(asked, monkey
 def test_a_cluster_that_this_process_is_part_of_is_left_as_it_is(asked, monkeypatch):
     calls, _ = asked
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    with joining.joined(None):
+    with joining.connected(None):
         pass
     assert calls == []
 
@@ -81,7 +81,7 @@ def test_a_ray_that_does_not_start_is_told_with_its_limits_and_with_what_to_do(a
     calls, outcomes = asked
     outcomes.append(Exception("the current node timed out"))
     what_to_do = r"timed out\): it gives a node 30 s .*--runner process.*--address auto"
-    with pytest.raises(ConnectionError, match=what_to_do), joining.joined(None):
+    with pytest.raises(ConnectionError, match=what_to_do), joining.connected(None):
         raise AssertionError("it is not there")
     assert [what if what == "shutdown" else what[0] for what in calls] == [None, "shutdown"]
     assert not any(name in os.environ for name in joining.PATIENCE)

@@ -40,7 +40,7 @@ def asked(monkeypatch):
 
 
 def test_a_node_is_asked_once_at_a_time_and_its_last_answer_holds_until_the_next(asked):
-    probe = probes.Probe(Ready(7, "a" * 56))
+    probe = probes.StopProbe(Ready(7, "a" * 56))
     assert [probe.stopped() for _ in range(3)] == [""] * 3
     assert len(asked) == 1
     asked[0].append("10.0.0.9")
@@ -54,7 +54,7 @@ def test_a_node_is_asked_once_at_a_time_and_its_last_answer_holds_until_the_next
 def test_a_role_that_answers_is_not_asked_after_and_what_was_found_before_is_forgotten(asked, monkeypatch):
     name, now = RoleName("evaluator", alone=True), [100.0]
     monkeypatch.setattr(on_ray, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    living = SimpleNamespace(probe=probes.Probe(Ready(7, "a" * 56)), drained=100.0)
+    living = SimpleNamespace(probe=probes.StopProbe(Ready(7, "a" * 56)), drained=100.0)
     stage = object.__new__(on_ray.Cluster)
     stage._living = {name: living}
     now[0] = 104.0

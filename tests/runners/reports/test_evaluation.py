@@ -5,7 +5,7 @@ gymnasium = pytest.importorskip("gymnasium")
 
 from reverie.agents import dqn  # noqa: E402
 from reverie.agents.core import Crash, EnvironmentCrashedError, RunSettings  # noqa: E402
-from reverie.runners import EnvironmentRestarted, local  # noqa: E402
+from reverie.runners import EnvironmentRestarted, local, train  # noqa: E402
 from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, screening_seeds  # noqa: E402
 
 
@@ -140,8 +140,8 @@ def test_a_run_in_one_process_plays_an_evaluation_anew_and_gives_up_after_some(m
     run = RunSettings(10_000.0, 100, 100, screening_episodes=1, confirmation_episodes=1)
     options = {"run": run, "on_event": events.append}
     if crashes < local.CRASHED_EVALUATIONS:
-        assert local.train(dqn, "CartPole-v1", **options).evaluation.num_episodes == 1
+        assert train(dqn, "CartPole-v1", **options).evaluation.num_episodes == 1
     else:
         with pytest.raises(EnvironmentCrashedError):
-            local.train(dqn, "CartPole-v1", **options)
+            train(dqn, "CartPole-v1", **options)
     assert [event.crash for event in events if isinstance(event, EnvironmentRestarted)] == [crash] * crashes

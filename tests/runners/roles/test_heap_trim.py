@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from reverie import agents
 from reverie.agents.core import RunSettings
-from reverie.runners import local
+from reverie.runners import train
 from reverie.runners.roles import heap_trim as memory
 
 needs_glibc = pytest.mark.skipif(
@@ -41,7 +41,7 @@ def test_what_is_free_between_blocks_in_use_goes_back():
     for block in large:
         libc.free(block)
     before = resident()
-    assert memory.give_back()
+    assert memory.trim_heap()
     given = before - resident()
     for block in small:
         libc.free(block)
@@ -50,17 +50,17 @@ def test_what_is_free_between_blocks_in_use_goes_back():
 
 def test_where_the_c_library_has_no_way_to_it_is_said_and_nothing_happens(monkeypatch):
     monkeypatch.setattr(memory, "_malloc_trim", lambda: None)
-    assert memory.give_back() is False
+    assert memory.trim_heap() is False
 
 
 def test_it_is_given_back_when_it_is_time_and_not_before(monkeypatch):
     now, given = [100.0], []
     monkeypatch.setattr(memory.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(memory, "give_back", lambda: given.append(now[0]))
-    free = memory.FreeMemory()
+    free = memory.HeapTrimmer()
     for later in (0.0, memory.SECONDS - 1, memory.SECONDS, memory.SECONDS + 1, 2 * memory.SECONDS):
         now[0] = 100.0 + later
-        free.give_back_if_due()
+        free.trim_if_due()
     assert given == [100.0 + memory.SECONDS, 100.0 + 2 * memory.SECONDS]
 
 
@@ -79,5 +79,5 @@ def test_a_run_in_one_process_gives_memory_back(monkeypatch):
     monkeypatch.setattr(memory, "SECONDS", 0.0)
     monkeypatch.setattr(memory, "give_back", lambda: given.append(1))
     agent = agents.find("dqn")
-    local.train(agent, "CartPole-v1", run=RUN, config=agent.load_preset("CartPole-v1").config)
+    train(agent, "CartPole-v1", run=RUN, config=agent.load_preset("CartPole-v1").config)
     assert len(given) > 10

@@ -13,7 +13,7 @@ from reverie.agents.core import RunSettings, Stopwatch, TableNeeds, Weights
 from reverie.errors import UnauthenticatedError, UnavailableError
 from reverie.runners.links.messages import RoleName, Setup
 from reverie.runners.roles import learners
-from reverie.runners.roles.learners import Student, Subsequent
+from reverie.runners.roles.learners import LocalWeights, Student
 
 
 class Way:
@@ -121,7 +121,7 @@ def test_the_policy_of_a_bundle_goes_back_with_its_parameters(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(learners.time, "monotonic", lambda: clock[0])
     learner = Counting()
-    source = Subsequent(learner, Weights(0, np.zeros(1, np.float32)))
+    source = LocalWeights(learner, Weights(0, np.zeros(1, np.float32)))
     assert source.latest(-1).version == 0
     learner.version = 9
     assert source.latest(0).version == 9

@@ -81,7 +81,7 @@ def test_only_what_may_fare_better_another_time_is_started_again(monkeypatch, to
     monkeypatch.setattr(play, "BEGIN_SECONDS", 0.0)
     monkeypatch.setitem(play.ROLES, kind, Broken)
     line = Line()
-    play.play(setup_of(kind), line)
+    play.run_role(setup_of(kind), line)
     (failed,) = line.told
     assert isinstance(failed, Failed)
     assert (failed.error, failed.text, failed.transient) == (type(error).__name__, str(error), transient)
@@ -103,7 +103,7 @@ def test_every_role_gives_freed_memory_back_as_it_goes_on(monkeypatch, torch_thr
     monkeypatch.setattr(memory, "give_back", lambda: given.append(1))
     line = TwoTurns()
     line.turns = 0
-    play.play(setup_of(kind), line)
+    play.run_role(setup_of(kind), line)
     assert len(given) == 2
 
 
@@ -124,7 +124,7 @@ def test_a_role_whose_shard_does_not_answer_as_it_begins_tries_again_and_does_no
     monkeypatch.setattr(play, "BEGIN_SECONDS", 1000.0)
     monkeypatch.setitem(play.ROLES, "actor", Patient)
     line = Line()
-    play.play(setup_of("actor"), line)
+    play.run_role(setup_of("actor"), line)
     assert len(attempts) == 9
     assert [type(report) for report in line.told] == [Ready]
 

@@ -10,14 +10,14 @@ from reverie.runners import RoleMissingError
 from reverie.runners.links.messages import RoleName
 from reverie.runners.planning.topology import lacking
 from reverie.runners.reports.logs import as_line
-from reverie.runners.supervision.absences import Absence, Awaiting
+from reverie.runners.supervision.absences import Absence, AbsenceReporter
 
 LEARNER, ACTOR = RoleName("learner", alone=True), RoleName("actor", 1)
 LACKS = "asks for 1 GPU, and the Ray cluster has 0, 0 of them free"
 
 
 def test_what_lacks_something_is_told_at_once_and_again_and_what_only_takes_long_later():
-    awaiting = Awaiting(300.0)
+    awaiting = AbsenceReporter(300.0)
     told = []
     for second in range(100):
         awaited = {LEARNER: Absence(float(second), LACKS), ACTOR: Absence(float(second))}
@@ -47,14 +47,14 @@ def test_what_lacks_something_is_told_at_once_and_again_and_what_only_takes_long
 
 
 def test_a_role_that_is_started_once_more_is_told_of_anew():
-    awaiting = Awaiting(300.0)
+    awaiting = AbsenceReporter(300.0)
     assert len(awaiting.look({LEARNER: Absence(20.0, LACKS)}, 0, None)) == 1
     assert awaiting.look({LEARNER: Absence(21.0, LACKS)}, 0, None) == []
     assert len(awaiting.look({LEARNER: Absence(3.0, LACKS)}, 0, None)) == 1
 
 
 def test_what_nobody_gives_ends_the_run_with_what_to_do_and_slowness_does_not():
-    awaiting = Awaiting(300.0)
+    awaiting = AbsenceReporter(300.0)
     awaiting.look({ACTOR: Absence(1_000.0)}, 0, None)
     awaiting.look({LEARNER: Absence(300.0, LACKS)}, 0, None)
     with pytest.raises(
@@ -67,7 +67,7 @@ def test_what_nobody_gives_ends_the_run_with_what_to_do_and_slowness_does_not():
 
 
 def test_a_role_that_is_stopped_or_silent_is_told_of_and_not_given_up():
-    awaiting, stopped = Awaiting(300.0), "is stopped (kill -CONT 7 lets it go on)"
+    awaiting, stopped = AbsenceReporter(300.0), "is stopped (kill -CONT 7 lets it go on)"
     told = []
     for second in (1, 2, 29, 30, 1_000):
         awaited = {LEARNER: Absence(float(second), stopped, begun=True), ACTOR: Absence(float(second), begun=True)}
@@ -82,7 +82,7 @@ def test_a_role_that_is_stopped_or_silent_is_told_of_and_not_given_up():
 
 
 def test_looks_are_a_second_apart():
-    awaiting = Awaiting(300.0)
+    awaiting = AbsenceReporter(300.0)
     assert [awaiting.is_due(now) for now in (5.0, 5.5, 6.0, 6.1, 9.0)] == [True, False, True, False, True]
 
 

@@ -32,8 +32,8 @@ from reverie.runners.supervision import role_group as crew_module
 from reverie.runners.supervision import supervisor
 from reverie.runners.supervision.absences import Absence
 from reverie.runners.supervision.latest_reports import LatestReports
-from reverie.runners.supervision.listening_clock import Heard
-from reverie.runners.supervision.role_group import EVALUATOR, Crew
+from reverie.runners.supervision.listening_clock import ListeningClock
+from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
 
 LEARNER = RoleName("learner", alone=True)
 SHARD = RoleName("shard")
@@ -85,7 +85,7 @@ def made(agent, **changes):
     """A crew and its stage, whose roles say nothing yet; and a function that lets one speak."""
     config = dataclasses.replace(agent.load_preset("CartPole-v1").config, **changes)
     stage, restarted = Scripted(), []
-    crew = Crew(
+    crew = RoleGroup(
         stage,
         f"reverie.agents.{agent.__name__.split('.')[-1]}",
         plan(agent, "CartPole-v1", config=config, runner="process"),
@@ -244,7 +244,7 @@ def test_a_role_that_does_not_end_in_time_is_killed_before_the_run_goes_on(monke
 def clock(monkeypatch):
     """A function that lets a crew listen for so many seconds, in turns of one."""
     now = [100.0]
-    monkeypatch.setattr(crew_module, "Heard", lambda: Heard(lambda: now[0]))
+    monkeypatch.setattr(crew_module, "ListeningClock", lambda: ListeningClock(lambda: now[0]))
 
     def listen(crew, seconds, *, turns=None):
         for _ in range(turns or seconds):
@@ -336,7 +336,7 @@ def test_tables_of_a_run_that_goes_on_draw_by_other_seeds_than_at_its_start_and_
     topology = plan(apex_dqn, "CartPole-v1", runner="process")
 
     def seeds(state):
-        crew = Crew(
+        crew = RoleGroup(
             Scripted(),
             "reverie.agents.apex_dqn",
             topology,

@@ -44,12 +44,12 @@ def written(answers: Sequence[State]) -> list[Path]:
     return [Path(str(one.tables)) for one in answers]
 
 
-def load_run(resume: Path, topology: Topology, identity: dict[str, Any]) -> dict[str, Any]:
+def load_run(resume: Path, topology: Topology) -> dict[str, Any]:
     """The state of a checkpoint that this run may go on from. Raises `CheckpointError`."""
     state = load(resume)
     # A checkpoint of a version that had not some setting yet was made as its default makes it.
     later = {field.name: field.default for field in dataclasses.fields(topology.config)}
-    for name, value in identity.items():
+    for name, value in topology.identity.items():
         if state["identity"].get(name, later.get(name)) != value:
             there = state["identity"].get(name)
             raise CheckpointError(resume, f"has {name} {there!r}, and this run {value!r}: resume its own")

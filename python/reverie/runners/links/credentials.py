@@ -19,7 +19,7 @@ _SKEW = datetime.timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class Trust:
+class RunCredentials:
     """A token, and an authority that signs the certificate of each shard."""
 
     token: str
@@ -29,7 +29,7 @@ class Trust:
     _key: Any
 
     @classmethod
-    def make(cls) -> Trust:
+    def make(cls) -> RunCredentials:
         """A new one. Raises ImportError, naming the extra, where `cryptography` is not installed."""
         require_cryptography()
         from cryptography import x509

@@ -17,13 +17,13 @@ from typing import Any
 _LENGTH = struct.Struct("!Q")
 
 
-def pair() -> tuple[SupervisorEnd, socket.socket]:
-    """The supervisor's end, and what a role's `RoleEnd` is made of; that can be given to another process."""
+def socket_pair() -> tuple[SupervisorSocket, socket.socket]:
+    """The supervisor's end, and what a role's `RoleSocket` is made of; that can be given to another process."""
     ours, theirs = socket.socketpair()
-    return SupervisorEnd(ours), theirs
+    return SupervisorSocket(ours), theirs
 
 
-class RoleEnd:
+class RoleSocket:
     """A role's end, which blocks. One thread may send while another receives."""
 
     def __init__(self, line: socket.socket) -> None:
@@ -51,7 +51,7 @@ class RoleEnd:
         return data
 
 
-class SupervisorEnd:
+class SupervisorSocket:
     """The supervisor's end, which never blocks. Not for several threads at once."""
 
     def __init__(self, line: socket.socket) -> None:

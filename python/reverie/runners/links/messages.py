@@ -9,8 +9,8 @@ from reverie.agents.core import Crash, RunSettings, Weights
 from reverie.agents.environments import EnvSpec
 from reverie.checkpointers import CheckpointerBase
 from reverie.client import Client
-from reverie.runners.links.parameter_connections import ParameterLines
-from reverie.runners.links.weights import Weighted
+from reverie.runners.links.parameter_connections import ParameterAddresses
+from reverie.runners.links.weights import WeightsChannel
 from reverie.runners.reports.evaluation import Evaluation
 from reverie.tls import ClientTLS, ServerTLS
 
@@ -75,9 +75,9 @@ class Setup:
     """The shards, for those who need them."""
     serving: Serving | None = None
     """For a shard; of a bundle, whose server nobody else reaches, the checkpointer alone."""
-    weights: Weighted | None = None
+    weights: WeightsChannel | None = None
     """For learners and those who act."""
-    parameters: ParameterLines | None = None
+    parameters: ParameterAddresses | None = None
     """For learners that push their gradients to parameter shards."""
     epoch: int = 0
     """How often the parameter shards were started again, which they are together."""
@@ -123,7 +123,7 @@ class Judge:
 class Follow:
     """For learners: the parameter shards were started again, and are there now."""
 
-    parameters: ParameterLines
+    parameters: ParameterAddresses
     epoch: int
 
 

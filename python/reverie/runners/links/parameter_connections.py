@@ -23,7 +23,7 @@ ANSWER_SECONDS = 5.0
 BACKLOG = 128
 
 
-class Lines(Protocol):
+class ParameterConnection(Protocol):
     """A learner's end. Not for several threads at once."""
 
     def ask(self, questions: Sequence[Any]) -> list[Any]:
@@ -34,10 +34,10 @@ class Lines(Protocol):
         """
 
 
-class ParameterLines(Protocol):
+class ParameterAddresses(Protocol):
     """Where the shards are; it can be pickled, and is opened where it is used."""
 
-    def open(self) -> Lines:
+    def open(self) -> ParameterConnection:
         """A learner's end. Does not wait for the shards."""
 
 
@@ -65,25 +65,25 @@ def answers_of(replies: Sequence[Reply]) -> list[Any]:
     return [reply.answer for reply in replies]
 
 
-def give_up(index: int, error: BaseException | None = None) -> NoReturn:
-    """Raise what `Lines.ask` raises for shard `index`: past its deadline, or of what became of the way to it."""
+def raise_unanswered(index: int, error: BaseException | None = None) -> NoReturn:
+    """Raise what `ParameterConnection.ask` raises for shard `index`: past its deadline, or unreachable."""
     if error is None:
         raise DeadlineExceededError(f"parameter shard {index} gave no answer within {ANSWER_SECONDS:g} s")
     raise UnavailableError(f"parameter shard {index} cannot be reached: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
-class SocketPaths:
-    """Shards of this machine, each behind a `Door` at its path."""
+class SocketAddresses:
+    """Shards of this machine, each behind a `SocketServer` at its path."""
 
     paths: tuple[Path, ...]
 
-    def open(self) -> SocketLines:
+    def open(self) -> SocketConnection:
         """A learner's end. Does not wait for the shards."""
-        return SocketLines(self.paths)
+        return SocketConnection(self.paths)
 
 
-class SocketLines:
+class SocketConnection:
     """A learner's end of connections to doors, made when they are first needed, and anew after anything went wrong."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -91,7 +91,7 @@ class SocketLines:
         self._connections: list[Connection[Any, Any]] = []
 
     def ask(self, questions: Sequence[Any]) -> list[Any]:
-        """See `Lines.ask`."""
+        """See `ParameterConnection.ask`."""
         try:
             for index in range(len(self._connections), len(self._paths)):
                 with _of_shard(index):
@@ -117,13 +117,13 @@ class SocketLines:
 
 @contextmanager
 def _of_shard(index: int) -> Iterator[None]:
-    """What goes wrong within is told as `Lines.ask` tells it."""
+    """What goes wrong within is told as `ParameterConnection.ask` tells it."""
     try:
         yield
     except BlockingIOError:  # what a socket raises past its limit
-        give_up(index)
+        raise_unanswered(index)
     except (OSError, EOFError) as error:
-        give_up(index, error)
+        raise_unanswered(index, error)
 
 
 def _connect(path: Path) -> Connection[Any, Any]:
@@ -144,7 +144,7 @@ def _limit(line: socket.socket, which: int) -> None:
     line.setsockopt(socket.SOL_SOCKET, which, struct.pack("ll", int(seconds), int(fraction * 1e6)))
 
 
-class Door:
+class SocketServer:
     """A shard's end: a Unix socket, in a folder that is its user's alone, and a thread for each learner that came.
 
     `answer` is called in these threads.

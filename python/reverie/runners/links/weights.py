@@ -35,7 +35,7 @@ class Publisher(Protocol):
         """Make these the newest. The array is not kept."""
 
 
-class Weighted(Protocol):
+class WeightsChannel(Protocol):
     """A way for weights to travel; it can be pickled, and each end is made where it is used."""
 
     def publisher(self, generation: int) -> Publisher:

@@ -99,6 +99,12 @@ class Topology:
         return sum(self.memory.values())
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint and the run that resumes it must have in common."""
+        names = {"agent": self.agent, "environment": self.env.env_id, "seed": self.seed}
+        return {**names, **vars(self.config)}
+
+    @property
     def prefetch(self) -> int:
         """Batches that each learner draws ahead."""
         if self.run.prefetch is not None:

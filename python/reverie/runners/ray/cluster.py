@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,23 +23,20 @@ try:
 except ImportError as error:  # pragma: no cover - without the extra
     raise ImportError('ray is not installed: pip install "reverie[ray]"') from error
 
-from reverie import _checks
-from reverie.agents.core import Agent, RunSettings, Weights
+from reverie.agents.core import Weights
 from reverie.checkpointers import CheckpointerBase
-from reverie.runners import checkpoints
-from reverie.runners.links.credentials import Trust
+from reverie.runners.checked_run import CheckedRun
+from reverie.runners.links.credentials import RunCredentials
 from reverie.runners.links.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
-from reverie.runners.links.parameter_connections import ANSWER_SECONDS, Reply, answers_of, give_up
+from reverie.runners.links.parameter_connections import ANSWER_SECONDS, Reply, answers_of, raise_unanswered
 from reverie.runners.links.weights import Edition, NewestWeights, Publisher, Subscription
 from reverie.runners.planning.nodes import Node, lacking_memory, of_figures, place
-from reverie.runners.planning.topology import Topology, lacking, plan, require_gpus, this_machine
-from reverie.runners.process import agent_name
-from reverie.runners.ray.cluster_connection import joined
-from reverie.runners.ray.role_actor import Host
-from reverie.runners.ray.stop_probe import UNANSWERED_SECONDS, Probe
-from reverie.runners.reports.events import Event, Result
-from reverie.runners.reports.run_progress import identity
-from reverie.runners.supervision.supervisor import Supervisor
+from reverie.runners.planning.topology import Topology, lacking, require_gpus, this_machine
+from reverie.runners.ray.cluster_connection import connected
+from reverie.runners.ray.role_actor import RoleActor
+from reverie.runners.ray.stop_probe import UNANSWERED_SECONDS, StopProbe
+from reverie.runners.reports.events import Result
+from reverie.runners.supervision.supervisor import launch
 
 ASK_SECONDS = 0.02
 """An actor asks for newer weights no more often than this."""
@@ -48,72 +44,20 @@ TELL_SECONDS = 10.0
 DRAIN_SECONDS = 1.0
 
 
-def train(
-    agent: Agent,
-    env_id: str,
-    *,
-    seed: int = 0,
-    preset: Path | str | None = None,
-    config: Any = None,
-    run: RunSettings | None = None,
-    num_shards: int = 1,
-    address: str | None = None,
-    stop_when_confirmed: bool = True,
-    on_event: Callable[[Event], None] | None = None,
-    checkpoint_folder: Path | str | None = None,
-    resume: Path | str | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    check_memory: bool = True,
-) -> Result:
-    """Train with every role in an actor of a Ray cluster, until the target is confirmed or all steps are done.
-
-    As `reverie.runners.process.train`. `address` is that of a cluster ("auto": the one that this machine is part of);
-    None takes the one that this process is connected to, or else starts Ray on this machine for the time of the run.
-    Every node needs this package and the agent's; with `checkpoint_folder` all must see that folder, since shards write
-    their tables themselves. Roles of a node that is lost are placed on the others.
-
-    Each role asks Ray for the memory that it takes at most, so that Ray places it where that is free. A run whose roles
-    find no room on the nodes that there are is refused; with `check_memory=False` it is not, and roles ask for none.
-
-    With `run.device` "cuda" the learner asks for a GPU; roles that ask for none compute on the CPU.
-
-    Raises what `reverie.runners.process.train` raises, `DeviceError` where the cluster has too few GPUs,
-    `NoRoomError` where its nodes have too little memory, ImportError without `reverie[ray]`, and ConnectionError where
-    there is no cluster at `address`, or Ray does not start here.
-    """
-    topology = plan(
-        agent,
-        env_id,
-        seed=seed,
-        preset=preset,
-        config=config,
-        run=run,
-        num_shards=num_shards,
-        runner="ray",
-        nodes=[this_machine()] if starts_here(address) else None,
-        check_memory=check_memory,
-    )
-    name = agent_name(agent)
-    checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
-    _checks.functions(on_event=on_event, should_stop=should_stop)
-    state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))
-    with joined(address), closing(Cluster(topology, check_memory=check_memory)) as stage:
-        supervisor = Supervisor(
-            name,
-            topology,
-            stage,
-            on_event or (lambda event: None),
-            checkpoint_folder=None if checkpoint_folder is None else checkpoint_folder.absolute(),
-            resume=None if resume is None else resume.absolute(),
-            state=state,
-            should_stop=should_stop or (lambda: False),
-        )
-        return supervisor.run(stop_when_confirmed)
+def run_on_cluster(run: CheckedRun, address: str | None) -> Result:
+    """Train with each role in an actor of the cluster at `address`. See `launch.train`."""
+    if run.checkpoint_folder is not None:
+        run = replace(run, checkpoint_folder=run.checkpoint_folder.absolute())
+    if run.resume is not None:
+        run = replace(run, resume=run.resume.absolute())
+    with connected(address), closing(Cluster(run.topology, check_memory=run.check_memory)) as stage:
+        return launch(stage, run)
 
 
-def starts_here(address: str | None) -> bool:
-    """Whether a run with this `address` starts Ray on this machine, and so has no other node."""
-    return address is None and not os.environ.get("RAY_ADDRESS") and not ray.is_initialized()
+def nodes_to_fit(address: str | None) -> list[Node] | None:
+    """This machine, where a run with this `address` starts Ray here, and so has no other node; else None."""
+    starts_here = address is None and not os.environ.get("RAY_ADDRESS") and not ray.is_initialized()
+    return [this_machine()] if starts_here else None
 
 
 def nodes() -> list[Node]:
@@ -176,7 +120,7 @@ class _Asking:
             return None  # the server or the object went with its node; there will be a newer edition
 
 
-class Calls:
+class ActorConnection:
     """The way to parameter shards: calls of their Ray actors."""
 
     def __init__(self, hosts: Sequence[Any]) -> None:
@@ -184,12 +128,12 @@ class Calls:
         self._late: list[Any] = []
         """Calls that were given up and may still be done: a shard has one of this learner at most."""
 
-    def open(self) -> Calls:
+    def open(self) -> ActorConnection:
         """A learner's end. Does not wait for the shards."""
-        return Calls(self._hosts)
+        return ActorConnection(self._hosts)
 
     def ask(self, questions: Sequence[Any]) -> list[Any]:
-        """See `Lines.ask`."""
+        """See `ParameterConnection.ask`."""
         _replies(self._late)
         self._late = [host.answer.remote(question) for host, question in zip(self._hosts, questions, strict=True)]
         replies, self._late = _replies(self._late), []
@@ -203,9 +147,9 @@ def _replies(calls: Sequence[Any]) -> list[Reply]:
         try:
             replies.append(ray.get(call, timeout=max(0.0, deadline - time.monotonic())))
         except GetTimeoutError:
-            give_up(index)
+            raise_unanswered(index)
         except RayError as error:
-            give_up(index, error)
+            raise_unanswered(index, error)
     return replies
 
 
@@ -220,7 +164,7 @@ class _Remote:
     """Bytes that it asks for."""
     drained: float = field(default_factory=time.monotonic)
     """When `drain` was called."""
-    probe: Probe | None = None
+    probe: StopProbe | None = None
     """Of a role that is there."""
 
 
@@ -228,7 +172,7 @@ class Cluster:
     """A stage of Ray actors."""
 
     def __init__(self, topology: Topology, *, check_memory: bool = True) -> None:
-        self._trust = Trust.make()
+        self._trust = RunCredentials.make()
         there, free = (which().get("GPU", 0.0) for which in (ray.cluster_resources, ray.available_resources))
         require_gpus(topology, there, free)
         if check_memory:
@@ -260,9 +204,9 @@ class Cluster:
         assert ready.address is not None
         return Endpoint(ready.address, self._trust.token, self._trust.client(f"shard-{name.index}.reverie"))
 
-    def lines(self, shards: Sequence[Setup]) -> Calls:
+    def lines(self, shards: Sequence[Setup]) -> ActorConnection:
         """Calls of their actors."""
-        return Calls([self._living[shard.name].host for shard in shards])
+        return ActorConnection([self._living[shard.name].host for shard in shards])
 
     def start(self, setup: Setup) -> None:
         """Ask Ray for an actor."""
@@ -276,7 +220,7 @@ class Cluster:
             "max_restarts": 0,
             "scheduling_strategy": "SPREAD" if kind in ("shard", "actor") else "DEFAULT",
         }
-        host = ray.remote(Host).options(**options).remote()
+        host = ray.remote(RoleActor).options(**options).remote()
         self._living[setup.name] = _Remote(
             host,
             host.run.remote(setup),
@@ -350,7 +294,7 @@ class Cluster:
             else:
                 living.drain, living.drained = living.host.drain.remote(DRAIN_SECONDS), time.monotonic()
                 for ready in [report for report in reports if isinstance(report, Ready)]:
-                    living.probe = Probe(ready)
+                    living.probe = StopProbe(ready)
         return told
 
     def kill(self, name: RoleName) -> None:

@@ -22,7 +22,7 @@ a minute, or one for a worker, which a busy machine may not keep. What the envir
 
 
 @contextmanager
-def joined(address: str | None) -> Iterator[None]:
+def connected(address: str | None) -> Iterator[None]:
     """This process is part of a cluster within: of the one that it was part of before, of that at `address`, or, for
     None, of a Ray that is started for this time (of the one that RAY_ADDRESS names, where that is set).
 

@@ -12,10 +12,10 @@ import ray
 
 from reverie.runners.links.messages import Command, Ready, Report, Setup
 from reverie.runners.links.parameter_connections import Reply, reply_to
-from reverie.runners.roles.role_loop import play
+from reverie.runners.roles.role_loop import run_role
 
 
-class Host:
+class RoleActor:
     """A role's Ray actor: the role runs in one thread, messages come and go in others."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Host:
             address = ray.util.get_node_ip_address()
             setup = replace(setup, serving=replace(setup.serving, host=address))
         try:
-            play(setup, self)
+            run_role(setup, self)
         finally:
             self._ended = True
             self._news.set()

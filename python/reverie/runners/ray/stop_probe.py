@@ -19,7 +19,7 @@ AGAIN_SECONDS = 5.0
 """Between two questions to a node."""
 
 
-class Probe:
+class StopProbe:
     """Asks the node of one role, a question at a time; the answer is looked for, never waited for."""
 
     def __init__(self, ready: Ready) -> None:

@@ -19,7 +19,7 @@ FIGURES = ("inserts", "samples", "size", "bytes", "priorities_updated", "updates
 
 
 @dataclass
-class Account:
+class RunProgress:
     """Counts, curve and clock. Not for several threads at once."""
 
     topology: Topology
@@ -119,7 +119,7 @@ class Account:
         goes on from them."""
         under_way = self.topology.run.evaluate_every if self._evaluating else 0
         return {
-            "identity": identity(self.topology),
+            "identity": self.topology.identity,
             "env_steps": self.env_steps,
             "updates": self.updates,
             "seconds": self.seconds(),
@@ -138,12 +138,6 @@ class Account:
         self.curve = [CurvePoint(*point) for point in state["curve"]]
         self.training_returns.extend(state["training_returns"])
         self.watch.seconds.update(state["activities"])
-
-
-def identity(topology: Topology) -> dict[str, Any]:
-    """What a checkpoint and the run that resumes it must have in common."""
-    names = {"agent": topology.agent, "environment": topology.env.env_id, "seed": topology.seed}
-    return {**names, **vars(topology.config)}
 
 
 def replay_figures(client: Any, *tables: str) -> dict[str, float]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import cache
 
 SECONDS = 20.0
-"""Between two calls of `give_back`: one costs some milliseconds, as what is used again is mapped again."""
+"""Between two calls of `trim_heap`: one costs some milliseconds, as what is used again is mapped again."""
 
 
 @cache
@@ -25,7 +25,7 @@ def _malloc_trim() -> Callable[[int], int] | None:
     return trim
 
 
-def give_back() -> bool:
+def trim_heap() -> bool:
     """Give the whole pages that are free in the heap back; False where the C library has no way to.
 
     Other threads of Python go on meanwhile; those that allocate may wait some milliseconds.
@@ -37,14 +37,14 @@ def give_back() -> bool:
     return True
 
 
-class FreeMemory:
+class HeapTrimmer:
     """To be asked often: gives freed memory back when it is time."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + SECONDS
 
-    def give_back_if_due(self) -> None:
-        """Call `give_back` if the last time is `SECONDS` ago."""
+    def trim_if_due(self) -> None:
+        """Call `trim_heap` if the last time is `SECONDS` ago."""
         if time.monotonic() >= self._next:
-            give_back()
+            trim_heap()
             self._next = time.monotonic() + SECONDS

@@ -242,7 +242,7 @@ class Bundle(Learning):
         state = setup.state or {"learner": None, "actor": None}
         if state["learner"] is not None:
             self.student.learner.load_state_dict(state["learner"])
-        self._source = Subsequent(self.student.learner, self.student.publish())
+        self._source = LocalWeights(self.student.learner, self.student.publish())
         with making_networks_on(setup.run.device):
             self._actor = self.agent.make_actor(
                 setup.env, setup.config, self._client, self._source, index=index, seed=setup.seed, watch=self.watch
@@ -300,7 +300,7 @@ class Bundle(Learning):
         self._server.stop()
 
 
-class Subsequent:
+class LocalWeights:
     """What the actor of a bundle pulls from: the learner's weights, which are looked for every `PUBLISH_SECONDS`."""
 
     def __init__(self, learner: Any, first: Weights) -> None:

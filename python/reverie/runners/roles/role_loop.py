@@ -7,7 +7,7 @@ import traceback
 
 from reverie.errors import DamagedError, DeadlineExceededError, ReplayError, UnavailableError
 from reverie.runners.links.messages import Failed, Setup, Stop
-from reverie.runners.roles.heap_trim import FreeMemory
+from reverie.runners.roles.heap_trim import HeapTrimmer
 from reverie.runners.roles.learners import Bundle, Learner, ParameterShard
 from reverie.runners.roles.role import REPORT_SECONDS, Actor, GreedyEvaluator, Link, Role, Shard
 
@@ -26,7 +26,7 @@ were there a moment ago. Longer than a short life: nobody is given up for anothe
 AGAIN_SECONDS = 0.2
 
 
-def play(setup: Setup, link: Link) -> None:
+def run_role(setup: Setup, link: Link) -> None:
     """Make a role and let it work until it is told to stop, or fails: whatever happens, the supervisor is told."""
     role: Role | None = None
     try:
@@ -57,7 +57,7 @@ def _made(setup: Setup) -> Role:
 
 
 def _loop(role: Role, link: Link) -> None:
-    next_report, memory = 0.0, FreeMemory()
+    next_report, memory = 0.0, HeapTrimmer()
     while True:
         for command in link.commands():
             if isinstance(command, Stop):
@@ -70,7 +70,7 @@ def _loop(role: Role, link: Link) -> None:
         if time.monotonic() >= next_report:
             _tell(role, link)
             next_report = time.monotonic() + REPORT_SECONDS
-        memory.give_back_if_due()
+        memory.trim_if_due()
 
 
 def _tell(role: Role, link: Link) -> None:

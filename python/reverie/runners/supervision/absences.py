@@ -31,7 +31,7 @@ class Absence:
         return f"{what} for {self.seconds:.0f} s" + (f": it {self.reason}" if self.reason else "")
 
 
-class Awaiting:
+class AbsenceReporter:
     """What a run waits for, and what was told of it. `most` seconds are waited for a role that lacks something."""
 
     def __init__(self, most: float) -> None:

@@ -9,7 +9,7 @@ TURN_SECONDS = 1.0
 """One turn of a supervisor that waits for its roles counts for no more: it listens for a twentieth of that."""
 
 
-class Heard:
+class ListeningClock:
     """Seconds that the supervisor has listened.
 
     While it stood still itself (suspended with its roles by Ctrl-Z or a scheduler, or busy in somebody's callback),

@@ -34,13 +34,13 @@ from reverie.runners.links.messages import (
     State,
     Stop,
 )
-from reverie.runners.links.parameter_connections import ParameterLines
+from reverie.runners.links.parameter_connections import ParameterAddresses
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import RoleError
 from reverie.runners.roles.role import agent_of
 from reverie.runners.supervision.absences import Absence
-from reverie.runners.supervision.listening_clock import Heard
-from reverie.runners.supervision.role_status import Member
+from reverie.runners.supervision.listening_clock import ListeningClock
+from reverie.runners.supervision.role_status import RoleStatus
 from reverie.runners.supervision.stage import Stage
 
 EVALUATOR = RoleName("evaluator", alone=True)
@@ -55,7 +55,7 @@ SILENT_SECONDS = 30.0
 PLAYS_ON = "has not finished an evaluation, and checkpoints do not wait for it any longer (evaluation_seconds)"
 
 
-class Crew:
+class RoleGroup:
     """All roles of a run.
 
     `on_report` gets every report but those about life and death; `on_restart` the role, what ended it, what the new one
@@ -76,7 +76,7 @@ class Crew:
         on_move: Callable[[RoleName, str, str, Sequence[RoleName]], None],
     ) -> None:
         self.stage, self.topology = stage, topology
-        self.members: dict[RoleName, Member] = {}
+        self.members: dict[RoleName, RoleStatus] = {}
         needs, alone = topology.needs, topology.needs.num_learners == 1
         kind: Kind = "bundle" if needs.bundled else "learner"
         self.learners = [RoleName(kind, i, alone and not needs.bundled) for i in range(needs.num_learners)]
@@ -87,7 +87,7 @@ class Crew:
         self._on_report, self._on_restart, self._on_move = on_report, on_restart, on_move
         self._endpoints: dict[RoleName, Endpoint] = {}
         self._epoch = 0
-        self.heard = Heard()
+        self.heard = ListeningClock()
         """How long it was listened to them."""
         self._saved: dict[RoleName, State] = {}
         """What parameter shards told of their states since all of them last had told of the same moment."""
@@ -195,7 +195,7 @@ class Crew:
                     self._remember(name, member, report)
                     self._on_report(name, report)
 
-    def _settle(self, member: Member, report: Report) -> None:
+    def _settle(self, member: RoleStatus, report: Report) -> None:
         """What was answered is not asked again, an answer to another command apart. `Hold` is in force until `GoOn`."""
         if isinstance(report, State | Judged):
             kind = Save if isinstance(report, State) else Judge
@@ -217,12 +217,12 @@ class Crew:
             state=state,
         )
         resumed = self._resumed is not None and name != EVALUATOR
-        self.members[name] = Member(setup, state=state, state_of="its checkpoint" if resumed else "nothing")
+        self.members[name] = RoleStatus(setup, state=state, state_of="its checkpoint" if resumed else "nothing")
         if resumed:
             self.members[name].table_of = "the table of its checkpoint"
         self._start(self.members[name])
 
-    def _start(self, member: Member) -> None:
+    def _start(self, member: RoleStatus) -> None:
         name = member.setup.name
         if name.kind == "shard":
             before = self._endpoints.get(name)
@@ -251,10 +251,10 @@ class Crew:
     def _keepers_ready(self) -> bool:
         return all(self.members[name].ready is not None for name in self.keepers)
 
-    def _lines(self) -> ParameterLines:
+    def _lines(self) -> ParameterAddresses:
         return self.stage.lines([self.members[name].setup for name in self.parameters])
 
-    def _again(self, member: Member) -> None:
+    def _again(self, member: RoleStatus) -> None:
         """Start a role again, from what is known of it."""
         name, generation = member.setup.name, member.setup.generation + 1
         member.setup = replace(
@@ -275,7 +275,7 @@ class Crew:
             path.append(self._resumed["env_steps"])
         return seed_of(self.topology.seed, *path, *([generation] if generation else []))
 
-    def _is_ready(self, name: RoleName, member: Member, ready: Ready) -> None:
+    def _is_ready(self, name: RoleName, member: RoleStatus, ready: Ready) -> None:
         member.ready = ready
         if name.kind == "shard":
             before, now = self._endpoints.get(name), self.stage.endpoint(name, ready)
@@ -318,7 +318,7 @@ class Crew:
         self.stage.kill(name)
         self._again(self.members[name])
 
-    def _remember(self, name: RoleName, member: Member, report: Report) -> None:
+    def _remember(self, name: RoleName, member: RoleStatus, report: Report) -> None:
         match report:
             case State() if name.kind == "shard":
                 member.state_of = "its checkpoint" if report.tables else member.state_of
@@ -341,7 +341,7 @@ class Crew:
                 member.state = {**(member.state or {"learner": None}), "actor": state}
                 member.state_of = f"step {env_steps:,} of its own, with a new seed"
 
-    def _is_gone(self, name: RoleName, member: Member, reason: str) -> None:
+    def _is_gone(self, name: RoleName, member: RoleStatus, reason: str) -> None:
         failure = member.failure
         if Stop in member.orders:
             member.ended = True
@@ -352,8 +352,8 @@ class Crew:
                 raise RoleError(str(name), failure.error, failure.text, failure.traceback)
         short = self.heard.seconds - member.born < SHORT_LIFE_SECONDS
         owes = Judge in member.orders and not member.answered
-        member.lives_in_vain = member.lives_in_vain + 1 if short or owes else 0
-        if member.lives_in_vain >= SHORT_LIVES:
+        member.consecutive_failures = member.consecutive_failures + 1 if short or owes else 0
+        if member.consecutive_failures >= SHORT_LIVES:
             how = f"within {SHORT_LIFE_SECONDS:g} s of its start" if short else "without having judged any weights"
             text = f"it ended {SHORT_LIVES} times {how}, the last time: {reason}"
             raise RoleError(

@@ -9,7 +9,7 @@ from reverie.runners.links.messages import Command, Failed, Ready, Setup
 
 
 @dataclass
-class Member:
+class RoleStatus:
     """A role, as its supervisor sees it."""
 
     setup: Setup
@@ -25,7 +25,7 @@ class Member:
     """When its process was first found to be stopped, as it is now."""
     answered: bool = False
     """Anything that it was asked, in this life."""
-    lives_in_vain: int = 0
+    consecutive_failures: int = 0
     """In a row: too short, or without an answer."""
     failure: Failed | None = None
     orders: dict[type[Command], Command] = field(default_factory=dict)

@@ -7,15 +7,15 @@ from typing import Protocol
 
 from reverie.checkpointers import CheckpointerBase
 from reverie.runners.links.messages import Command, Endpoint, Ready, Report, RoleName, Serving, Setup
-from reverie.runners.links.parameter_connections import ParameterLines
-from reverie.runners.links.weights import Weighted
+from reverie.runners.links.parameter_connections import ParameterAddresses
+from reverie.runners.links.weights import WeightsChannel
 
 
 class Stage(Protocol):
     """Where roles live."""
 
     @property
-    def weights(self) -> Weighted:
+    def weights(self) -> WeightsChannel:
         """How weights travel here."""
 
     def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
@@ -24,7 +24,7 @@ class Stage(Protocol):
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
         """How to reach a shard that is ready."""
 
-    def lines(self, shards: Sequence[Setup]) -> ParameterLines:
+    def lines(self, shards: Sequence[Setup]) -> ParameterAddresses:
         """How learners reach the parameter shards, all of which are ready."""
 
     def start(self, setup: Setup) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from reverie.agents.core import ParameterAgent, Weights
+from reverie.agents.core import Agent, ParameterAgent, Weights
 from reverie.runners import checkpoints
+from reverie.runners.checked_run import CheckedRun
 from reverie.runners.links.messages import (
     Acted,
     Bundled,
@@ -44,11 +45,11 @@ from reverie.runners.reports.events import (
     Started,
     StoppedError,
 )
-from reverie.runners.reports.run_progress import Account
+from reverie.runners.reports.run_progress import RunProgress
 from reverie.runners.roles.role import agent_of
-from reverie.runners.supervision.absences import Awaiting
+from reverie.runners.supervision.absences import AbsenceReporter
 from reverie.runners.supervision.latest_reports import LatestReports
-from reverie.runners.supervision.role_group import EVALUATOR, Crew
+from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
 from reverie.runners.supervision.stage import Stage
 
 LISTEN_SECONDS = 0.05
@@ -69,6 +70,29 @@ class _StopAsked(Exception):
     pass
 
 
+def launch(stage: Stage, run: CheckedRun) -> Result:
+    """Train with the roles on `stage`, which stays the caller's to close."""
+    supervisor = Supervisor(
+        agent_name(run.agent),
+        run.topology,
+        stage,
+        run.on_event,
+        checkpoint_folder=run.checkpoint_folder,
+        resume=run.resume,
+        state=run.state,
+        should_stop=run.should_stop,
+    )
+    return supervisor.run(run.stop_when_confirmed)
+
+
+def agent_name(agent: Agent) -> str:
+    """The name under which other processes import the agent."""
+    name = getattr(agent, "__name__", None)
+    if not isinstance(name, str):
+        raise TypeError(f"agent must be an importable module, which other processes can import too, got {agent!r}")
+    return name
+
+
 class Supervisor:
     """Runs one run on a stage. For one run, in one thread."""
 
@@ -85,13 +109,13 @@ class Supervisor:
         should_stop: Callable[[], bool],
     ) -> None:
         self._topology, self._stage, self._emit, self._folder = topology, stage, emit, checkpoint_folder
-        self._account = Account(topology)
+        self._account = RunProgress(topology)
         if state is not None:
             self._account.load_state_dict(state)
         self._from = self._account.env_steps
         self._agent = agent_of(agent)
         checkpointers = checkpoints.replay_checkpointers(checkpoint_folder, resume, topology.num_servers)
-        self._crew = Crew(
+        self._roles = RoleGroup(
             stage,
             agent,
             topology,
@@ -111,12 +135,12 @@ class Supervisor:
         self._next_progress = 0.0
         self._moved = (0.0, -1, -1)
         """When the counts of steps and updates last changed, and what they were."""
-        self._awaiting = Awaiting(STALL_SECONDS)
+        self._awaiting = AbsenceReporter(STALL_SECONDS)
         self._saved: Path | None = resume
         """The newest checkpoint."""
 
     def run(self, stop_when_confirmed: bool) -> Result:
-        """The whole of it. See `process.train` for what it raises."""
+        """The whole of it. See `launch.train` for what it raises."""
         run, account = self._topology.run, self._account
         self._emit(Started(self._topology, account.env_steps, tuple(account.curve)))
         account.begin()
@@ -136,11 +160,11 @@ class Supervisor:
             path = None
             if account.env_steps > self._from:
                 self._until(self._begun, "all roles to begin")
-                self._end(self._crew.actors)
+                self._end(self._roles.actors)
                 self._hold()
                 path = self._save()
-                self._end([*self._crew.learners, EVALUATOR])
-                self._end(self._crew.keepers)
+                self._end([*self._roles.learners, EVALUATOR])
+                self._end(self._roles.keepers)
             raise StoppedError(account.env_steps, path) from None
         return self._finish()
 
@@ -155,14 +179,14 @@ class Supervisor:
     ) -> None:
         """Hear the roles, and do what is to be done `meanwhile`, until `done`; a TimeoutError that names `what` after
         `seconds`."""
-        began = self._crew.heard.seconds
+        began = self._roles.heard.seconds
         while not done():
-            self._crew.listen(LISTEN_SECONDS)
+            self._roles.listen(LISTEN_SECONDS)
             self._tell_awaited()
             self._tell_progress()
             if self._should_stop():
                 raise _StopAsked
-            if seconds is not None and self._crew.heard.seconds - began > seconds:
+            if seconds is not None and self._roles.heard.seconds - began > seconds:
                 raise TimeoutError(f"waited {seconds:g} s for {what}; {self._why()}")
             self._refuse_to_stall(waiting_for_training=seconds is None)
             if meanwhile is not None:
@@ -180,7 +204,7 @@ class Supervisor:
         keys = [(name, answer) for name in names]
         for key in keys:
             self._answers.pop(key, None)
-            self._crew.ask(key[0], command)
+            self._roles.ask(key[0], command)
 
         def answered() -> bool:
             found = (self._answers.get(key) for key in keys)
@@ -191,8 +215,8 @@ class Supervisor:
         return [self._answers.pop(key) for key in keys]
 
     def _tell_learners(self, command: Command) -> None:
-        for name in self._crew.learners:
-            self._crew.ask(name, command)
+        for name in self._roles.learners:
+            self._roles.ask(name, command)
 
     def _heard(self, name: RoleName, report: Report) -> None:
         account = self._account
@@ -229,18 +253,18 @@ class Supervisor:
         self._emit(ShardMoved(self._account.env_steps, str(shard), before, now, tuple(map(str, followers))))
 
     def _refuse_to_stall(self, *, waiting_for_training: bool) -> None:
-        now, counts = self._crew.heard.seconds, (self._account.env_steps, self._account.updates)
+        now, counts = self._roles.heard.seconds, (self._account.env_steps, self._account.updates)
         if not waiting_for_training or counts != self._moved[1:]:
             self._moved = (now, *counts)
         elif now - self._moved[0] > STALL_SECONDS:
             raise StalledError(self._topology.needs.name, self._why())
 
     def _why(self) -> str:
-        return self._latest.why(self._crew.awaited())
+        return self._latest.why(self._roles.awaited())
 
     def _tell_awaited(self) -> None:
         if self._awaiting.is_due(time.monotonic()):
-            for event in self._awaiting.look(self._crew.awaited(), self._account.env_steps, self._saved):
+            for event in self._awaiting.look(self._roles.awaited(), self._account.env_steps, self._saved):
                 self._emit(event)
 
     def _tell_progress(self) -> None:
@@ -258,14 +282,14 @@ class Supervisor:
     # The course.
 
     def _start(self) -> None:
-        self._crew.start_keepers()
-        self._until(self._crew.all_ready, "the shards to listen")
-        self._crew.start_others()
+        self._roles.start_keepers()
+        self._until(self._roles.all_ready, "the shards to listen")
+        self._roles.start_others()
         self._until(self._begun, "all roles to begin")
 
     def _begun(self) -> bool:
         acted = len(self._latest.acted) == self._topology.num_actors
-        return acted and self._source.ready and self._crew.all_ready()
+        return acted and self._source.ready and self._roles.all_ready()
 
     @property
     def _due(self) -> bool:
@@ -304,13 +328,13 @@ class Supervisor:
 
     def _save_if_evaluation_is_late(self) -> None:
         """A checkpoint that is due waits for an evaluation for `evaluation_seconds` at most."""
-        late = self._crew.evaluation_seconds > self._topology.run.evaluation_seconds
+        late = self._roles.evaluation_seconds > self._topology.run.evaluation_seconds
         if late and self._account.checkpoint_due:
             self._save()
 
     def _hold(self) -> Weights:
         """Let all learners hold still; the newest weights, which stay so."""
-        learners = self._crew.learners
+        learners = self._roles.learners
         self._number += 1
         holding: list[Holding] = self._ask(learners, Hold(self._number), Holding)
         if len(learners) > 1:  # those that the first one has now that none of the others pushes any more
@@ -324,8 +348,8 @@ class Supervisor:
         Where the run keeps none, what they answered is what they go on from if they die.
         """
         self._number += 1
-        crew = self._crew
-        asked = [*crew.learners, *crew.parameters, *(crew.shards if self._folder is not None else [])]
+        roles = self._roles
+        asked = [*roles.learners, *roles.parameters, *(roles.shards if self._folder is not None else [])]
         env_steps, account = self._account.env_steps, self._account
         began = time.perf_counter()
         answers: dict[RoleName, State] = dict(
@@ -333,8 +357,8 @@ class Supervisor:
         )
         if self._folder is None:
             return None
-        learners, shards = ([answers[name] for name in names] for names in (crew.learners, crew.parameters))
-        tables = [answers[name] for name in (crew.shards or crew.learners)]
+        learners, shards = ([answers[name] for name in names] for names in (roles.learners, roles.parameters))
+        tables = [answers[name] for name in (roles.shards or roles.learners)]
         assert learners[0].weights is not None
         state = {
             **account.state_dict(),
@@ -361,24 +385,24 @@ class Supervisor:
     def _end_actors(self) -> None:
         """Nobody acts any more; a bundle, which acts and learns, does neither."""
         last: Command = Hold(0) if self._topology.needs.bundled else Stop()
-        for name in self._crew.learners if self._topology.needs.bundled else self._crew.actors:
-            if type(last) not in self._crew.members[name].orders:
-                self._crew.ask(name, last)
+        for name in self._roles.learners if self._topology.needs.bundled else self._roles.actors:
+            if type(last) not in self._roles.members[name].orders:
+                self._roles.ask(name, last)
 
     def _end(self, names: list[RoleName]) -> None:
         """Let roles end by themselves; what does not is killed. The account of them is closed then."""
         for name in names:
-            self._crew.ask(name, Stop())
-        began = self._crew.heard.seconds
-        while not self._crew.all_ended(names) and self._crew.heard.seconds - began < END_SECONDS:
-            self._crew.listen(LISTEN_SECONDS)
-        for name in [one for one in names if not self._crew.all_ended([one])]:
-            self._crew.give_up(name)
+            self._roles.ask(name, Stop())
+        began = self._roles.heard.seconds
+        while not self._roles.all_ended(names) and self._roles.heard.seconds - began < END_SECONDS:
+            self._roles.listen(LISTEN_SECONDS)
+        for name in [one for one in names if not self._roles.all_ended([one])]:
+            self._roles.give_up(name)
 
     def _finish(self) -> Result:
         account = self._account
         self._should_stop = lambda: False
-        self._end(self._crew.actors)
+        self._end(self._roles.actors)
         held = self._hold()
         if self._judged is not None and self._judged[0] == held.version:
             judged = self._judged[1]
@@ -389,8 +413,8 @@ class Supervisor:
         assert confirmation is not None
         self._save()
         # Each tells its last figures as it ends.
-        self._end([*self._crew.learners, EVALUATOR])
-        self._end(self._crew.keepers)
+        self._end([*self._roles.learners, EVALUATOR])
+        self._end(self._roles.keepers)
         self._emit(self._progress())
         result = account.result(confirmation, self._metrics(), self._latest.figures(), held)
         self._emit(Finished(result))
