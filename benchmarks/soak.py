@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from reverie.agents import apex_dqn
+from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.runners import Event, Progress, RoleRestarted, StoppedError, train
 
 from .report import machine

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import gorila
 from reverie.agents.core import RunSettings
+from reverie.agents.gorila import agent as gorila
 from reverie.runners import CheckpointError, Progress, RoleRestarted, Saved, StoppedError, checkpoints
 from reverie.runners import train as train
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import inspect
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -12,7 +13,6 @@ import sys
 import tempfile
 import textwrap
 import threading
-import types
 from pathlib import Path
 
 import pytest
@@ -157,7 +157,7 @@ def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_pro
     options = {"seed": 5, "config": config, "resume": checkpoints.find(tmp_path)}
     longer = dataclasses.replace(SHORT, max_env_steps=result.env_steps + 400)
     again, events = train("apex-dqn", run=longer, **options)
-    here = train_run(agents.apex_dqn, "CartPole-v1", run=longer, **options)
+    here = train_run(agents.find("apex-dqn"), "CartPole-v1", run=longer, **options)
     for one in (again, here):
         assert one.curve[: len(result.curve)] == result.curve
         assert one.env_steps >= result.env_steps + 400
@@ -190,7 +190,7 @@ def test_a_confirmed_run_ends_with_the_weights_that_were_confirmed():
     assert result.confirmed
     (evaluated,) = of_kind(events, Evaluated)
     assert evaluated.confirmation == result.evaluation
-    policy = agents.dqn.make_policy(result.topology.env, result.topology.config)
+    policy = agents.find("dqn").make_policy(result.topology.env, result.topology.config)
     policy.load(result.weights)
     from reverie.runners.reports.evaluation import Evaluator
 
@@ -262,7 +262,7 @@ def test_a_shard_whose_port_was_taken_meanwhile_comes_back_at_another_and_everyb
     def as_another_takes_its_port(stage, name, checkpointer, before):
         given = serving(stage, name, checkpointer, before)
         if before is not None:
-            table = agents.apex_dqn.make_tables(describe("CartPole-v1"), small(), seed=0)
+            table = agents.find("apex-dqn").make_tables(describe("CartPole-v1"), small(), seed=0)
             token = serving(other, name, None, None).token
             assert token not in (None, given.token)
             strangers.append(reverie.Server(table, given.port, token=token))
@@ -381,9 +381,9 @@ def test_what_a_callback_raises_ends_every_process():
 
 
 AGENT = """
-from reverie.agents.dqn import *
-from reverie.agents import dqn
+import dataclasses
 import os
+from reverie.agents.dqn import agent as dqn
 
 def make_actor(spec, config, client, weights, *, index, seed, watch):
     actor = dqn.make_actor(spec, config, client, weights, index=index, seed=seed, watch=watch)
@@ -391,6 +391,8 @@ def make_actor(spec, config, client, weights, *, index, seed, watch):
         {body}
     actor.act = broken
     return actor
+
+agent = dataclasses.replace(dqn, make_actor=make_actor)
 """
 
 
@@ -401,7 +403,7 @@ def broken_agent(tmp_path, monkeypatch):
     def make(name, body):
         (tmp_path / f"{name}.py").write_text(AGENT.format(body=body))
         monkeypatch.syspath_prepend(tmp_path)
-        return __import__(name)
+        return __import__(name).agent
 
     return make
 
@@ -458,7 +460,7 @@ def test_an_error_in_a_role_ends_the_run_at_once_with_its_traceback(broken_agent
     with pytest.raises(RoleError, match=r"actor 0: ValueError: no such thing") as caught:
         train_run(agent, "CartPole-v1", runner="process", run=SHORT, on_event=events.append)
     assert (caught.value.role, caught.value.error) == ("actor 0", "ValueError")
-    assert agent.__file__ in caught.value.traceback
+    assert inspect.getfile(agent.make_actor) in caught.value.traceback
     assert of_kind(events, RoleRestarted) == []
 
 
@@ -520,9 +522,8 @@ def test_what_keeps_the_fork_server_from_beginning_ends_the_run(monkeypatch):
 
 
 def test_an_agent_that_others_cannot_import_is_refused_before_anything_starts():
-    agent = types.SimpleNamespace(**vars(agents.dqn))
-    del agent.__name__
-    with pytest.raises(TypeError, match="agent must be an importable module"):
+    agent = dataclasses.replace(agents.find("dqn"), make_policy=lambda spec, config: None)
+    with pytest.raises(TypeError, match=r"agent dqn cannot be sent to other processes .*: define its functions"):
         train_run(agent, "CartPole-v1", runner="process")
 
 
@@ -531,7 +532,7 @@ def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
     script.write_text(
         textwrap.dedent("""
         import multiprocessing
-        from reverie.agents import dqn
+        from reverie.agents.dqn import agent as dqn
         from reverie.runners import Evaluated, process
 
         def on_event(event):

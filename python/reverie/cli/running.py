@@ -12,7 +12,8 @@ from reverie.cli import ending
 from reverie.cli.common import refuse
 
 if TYPE_CHECKING:
-    from reverie.agents.core import Agent, Preset
+    from reverie.agents.agent import Agent
+    from reverie.agents.core import Preset
     from reverie.runners import Event, Result, Topology
 
 

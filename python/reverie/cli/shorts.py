@@ -47,7 +47,7 @@ def changes(parameters: Mapping[str, Any], agent: Any, preset: Any) -> list[str]
 def _lacking(flag: str, value: object, agent: Any, setting: str, known: Mapping[str, Any]) -> str:
     own = [name for name in known if name.endswith(f"_{setting}")]
     hint = f"it has {', '.join(own)}, for --set" if own else "leave it out; --dry-run lists those that it has"
-    return f"{flag} is {value}, and {agent.NAME} has no setting {setting}: {hint}"
+    return f"{flag} is {value}, and {agent.name} has no setting {setting}: {hint}"
 
 
 def _best_device(agent: Any, runner: Any) -> str:
@@ -56,5 +56,5 @@ def _best_device(agent: Any, runner: Any) -> str:
 
     if getattr(runner, "value", runner) == "ray":
         refuse("--device is auto, which looks at this machine, and Ray places roles on its cluster: say cpu or cuda")
-    able = "cuda" in getattr(agent, "DEVICES", ("cpu",)) and torch.cuda.is_available()
+    able = "cuda" in agent.devices and torch.cuda.is_available()
     return "cuda" if able else "cpu"

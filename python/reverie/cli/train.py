@@ -26,7 +26,8 @@ from reverie.cli.dry_run import show_plan
 from reverie.cli.running import Request
 
 if TYPE_CHECKING:
-    from reverie.agents.core import Agent, Preset
+    from reverie.agents.agent import Agent
+    from reverie.agents.core import Preset
     from reverie.runners import Node, Topology
 
 
@@ -136,13 +137,13 @@ def _refuse_what_one_learner_has_not(name: str, num_learners: int | None, num_pa
         agent = agents.find(name)
     except ValueError as error:
         refuse(error)
-    if hasattr(agent, "make_parameter_shard"):
+    if agent.parameters is not None:
         return
     for option, number in (("--num-learners", num_learners), ("--num-parameter-shards", num_parameter_shards)):
         if number is not None:
-            having = ", ".join(one for one in agents.ACTIONS if hasattr(agents.find(one), "make_parameter_shard"))
+            having = ", ".join(one for one in agents.BUILT_IN if agents.find(one).parameters is not None)
             refuse(
-                f"{option} is {number}, and {agent.NAME} has one learner, which holds the parameters itself: leave it"
+                f"{option} is {number}, and {agent.name} has one learner, which holds the parameters itself: leave it"
                 f" out, or train {having}"
             )
 
@@ -207,7 +208,7 @@ def _request(
 
     try:
         agent = agents.find(name)
-        folder = out or Path("runs") / f"{agent.NAME}-{env.replace('/', '_')}-seed-{seed}"
+        folder = out or Path("runs") / f"{agent.name}-{env.replace('/', '_')}-seed-{seed}"
         anew = resume and logs.has_begun(folder) and not checkpoints.any_in(folder)
         checkpoint = checkpoints.find(folder) if resume and not anew else None
         if checkpoint is not None:
@@ -215,7 +216,7 @@ def _request(
     except ValueError as error:
         refuse(error)
     if resume:
-        _refuse_another_run(folder, agent.NAME, env, seed)
+        _refuse_another_run(folder, agent.name, env, seed)
     before = folder if anew else checkpoint
     saved = None if before is None or not (before / checkpoints.PRESET).is_file() else before / checkpoints.PRESET
     topology, preset, agent = _plan(name, env, seed, config or saved, parameters, layout)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reverie.agents.core import Agent
+from reverie.agents.agent import Agent
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import Event
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
 from reverie import _checks
-from reverie.agents.core import Agent, RunSettings
+from reverie.agents.agent import Agent
+from reverie.agents.core import RunSettings
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.planning.nodes import Node
@@ -83,6 +85,8 @@ def train(
         nodes=nodes,
         check_memory=check_memory,
     )
+    if runner != "local":
+        _require_importable(agent)
     checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
     _checks.functions(on_event=on_event, should_stop=should_stop)
     return begin(
@@ -116,3 +120,13 @@ def _runner(name: RunnerName, address: str | None) -> tuple[list[Node] | None, C
 
             return nodes_to_fit(address), lambda run: run_on_cluster(run, address)
     raise ValueError(f"runner is {name!r}, and must be 'local', 'process' or 'ray'")
+
+
+def _require_importable(agent: Agent) -> None:
+    try:
+        ForkingPickler.dumps(agent)
+    except Exception as error:
+        raise TypeError(
+            f"agent {agent.name} cannot be sent to other processes ({error}): define its functions and classes at the"
+            " top of a module"
+        ) from error

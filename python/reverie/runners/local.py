@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from reverie.agents.core import Actor, Agent, EnvironmentCrashedError, Learner, Weights, seed_of
+from reverie.agents.agent import Agent
+from reverie.agents.core import Actor, EnvironmentCrashedError, Learner, Weights, seed_of
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.planning.topology import Topology, making_networks_on

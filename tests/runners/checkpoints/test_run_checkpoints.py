@@ -113,9 +113,9 @@ def test_a_full_disk_loses_nothing_already_saved(tmp_path, monkeypatch, failing)
 
 
 def test_a_preset_that_was_written_reads_as_it_was(tmp_path):
-    for name in agents.ACTIONS:
+    for name in agents.BUILT_IN:
         agent = agents.find(name)
-        for path in agent.PRESETS.glob("*.toml"):
+        for path in agent.presets.glob("*.toml"):
             preset = agent.load_preset(presets.environment_of(path))
             (tmp_path / "again.toml").write_text(presets.dump(preset))
             again = agent.load_preset(presets.environment_of(path), tmp_path / "again.toml")
@@ -123,7 +123,7 @@ def test_a_preset_that_was_written_reads_as_it_was(tmp_path):
 
 
 SHORT = RunSettings(target_return=475.0, max_env_steps=2_400, evaluate_every=500, checkpoint_every=800)
-NAMES = [name for name, actions in agents.ACTIONS.items() if actions == "discrete"]
+NAMES = agents.names("discrete")
 
 
 def run(name, folder, *, run=SHORT, **options):
@@ -148,10 +148,8 @@ def test_a_resumed_run_continues_the_same_curve_counters_and_learner(tmp_path, n
         learners.append(agent.make_learner(*args, **options))
         return learners[-1]
 
-    import types
-
     events.clear()
-    changed = types.SimpleNamespace(**{**vars(agent), "make_learner": make_learner})
+    changed = dataclasses.replace(agent, make_learner=make_learner)
 
     def note(event):
         if isinstance(event, Started):
@@ -195,7 +193,7 @@ def test_resuming_twice_gives_the_same_run(tmp_path):
 )
 def test_a_checkpoint_of_another_run_is_refused_with_what_differs(tmp_path, options, words):
     run("dqn", tmp_path)
-    preset = agents.dqn.load_preset("CartPole-v1")
+    preset = agents.find("dqn").load_preset("CartPole-v1")
     given = {"agent": "dqn", "env_id": "CartPole-v1", "run": preset.run, **options}
     given["config"] = dataclasses.replace(preset.config, **options.get("config", {}))
     if given["agent"] != "dqn":
@@ -219,7 +217,7 @@ def test_a_run_that_is_asked_to_stop_saves_between_two_turns_and_says_where(tmp_
 
     with pytest.raises(StoppedError, match=r"stopped after 5\d\d environment steps; saved as ") as caught:
         train(
-            agents.dqn,
+            agents.find("dqn"),
             "CartPole-v1",
             run=SHORT,
             checkpoint_folder=tmp_path,
@@ -229,7 +227,7 @@ def test_a_run_that_is_asked_to_stop_saves_between_two_turns_and_says_where(tmp_
     assert caught.value.checkpoint == checkpoints.find(tmp_path)
     assert checkpoints.load(caught.value.checkpoint)["env_steps"] == caught.value.env_steps == seen[0]
     with pytest.raises(StoppedError, match="after 0 environment steps; nothing was saved"):
-        train(agents.dqn, "CartPole-v1", run=SHORT, should_stop=lambda: True)
+        train(agents.find("dqn"), "CartPole-v1", run=SHORT, should_stop=lambda: True)
 
 
 def test_learning_goes_on_at_once_from_the_items_of_the_checkpoint(tmp_path):
@@ -301,11 +299,17 @@ def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path, monkeypa
 def test_folders_may_be_text_a_runs_folder_is_its_newest_checkpoint_and_nothing_is_saved_twice(tmp_path):
     told = []
     short = dataclasses.replace(SHORT, max_env_steps=600, evaluate_every=300, checkpoint_every=300)
-    train(agents.dqn, "CartPole-v1", run=short, on_event=told.append, checkpoint_folder=str(tmp_path / "checkpoints"))
+    train(
+        agents.find("dqn"),
+        "CartPole-v1",
+        run=short,
+        on_event=told.append,
+        checkpoint_folder=str(tmp_path / "checkpoints"),
+    )
     saved = [event.env_steps for event in told if isinstance(event, Saved)]
     assert len(saved) == len(set(saved)) == 2, "one that was due at the end is that of the end"
     longer = dataclasses.replace(short, max_env_steps=900)
-    train(agents.dqn, "CartPole-v1", run=longer, on_event=told.append, resume=str(tmp_path))
+    train(agents.find("dqn"), "CartPole-v1", run=longer, on_event=told.append, resume=str(tmp_path))
     started = [event.env_steps for event in told if isinstance(event, Started)]
     assert started == [0, saved[-1]]
 
@@ -313,7 +317,7 @@ def test_folders_may_be_text_a_runs_folder_is_its_newest_checkpoint_and_nothing_
 def resumed(monkeypatch, tmp_path, **changes):
     """What `load_run` makes of a checkpoint of DQN with these entries of its state, and settings left out."""
     left_out = changes.pop("left_out", ())
-    topology = plan(agents.dqn, "CartPole-v1", run=SHORT, config=changes.pop("config", None))
+    topology = plan(agents.find("dqn"), "CartPole-v1", run=SHORT, config=changes.pop("config", None))
     known = {name: value for name, value in topology.identity.items() if name not in left_out}
     state = {"identity": known, "env_steps": 10, checkpoints.REPLAY: ["replay-1/1"], **changes}
     monkeypatch.setattr(run_checkpoints, "load", lambda path: state)
@@ -327,7 +331,7 @@ def test_a_run_whose_last_step_is_done_is_not_gone_on_with_and_one_before_it_is(
 
 
 def test_a_checkpoint_from_before_there_was_a_setting_is_one_of_its_default(monkeypatch, tmp_path):
-    config = agents.dqn.load_preset("CartPole-v1").config
+    config = agents.find("dqn").load_preset("CartPole-v1").config
     field = next(one for one in dataclasses.fields(config) if one.name == "precision")
     assert config.precision == field.default
     assert resumed(monkeypatch, tmp_path, left_out=("precision",))

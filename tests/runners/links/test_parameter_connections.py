@@ -8,8 +8,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import gorila
 from reverie.agents.environments import describe
+from reverie.agents.gorila import agent as gorila
+from reverie.agents.gorila.learner import make_parameter_server, make_parameter_shard
+from reverie.agents.gorila.parameters import ParameterServer, Pull
 from reverie.errors import DeadlineExceededError, UnavailableError
 from reverie.runners.links import parameter_connections as lines_module
 from reverie.runners.links.parameter_connections import SocketAddresses, SocketServer
@@ -46,7 +48,7 @@ def doors(tmp_path):
 
 
 def shards():
-    return [gorila.make_parameter_shard(SPEC, CONFIG, seed=3, index=i) for i in range(CONFIG.num_parameter_shards)]
+    return [make_parameter_shard(SPEC, CONFIG, seed=3, index=i) for i in range(CONFIG.num_parameter_shards)]
 
 
 def pushed(server, versions, seed, *, scale=1.0):
@@ -56,8 +58,8 @@ def pushed(server, versions, seed, *, scale=1.0):
 
 
 def test_a_server_whose_shards_are_apart_is_the_one_of_one_process_bit_for_bit(doors):
-    here = gorila.make_parameter_server(SPEC, CONFIG, seed=3)
-    apart = gorila.ParameterServer(doors(*(shard.answer for shard in shards())), CONFIG.num_parameter_shards)
+    here = make_parameter_server(SPEC, CONFIG, seed=3)
+    apart = ParameterServer(doors(*(shard.answer for shard in shards())), CONFIG.num_parameter_shards)
     assert (apart.pull().flat == here.pull().flat).all()
     taken = []
     for turn in range(12):
@@ -71,8 +73,8 @@ def test_a_server_whose_shards_are_apart_is_the_one_of_one_process_bit_for_bit(d
 
 def test_a_twin_whose_gradients_arrive_scaled_is_not(doors):
     """What the comparison above can see: a shard that is pushed a gradient a thousandth larger."""
-    here = gorila.make_parameter_server(SPEC, CONFIG, seed=3)
-    apart = gorila.ParameterServer(doors(*(shard.answer for shard in shards())), CONFIG.num_parameter_shards)
+    here = make_parameter_server(SPEC, CONFIG, seed=3)
+    apart = ParameterServer(doors(*(shard.answer for shard in shards())), CONFIG.num_parameter_shards)
     for turn in range(3):
         for server, scale in ((here, 1e-3), (apart, 1.001e-3)):
             assert pushed(server, server.pull().versions, turn, scale=scale)
@@ -86,7 +88,7 @@ def test_a_range_is_sent_only_where_its_version_is_another(doors):
         return lambda question: answered.append(shard.answer(question)) or answered[-1]
 
     made = shards()
-    server = gorila.ParameterServer(doors(*map(recording, made)), len(made))
+    server = ParameterServer(doors(*map(recording, made)), len(made))
     first = server.pull()
     assert [one.version for one in answered] == [0, 0, 0]
     answered.clear()
@@ -119,12 +121,12 @@ def test_several_learners_ask_at_once_and_each_gets_its_own_answers(doors, tmp_p
 def test_what_a_shard_refuses_is_told_with_its_number_and_the_line_goes_on(doors):
     made = shards()
     lines = doors(*(shard.answer for shard in made))
-    server = gorila.ParameterServer(lines, len(made))
+    server = ParameterServer(lines, len(made))
     server.pull()
     with pytest.raises(RuntimeError, match=r"parameter shard 0 refused: ValueError: norm is nan, and must be finite"):
         server.push(np.zeros(len(server.pull().flat), np.float32), float("nan"), (0, 0, 0))
     with pytest.raises(RuntimeError, match=r"parameter shard 1 refused: TypeError: .* was asked a str"):
-        lines.ask([gorila.Pull(-1), "what?", gorila.Pull(-1)])
+        lines.ask([Pull(-1), "what?", Pull(-1)])
     assert server.pull().versions == (0, 0, 0)
 
 
@@ -178,7 +180,7 @@ def test_a_learner_that_comes_back_to_an_older_server_pulls_before_it_computes()
     from reverie.agents.core import Stopwatch
 
     config = dataclasses.replace(CONFIG, target_period=2)
-    server, older = (gorila.make_parameter_server(SPEC, config, seed=3) for _ in range(2))
+    server, older = (make_parameter_server(SPEC, config, seed=3) for _ in range(2))
     learner = gorila.make_learner(SPEC, config, FakeReplay(), seed=9, watch=Stopwatch(), server=server, index=0)
     for _ in range(5):
         learner.learn()
@@ -189,7 +191,7 @@ def test_a_learner_that_comes_back_to_an_older_server_pulls_before_it_computes()
     assert learner.metrics()["gradients_dropped"] == 0
     networks = learner.state_dict()["networks"]
     # The target is a copy of what it came back to, not of versions that were never made.
-    assert (networks["target-0"] == gorila.make_parameter_server(SPEC, config, seed=3).pull().flat).all()
+    assert (networks["target-0"] == make_parameter_server(SPEC, config, seed=3).pull().flat).all()
     assert (networks["online-0"] == older.pull().flat).all()
 
 

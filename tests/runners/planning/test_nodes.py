@@ -7,7 +7,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn, gorila, impala, ppo
+from reverie.agents.apex_dqn import agent as apex_dqn
+from reverie.agents.gorila import agent as gorila
+from reverie.agents.impala import agent as impala
+from reverie.agents.ppo import agent as ppo
 from reverie.runners import Node, NoRoomError, plan, train
 from reverie.runners.planning import topology as topology_module
 from reverie.runners.planning.nodes import described, lacking_memory, memory_of_role, of_figures, place

@@ -7,8 +7,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn, gorila, impala, ppo
+from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError
+from reverie.agents.gorila import agent as gorila
+from reverie.agents.impala import agent as impala
+from reverie.agents.ppo import agent as ppo
 from reverie.runners import train
 from reverie.runners.planning import topology as topology_module
 from reverie.runners.planning.topology import DeviceError, DoesNotFitError, available_memory, plan, require_gpus
@@ -64,8 +67,8 @@ def test_arguments_of_another_kind_are_refused_by_name(options, words):
         plan(apex_dqn, "CartPole-v1", **options)
 
 
-def test_an_agent_is_its_module_and_its_name_is_told_where_to_find_it():
-    with pytest.raises(TypeError, match=r"agent is 'dqn', and must be the module of one.*agents\.find"):
+def test_an_agent_by_its_name_is_refused_with_how_to_find_it():
+    with pytest.raises(TypeError, match=r"agent is 'dqn', and must be an Agent: reverie\.agents\.find gives"):
         plan("dqn", "CartPole-v1")
 
 
@@ -207,10 +210,9 @@ def test_gpus_that_cannot_be_meant_are_refused():
 
 
 def test_several_learners_without_parameter_shards_are_refused_where_they_would_be_apart():
-    import types
 
     several = dataclasses.replace(plan(apex_dqn, "CartPole-v1").needs, num_learners=2)
-    agent = types.SimpleNamespace(**{**vars(apex_dqn), "needs": lambda config: several})
+    agent = dataclasses.replace(apex_dqn, needs=lambda config: several)
     with pytest.raises(ValueError, match=r"has 2 learners and 1 table .* no parameter shards: apart, its learners"):
         plan(agent, "CartPole-v1", runner="process")
     assert plan(agent, "CartPole-v1").needs.num_learners == 2
@@ -298,7 +300,7 @@ def runner(name, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"agent": "dqn"}, TypeError, "agent is 'dqn', and must be the module of one, such as"),
+        ({"agent": "dqn"}, TypeError, "agent is 'dqn', and must be an Agent"),
         ({"env_id": "NoSuch-v0"}, UnknownEnvironmentError, "no environment 'NoSuch-v0'"),
         ({"seed": "a"}, TypeError, "seed must be an int, got 'a'"),
         ({"config": {"n_step": 3}}, TypeError, "config is a dict, and apex-dqn takes a ApexDqnConfig"),

@@ -25,8 +25,11 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostErro
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import reverie
-from reverie.agents import apex_dqn, gorila
+from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import RunSettings
+from reverie.agents.gorila import agent as gorila
+from reverie.agents.gorila.learner import make_parameter_server
+from reverie.agents.gorila.parameters import ParameterServer, Pull
 from reverie.runners import (
     DeviceError,
     Node,
@@ -173,7 +176,7 @@ def test_a_shard_on_another_node_listens_with_tls_and_lets_nobody_in_without_the
         name = RoleName("shard", 1)
         setup = Setup(
             name=name,
-            agent="reverie.agents.apex_dqn",
+            agent=apex_dqn,
             env=topology.env,
             config=CONFIG,
             run=RUN,
@@ -209,7 +212,7 @@ def test_parameter_shards_answer_over_ray_as_in_one_process_and_one_that_is_gone
         setups = [
             Setup(
                 name=RoleName("parameter shard", index),
-                agent="reverie.agents.gorila",
+                agent=gorila,
                 env=topology.env,
                 config=config,
                 run=RUN,
@@ -223,9 +226,9 @@ def test_parameter_shards_answer_over_ray_as_in_one_process_and_one_that_is_gone
         ready = set()
         while len(ready) < 2:
             ready |= {name for name, report in stage.listen(1.0) if isinstance(report, Ready)}
-        here = gorila.make_parameter_server(topology.env, config, seed=3)
+        here = make_parameter_server(topology.env, config, seed=3)
         lines = stage.lines(setups).open()
-        apart = gorila.ParameterServer(lines, 2)
+        apart = ParameterServer(lines, 2)
         size = len(here.pull().flat)
         for turn in range(4):
             gradient = np.random.default_rng(turn).normal(size=size).astype(np.float32)
@@ -234,7 +237,7 @@ def test_parameter_shards_answer_over_ray_as_in_one_process_and_one_that_is_gone
             assert apart.pull().versions == (turn + 1, turn + 1)
             assert (apart.pull().flat == here.pull().flat).all()
         with pytest.raises(RuntimeError, match="parameter shard 1 refused: TypeError"):
-            lines.ask([gorila.Pull(-1), "what?"])
+            lines.ask([Pull(-1), "what?"])
         stage.kill(setups[1].name)
         pulls = iter(apart.pull, None)  # it may answer until it is gone
         with pytest.raises(reverie.UnavailableError, match=r"parameter shard 1 cannot be reached: .*Actor"):
@@ -262,7 +265,7 @@ def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are
     stage = on_ray.Cluster(topology)
     try:
         setups = {
-            kind: Setup(RoleName(kind), "reverie.agents.apex_dqn", topology.env, CONFIG, run, num_shards=1, seed=0)
+            kind: Setup(RoleName(kind), apex_dqn, topology.env, CONFIG, run, num_shards=1, seed=0)
             for kind in ("learner", "actor")
         }
         stage.start(setups["learner"])
@@ -339,7 +342,7 @@ def test_a_role_asks_ray_for_the_memory_that_it_takes_where_that_is_checked(monk
     for place in topology.places:
         asked.reset_mock()
         name = RoleName(place.role)
-        stage.start(Setup(name, "reverie.agents.apex_dqn", topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        stage.start(Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
         assert place.memory_bytes >= PROCESS_BYTES
         assert asked.options.call_args.kwargs["memory"] == (place.memory_bytes if check_memory else 0)
 
@@ -350,7 +353,7 @@ def test_a_process_of_a_role_that_is_stopped_is_noticed_with_what_lets_it_go_on(
     stage = on_ray.Cluster(topology)
     try:
         name = RoleName("evaluator", alone=True)
-        stage.start(Setup(name, "reverie.agents.apex_dqn", topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        stage.start(Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
         told = []
         until(lambda: told.extend(stage.listen(0.1)) or told)
         ((_, ready),) = told

@@ -3,8 +3,8 @@ import pytest
 
 gymnasium = pytest.importorskip("gymnasium")
 
-from reverie.agents import dqn  # noqa: E402
 from reverie.agents.core import Crash, EnvironmentCrashedError, RunSettings  # noqa: E402
+from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.runners import EnvironmentRestarted, local, train  # noqa: E402
 from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, screening_seeds  # noqa: E402
 

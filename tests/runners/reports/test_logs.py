@@ -19,7 +19,7 @@ SHORT = RunSettings(target_return=475.0, max_env_steps=1_200, evaluate_every=500
 def run(folder, **options):
     log = logs.JsonLines(folder / logs.LOG)
     try:
-        return train(agents.dqn, "CartPole-v1", on_event=log, **{"run": SHORT, **options})
+        return train(agents.find("dqn"), "CartPole-v1", on_event=log, **{"run": SHORT, **options})
     finally:
         log.close()
 
@@ -147,7 +147,7 @@ def test_training_ends_for_no_disk_that_is_full(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(gfile.GFile, "write", full)
-    result = train(agents.dqn, "CartPole-v1", run=SHORT, on_event=board)
+    result = train(agents.find("dqn"), "CartPole-v1", run=SHORT, on_event=board)
     board.close()
     assert result.env_steps >= SHORT.max_env_steps
     assert board.problem == "No space left on device"
@@ -158,7 +158,7 @@ def test_tensorboard_gets_returns_and_the_learners_figures_by_environment_steps(
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     board = logs.TensorBoard(tmp_path)
-    result = train(agents.dqn, "CartPole-v1", run=SHORT, on_event=board)
+    result = train(agents.find("dqn"), "CartPole-v1", run=SHORT, on_event=board)
     board.close()
     accumulator = EventAccumulator(str(tmp_path))
     accumulator.Reload()
@@ -178,7 +178,7 @@ def test_tensorboard_gets_progress_once_a_second_and_rates_over_that_time(tmp_pa
 
     board = logs.TensorBoard(tmp_path / "board")
     assert not (tmp_path / "board").exists(), "a run that is refused leaves no files"
-    topology = plan(agents.dqn, "CartPole-v1")
+    topology = plan(agents.find("dqn"), "CartPole-v1")
     board(Started(topology))
     for tenth in range(31):
         board(Progress(100 * tenth, 10 * tenth, tenth / 10, None, {}, 1.0))

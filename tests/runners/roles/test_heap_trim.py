@@ -56,7 +56,7 @@ def test_where_the_c_library_has_no_way_to_it_is_said_and_nothing_happens(monkey
 def test_it_is_given_back_when_it_is_time_and_not_before(monkeypatch):
     now, given = [100.0], []
     monkeypatch.setattr(memory.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(memory, "give_back", lambda: given.append(now[0]))
+    monkeypatch.setattr(memory, "trim_heap", lambda: given.append(now[0]))
     free = memory.HeapTrimmer()
     for later in (0.0, memory.SECONDS - 1, memory.SECONDS, memory.SECONDS + 1, 2 * memory.SECONDS):
         now[0] = 100.0 + later
@@ -77,7 +77,7 @@ RUN = RunSettings(
 def test_a_run_in_one_process_gives_memory_back(monkeypatch):
     given = []
     monkeypatch.setattr(memory, "SECONDS", 0.0)
-    monkeypatch.setattr(memory, "give_back", lambda: given.append(1))
+    monkeypatch.setattr(memory, "trim_heap", lambda: given.append(1))
     agent = agents.find("dqn")
     train(agent, "CartPole-v1", run=RUN, config=agent.load_preset("CartPole-v1").config)
     assert len(given) > 10

@@ -1,6 +1,6 @@
 """When a learner's weights are published, and by whom."""
 
-import sys
+import dataclasses
 import types
 
 import numpy as np
@@ -8,8 +8,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import dqn, impala, ppo
 from reverie.agents.core import RunSettings, Stopwatch, TableNeeds, Weights
+from reverie.agents.dqn import agent as dqn
+from reverie.agents.impala import agent as impala
+from reverie.agents.ppo import agent as ppo
 from reverie.errors import UnauthenticatedError, UnavailableError
 from reverie.runners.links.messages import RoleName, Setup
 from reverie.runners.roles import learners
@@ -57,15 +59,16 @@ def student(monkeypatch):
     """A function that makes a student of an agent that asks for every version or does not, at a clock that stands."""
 
     def make(*, every, index=0, generation=0, prefetch=None):
-        agent = types.ModuleType("agent_that_counts")
-        agent.needs = lambda config: TableNeeds("replay", 1, 1, publish_every_update=every)
-        agent.make_learner = lambda *args, **options: Counting()
-        monkeypatch.setitem(sys.modules, agent.__name__, agent)
+        agent = dataclasses.replace(
+            dqn,
+            needs=lambda config: TableNeeds("replay", 1, 1, publish_every_update=every),
+            make_learner=lambda *args, **options: Counting(),
+        )
         monkeypatch.setattr(learners.time, "monotonic", lambda: clock[0])
         way = Way()
         setup = Setup(
             name=RoleName("learner", index),
-            agent=agent.__name__,
+            agent=agent,
             env=None,
             config=None,
             run=RunSettings(1.0, 1, 1, prefetch=prefetch),
@@ -111,7 +114,7 @@ def test_the_first_of_several_learners_publishes_and_no_other_does(student):
 
 def test_agents_of_a_queue_ask_for_every_version():
     asks = {
-        agent.NAME: agent.needs(agent.load_preset("CartPole-v1").config).publish_every_update
+        agent.name: agent.needs(agent.load_preset("CartPole-v1").config).publish_every_update
         for agent in (ppo, impala, dqn)
     }
     assert asks == {"ppo": True, "impala": True, "dqn": False}

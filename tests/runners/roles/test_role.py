@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from reverie import Table, rate_limiters, selectors, testing  # noqa: E402
-from reverie.agents import dqn  # noqa: E402
+from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.errors import DamagedError, DeadlineExceededError, UnavailableError  # noqa: E402
 from reverie.runners.links.messages import Endpoint, Failed, Ready, RoleName, Setup, Stop  # noqa: E402
@@ -34,7 +34,7 @@ class Idle(roles.Role):
 def setup_of(kind):
     preset = dqn.load_preset("CartPole-v1")
     run = dataclasses.replace(preset.run, threads=2)
-    return Setup(RoleName(kind), dqn.__name__, describe("CartPole-v1"), preset.config, run, num_shards=1, seed=0)
+    return Setup(RoleName(kind), dqn, describe("CartPole-v1"), preset.config, run, num_shards=1, seed=0)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_every_role_gives_freed_memory_back_as_it_goes_on(monkeypatch, torch_thr
     given = []
     monkeypatch.setitem(play.ROLES, kind, Turning)
     monkeypatch.setattr(memory, "SECONDS", 0.0)
-    monkeypatch.setattr(memory, "give_back", lambda: given.append(1))
+    monkeypatch.setattr(memory, "trim_heap", lambda: given.append(1))
     line = TwoTurns()
     line.turns = 0
     play.run_role(setup_of(kind), line)

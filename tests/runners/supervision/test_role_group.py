@@ -9,8 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn, gorila
+from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import Weights
+from reverie.agents.gorila import agent as gorila
 from reverie.runners import Evaluation, RoleError, StalledError, plan
 from reverie.runners.links.messages import (
     Died,
@@ -87,7 +88,7 @@ def made(agent, **changes):
     stage, restarted = Scripted(), []
     crew = RoleGroup(
         stage,
-        f"reverie.agents.{agent.__name__.split('.')[-1]}",
+        agent,
         plan(agent, "CartPole-v1", config=config, runner="process"),
         [None],
         state=None,
@@ -233,7 +234,7 @@ def test_a_role_that_does_not_end_in_time_is_killed_before_the_run_goes_on(monke
     crew.ask(first, Stop())
     hear(first, Died("it ended"))
     course = object.__new__(supervisor.Supervisor)
-    course._crew = crew
+    course._roles = crew
     course._end(crew.actors)
     assert stage.killed == [second]
     assert crew.all_ended(crew.actors)
@@ -305,7 +306,7 @@ def test_while_the_supervisor_stood_still_itself_nobody_was_silent(clock):
 def test_a_run_stalls_by_the_time_in_which_it_listened_and_not_by_that_in_which_it_stood_still(clock):
     crew, *_ = begun(apex_dqn)
     course = object.__new__(supervisor.Supervisor)
-    course._crew, course._topology, course._should_stop = crew, crew.topology, lambda: False
+    course._roles, course._topology, course._should_stop = crew, crew.topology, lambda: False
     course._account, course._moved = SimpleNamespace(env_steps=5, updates=3), (0.0, 5, 3)
     course._latest = LatestReports()
     course._latest.served[0] = Served({}, "its table is full")
@@ -338,7 +339,7 @@ def test_tables_of_a_run_that_goes_on_draw_by_other_seeds_than_at_its_start_and_
     def seeds(state):
         crew = RoleGroup(
             Scripted(),
-            "reverie.agents.apex_dqn",
+            apex_dqn,
             topology,
             [None],
             state=state,

@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn, gorila
+from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import RunSettings, Weights
+from reverie.agents.gorila import agent as gorila
 from reverie.runners import Evaluated, Evaluation, Progress, RoleAwaited, Saved, StoppedError, checkpoints, plan
 from reverie.runners.links.messages import (
     Acted,
@@ -155,7 +156,7 @@ def perform(tmp_path, monkeypatch):
         monkeypatch.setattr("reverie.runners.supervision.supervisor.time.monotonic", lambda: stage.now)
         state = None if resume is None else checkpoints.load(resume)
         supervisor = Supervisor(
-            f"reverie.agents.{agent.__name__.split('.')[-1]}",
+            agent,
             topology,
             stage,
             events.append,

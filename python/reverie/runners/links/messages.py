@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from reverie.agents.agent import Agent
 from reverie.agents.core import Crash, RunSettings, Weights
 from reverie.agents.environments import EnvSpec
 from reverie.checkpointers import CheckpointerBase
@@ -60,8 +61,7 @@ class Setup:
     """All that a role needs to begin, or to begin again."""
 
     name: RoleName
-    agent: str
-    """The agent's module."""
+    agent: Agent
     env: EnvSpec
     config: Any
     run: RunSettings

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import torch
 
 from reverie import _checks
-from reverie.agents.core import Agent, RunSettings, TableNeeds
+from reverie.agents.agent import Agent
+from reverie.agents.core import RunSettings, TableNeeds
 from reverie.agents.environments import EnvSpec, describe
 from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, place
 from reverie.sharding import shard_table
@@ -193,23 +194,20 @@ def plan(
     Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
     `NoRoomError` where memory does not suffice, and TypeError for arguments of another kind.
     """
-    if not (hasattr(agent, "NAME") and hasattr(agent, "load_preset")):
-        raise TypeError(
-            f"agent is {agent!r}, and must be the module of one, such as reverie.agents.dqn; reverie.agents.find gives"
-            " it by name"
-        )
+    if not isinstance(agent, Agent):
+        raise TypeError(f"agent is {agent!r}, and must be an Agent: reverie.agents.find gives it by name")
     seed, num_shards = _checks.integer("seed", seed), _checks.count("num_shards", num_shards, 1)
     env = describe(env_id)
     # Before the preset: no preset makes an environment fit that the agent cannot play.
     agent.check(env)
     found = agent.load_preset(env_id, None if preset is None else _checks.path("preset", preset))
-    _require_settings("config", config, found.config, agent.NAME)
+    _require_settings("config", config, found.config, agent.name)
     _require_settings("run", run, found.run, "a run")
     _require_device(agent, found.run if run is None else run, runner)
     config = found.config if config is None else config
     actors, envs = agent.layout(config)
     topology = Topology(
-        agent=agent.NAME,
+        agent=agent.name,
         env=env,
         seed=seed,
         num_actors=actors,
@@ -299,9 +297,9 @@ def _require_device(agent: Agent, run: RunSettings, runner: RunnerName) -> None:
             f"is shared by all roles with the runner {runner!r}, and gpus_per_actor is {run.gpus_per_actor}: leave it"
             " out, or take the runner 'ray'",
         )
-    able = getattr(agent, "DEVICES", ("cpu",))
+    able = agent.devices
     if kind not in able:
-        raise DeviceError(device, f"is not one that {agent.NAME} computes on: it knows {', '.join(able)}")
+        raise DeviceError(device, f"is not one that {agent.name} computes on: it knows {', '.join(able)}")
     if kind == "cuda" and runner != "ray":  # on Ray it is the cluster's GPUs that count
         there = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if int(number or 0) >= there:
@@ -342,7 +340,7 @@ def _refuse_unfit_for_shards(agent: Agent, topology: Topology) -> None:
         raise ValueError(f"num_shards is {topology.num_shards}, and one process has one: ask for another runner")
     if topology.needs.bundled:
         raise ValueError(
-            f"num_shards is {topology.num_shards}, and bundled each actor of {agent.NAME} keeps a replay of its own,"
+            f"num_shards is {topology.num_shards}, and bundled each actor of {agent.name} keeps a replay of its own,"
             f" {_many(topology.num_servers, 'server')} already: set bundled=false for one replay over"
             f" {topology.num_shards} shards, or ask for more bundles (num_actors and num_learners)"
         )
@@ -350,13 +348,13 @@ def _refuse_unfit_for_shards(agent: Agent, topology: Topology) -> None:
     if len(tables) > 1:
         names = ", ".join(repr(table.name) for table in tables)
         raise ValueError(
-            f"num_shards is {topology.num_shards}, and {agent.NAME} has several tables ({names}): ask for 1"
+            f"num_shards is {topology.num_shards}, and {agent.name} has several tables ({names}): ask for 1"
         )
     for table in tables:
         try:
             shard_table(table, topology.num_shards)
         except ValueError as error:
-            raise ValueError(f"num_shards is {topology.num_shards}, which {agent.NAME} cannot have: {error}") from error
+            raise ValueError(f"num_shards is {topology.num_shards}, which {agent.name} cannot have: {error}") from error
 
 
 def available_memory() -> int:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from reverie.agents.core import AheadLearner, ParameterAgent, Stopwatch, Weights
+from reverie.agents.agent import Agent, SharedParameters
+from reverie.agents.core import AheadLearner, Stopwatch, Weights
 from reverie.errors import DeadlineExceededError, StorageError, UnauthenticatedError, UnavailableError
 from reverie.runners.links.messages import (
     Bundled,
@@ -33,7 +34,6 @@ from reverie.runners.roles.role import (
     Link,
     Role,
     acted,
-    agent_of,
     with_new_dice,
 )
 from reverie.server import Server
@@ -50,7 +50,7 @@ class Student:
     def __init__(self, setup: Setup, client: Any, watch: Stopwatch) -> None:
         assert setup.weights is not None
         self._setup, self._watch = setup, watch
-        self._agent = agent_of(setup.agent)
+        self._agent = setup.agent
         self._needs = self._agent.needs(setup.config)
         self._remote = setup.parameters is not None
         options: dict[str, Any] = {}
@@ -67,8 +67,8 @@ class Student:
         self._publisher = setup.weights.publisher(setup.generation + setup.epoch) if setup.name.index == 0 else None
         self._published, self._next = -1, 0.0
 
-    def _server(self, lines: Any) -> Any:
-        return cast("ParameterAgent", self._agent).ParameterServer(lines, self._needs.num_parameter_shards)
+    def _server(self, connection: Any) -> Any:
+        return _parameters(self._agent).connect(connection, self._needs.num_parameter_shards)
 
     def follow(self, command: Follow) -> None:
         """Learn of the parameters that are elsewhere now; the weights that come are newer than all before."""
@@ -334,8 +334,8 @@ class ParameterShard(Role):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        agent = cast("ParameterAgent", self.agent)
-        self._shard = agent.make_parameter_shard(setup.env, setup.config, seed=setup.seed, index=setup.name.index)
+        make_shard = _parameters(self.agent).make_shard
+        self._shard = make_shard(setup.env, setup.config, seed=setup.seed, index=setup.name.index)
         if setup.state is not None:
             self._shard.load_state_dict(setup.state)
         self._lock = threading.Lock()
@@ -367,6 +367,11 @@ class ParameterShard(Role):
         """It holds nothing that its process's end would not let go of."""
 
 
+def _parameters(agent: Agent) -> SharedParameters:
+    assert agent.parameters is not None
+    return agent.parameters
+
+
 def written(client: Any, state: State) -> State:
     """The answer to `Save`, with the path of a server's tables, or with why they were not written."""
     try:
@@ -381,7 +386,7 @@ def learning_client(setup: Setup) -> Any:
     clients = [endpoint.client(patience=PATIENCE, grace=GRACE) for endpoint in setup.endpoints]
     if len(clients) == 1:
         return clients[0]
-    agent = agent_of(setup.agent)
+    agent = setup.agent
     (table,) = agent.make_tables(setup.env, setup.config, seed=setup.seed)
     limiter = shard_table(table, len(clients))[1]
     among = (setup.name.index, agent.needs(setup.config).num_learners)

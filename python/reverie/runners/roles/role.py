@@ -6,7 +6,6 @@ Plain classes over the public client. A runner makes each where it should live a
 
 from __future__ import annotations
 
-import importlib
 import os
 import socket
 import time
@@ -14,11 +13,11 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 
-from reverie.agents.core import Agent, Stopwatch
+from reverie.agents.core import Stopwatch
 from reverie.errors import DeadlineExceededError, ReplayError, ServerRestartedWarning, StorageError, UnavailableError
 from reverie.runners.links.messages import (
     Acted,
@@ -70,7 +69,7 @@ class Role(ABC):
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        self.agent = agent_of(setup.agent)
+        self.agent = setup.agent
         self.watch = Stopwatch()
         torch.set_num_threads(setup.run.threads if setup.name.kind in ("learner", "bundle") else 1)
 
@@ -243,12 +242,6 @@ class GreedyEvaluator(Role):
     def close(self) -> None:
         """Close the environments."""
         self._evaluator.close()
-
-
-def agent_of(name: str) -> Agent:
-    """The agent's module."""
-    agent: Agent = cast("Agent", importlib.import_module(name))
-    return agent
 
 
 def with_new_dice(setup: Setup, state: dict[str, Any], actor: Any) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
-from reverie.agents.core import Agent, ParameterAgent
+from reverie.agents.agent import Agent
 from reverie.runners.links.messages import Acted, Learnt, RoleName, Served
 from reverie.runners.reports.run_progress import FIGURES
 from reverie.runners.supervision.absences import Absence
@@ -39,7 +39,8 @@ class LatestReports:
         """The learners' figures, joined as the agent joins them where there are several."""
         learners = [one.metrics for one in self.learnt.values()]
         if len(learners) > 1:
-            learners = [cast("ParameterAgent", agent).join_metrics(learners)]
+            assert agent.parameters is not None
+            learners = [agent.parameters.join_metrics(learners)]
         return {"updates": updates, **(learners[0] if learners else {})}
 
     def figures(self) -> dict[str, float]:

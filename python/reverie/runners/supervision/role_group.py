@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
-from reverie.agents.core import ParameterAgent, seed_of
+from reverie.agents.agent import Agent
+from reverie.agents.core import seed_of
 from reverie.checkpointers import CheckpointerBase
 from reverie.runners.links.messages import (
     Acted,
@@ -37,7 +38,6 @@ from reverie.runners.links.messages import (
 from reverie.runners.links.parameter_connections import ParameterAddresses
 from reverie.runners.planning.topology import Topology
 from reverie.runners.reports.events import RoleError
-from reverie.runners.roles.role import agent_of
 from reverie.runners.supervision.absences import Absence
 from reverie.runners.supervision.listening_clock import ListeningClock
 from reverie.runners.supervision.role_status import RoleStatus
@@ -66,7 +66,7 @@ class RoleGroup:
     def __init__(
         self,
         stage: Stage,
-        agent: str,
+        agent: Agent,
         topology: Topology,
         checkpointers: Sequence[CheckpointerBase | None],
         *,
@@ -115,10 +115,11 @@ class RoleGroup:
         actor = state["actors"][index] if kind in ("actor", "bundle") else None
         if kind == "actor" or not self.parameters:
             return actor if kind == "actor" else state["learner"]
-        agent = cast("ParameterAgent", agent_of(self._agent))
+        shared = self._agent.parameters
+        assert shared is not None
         if kind == "parameter shard":
-            return agent.parameter_shard_state(state["learner"], index)
-        learner = agent.learner_state(state["learner"], index)
+            return shared.shard_state(state["learner"], index)
+        learner = shared.learner_state(state["learner"], index)
         return {"learner": learner, "actor": actor} if kind == "bundle" else learner
 
     def ask(self, name: RoleName, command: Command) -> None:

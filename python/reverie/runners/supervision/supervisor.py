@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from reverie.agents.core import Agent, ParameterAgent, Weights
+from reverie.agents.agent import Agent
+from reverie.agents.core import Weights
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
 from reverie.runners.links.messages import (
@@ -46,7 +47,6 @@ from reverie.runners.reports.events import (
     StoppedError,
 )
 from reverie.runners.reports.run_progress import RunProgress
-from reverie.runners.roles.role import agent_of
 from reverie.runners.supervision.absences import AbsenceReporter
 from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.role_group import EVALUATOR, RoleGroup
@@ -73,7 +73,7 @@ class _StopAsked(Exception):
 def launch(stage: Stage, run: CheckedRun) -> Result:
     """Train with the roles on `stage`, which stays the caller's to close."""
     supervisor = Supervisor(
-        agent_name(run.agent),
+        run.agent,
         run.topology,
         stage,
         run.on_event,
@@ -85,20 +85,12 @@ def launch(stage: Stage, run: CheckedRun) -> Result:
     return supervisor.run(run.stop_when_confirmed)
 
 
-def agent_name(agent: Agent) -> str:
-    """The name under which other processes import the agent."""
-    name = getattr(agent, "__name__", None)
-    if not isinstance(name, str):
-        raise TypeError(f"agent must be an importable module, which other processes can import too, got {agent!r}")
-    return name
-
-
 class Supervisor:
     """Runs one run on a stage. For one run, in one thread."""
 
     def __init__(
         self,
-        agent: str,
+        agent: Agent,
         topology: Topology,
         stage: Stage,
         emit: Callable[[Event], None],
@@ -113,7 +105,7 @@ class Supervisor:
         if state is not None:
             self._account.load_state_dict(state)
         self._from = self._account.env_steps
-        self._agent = agent_of(agent)
+        self._agent = agent
         checkpointers = checkpoints.replay_checkpointers(checkpoint_folder, resume, topology.num_servers)
         self._roles = RoleGroup(
             stage,
@@ -380,7 +372,8 @@ class Supervisor:
 
     def _joined(self, learners: list[Any], shards: list[Any]) -> Any:
         """One state of the parts of a learner, as it is where one process has them all."""
-        return cast("ParameterAgent", self._agent).join_states(learners, shards) if shards else learners[0]
+        shared = self._agent.parameters
+        return learners[0] if shared is None or not shards else shared.join_states(learners, shards)
 
     def _end_actors(self) -> None:
         """Nobody acts any more; a bundle, which acts and learns, does neither."""
