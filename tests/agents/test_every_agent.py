@@ -1,4 +1,4 @@
-"""What holds for every agent, whatever it computes: the promises of `core.Agent`."""
+"""What holds for every agent, whatever it computes: the promises of an `Agent`."""
 
 import dataclasses
 from pathlib import Path

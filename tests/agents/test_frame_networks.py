@@ -116,7 +116,7 @@ def test_values_of_bfloat16_layers_are_told_apart_as_finely_as_float32_does(agen
     spec = describe("CartPole-v1") if env_id == "CartPole-v1" else pong[0]
     seen = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32) if env_id == "CartPole-v1" else frames
     config = dataclasses.replace(agent.load_preset(env_id).config, precision="bfloat16")
-    values = torch.from_numpy(agent.GreedyPolicy(spec, config).q_values(seen))
+    values = torch.from_numpy(agent.make_policy(spec, config).q_values(seen))
     assert (values != values.bfloat16().float()).any(), "rounded, an action is as good as the next one"
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Request:
+class PlannedRun:
     """What is to run, and where its folder is."""
 
     agent: Agent
@@ -29,7 +29,7 @@ class Request:
 
 
 def run(
-    request: Request,
+    planned: PlannedRun,
     *,
     stop_when_confirmed: bool,
     board: bool,
@@ -42,27 +42,27 @@ def run(
     from reverie.cli import curve, report
     from reverie.runners import train
 
-    folder, preset = request.folder, request.preset
-    _require_extras(request.topology)
+    folder, preset = planned.folder, planned.preset
+    _require_extras(planned.topology)
     with (
-        _recording(request, board=board, to_stderr=to_stderr, quiet=quiet) as on_event,
+        _recording(planned, board=board, to_stderr=to_stderr, quiet=quiet) as on_event,
         ending.ends_told(folder),
         ending.asked_to_stop() as asked,
     ):
         result = train(
-            request.agent,
-            request.topology.env.env_id,
-            runner=request.topology.runner,
-            seed=request.topology.seed,
+            planned.agent,
+            planned.topology.env.env_id,
+            runner=planned.topology.runner,
+            seed=planned.topology.seed,
             preset=preset.path,
             config=preset.config,
             run=preset.run,
-            num_shards=request.topology.num_shards,
+            num_shards=planned.topology.num_shards,
             address=address,
             stop_when_confirmed=stop_when_confirmed,
             on_event=on_event,
             checkpoint_folder=folder / "checkpoints",
-            resume=request.checkpoint,
+            resume=planned.checkpoint,
             should_stop=asked,
             check_memory=check_memory,
         )
@@ -71,19 +71,19 @@ def run(
 
 
 @contextmanager
-def _recording(request: Request, *, board: bool, to_stderr: bool, quiet: bool) -> Iterator[Callable[[Event], None]]:
+def _recording(planned: PlannedRun, *, board: bool, to_stderr: bool, quiet: bool) -> Iterator[Callable[[Event], None]]:
     """What takes a run's events: a view for the person, the logs, and with the first event preset.toml."""
     from reverie.agents import presets
     from reverie.cli import report
     from reverie.runners import Started, checkpoints
     from reverie.runners.reports import logs
 
-    folder = request.folder
+    folder = planned.folder
     with ExitStack() as stack:
         writers: list[logs.Log] = []
         if board:
             try:
-                writers.append(logs.TensorBoard(folder / "tensorboard", purge_after=_steps_of(request.checkpoint)))
+                writers.append(logs.TensorBoard(folder / "tensorboard", purge_after=_steps_of(planned.checkpoint)))
             except ImportError as error:
                 refuse(error)
         try:
@@ -97,7 +97,7 @@ def _recording(request: Request, *, board: bool, to_stderr: bool, quiet: bool) -
 
         def on_event(event: Event) -> None:
             if isinstance(event, Started):
-                logs.replace_file(folder / checkpoints.PRESET, presets.dump(request.preset).encode())
+                logs.replace_file(folder / checkpoints.PRESET, presets.dump(planned.preset).encode())
             for writer in writers:
                 writer(event)
                 if writer.problem and id(writer) not in told:
