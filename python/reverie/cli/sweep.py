@@ -77,7 +77,7 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
     if len(found) < len(results):
         without = {seed: code for seed, (code, reached) in zip(wanted, results, strict=True) if reached is None}
         print(f"reverie: no result from seed {', '.join(map(str, without))}", file=sys.stderr)
-        return max(without.values())
+        return max(without.values()) or EXIT_NOT_REACHED
     _tell(found, folder, [logs.read(Path(one["folder"])) for one in found], as_json=as_json)
     return EXIT_REACHED if all(one["confirmed"] for one in found) else EXIT_NOT_REACHED
 

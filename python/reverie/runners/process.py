@@ -32,7 +32,7 @@ from reverie.runners.links.run_folder import RunFolder, remove
 from reverie.runners.links.weights import WeightsFile
 from reverie.runners.reports.events import Result
 from reverie.runners.roles.role_loop import run_role
-from reverie.runners.supervision.supervisor import launch
+from reverie.runners.supervision.launch import launch
 
 KILL_SECONDS = 60.0
 

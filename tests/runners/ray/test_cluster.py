@@ -259,7 +259,7 @@ def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are
                 threading.Event().wait(0.01)
             super().__init__()
 
-    monkeypatch.setattr(on_ray, "Host", Slow)
+    monkeypatch.setattr(on_ray, "RoleActor", Slow)
     run = dataclasses.replace(RUN, device="cuda")
     topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=run, runner="ray")
     stage = on_ray.Cluster(topology)

@@ -36,7 +36,7 @@ from reverie.runners.ray.cluster_connection import connected
 from reverie.runners.ray.role_actor import RoleActor
 from reverie.runners.ray.stop_probe import UNANSWERED_SECONDS, StopProbe
 from reverie.runners.reports.events import Result
-from reverie.runners.supervision.supervisor import launch
+from reverie.runners.supervision.launch import launch
 
 ASK_SECONDS = 0.02
 """An actor asks for newer weights no more often than this."""

@@ -14,7 +14,6 @@ from typing import Any
 from reverie.agents.agent import Agent
 from reverie.agents.core import Weights
 from reverie.runners import checkpoints
-from reverie.runners.checked_run import CheckedRun
 from reverie.runners.links.messages import (
     Acted,
     Bundled,
@@ -68,21 +67,6 @@ STALL_SECONDS = 300.0
 
 class _StopAsked(Exception):
     pass
-
-
-def launch(stage: Stage, run: CheckedRun) -> Result:
-    """Train with the roles on `stage`, which stays the caller's to close."""
-    supervisor = Supervisor(
-        run.agent,
-        run.topology,
-        stage,
-        run.on_event,
-        checkpoint_folder=run.checkpoint_folder,
-        resume=run.resume,
-        state=run.state,
-        should_stop=run.should_stop,
-    )
-    return supervisor.run(run.stop_when_confirmed)
 
 
 class Supervisor:
