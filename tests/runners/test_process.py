@@ -533,7 +533,7 @@ def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
         textwrap.dedent("""
         import multiprocessing
         from reverie.agents.dqn import agent as dqn
-        from reverie.runners import Evaluated, process
+        from reverie.runners import Evaluated, train
 
         def on_event(event):
             if isinstance(event, Evaluated):
@@ -543,7 +543,7 @@ def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
 
         if __name__ == "__main__":
             run = dqn.load_preset("CartPole-v1").run
-            train_run(dqn, "CartPole-v1", runner="process", run=type(run)(10_000.0, 10**9, 50), on_event=on_event)
+            train(dqn, "CartPole-v1", runner="process", run=type(run)(10_000.0, 10**9, 50), on_event=on_event)
         """).replace("multiprocessing.connection.wait([], 1000)", "__import__('threading').Event().wait()")
     )
     child = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)

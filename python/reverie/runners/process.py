@@ -99,7 +99,7 @@ class Processes:
         assert ready.address is not None
         return Endpoint(ready.address, self._token)
 
-    def lines(self, shards: Sequence[Setup]) -> SocketAddresses:
+    def parameter_addresses(self, shards: Sequence[Setup]) -> SocketAddresses:
         """Through a socket of each, in the run's folder."""
         return SocketAddresses(tuple(_door(self._folder, shard) for shard in shards))
 

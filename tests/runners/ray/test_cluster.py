@@ -227,7 +227,7 @@ def test_parameter_shards_answer_over_ray_as_in_one_process_and_one_that_is_gone
         while len(ready) < 2:
             ready |= {name for name, report in stage.listen(1.0) if isinstance(report, Ready)}
         here = make_parameter_server(topology.env, config, seed=3)
-        lines = stage.lines(setups).open()
+        lines = stage.parameter_addresses(setups).open()
         apart = ParameterServer(lines, 2)
         size = len(here.pull().flat)
         for turn in range(4):

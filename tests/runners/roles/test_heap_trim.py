@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from reverie import agents
 from reverie.agents.core import RunSettings
 from reverie.runners import train
-from reverie.runners.roles import heap_trim as memory
+from reverie.runners.roles import heap_trim
 
 needs_glibc = pytest.mark.skipif(
     sys.platform != "linux" or platform.libc_ver()[0] != "glibc", reason="the C library has no malloc_trim"
@@ -41,7 +41,7 @@ def test_what_is_free_between_blocks_in_use_goes_back():
     for block in large:
         libc.free(block)
     before = resident()
-    assert memory.trim_heap()
+    assert heap_trim.trim_heap()
     given = before - resident()
     for block in small:
         libc.free(block)
@@ -49,19 +49,19 @@ def test_what_is_free_between_blocks_in_use_goes_back():
 
 
 def test_where_the_c_library_has_no_way_to_it_is_said_and_nothing_happens(monkeypatch):
-    monkeypatch.setattr(memory, "_malloc_trim", lambda: None)
-    assert memory.trim_heap() is False
+    monkeypatch.setattr(heap_trim, "_malloc_trim", lambda: None)
+    assert heap_trim.trim_heap() is False
 
 
 def test_it_is_given_back_when_it_is_time_and_not_before(monkeypatch):
     now, given = [100.0], []
-    monkeypatch.setattr(memory.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(memory, "trim_heap", lambda: given.append(now[0]))
-    free = memory.HeapTrimmer()
-    for later in (0.0, memory.SECONDS - 1, memory.SECONDS, memory.SECONDS + 1, 2 * memory.SECONDS):
+    monkeypatch.setattr(heap_trim.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(heap_trim, "trim_heap", lambda: given.append(now[0]))
+    free = heap_trim.HeapTrimmer()
+    for later in (0.0, heap_trim.SECONDS - 1, heap_trim.SECONDS, heap_trim.SECONDS + 1, 2 * heap_trim.SECONDS):
         now[0] = 100.0 + later
         free.trim_if_due()
-    assert given == [100.0 + memory.SECONDS, 100.0 + 2 * memory.SECONDS]
+    assert given == [100.0 + heap_trim.SECONDS, 100.0 + 2 * heap_trim.SECONDS]
 
 
 RUN = RunSettings(
@@ -76,8 +76,8 @@ RUN = RunSettings(
 
 def test_a_run_in_one_process_gives_memory_back(monkeypatch):
     given = []
-    monkeypatch.setattr(memory, "SECONDS", 0.0)
-    monkeypatch.setattr(memory, "trim_heap", lambda: given.append(1))
+    monkeypatch.setattr(heap_trim, "SECONDS", 0.0)
+    monkeypatch.setattr(heap_trim, "trim_heap", lambda: given.append(1))
     agent = agents.find("dqn")
     train(agent, "CartPole-v1", run=RUN, config=agent.load_preset("CartPole-v1").config)
     assert len(given) > 10

@@ -14,13 +14,10 @@ from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.errors import DamagedError, DeadlineExceededError, UnavailableError  # noqa: E402
 from reverie.runners.links.messages import Endpoint, Failed, Ready, RoleName, Setup, Stop  # noqa: E402
-from reverie.runners.roles import heap_trim as memory  # noqa: E402
-from reverie.runners.roles import learners  # noqa: E402
-from reverie.runners.roles import role as roles  # noqa: E402
-from reverie.runners.roles import role_loop as play  # noqa: E402
+from reverie.runners.roles import heap_trim, learners, role, role_loop  # noqa: E402
 
 
-class Idle(roles.Role):
+class Idle(role.Role):
     def turn(self, link):
         raise NotImplementedError
 
@@ -78,16 +75,16 @@ def test_only_what_may_fare_better_another_time_is_started_again(monkeypatch, to
         def __init__(self, setup):
             raise error
 
-    monkeypatch.setattr(play, "BEGIN_SECONDS", 0.0)
-    monkeypatch.setitem(play.ROLES, kind, Broken)
+    monkeypatch.setattr(role_loop, "BEGIN_SECONDS", 0.0)
+    monkeypatch.setitem(role_loop.ROLES, kind, Broken)
     line = Line()
-    play.run_role(setup_of(kind), line)
+    role_loop.run_role(setup_of(kind), line)
     (failed,) = line.told
     assert isinstance(failed, Failed)
     assert (failed.error, failed.text, failed.transient) == (type(error).__name__, str(error), transient)
 
 
-@pytest.mark.parametrize("kind", play.ROLES)
+@pytest.mark.parametrize("kind", role_loop.ROLES)
 def test_every_role_gives_freed_memory_back_as_it_goes_on(monkeypatch, torch_threads, kind):
     class TwoTurns(Line):
         def commands(self):
@@ -98,12 +95,12 @@ def test_every_role_gives_freed_memory_back_as_it_goes_on(monkeypatch, torch_thr
             link.turns += 1
 
     given = []
-    monkeypatch.setitem(play.ROLES, kind, Turning)
-    monkeypatch.setattr(memory, "SECONDS", 0.0)
-    monkeypatch.setattr(memory, "trim_heap", lambda: given.append(1))
+    monkeypatch.setitem(role_loop.ROLES, kind, Turning)
+    monkeypatch.setattr(heap_trim, "SECONDS", 0.0)
+    monkeypatch.setattr(heap_trim, "trim_heap", lambda: given.append(1))
     line = TwoTurns()
     line.turns = 0
-    play.run_role(setup_of(kind), line)
+    role_loop.run_role(setup_of(kind), line)
     assert len(given) == 2
 
 
@@ -120,11 +117,11 @@ def test_a_role_whose_shard_does_not_answer_as_it_begins_tries_again_and_does_no
             if len(attempts) < 9:
                 raise error
 
-    monkeypatch.setattr(play, "AGAIN_SECONDS", 0.0)
-    monkeypatch.setattr(play, "BEGIN_SECONDS", 1000.0)
-    monkeypatch.setitem(play.ROLES, "actor", Patient)
+    monkeypatch.setattr(role_loop, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(role_loop, "BEGIN_SECONDS", 1000.0)
+    monkeypatch.setitem(role_loop.ROLES, "actor", Patient)
     line = Line()
-    play.run_role(setup_of("actor"), line)
+    role_loop.run_role(setup_of("actor"), line)
     assert len(attempts) == 9
     assert [type(report) for report in line.told] == [Ready]
 

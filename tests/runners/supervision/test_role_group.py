@@ -29,8 +29,7 @@ from reverie.runners.links.messages import (
     State,
     Stop,
 )
-from reverie.runners.supervision import role_group as crew_module
-from reverie.runners.supervision import supervisor
+from reverie.runners.supervision import role_group, supervisor
 from reverie.runners.supervision.absences import Absence
 from reverie.runners.supervision.latest_reports import LatestReports
 from reverie.runners.supervision.listening_clock import ListeningClock
@@ -55,7 +54,7 @@ class Scripted:
     def endpoint(self, name, ready):
         return Endpoint(ready.address)
 
-    def lines(self, shards):
+    def parameter_addresses(self, shards):
         return [shard.generation for shard in shards]
 
     def start(self, setup):
@@ -245,7 +244,7 @@ def test_a_role_that_does_not_end_in_time_is_killed_before_the_run_goes_on(monke
 def clock(monkeypatch):
     """A function that lets a crew listen for so many seconds, in turns of one."""
     now = [100.0]
-    monkeypatch.setattr(crew_module, "ListeningClock", lambda: ListeningClock(lambda: now[0]))
+    monkeypatch.setattr(role_group, "ListeningClock", lambda: ListeningClock(lambda: now[0]))
 
     def listen(crew, seconds, *, turns=None):
         for _ in range(turns or seconds):

@@ -29,7 +29,7 @@ from reverie.runners.links.messages import (
     State,
     Stop,
 )
-from reverie.runners.supervision import role_group as crew_module
+from reverie.runners.supervision import role_group
 from reverie.runners.supervision.listening_clock import ListeningClock
 from reverie.runners.supervision.supervisor import Supervisor
 
@@ -78,7 +78,7 @@ class Theatre:
     def endpoint(self, name, ready):
         return Endpoint(ready.address)
 
-    def lines(self, shards):
+    def parameter_addresses(self, shards):
         return [shard.generation for shard in shards]
 
     def lacks(self, name):
@@ -152,7 +152,7 @@ def perform(tmp_path, monkeypatch):
         config = config or dataclasses.replace(agent.load_preset("CartPole-v1").config, num_actors=2)
         topology = plan(agent, "CartPole-v1", config=config, run=dataclasses.replace(RUN, **run), runner="process")
         stage, events = Theatre(tmp_path, judge), []
-        monkeypatch.setattr(crew_module, "ListeningClock", lambda: ListeningClock(lambda: stage.now))
+        monkeypatch.setattr(role_group, "ListeningClock", lambda: ListeningClock(lambda: stage.now))
         monkeypatch.setattr("reverie.runners.supervision.supervisor.time.monotonic", lambda: stage.now)
         state = None if resume is None else checkpoints.load(resume)
         supervisor = Supervisor(

@@ -172,7 +172,7 @@ class Cluster:
     """A stage of Ray actors."""
 
     def __init__(self, topology: Topology, *, check_memory: bool = True) -> None:
-        self._trust = RunCredentials.make()
+        self._credentials = RunCredentials.make()
         there, free = (which().get("GPU", 0.0) for which in (ray.cluster_resources, ray.available_resources))
         require_gpus(topology, there, free)
         if check_memory:
@@ -196,15 +196,15 @@ class Cluster:
 
     def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
         """At its node's address, which it finds out there, with TLS and the run's token; at a new port each time."""
-        tls = self._trust.server(f"shard-{name.index}.reverie")
-        return Serving(token=self._trust.token, tls=tls, checkpointer=checkpointer)
+        tls = self._credentials.server(f"shard-{name.index}.reverie")
+        return Serving(token=self._credentials.token, tls=tls, checkpointer=checkpointer)
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
         """Where the shard says that it listens."""
         assert ready.address is not None
-        return Endpoint(ready.address, self._trust.token, self._trust.client(f"shard-{name.index}.reverie"))
+        return Endpoint(ready.address, self._credentials.token, self._credentials.client(f"shard-{name.index}.reverie"))
 
-    def lines(self, shards: Sequence[Setup]) -> ActorConnection:
+    def parameter_addresses(self, shards: Sequence[Setup]) -> ActorConnection:
         """Calls of their actors."""
         return ActorConnection([self._living[shard.name].host for shard in shards])
 

@@ -1,7 +1,7 @@
 """The parts of a distributed run: a replay shard, the evaluator, an actor; those that learn are in `learners`.
 
 Plain classes over the public client. A runner makes each where it should live and gives it a link to the supervisor;
-`play` is the life that all of them lead. No role knows which runner it is in, and none knows an algorithm by name.
+`run_role` is the loop of all of them. No role knows which runner it is in, and none knows an algorithm by name.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Link(Protocol):
 
 
 class Role(ABC):
-    """One part of a run: made of a `Setup`, stepped by `play`."""
+    """One part of a run: made of a `Setup`, stepped by `run_role`."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup

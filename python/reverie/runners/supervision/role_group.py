@@ -242,7 +242,7 @@ class RoleGroup:
                 member.setup,
                 endpoints=endpoints,
                 weights=self.stage.weights,
-                parameters=self._lines() if self.parameters and name.kind != "actor" else None,
+                parameters=self._parameter_addresses() if self.parameters and name.kind != "actor" else None,
                 epoch=self._epoch,
             )
         member.born = self.heard.seconds
@@ -252,8 +252,8 @@ class RoleGroup:
     def _keepers_ready(self) -> bool:
         return all(self.members[name].ready is not None for name in self.keepers)
 
-    def _lines(self) -> ParameterAddresses:
-        return self.stage.lines([self.members[name].setup for name in self.parameters])
+    def _parameter_addresses(self) -> ParameterAddresses:
+        return self.stage.parameter_addresses([self.members[name].setup for name in self.parameters])
 
     def _again(self, member: RoleStatus) -> None:
         """Start a role again, from what is known of it."""
@@ -289,7 +289,7 @@ class RoleGroup:
                 if one.ready is None and not (one.waiting or one.ended):
                     self._begin_elsewhere(learner)
                 elif not one.waiting:
-                    self.ask(learner, Follow(self._lines(), self._epoch))
+                    self.ask(learner, Follow(self._parameter_addresses(), self._epoch))
         if name in self.keepers and self._keepers_ready():
             for other in [one for one in self.members.values() if one.waiting]:
                 self._start(other)

@@ -24,7 +24,7 @@ class Stage(Protocol):
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
         """How to reach a shard that is ready."""
 
-    def lines(self, shards: Sequence[Setup]) -> ParameterAddresses:
+    def parameter_addresses(self, shards: Sequence[Setup]) -> ParameterAddresses:
         """How learners reach the parameter shards, all of which are ready."""
 
     def start(self, setup: Setup) -> None:
