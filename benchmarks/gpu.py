@@ -29,11 +29,14 @@ import torch
 
 import reverie
 from reverie.adapters.torch import to_torch
-from reverie.agents import apex_dqn, presets
+from reverie.agents import presets
+from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.environments import EnvSpec
-from reverie.runners import StoppedError, checkpoints, logs, train
-from reverie.runners.topology import making_networks_on
+from reverie.agents.replay import TABLE
+from reverie.runners import StoppedError, checkpoints, train
+from reverie.runners.planning.topology import making_networks_on
+from reverie.runners.reports import logs
 
 FRAMES = EnvSpec(
     env_id="frames of chance",
@@ -122,11 +125,11 @@ def precision_rows(options: argparse.Namespace, precision: str) -> dict[str, Any
         client = server.client()
         fill(client, options.items)
         # What is measured is the learner alone: nobody has to insert for it.
-        client.configure(apex_dqn.TABLE, rate_limiter=reverie.rate_limiters.MinSize(1))
+        client.configure(TABLE, rate_limiter=reverie.rate_limiters.MinSize(1))
         with making_networks_on(options.device):
             learner: Any = apex_dqn.make_learner(FRAMES, config, client, seed=0, watch=Stopwatch())
         ones = torch.ones(options.batch)
-        fixed = to_torch(client.sample_batch(apex_dqn.TABLE, options.batch), options.device).data
+        fixed = to_torch(client.sample_batch(TABLE, options.batch), options.device).data
 
         def bare_update() -> None:
             learner._update(fixed, ones)[0].double().cpu().numpy()
@@ -214,10 +217,10 @@ def fill(client: Any, items: int) -> None:
     """Transitions of 3 steps over stacks of 4 frames of chance, as an actor writes them."""
     rng = np.random.default_rng(0)
     writer = client.transition_writer(
-        apex_dqn.TABLE, n_step=3, discount=0.99, num_envs=ENVS, frame_stack=4, autoreset="disabled"
+        TABLE, n_step=3, discount=0.99, num_envs=ENVS, frame_stack=4, autoreset="disabled"
     )
     none, sent = np.zeros(ENVS, bool), 0
-    client.configure(apex_dqn.TABLE, rate_limiter=reverie.rate_limiters.MinSize(1))
+    client.configure(TABLE, rate_limiter=reverie.rate_limiters.MinSize(1))
     while sent < items:
         frame = rng.integers(0, 256, (ENVS, 84, 84), dtype=np.uint8)
         actions, q = rng.integers(0, 6, ENVS), rng.normal(size=ENVS).astype(np.float32)

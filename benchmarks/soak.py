@@ -21,8 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from reverie.agents import apex_dqn
-from reverie.runners import Event, Progress, RoleRestarted, StoppedError, process, train
+from reverie.agents.apex_dqn import agent as apex_dqn
+from reverie.runners import Event, Progress, RoleRestarted, StoppedError, train
 
 from .report import machine
 
@@ -93,7 +93,9 @@ def main() -> int:
         if began and (not seen or time.monotonic() - began[0] - seen[-1][0] >= 1.0):
             seen.append((time.monotonic() - began[0], megabytes(descendants(os.getpid()))))
 
-    runner = train if options.runner == "local" else functools.partial(process.train, num_shards=options.num_shards)
+    runner = functools.partial(
+        train, runner=options.runner, num_shards=1 if options.runner == "local" else options.num_shards
+    )
     with tempfile.TemporaryDirectory() as folder:
         try:
             runner(

@@ -25,8 +25,8 @@ limits() {
         ;;
     esac
 }
-tests=(tests/agents tests/flow tests/runners/test_local.py tests/runners/test_checkpoints.py tests/runners/test_learners.py
-    tests/runners/test_lines.py)
+tests=(tests/agents tests/flow tests/runners/test_local.py tests/runners/checkpoints/test_run_checkpoints.py tests/runners/roles/test_learners.py
+    tests/runners/links/test_parameter_connections.py)
 for level in $LEVELS; do
     set_to=$(limits "$level")
     echo "==> instruction set $level: $set_to" >&2

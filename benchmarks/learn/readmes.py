@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from reverie.agents import ACTIONS
+from reverie.agents import BUILT_IN
 
 from .rows import ROWS, TARGETS, Row
 
@@ -23,9 +23,9 @@ def texts(results: Results, agents: Path) -> dict[Path, str]:
     """What each README under `agents` is to say. Raises `NoSectionError`."""
     overview = agents / "README.md"
     found = {overview: with_cells(overview.read_text(), results)}
-    for module in ACTIONS:
-        page = agents / module / "README.md"
-        table = agent_table(module.replace("_", "-"), results)
+    for name in BUILT_IN:
+        page = agents / name.replace("-", "_") / "README.md"
+        table = agent_table(name, results)
         text, count = SECTION.subn(lambda match, table=table: f"{BEGIN}\n{table}\n{END}", page.read_text())
         if count != 1:
             raise NoSectionError(f"{page} has {count} sections between {BEGIN!r} and {END!r}, and needs one")

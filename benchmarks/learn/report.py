@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from reverie.cli.plot import draw
-from reverie.runners.logs import RunLog
-from reverie.runners.scores import bootstrap_interval, interquartile_mean
+from reverie.runners.reports.logs import RunLog
+from reverie.runners.reports.scores import bootstrap_interval, interquartile_mean
 
 from . import readmes
 from .rows import ABLATIONS, APART, BASELINE, ROWS, TARGETS, UPDATES, Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reverie.agents import ACTIONS
+from reverie.agents import BUILT_IN
 
 TARGETS, APART, ABLATIONS = "targets", "apart", "ablations"
 
@@ -106,6 +106,6 @@ def _ablations() -> list[Row]:
     ]
 
 
-ROWS = {row.name: row for row in (*_targets(), *_apart(), *_ablations()) if row.agent.replace("-", "_") in ACTIONS}
+ROWS = {row.name: row for row in (*_targets(), *_apart(), *_ablations()) if row.agent in BUILT_IN}
 DEFAULT = tuple(name for name, row in ROWS.items() if row.env_id != "ALE/Pong-v5")
 """Pong takes a GPU or a day: it is asked for by name."""

@@ -14,7 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from reverie.runners import CheckpointError, checkpoints, logs
+from reverie.runners import CheckpointError, checkpoints
+from reverie.runners.reports import logs
 
 from ..peers import ROOT
 from ..report import machine

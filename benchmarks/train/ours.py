@@ -7,7 +7,7 @@ import dataclasses
 import json
 from importlib.metadata import version
 
-from reverie.agents import apex_dqn
+from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.runners import Evaluated, Event, train
 
 

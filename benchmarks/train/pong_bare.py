@@ -9,7 +9,7 @@ import time
 import torch
 from torch.nn import functional
 
-from reverie.agents import apex_dqn
+from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.apex_dqn.networks import make_network
 from reverie.agents.environments import describe
 

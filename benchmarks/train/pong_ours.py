@@ -11,9 +11,10 @@ from importlib.metadata import version
 import torch
 
 import reverie
-from reverie.agents import apex_dqn
+from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import Stopwatch
 from reverie.agents.environments import describe
+from reverie.agents.replay import TABLE
 
 BATCH, LEARNING_STARTS = 512, 2_000
 WARM_UP = 3
@@ -38,10 +39,10 @@ def main() -> None:
     actor = apex_dqn.make_actor(spec, config, client, learner, index=0, seed=2, watch=watch)
 
     def turn() -> int:
-        if client.can_sample(apex_dqn.TABLE, BATCH):
+        if client.can_sample(TABLE, BATCH):
             learner.learn()
             return 0
-        assert client.can_insert(apex_dqn.TABLE, config.inserts_per_act)
+        assert client.can_insert(TABLE, config.inserts_per_act)
         return actor.act()
 
     while learner.version < WARM_UP:
@@ -52,7 +53,7 @@ def main() -> None:
         steps += turn()
     seconds = time.perf_counter() - began
     shares = {part: spent / seconds for part, spent in watch.seconds.items()}
-    info = client.info().tables[apex_dqn.TABLE]
+    info = client.info().tables[TABLE]
     print(
         json.dumps(
             {

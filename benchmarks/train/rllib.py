@@ -17,7 +17,7 @@ import torch
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
-from reverie.runners.evaluator import Evaluator, confirmation_seeds, screening_seeds
+from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, screening_seeds
 
 TARGET = 475.0
 EVALUATE_EVERY = 1_000

@@ -17,7 +17,7 @@ import torch
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 
-from reverie.runners.evaluator import Evaluator, confirmation_seeds, screening_seeds
+from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, screening_seeds
 
 TARGET = 475.0
 EVALUATE_EVERY = 1_000

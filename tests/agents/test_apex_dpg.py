@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
-from reverie.agents import apex_dpg  # noqa: E402
+from reverie.agents.apex_dpg import agent as apex_dpg  # noqa: E402
 from reverie.agents.apex_dpg.actor import Noise  # noqa: E402
 from reverie.agents.apex_dpg.loss import critic_loss, policy_loss  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402

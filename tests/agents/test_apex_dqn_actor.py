@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("torch")
 
 import reverie
-from reverie.agents import apex_dqn
+from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.apex_dqn.config import epsilon_alone, epsilon_ladder
 from reverie.agents.apex_dqn.networks import GreedyPolicy, make_network
 from reverie.agents.core import Stopwatch, Weights

@@ -5,10 +5,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn, presets
+from reverie.agents import presets
+from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.apex_dqn.config import ApexDqnConfig, epsilon_alone, epsilon_ladder
 
-PRESETS = sorted(apex_dqn.PRESETS.glob("*.toml"))
+PRESETS = sorted(apex_dqn.presets.glob("*.toml"))
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_an_environment_without_a_preset_names_those_that_have_one():
     ],
 )
 def test_a_wrong_preset_is_refused_with_the_file_and_the_name(tmp_path, old, new, message):
-    text = (apex_dqn.PRESETS / "CartPole-v1.toml").read_text()
+    text = (apex_dqn.presets / "CartPole-v1.toml").read_text()
     assert old in text
     path = tmp_path / "mine.toml"
     path.write_text(text.replace(old, new, 1))

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 import reverie
-from reverie.agents import apex_dqn
+from reverie.agents.apex_dqn import agent as apex_dqn
 from reverie.agents.core import Stopwatch
 from reverie.agents.environments import describe
 

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn  # noqa: E402
+from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.learning import DivergedError  # noqa: E402

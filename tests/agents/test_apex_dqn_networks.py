@@ -3,7 +3,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents import apex_dqn  # noqa: E402
+from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.agents.apex_dqn.networks import DuelingHead, GreedyPolicy, make_network  # noqa: E402
 from reverie.agents.core import Weights  # noqa: E402
 from reverie.agents.environments import UnsupportedEnvironmentError, describe  # noqa: E402

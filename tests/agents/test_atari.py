@@ -9,9 +9,11 @@ torch = pytest.importorskip("torch")
 vector_env = pytest.importorskip("ale_py.vector_env")
 
 import reverie  # noqa: E402
-from reverie.agents import apex_dqn, atari, dqn  # noqa: E402
+from reverie.agents import atari  # noqa: E402
+from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.agents.atari import FrameStacks, GameVector, make_envs  # noqa: E402
 from reverie.agents.core import RunSettings, Stopwatch  # noqa: E402
+from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.agents.environments import (  # noqa: E402
     UnknownEnvironmentError,
     UnsupportedEnvironmentError,
@@ -87,7 +89,7 @@ def test_an_unknown_game_names_the_nearest():
 
 
 def test_agents_of_flat_observations_refuse_games_with_those_that_play_them():
-    from reverie.agents import ppo
+    from reverie.agents.ppo import agent as ppo
 
     with pytest.raises(UnsupportedEnvironmentError, match=r"ppo takes flat ones.*are for dqn and apex-dqn"):
         ppo.check(describe(PONG))

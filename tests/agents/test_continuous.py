@@ -7,12 +7,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents import ddpg, sac, td3  # noqa: E402
 from reverie.agents.continuous import ActionScale, Critics, follow  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.ddpg import agent as ddpg  # noqa: E402
 from reverie.agents.environments import EnvSpec, UnsupportedEnvironmentError, describe, require_continuous  # noqa: E402
 from reverie.agents.flat import FlatNetwork  # noqa: E402
 from reverie.agents.layers import initialised  # noqa: E402
+from reverie.agents.sac import agent as sac  # noqa: E402
+from reverie.agents.td3 import agent as td3  # noqa: E402
 
 PENDULUM = describe("Pendulum-v1")
 
@@ -73,7 +75,7 @@ def test_a_target_moves_by_its_rate_of_the_way():
     assert target.numpy() == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("agent", [ddpg, td3, sac], ids=lambda a: a.NAME)
+@pytest.mark.parametrize("agent", [ddpg, td3, sac], ids=lambda a: a.name)
 def test_items_hold_actions_of_minus_one_to_one_and_environments_get_them_within_their_bounds(agent, log):
     _, _, rows, taken = log(agent, acts=60, random_steps=30)
     for row, actions in zip(rows, taken, strict=True):
@@ -89,7 +91,7 @@ def is_uniform(actions):
     return max(one_sided, narrow) < 5
 
 
-@pytest.mark.parametrize("agent", [ddpg, td3, sac], ids=lambda a: a.NAME)
+@pytest.mark.parametrize("agent", [ddpg, td3, sac], ids=lambda a: a.name)
 def test_actions_are_uniform_for_so_many_steps_and_no_more(agent, log):
     learner, config, rows, _ = log(agent, acts=600, random_steps=400)
     first = np.concatenate([row["action"] for row in rows[:400]]).ravel()
@@ -105,7 +107,7 @@ def test_actions_are_uniform_for_so_many_steps_and_no_more(agent, log):
         assert max(np.max(distance) for distance in late) < 6 * config.noise_sigma
 
 
-@pytest.mark.parametrize("agent", [ddpg, td3, sac], ids=lambda a: a.NAME)
+@pytest.mark.parametrize("agent", [ddpg, td3, sac], ids=lambda a: a.name)
 def test_random_steps_are_those_of_all_actors_together(agent, log, monkeypatch):
     asked = []
     name = "noisy" if agent is sac else "actions"
@@ -116,7 +118,7 @@ def test_random_steps_are_those_of_all_actors_together(agent, log, monkeypatch):
     assert len(asked) == 50
 
 
-@pytest.mark.parametrize("agent", [ddpg, td3], ids=lambda a: a.NAME)
+@pytest.mark.parametrize("agent", [ddpg, td3], ids=lambda a: a.name)
 def test_the_noise_has_the_deviation_that_was_asked_for(agent, log):
     learner, config, rows, _ = log(agent, acts=800, random_steps=0, noise_sigma=0.05)
     policy = agent.make_policy(PENDULUM, config)

@@ -14,7 +14,8 @@ from reverie.agents.acting import CRASHES_IN_A_ROW
 from reverie.agents.core import EnvironmentCrashedError, Stopwatch
 from reverie.agents.environments import describe
 from reverie.errors import DeadlineExceededError
-from reverie.runners import EnvironmentRestarted, logs, train
+from reverie.runners import EnvironmentRestarted, train
+from reverie.runners.reports import logs
 
 
 class Crashing(gymnasium.Env):
@@ -151,7 +152,7 @@ def test_ppo_begins_its_unroll_anew_after_a_crash(crashing):
 
 def test_a_run_goes_on_after_a_crash_and_says_so(crashing):
     env_id, kind = crashing
-    agent = agents.dqn
+    agent = agents.find("dqn")
     preset = agent.load_preset("CartPole-v1")
     run = dataclasses.replace(preset.run, max_env_steps=300, evaluate_every=300, screening_episodes=1)
     kind.at = (150,)

@@ -6,10 +6,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents import ddpg, td3  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.ddpg import agent as ddpg  # noqa: E402
 from reverie.agents.ddpg import loss as ddpg_loss  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents.td3 import agent as td3  # noqa: E402
 from reverie.agents.td3 import loss as td3_loss  # noqa: E402
 
 PENDULUM = describe("Pendulum-v1")
@@ -75,7 +76,7 @@ def learner(make_fake_replay):
     return make
 
 
-@pytest.mark.parametrize("agent", [ddpg, td3], ids=lambda a: a.NAME)
+@pytest.mark.parametrize("agent", [ddpg, td3], ids=lambda a: a.name)
 def test_the_policy_climbs_the_critic_and_leaves_it_as_it_is(agent, learner):
     """With critics that stand still, the mean q of the policy's own actions rises."""
     one, _ = learner(agent, critic_learning_rate=1e-30, policy_learning_rate=1e-2, target_rate=0.0)

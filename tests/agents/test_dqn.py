@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reverie.agents import dqn  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
+from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.agents.dqn.config import epsilon  # noqa: E402
 from reverie.agents.dqn.loss import dqn_loss, q_learning_target  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402

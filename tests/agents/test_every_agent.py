@@ -1,4 +1,4 @@
-"""What holds for every agent, whatever it computes: the promises of `core.Agent`."""
+"""What holds for every agent, whatever it computes: the promises of an `Agent`."""
 
 import dataclasses
 from pathlib import Path
@@ -16,16 +16,16 @@ from reverie.agents.environments import UnsupportedEnvironmentError, describe  #
 from reverie.agents.learning import DivergedError  # noqa: E402
 
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
-AGENTS = [pytest.param(agents.find(name), id=name) for name in agents.ACTIONS]
+AGENTS = [pytest.param(agents.find(name), id=name) for name in agents.BUILT_IN]
 PRESETS = [
-    pytest.param(agents.find(name), path, id=f"{name}-{path.relative_to(agents.find(name).PRESETS).with_suffix('')}")
-    for name in agents.ACTIONS
-    for path in sorted(agents.find(name).PRESETS.rglob("*.toml"))
+    pytest.param(agents.find(name), path, id=f"{name}-{path.relative_to(agents.find(name).presets).with_suffix('')}")
+    for name in agents.BUILT_IN
+    for path in sorted(agents.find(name).presets.rglob("*.toml"))
 ]
 
 
 def env_of(agent):
-    return ENVIRONMENTS[agents.ACTIONS[agent.__name__.rpartition(".")[2]]]
+    return ENVIRONMENTS[agent.actions]
 
 
 class Stage:
@@ -79,7 +79,7 @@ def stage():
 def test_every_preset_can_be_read_and_fits_its_environment(agent, path):
     spec = describe(presets.environment_of(path))
     agent.check(spec)
-    named = None if path.parent == agent.PRESETS else Path(path.parent.name)
+    named = None if path.parent == agent.presets else Path(path.parent.name)
     preset = agent.load_preset(spec.env_id, named)
     assert preset.path == path
     assert agent.layout(preset.config)[0] >= 1
@@ -96,16 +96,22 @@ def test_no_setting_of_an_agent_has_the_name_of_one_of_runs(agent):
 def test_the_other_kind_of_actions_is_refused_with_the_agents_that_fit(agent):
     own = env_of(agent)
     (kind, other) = next((kind, env_id) for kind, env_id in ENVIRONMENTS.items() if env_id != own)
-    fitting = [name.replace("_", "-") for name, actions in agents.ACTIONS.items() if actions == kind]
+    fitting = [name for name in agents.BUILT_IN if agents.find(name).actions == kind]
     with pytest.raises(UnsupportedEnvironmentError) as caught:
         agent.check(describe(other))
     assert f"actions need {', '.join(fitting)}." in str(caught.value)
-    assert agent.NAME in str(caught.value)
+    assert agent.name in str(caught.value)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_learner_has_one_base_class_at_most_and_so_can_be_read_alone(agent):
+    bases = [one for one in agent.make_learner.__mro__[1:] if one.__module__.startswith("reverie.")]
+    assert len(bases) <= 1
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_name_that_a_person_types_finds_the_agent(agent):
-    assert agents.find(agent.NAME) is agent
+    assert agents.find(agent.name) is agent
 
 
 def test_an_unknown_agent_names_the_nearest():

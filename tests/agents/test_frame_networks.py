@@ -10,14 +10,20 @@ pytest.importorskip("ale_py")
 
 from torch.nn import functional  # noqa: E402
 
-from reverie.agents import apex_dqn, dqn, gorila, presets, sac  # noqa: E402
+from reverie.agents import presets  # noqa: E402
+from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.agents.apex_dqn.networks import make_network  # noqa: E402
 from reverie.agents.core import RunSettings, Stopwatch, Weights  # noqa: E402
+from reverie.agents.dqn import agent as dqn  # noqa: E402
+from reverie.agents.dqn.networks import make_network as make_dqn_network  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
 from reverie.agents.flat import FlatNetwork  # noqa: E402
+from reverie.agents.gorila import agent as gorila  # noqa: E402
+from reverie.agents.gorila.config import GorilaConfig  # noqa: E402
 from reverie.agents.layers import NatureTorso, initialised, nature_sizes  # noqa: E402
+from reverie.agents.sac import agent as sac  # noqa: E402
 from reverie.runners import plan  # noqa: E402
-from reverie.runners.topology import DeviceError, making_networks_on  # noqa: E402
+from reverie.runners.planning.topology import DeviceError, making_networks_on  # noqa: E402
 
 SHAPE = (4, 84, 84)
 
@@ -67,7 +73,7 @@ def test_the_dueling_network_has_3_3_million_parameters_in_channels_last_and_mem
     counted = apex_dqn.memory(spec, config)["networks and optimiser"]
     assert counted == 4 * network.flat.numel() * (5 + config.num_actors)
     dqn_config = dqn.load_preset("ALE/Pong-v5").config
-    dqn_network = dqn.networks.make_network(spec, dqn_config, seed=0, trainable=False)
+    dqn_network = make_dqn_network(spec, dqn_config, seed=0, trainable=False)
     assert dqn.memory(spec, dqn_config)["networks and optimiser"] == 4 * dqn_network.flat.numel() * 6
 
 
@@ -89,7 +95,7 @@ def test_gradients_of_convolutions_arrive_in_the_flat_vector_and_weights_travel(
     in_flat, in_module = (grad.reshape(-1).sort().values for grad in (network.flat.grad[: first.numel()], first.grad))
     assert torch.equal(in_flat, in_module)
     assert in_module.abs().max() > 0
-    policy = apex_dqn.GreedyPolicy(*pong)
+    policy = apex_dqn.make_policy(*pong)
     policy.load(Weights(1, network.numpy()))
     expected = network.module(torch.from_numpy(frames)).detach().numpy()
     assert np.allclose(policy.q_values(frames), expected, atol=1e-5)
@@ -97,8 +103,8 @@ def test_gradients_of_convolutions_arrive_in_the_flat_vector_and_weights_travel(
 
 def test_bfloat16_computes_the_same_less_exactly_and_gives_float32(pong, frames):
     spec, config = pong
-    exact = apex_dqn.GreedyPolicy(spec, config).q_values(frames)
-    rough = apex_dqn.GreedyPolicy(spec, dataclasses.replace(config, precision="bfloat16")).q_values(frames)
+    exact = apex_dqn.make_policy(spec, config).q_values(frames)
+    rough = apex_dqn.make_policy(spec, dataclasses.replace(config, precision="bfloat16")).q_values(frames)
     assert rough.dtype == np.float32
     assert (exact != rough).any()
     assert np.allclose(exact, rough, atol=0.02)
@@ -110,7 +116,7 @@ def test_values_of_bfloat16_layers_are_told_apart_as_finely_as_float32_does(agen
     spec = describe("CartPole-v1") if env_id == "CartPole-v1" else pong[0]
     seen = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32) if env_id == "CartPole-v1" else frames
     config = dataclasses.replace(agent.load_preset(env_id).config, precision="bfloat16")
-    values = torch.from_numpy(agent.GreedyPolicy(spec, config).q_values(seen))
+    values = torch.from_numpy(agent.make_policy(spec, config).q_values(seen))
     assert (values != values.bfloat16().float()).any(), "rounded, an action is as good as the next one"
 
 
@@ -150,12 +156,12 @@ def learned(agent, spec, config, frames, updates=2):
 
 def test_gorila_learns_from_frames_what_dqn_does_and_memory_counts_its_network(pong, frames):
     spec, config = pong[0], dqn.load_preset("ALE/Pong-v5").config
-    alone = gorila.GorilaConfig(
+    alone = GorilaConfig(
         **dataclasses.asdict(config), num_learners=1, num_parameter_shards=1, max_staleness=0, bundled=False
     )
     assert (learned(gorila, spec, alone, frames)[0] == learned(dqn, spec, config, frames)[0]).all()
     counted = gorila.memory(spec, alone)["networks and optimiser"]
-    assert counted == 4 * gorila.GreedyPolicy(spec, alone)._network.flat.numel() * 8
+    assert counted == 4 * gorila.make_policy(spec, alone)._network.flat.numel() * 8
 
 
 @pytest.mark.parametrize("agent", [apex_dqn, dqn])

@@ -6,15 +6,18 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
-from reverie.agents import dqn, gorila  # noqa: E402
 from reverie.agents.core import RunSettings, Stopwatch  # noqa: E402
+from reverie.agents.dqn import agent as dqn  # noqa: E402
+from reverie.agents.dqn.config import DqnConfig  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents.gorila import agent as gorila  # noqa: E402
+from reverie.agents.gorila.learner import make_parameter_server  # noqa: E402
 from reverie.agents.gorila.parameters import LocalParameterServer, LocalShard, make_shards  # noqa: E402
 
 SPEC = describe("CartPole-v1")
 CONFIG = dataclasses.replace(gorila.load_preset("CartPole-v1").config, hidden=(16, 16), batch_size=32)
 ALONE = dataclasses.replace(CONFIG, num_learners=1, num_parameter_shards=1, max_staleness=0, bundled=False)
-DQN = dqn.DqnConfig(**{field.name: getattr(CONFIG, field.name) for field in dataclasses.fields(dqn.DqnConfig)})
+DQN = DqnConfig(**{field.name: getattr(CONFIG, field.name) for field in dataclasses.fields(DqnConfig)})
 
 
 @pytest.fixture
@@ -214,7 +217,7 @@ def test_workers_that_are_given_a_server_learn_as_those_of_one_process(filled):
     """What a runner does that puts them apart: a learner for each, and pushes in the same order."""
     config = dataclasses.replace(CONFIG, num_learners=2, num_parameter_shards=2, max_staleness=1, target_period=5)
     together, replay = learner_of(gorila, config, filled()), filled()
-    server = gorila.make_parameter_server(SPEC, config, seed=3)
+    server = make_parameter_server(SPEC, config, seed=3)
     apart = [learner_of(gorila, config, replay, seed=99, server=server, index=i) for i in range(2)]
     for turn in range(12):
         together.learn()
@@ -227,7 +230,7 @@ def test_workers_that_are_given_a_server_learn_as_those_of_one_process(filled):
 
 def test_a_worker_that_comes_late_begins_with_the_servers_parameters_in_both_networks(filled):
     config = dataclasses.replace(CONFIG, num_learners=2, max_staleness=1, target_period=5)
-    server = gorila.make_parameter_server(SPEC, config, seed=3)
+    server = make_parameter_server(SPEC, config, seed=3)
     early = learner_of(gorila, config, filled(), server=server, index=0)
     for _ in range(7):
         early.learn()

@@ -7,9 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
-from reverie.agents import impala  # noqa: E402
 from reverie.agents.core import Stopwatch  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents.impala import agent as impala  # noqa: E402
 from reverie.agents.impala.loss import impala_loss, vtrace  # noqa: E402
 from reverie.agents.learning import rmsprop  # noqa: E402
 

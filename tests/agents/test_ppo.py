@@ -6,10 +6,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import reverie  # noqa: E402
-from reverie.agents import ppo  # noqa: E402
 from reverie.agents.actor_critic import draw  # noqa: E402
 from reverie.agents.core import Stopwatch, Weights  # noqa: E402
 from reverie.agents.environments import describe  # noqa: E402
+from reverie.agents.ppo import agent as ppo  # noqa: E402
 from reverie.agents.ppo import learner as learning  # noqa: E402
 from reverie.agents.ppo.loss import advantages, ppo_loss, standardised  # noqa: E402
 

@@ -34,7 +34,7 @@ class Setting:
 
     def __init__(self, name, make_fake_replay, *, action_size=1, **changes):
         agent = agents.find(name)
-        self.spec = describe("Pendulum-v1" if agents.ACTIONS[name] == "continuous" else "CartPole-v1")
+        self.spec = describe("Pendulum-v1" if agents.find(name).actions == "continuous" else "CartPole-v1")
         if action_size > 1:
             self.spec = dataclasses.replace(
                 self.spec, action_low=(-2.0,) * action_size, action_high=(2.0,) * action_size

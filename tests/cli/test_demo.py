@@ -9,10 +9,10 @@ testing = pytest.importorskip("typer.testing")
 
 import reverie.cli  # noqa: E402
 from reverie import runners  # noqa: E402
-from reverie.agents import apex_dqn  # noqa: E402
+from reverie.agents.apex_dqn import agent as apex_dqn  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.report import sparkline  # noqa: E402
-from reverie.runners import topology  # noqa: E402
+from reverie.runners.planning import topology  # noqa: E402
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def short_preset(tmp_path):
     """A function that writes the CartPole preset with another end, and gives its path."""
 
     def write(*, target_return, max_env_steps=1_600):
-        text = (apex_dqn.PRESETS / "CartPole-v1.toml").read_text()
+        text = (apex_dqn.presets / "CartPole-v1.toml").read_text()
         kept = [line for line in text.splitlines() if not line.startswith(("target_return", "max_env_steps"))]
         path = tmp_path / "short.toml"
         path.write_text("\n".join([*kept, f"target_return = {target_return}", f"max_env_steps = {max_env_steps}"]))

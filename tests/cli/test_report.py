@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch")
 console = pytest.importorskip("rich.console")
 
-from reverie.agents import dqn  # noqa: E402
 from reverie.agents.core import Weights  # noqa: E402
+from reverie.agents.dqn import agent as dqn  # noqa: E402
 from reverie.cli import report  # noqa: E402
 from reverie.runners import Evaluation, Progress, Result, Started, plan  # noqa: E402
 

@@ -15,7 +15,9 @@ testing = pytest.importorskip("typer.testing")
 from reverie.cli import sweep, video  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.sweep import parse_seeds  # noqa: E402
-from reverie.runners import checkpoints, topology  # noqa: E402
+from reverie.cli.train_request import TrainRequest  # noqa: E402
+from reverie.runners import checkpoints  # noqa: E402
+from reverie.runners.planning import topology  # noqa: E402
 
 SHORT = ["--set", "max_env_steps=1100", "--set", "evaluate_every=500"]
 
@@ -61,16 +63,16 @@ def test_what_every_run_of_a_sweep_would_refuse_is_refused_once(reverie, monkeyp
 
 def test_runs_of_a_sweep_on_a_cluster_are_not_measured_by_this_machine(reverie, monkeypatch):
     asked = []
-    monkeypatch.setattr(sweep._Runs, "train", lambda runs, arguments, seed: asked.append(arguments) or (2, None))
+    monkeypatch.setattr(sweep._Runs, "train", lambda runs, request: asked.append(request) or (2, None))
     monkeypatch.setattr(topology, "available_memory", lambda: 2**20)
     options = ["--seeds", "3,4", "--jobs", "2"]
     reverie("train", "dqn", "--env", "CartPole-v1", *options, "--runner", "ray", "--address", "auto")
     reverie("train", "dqn", "--env", "CartPole-v1", *options, "--no-check-memory")
-    assert [("--address" in words, "--no-check-memory" in words) for words in asked] == [
-        (True, False),
-        (True, False),
-        (False, True),
-        (False, True),
+    assert [(one.address, one.check_memory) for one in asked] == [
+        ("auto", True),
+        ("auto", True),
+        (None, False),
+        (None, False),
     ]
     assert reverie("train", "dqn", "--env", "CartPole-v1", *options).exit_code == 2
     assert len(asked) == 4
@@ -84,17 +86,28 @@ def test_sweep_is_another_name_of_seeds(reverie):
 
 def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_folder(reverie, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(sweep._Runs, "train", lambda runs, arguments, seed: asked.append(arguments) or (2, None))
+    monkeypatch.setattr(sweep._Runs, "train", lambda runs, request: asked.append(request) or (2, None))
     (tmp_path / "here/seed-4/checkpoints").mkdir(parents=True)
-    options = ["--set", "n_step=2", "--set", "discount=0.9", "--to-the-end", "--no-tensorboard", "--resume"]
+    options = [
+        "--set",
+        "n_step=2",
+        "--set",
+        "discount=0.9",
+        "--threads",
+        2,
+        "--to-the-end",
+        "--no-tensorboard",
+        "--resume",
+    ]
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--seeds", "3,4", "--out", "here", "--jobs", 2, *options)
     assert result.exit_code == 2
     assert "no result from seed 3, 4" in result.stderr
-    given = ["train", "dqn", "--env", "CartPole-v1", "--set", "n_step=2", "--set", "discount=0.9", "--to-the-end"]
+    common = {"agent": "dqn", "env": "CartPole-v1", "settings": ("n_step=2", "discount=0.9"), "shorts": {"threads": 2}}
+    common |= {"to_the_end": True, "tensorboard": False, "to_stderr": True}
     # Only a run that has begun can go on.
-    assert sorted(asked) == [
-        [*given, "--no-tensorboard", "--resume", "--seed", "4", "--out", "here/seed-4", "--json"],
-        [*given, "--no-tensorboard", "--seed", "3", "--out", "here/seed-3", "--json"],
+    assert sorted(asked, key=lambda one: one.seed) == [
+        TrainRequest(seed=3, out=Path("here/seed-3"), resume=False, **common),
+        TrainRequest(seed=4, out=Path("here/seed-4"), resume=True, **common),
     ]
 
 
@@ -113,6 +126,27 @@ def test_a_sweep_trains_every_seed_and_says_what_they_reached_together(reverie, 
     assert {path.name for path in folder.iterdir()} == {"seed-1", "seed-2", "curves.png"}
     assert "[seed 1] dqn on CartPole-v1, seed 1:" in result.stderr
     assert "0 of 2 seeds confirmed" in result.stderr
+
+
+def test_a_run_of_a_sweep_that_ended_without_a_result_is_named_and_not_left_out_of_the_mean(reverie, monkeypatch):
+    monkeypatch.setattr(sweep._Runs, "train", lambda runs, request: (1, None if request.seed == 4 else {}))
+    result = reverie("train", "dqn", "--env", "CartPole-v1", "--seeds", "3,4", "--no-tensorboard")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == ["reverie: no result from seed 4"]
+
+
+def test_what_a_run_of_a_sweep_prints_besides_does_not_hide_what_it_reached(reverie, tmp_path):
+    (tmp_path / "noisy.py").write_text(
+        "import atexit, gymnasium\n"
+        "gymnasium.register('Noisy-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=500)\n"
+        "atexit.register(print, 'goodbye')\n"
+    )
+    command = ["train", "dqn", "--env", "noisy:Noisy-v0", "--config", "CartPole-v1", "--seeds", "1", "--no-tensorboard"]
+    result = reverie(*command, *SHORT, "--json")
+    assert result.exit_code == 1, result.stderr
+    (line,) = result.stdout.splitlines()
+    assert [run["seed"] for run in json.loads(line)["runs"]] == [1]
+    assert "[seed 1] goodbye" in result.stderr
 
 
 def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(start, tmp_path):
@@ -181,8 +215,9 @@ def test_a_sweep_that_goes_on_takes_what_has_ended_and_begins_what_had_not(rever
     had(2, confirmed=False, env_steps=0)  # interrupted
     asked = {}
 
-    def train(runs, arguments, seed):
-        asked[seed] = "--resume" in arguments
+    def train(runs, request):
+        seed = request.seed
+        asked[seed] = request.resume
         had(seed + 10, confirmed=True, env_steps=900)
         return 0, {"mean_return": 490.0, "confirmed": True, "seed": seed, "folder": f"runs/seed-{seed + 10}"}
 

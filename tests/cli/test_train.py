@@ -23,8 +23,10 @@ from reverie import agents, runners  # noqa: E402
 from reverie.cli import ending, shorts  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.plot import Over, band, summary, variants  # noqa: E402
-from reverie.runners import checkpoints, logs, topology  # noqa: E402
-from reverie.runners.nodes import place  # noqa: E402
+from reverie.runners import checkpoints  # noqa: E402
+from reverie.runners.planning import topology  # noqa: E402
+from reverie.runners.planning.nodes import place  # noqa: E402
+from reverie.runners.reports import logs  # noqa: E402
 
 SHORT = ["--set", "max_env_steps=1300", "--set", "evaluate_every=500", "--set", "checkpoint_every=600"]
 
@@ -588,8 +590,8 @@ def test_layouts_that_cannot_be_are_refused_in_one_line(reverie):
 
 def test_a_dry_run_on_ray_tells_the_shards_and_needs_no_ray(reverie, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "reverie.runners.ray", raising=False)
-    monkeypatch.delattr("reverie.runners.ray", raising=False)  # where a test before this one imported it
+    monkeypatch.delitem(sys.modules, "reverie.runners.ray.cluster", raising=False)
+    monkeypatch.delattr("reverie.runners.ray.cluster", raising=False)  # where a test before this one imported it
     arguments = ["train", "apex-dqn", "--env", "CartPole-v1", "--runner", "ray", "--num-shards", 3]
     text = reverie(*arguments, "--dry-run")
     assert text.exit_code == 0, text.stderr

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from reverie.agents import gorila
 from reverie.agents.core import RunSettings
-from reverie.runners import CheckpointError, Progress, RoleRestarted, Saved, StoppedError, checkpoints, process
-from reverie.runners import train as train_here
+from reverie.agents.gorila import agent as gorila
+from reverie.runners import CheckpointError, Progress, RoleRestarted, Saved, StoppedError, checkpoints
+from reverie.runners import train as train
 
 # With the other tests of roles in processes: one fork server for all of them.
 pytestmark = pytest.mark.xdist_group("processes")
@@ -72,9 +72,10 @@ def trained(victims, folder, **options):
             finished.append(event)
 
     with pytest.raises(StoppedError, match="saved as") as caught:
-        process.train(
+        train(
             gorila,
             "CartPole-v1",
+            runner="process",
             run=ENDLESS,
             checkpoint_folder=folder,
             on_event=on_event,
@@ -111,7 +112,7 @@ def test_a_learner_and_a_parameter_shard_are_killed_and_the_run_goes_on_and_then
     for index in range(2):
         assert (state["learner"]["networks"][f"online-{index}"] == flat).all()
     run = dataclasses.replace(ENDLESS, max_env_steps=state["env_steps"] + 100)
-    here = [train_here(gorila, "CartPole-v1", config=CONFIG, run=run, resume=stopped.checkpoint) for _ in range(2)]
+    here = [train(gorila, "CartPole-v1", config=CONFIG, run=run, resume=stopped.checkpoint) for _ in range(2)]
     assert here[0].env_steps >= run.max_env_steps
     assert here[0].learner["updates"] > state["learner"]["version"]
     assert (here[0].weights.flat == here[1].weights.flat).all()
@@ -127,9 +128,9 @@ def test_bundles_learn_each_from_its_own_table_and_one_that_is_killed_goes_on(tm
     assert len(state[checkpoints.REPLAY]) == 2
     assert all(actor["env_steps"] > 0 for actor in state["actors"])
     with pytest.raises(CheckpointError, match="bundles go on in one process where they began in one, else apart"):
-        train_here(gorila, "CartPole-v1", config=config, run=ENDLESS, resume=stopped.checkpoint)
+        train(gorila, "CartPole-v1", config=config, run=ENDLESS, resume=stopped.checkpoint)
     run = dataclasses.replace(ENDLESS, max_env_steps=state["env_steps"] + 200)
-    result = process.train(gorila, "CartPole-v1", config=config, run=run, resume=stopped.checkpoint)
+    result = train(gorila, "CartPole-v1", runner="process", config=config, run=run, resume=stopped.checkpoint)
     assert result.env_steps >= run.max_env_steps
     assert result.learner["updates"] > state["learner"]["version"]
     # The tables went on too, each held to its own ratio.
@@ -143,7 +144,9 @@ def test_bundles_learn_each_from_its_own_table_and_one_that_is_killed_goes_on(tm
 def test_several_learners_draw_from_several_shards_as_from_one_table_and_keep_its_ratio():
     run = dataclasses.replace(ENDLESS, max_env_steps=1_500)
     events = []
-    result = process.train(gorila, "CartPole-v1", config=CONFIG, run=run, num_shards=2, on_event=events.append)
+    result = train(
+        gorila, "CartPole-v1", runner="process", config=CONFIG, run=run, num_shards=2, on_event=events.append
+    )
     assert of_kind(events, RoleRestarted) == []
     # Every learner learnt, from the inserts of both shards, and not faster than the limits of them all.
     replay, gradients = result.replay, result.learner["gradients"]

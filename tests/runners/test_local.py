@@ -1,5 +1,4 @@
 import dataclasses
-import types
 
 import numpy as np
 import pytest
@@ -7,17 +6,18 @@ import pytest
 pytest.importorskip("torch")
 
 from reverie import agents
-from reverie.agents import apex_dqn, atari, presets
+from reverie.agents import atari, presets
+from reverie.agents.apex_dqn import agent as apex_dqn
+from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.core import RunSettings
-from reverie.runners import local
-from reverie.runners.evaluator import Evaluation, confirmation_seeds, screening_seeds
-from reverie.runners.events import Evaluated, Finished, Progress, StalledError, Started
-from reverie.runners.local import train
+from reverie.runners import local, train
+from reverie.runners.reports.evaluation import Evaluation, confirmation_seeds, screening_seeds
+from reverie.runners.reports.events import Evaluated, Finished, Progress, StalledError, Started
 
 PRESETS = [
     pytest.param(agents.find(name), path, id=f"{name}-{path.stem}")
-    for name in agents.ACTIONS
-    for path in sorted(agents.find(name).PRESETS.glob("*.toml"))
+    for name in agents.BUILT_IN
+    for path in sorted(agents.find(name).presets.glob("*.toml"))
 ]
 SCREENING_SEEDS, CONFIRMATION_SEEDS = screening_seeds(10), confirmation_seeds(20)
 SHORT = RunSettings(target_return=475.0, max_env_steps=1_500, evaluate_every=500)
@@ -28,8 +28,8 @@ def short_run(seed=0, **options):
 
 
 def changed(**functions):
-    """The agent's module with some of its functions replaced."""
-    return types.SimpleNamespace(**{**vars(apex_dqn), **functions})
+    """The agent with some of its functions replaced."""
+    return dataclasses.replace(apex_dqn, **functions)
 
 
 class Scripted:
@@ -136,7 +136,7 @@ def test_a_run_that_never_reached_reports_its_last_weights_on_the_confirmation_s
 
 
 def test_limits_that_let_neither_side_go_on_are_an_error_with_the_tables_account(monkeypatch):
-    monkeypatch.setattr(apex_dqn.ApexDqnConfig, "error_buffer", property(lambda self: self.samples_per_insert))
+    monkeypatch.setattr(ApexDqnConfig, "error_buffer", property(lambda self: self.samples_per_insert))
     with pytest.raises(
         StalledError, match="table 'replay' lets neither the learner draw nor an actor insert"
     ) as caught:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import inspect
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -12,7 +13,6 @@ import sys
 import tempfile
 import textwrap
 import threading
-import types
 from pathlib import Path
 
 import pytest
@@ -34,15 +34,13 @@ from reverie.runners import (
     ShardMoved,
     Started,
     StoppedError,
-    awaiting,
     checkpoints,
-    crew,
-    logs,
     process,
-    supervisor,
 )
-from reverie.runners import train as train_here
-from reverie.runners.messages import Ready, Served
+from reverie.runners import train as train_run
+from reverie.runners.links.messages import Ready, Served
+from reverie.runners.reports import logs
+from reverie.runners.supervision import absences, role_group, supervisor
 
 # In one worker: the fork server, which imports PyTorch, is one for all of them.
 pytestmark = pytest.mark.xdist_group("processes")
@@ -99,7 +97,9 @@ def train(name="dqn", *, run=SHORT, config=None, **options):
         events.append(event)
         heard(event)
 
-    return process.train(agent, "CartPole-v1", run=run, config=config, on_event=on_event, **options), events
+    return train_run(
+        agent, "CartPole-v1", runner="process", run=run, config=config, on_event=on_event, **options
+    ), events
 
 
 def small(name="apex-dqn", **changes):
@@ -157,7 +157,7 @@ def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_pro
     options = {"seed": 5, "config": config, "resume": checkpoints.find(tmp_path)}
     longer = dataclasses.replace(SHORT, max_env_steps=result.env_steps + 400)
     again, events = train("apex-dqn", run=longer, **options)
-    here = train_here(agents.apex_dqn, "CartPole-v1", run=longer, **options)
+    here = train_run(agents.find("apex-dqn"), "CartPole-v1", run=longer, **options)
     for one in (again, here):
         assert one.curve[: len(result.curve)] == result.curve
         assert one.env_steps >= result.env_steps + 400
@@ -190,9 +190,9 @@ def test_a_confirmed_run_ends_with_the_weights_that_were_confirmed():
     assert result.confirmed
     (evaluated,) = of_kind(events, Evaluated)
     assert evaluated.confirmation == result.evaluation
-    policy = agents.dqn.make_policy(result.topology.env, result.topology.config)
+    policy = agents.find("dqn").make_policy(result.topology.env, result.topology.config)
     policy.load(result.weights)
-    from reverie.runners.evaluator import Evaluator
+    from reverie.runners.reports.evaluation import Evaluator
 
     evaluator = Evaluator("CartPole-v1", 3)
     assert evaluator.evaluate(policy, result.evaluation.seeds) == result.evaluation
@@ -262,7 +262,7 @@ def test_a_shard_whose_port_was_taken_meanwhile_comes_back_at_another_and_everyb
     def as_another_takes_its_port(stage, name, checkpointer, before):
         given = serving(stage, name, checkpointer, before)
         if before is not None:
-            table = agents.apex_dqn.make_tables(describe("CartPole-v1"), small(), seed=0)
+            table = agents.find("apex-dqn").make_tables(describe("CartPole-v1"), small(), seed=0)
             token = serving(other, name, None, None).token
             assert token not in (None, given.token)
             strangers.append(reverie.Server(table, given.port, token=token))
@@ -381,9 +381,9 @@ def test_what_a_callback_raises_ends_every_process():
 
 
 AGENT = """
-from reverie.agents.dqn import *
-from reverie.agents import dqn
+import dataclasses
 import os
+from reverie.agents.dqn import agent as dqn
 
 def make_actor(spec, config, client, weights, *, index, seed, watch):
     actor = dqn.make_actor(spec, config, client, weights, index=index, seed=seed, watch=watch)
@@ -391,6 +391,8 @@ def make_actor(spec, config, client, weights, *, index, seed, watch):
         {body}
     actor.act = broken
     return actor
+
+agent = dataclasses.replace(dqn, make_actor=make_actor)
 """
 
 
@@ -401,21 +403,21 @@ def broken_agent(tmp_path, monkeypatch):
     def make(name, body):
         (tmp_path / f"{name}.py").write_text(AGENT.format(body=body))
         monkeypatch.syspath_prepend(tmp_path)
-        return __import__(name)
+        return __import__(name).agent
 
     return make
 
 
 def test_a_role_that_ends_again_and_again_ends_the_run_with_what_ended_it(broken_agent, monkeypatch):
-    monkeypatch.setattr(crew, "SHORT_LIFE_SECONDS", 3000.0)  # of which a slow start is a part
+    monkeypatch.setattr(role_group, "SHORT_LIFE_SECONDS", 3000.0)  # of which a slow start is a part
     agent = broken_agent("agent_that_exits", "os._exit(3)")
     with pytest.raises(RoleError, match=r"actor 0: it ended 5 times within 3000 s .*: it ended with exit code 3"):
-        process.train(agent, "CartPole-v1", run=SHORT)
+        train_run(agent, "CartPole-v1", runner="process", run=SHORT)
 
 
 def test_the_end_of_a_role_is_told_though_a_child_of_its_environment_has_its_pipe(broken_agent, monkeypatch, tmp_path):
     """Such a child, as of environments in processes of their own, is a copy with every file open."""
-    monkeypatch.setattr(crew, "SHORT_LIVES", 1)
+    monkeypatch.setattr(role_group, "SHORT_LIVES", 1)
     gone = tmp_path / "gone"
     outlives = f"while not os.path.exists({str(gone)!r}): __import__('time').sleep(0.01)"
     body = f"""if os.fork():
@@ -425,7 +427,7 @@ def test_the_end_of_a_role_is_told_though_a_child_of_its_environment_has_its_pip
     agent = broken_agent("agent_with_a_child", body)
     try:
         with pytest.raises(RoleError, match=r"actor 0: .*: it ended with exit code 3"):
-            process.train(agent, "CartPole-v1", run=ENDLESS)
+            train_run(agent, "CartPole-v1", runner="process", run=ENDLESS)
     finally:
         gone.touch()
 
@@ -456,19 +458,19 @@ def test_an_error_in_a_role_ends_the_run_at_once_with_its_traceback(broken_agent
     agent = broken_agent("agent_with_a_defect", "raise ValueError('no such thing')")
     events = []
     with pytest.raises(RoleError, match=r"actor 0: ValueError: no such thing") as caught:
-        process.train(agent, "CartPole-v1", run=SHORT, on_event=events.append)
+        train_run(agent, "CartPole-v1", runner="process", run=SHORT, on_event=events.append)
     assert (caught.value.role, caught.value.error) == ("actor 0", "ValueError")
-    assert agent.__file__ in caught.value.traceback
+    assert inspect.getfile(agent.make_actor) in caught.value.traceback
     assert of_kind(events, RoleRestarted) == []
 
 
 def test_a_role_that_stands_still_in_the_middle_of_a_message_is_named_and_holds_up_nobody(broken_agent, tmp_path):
-    body = """from reverie.runners import pipes
+    body = """from reverie.runners.links import message_sockets
         import signal
         def half(end, message):
-            end._line.sendall(pipes._LENGTH.pack(100) + b"half")
+            end._line.sendall(message_sockets._LENGTH.pack(100) + b"half")
             os.kill(os.getpid(), signal.SIGSTOP)
-        pipes.RoleEnd.send = half
+        message_sockets.RoleSocket.send = half
         return 0"""
     agent = broken_agent("agent_that_stands_still", body)
     log = logs.JsonLines(tmp_path / logs.LOG)
@@ -479,9 +481,10 @@ def test_a_role_that_stands_still_in_the_middle_of_a_message_is_named_and_holds_
         seen.append(event)
 
     with pytest.raises(StoppedError, match="after 0 environment steps; nothing was saved"):
-        process.train(
+        train_run(
             agent,
             "CartPole-v1",
+            runner="process",
             run=ENDLESS,
             on_event=on_event,
             checkpoint_folder=tmp_path,
@@ -500,7 +503,7 @@ def test_a_run_is_told_of_and_can_be_stopped_while_the_fork_server_begins(monkey
     go, seen = threading.Event(), []
     begin = process.Processes._begin_to_fork
     monkeypatch.setattr(process.Processes, "_begin_to_fork", lambda stage: (go.wait(), begin(stage)))
-    monkeypatch.setattr(awaiting, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(absences, "SLOW_SECONDS", 0.0)
     try:
         with pytest.raises(StoppedError, match="nothing was saved"):
             train(on_event=seen.append, should_stop=lambda: bool(of_kind(seen, RoleAwaited)))
@@ -519,10 +522,9 @@ def test_what_keeps_the_fork_server_from_beginning_ends_the_run(monkeypatch):
 
 
 def test_an_agent_that_others_cannot_import_is_refused_before_anything_starts():
-    agent = types.SimpleNamespace(**vars(agents.dqn))
-    del agent.__name__
-    with pytest.raises(TypeError, match="agent must be an importable module"):
-        process.train(agent, "CartPole-v1")
+    agent = dataclasses.replace(agents.find("dqn"), make_policy=lambda spec, config: None)
+    with pytest.raises(TypeError, match=r"agent dqn cannot be sent to other processes .*: define its functions"):
+        train_run(agent, "CartPole-v1", runner="process")
 
 
 def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
@@ -530,8 +532,8 @@ def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
     script.write_text(
         textwrap.dedent("""
         import multiprocessing
-        from reverie.agents import dqn
-        from reverie.runners import Evaluated, process
+        from reverie.agents.dqn import agent as dqn
+        from reverie.runners import Evaluated, train
 
         def on_event(event):
             if isinstance(event, Evaluated):
@@ -541,7 +543,7 @@ def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
 
         if __name__ == "__main__":
             run = dqn.load_preset("CartPole-v1").run
-            process.train(dqn, "CartPole-v1", run=type(run)(10_000.0, 10**9, 50), on_event=on_event)
+            train(dqn, "CartPole-v1", runner="process", run=type(run)(10_000.0, 10**9, 50), on_event=on_event)
         """).replace("multiprocessing.connection.wait([], 1000)", "__import__('threading').Event().wait()")
     )
     child = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)

@@ -1,30 +1,26 @@
 """Agents: each a folder of the same five files in the same order: config, networks, loss, learner, actor.
 
-An agent's module is the factory that a runner receives:
-`reverie.runners.train(reverie.agents.apex_dqn, "CartPole-v1")`. Agents need PyTorch and Gymnasium
-(`pip install "reverie[agents]"`) and are loaded at first use, so that `import reverie` stays light.
+A runner receives an `Agent`: `reverie.runners.train(reverie.agents.find("apex-dqn"), "CartPole-v1")`. Agents of other
+packages are found by an entry point of the group `reverie.agents`, or as `module:agent`. Agents need PyTorch and
+Gymnasium (`pip install "reverie[agents]"`) and are loaded at first use, so that `import reverie` stays light.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
-from typing import Any
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
 
-__all__ = ["ACTIONS", "UnknownAgentError", "find", "names"]
+if TYPE_CHECKING:
+    from reverie.agents.agent import Actions, Agent
 
-ACTIONS = {
-    "apex_dqn": "discrete",
-    "apex_dpg": "continuous",
-    "dqn": "discrete",
-    "gorila": "discrete",
-    "ddpg": "continuous",
-    "td3": "continuous",
-    "sac": "continuous",
-    "ppo": "discrete",
-    "impala": "discrete",
-}
-"""Every agent's module, and which actions it chooses among."""
+__all__ = ["BUILT_IN", "GROUP", "AgentError", "UnknownAgentError", "find", "names"]
+
+BUILT_IN = ("apex-dqn", "apex-dpg", "dqn", "gorila", "ddpg", "td3", "sac", "ppo", "impala")
+"""The names of the agents of this package; no entry point takes one of them."""
+GROUP = "reverie.agents"
+"""The group of entry points under which other packages list their agents."""
 
 
 class UnknownAgentError(ValueError):
@@ -37,20 +33,45 @@ class UnknownAgentError(ValueError):
         super().__init__(f"no agent {name!r}; {hint}")
 
 
-def names(actions: str | None = None) -> list[str]:
-    """The agents' names as a person types them; of those for "discrete" or "continuous" actions, where asked for."""
-    return [module.replace("_", "-") for module, kind in ACTIONS.items() if actions in (None, kind)]
+class AgentError(ValueError):
+    """What was to be an agent of another package cannot be imported, or is not an `Agent`. `.name`"""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        super().__init__(f"agent {name!r} {reason}")
 
 
-def find(name: str) -> Any:
-    """The module of an agent by the name that a person types (`apex-dqn`), or an `UnknownAgentError`."""
-    module = name.lower().replace("-", "_")
-    if module not in ACTIONS:
-        raise UnknownAgentError(name)
-    return importlib.import_module(f"{__name__}.{module}")
+def names(actions: Actions | None = None) -> list[str]:
+    """The names of all agents, those of other packages last; with `actions`, those of this package that choose so."""
+    if actions is not None:
+        return [name for name in BUILT_IN if find(name).actions == actions]
+    return [*BUILT_IN, *sorted(set(entry_points(group=GROUP).names) - set(BUILT_IN))]
 
 
-def __getattr__(name: str) -> Any:
-    if name in ACTIONS:
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"reverie.agents has no agent {name!r}; there is: {', '.join(ACTIONS)}")
+def find(name: str) -> Agent:
+    """The agent that a person names: `apex-dqn`, the name of an entry point, or `module:agent`.
+
+    Raises `UnknownAgentError`, and `AgentError` for an agent of another package that cannot be had.
+    """
+    if ":" in name:
+        return _imported(name, name)
+    own = name.lower().replace("_", "-")
+    if own in BUILT_IN:
+        return _imported(name, f"{__name__}.{own.replace('-', '_')}:agent")
+    for entry in entry_points(group=GROUP):
+        if entry.name in (name, own):
+            return _imported(name, entry.value)
+    raise UnknownAgentError(name)
+
+
+def _imported(name: str, reference: str) -> Agent:
+    from reverie.agents.agent import Agent
+
+    module, _, attribute = reference.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise AgentError(name, f"cannot be imported from {reference}: {error}") from error
+    if not isinstance(found, Agent):
+        raise AgentError(name, f"is a {type(found).__name__}, and must be a reverie.agents.agent.Agent")
+    return found

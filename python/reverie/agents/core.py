@@ -1,11 +1,11 @@
-"""What every agent shares with the runners: a few records, and the protocol that an agent's module keeps."""
+"""What every agent shares with the runners: a few records, and the protocols of an agent's parts."""
 
 from __future__ import annotations
 
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reverie.agents import checks
-from reverie.agents.environments import EnvSpec
 
 
 class Weights(NamedTuple):
@@ -42,11 +41,6 @@ class ActingSettings(Protocol):
     @property
     def envs_per_actor(self) -> int:
         """Environments of each."""
-
-
-def layout(config: ActingSettings) -> tuple[int, int]:
-    """Number of actors, and of environments in each."""
-    return config.num_actors, config.envs_per_actor
 
 
 class Policy(Protocol):
@@ -229,7 +223,7 @@ class TableNeeds:
     """Its learners are `AheadLearner`s: a draw takes nothing out of the table, and may be made before it is needed."""
     num_parameter_shards: int = 0
     """Ranges of the parameters that learners push gradients to. 0: the one learner has the parameters itself; else the
-    agent's module keeps `ParameterAgent`."""
+    agent has `parameters`."""
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -239,41 +233,6 @@ class TableNeeds:
     def table_of(self, actor: int) -> str:
         """Name of the table that an actor writes into."""
         return f"{self.name}-{actor}" if self.bundled else self.name
-
-
-class Agent(Protocol):
-    """What an agent's module offers to a runner. A runner receives the module and knows no algorithm by name."""
-
-    NAME: str
-
-    def load_preset(self, env_id: str, path: Path | None = None) -> Preset:
-        """The preset of an environment, or the one in the file `path`. Raises `presets.PresetError`."""
-
-    def check(self, spec: EnvSpec) -> None:
-        """Refuse an environment that this agent cannot play, and say what would fit."""
-
-    def layout(self, config: Any) -> tuple[int, int]:
-        """Number of actors, and of environments in each."""
-
-    def needs(self, config: Any) -> TableNeeds:
-        """What the runner must know of the table."""
-
-    def memory(self, spec: EnvSpec, config: Any) -> dict[str, int]:
-        """Bytes that a run needs, by what needs them."""
-
-    def make_tables(self, spec: EnvSpec, config: Any, *, seed: int) -> Sequence[Any]:
-        """The tables of a run, new and empty."""
-
-    def make_learner(self, spec: EnvSpec, config: Any, client: Any, *, seed: int, watch: Stopwatch) -> Learner:
-        """The learner, its weights drawn from `seed`; it tells `watch` where its time goes."""
-
-    def make_actor(
-        self, spec: EnvSpec, config: Any, client: Any, weights: WeightSource, *, index: int, seed: int, watch: Stopwatch
-    ) -> Actor:
-        """Actor `index`, pulling from `weights`; it tells `watch` where its time goes."""
-
-    def make_policy(self, spec: EnvSpec, config: Any) -> Policy:
-        """The greedy policy, for the evaluator."""
 
 
 class ParameterShard(Protocol):
@@ -290,32 +249,6 @@ class ParameterShard(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
-
-
-class ParameterAgent(Agent, Protocol):
-    """What an agent's module offers besides, where learners push gradients to a parameter server.
-
-    Its `make_learner` takes two arguments more, `server=` and `index=`, for learner `index` of a server elsewhere; and
-    such a learner has `follow(server)`, for a server that was started again.
-    """
-
-    def ParameterServer(self, lines: Any, num_shards: int) -> Any:
-        """What a learner holds of shards elsewhere: `lines.ask(questions)` gives the answers, of each shard one."""
-
-    def make_parameter_shard(self, spec: EnvSpec, config: Any, *, seed: int, index: int) -> ParameterShard:
-        """Shard `index`, the parameters drawn from `seed`, which all shards have in common."""
-
-    def join_states(self, learners: Sequence[dict[str, Any]], shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The states of all learners and shards as that of a learner which has them all."""
-
-    def learner_state(self, state: dict[str, Any], index: int) -> dict[str, Any]:
-        """What `join_states` gave, for learner `index` alone."""
-
-    def parameter_shard_state(self, state: dict[str, Any], index: int) -> dict[str, Any]:
-        """What `join_states` gave, for shard `index` alone."""
-
-    def join_metrics(self, learners: Sequence[dict[str, float]]) -> dict[str, float]:
-        """The metrics of all learners as those of one."""
 
 
 class Stopwatch:

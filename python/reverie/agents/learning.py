@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Literal, Protocol, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.draws import Draws
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.replay import TABLE, PrioritizedSettings, ReplaySettings
+from reverie.agents.replay import TABLE, PrioritizedSettings
 from reverie.types import Batch
 
 
@@ -29,21 +30,24 @@ class DivergedError(RuntimeError):
         )
 
 
+PrioritizedUpdate = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, float | Tensor]]]
+"""One step of the optimisers for a batch, its losses scaled by weights `[B]`; new priorities `[B]`, and figures."""
+
+
 class NetworkLearner(ABC):
     """Networks and optimisers by name, counters, and the weights that actors get."""
 
-    def __init__(self, client: Any, *, watch: Stopwatch) -> None:
+    def __init__(self, client: Any, *, watch: Stopwatch, draws: Draws | None = None) -> None:
+        """`draws` are those of a learner that draws from a replay table."""
         self.version = 0
-        self._client, self._watch = client, watch
+        self._client, self._watch, self._draws = client, watch, draws
         self._networks: dict[str, FlatNetwork[Any]] = {}
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
         self._generator: torch.Generator | None = None
-        """Where the heir's updates draw from, if they do."""
+        """For the random draws of a subclass's updates."""
         self._counts: dict[str, int] = {}
         self._last: dict[str, float] = {}
         """Figures of the last update."""
-        self._draws: Draws | None = None
-        """Of the heirs that learn from a replay table."""
 
     @abstractmethod
     def learn(self) -> None:
@@ -52,6 +56,37 @@ class NetworkLearner(ABC):
     @abstractmethod
     def _acting(self) -> NDArray[np.float32]:
         """A copy of the parameters that actors need, `[P]`."""
+
+    def _learn(self, update: Callable[[dict[str, Tensor]], dict[str, float | Tensor]]) -> None:
+        """Draw a batch, and make one `update` of it: a step of the optimisers, which gives figures by name."""
+        with self._watch("sample"):
+            batch = self._draw()
+        with self._watch("learn"):
+            told = update(batch.data)
+            self._look_ahead()
+            figures = {name: float(figure) for name, figure in told.items()}
+        self._check(figures)
+        self._last = {"age_in_updates": age(self.version, batch), **figures}
+        self.version += 1
+
+    def _learn_by_priority(self, settings: PrioritizedSettings, update: PrioritizedUpdate) -> None:
+        """Draw a batch by priority, make one `update` of it, and write the new priorities of its items back."""
+        with self._watch("sample"):
+            batch = self._draw()
+            normalise = cast("Literal['batch', 'table']", settings.importance_normalise)
+            weights = batch.weights(settings.importance_exponent, normalise=normalise)
+        with self._watch("learn"):
+            tensor, told = update(batch.data, float32(weights))
+            self._look_ahead()
+            priorities = tensor.double().cpu().numpy()
+            figures = {name: float(figure) for name, figure in told.items()}
+        self._check({**figures, "td error": float(priorities.sum())})
+        with self._watch("update"):
+            result = self._client.update_priorities(TABLE, batch.info.key, priorities)
+            self._counts["priorities_applied"] += result.applied
+            self._counts["priorities_stale"] += result.stale
+        self._last = {"age_in_updates": age(self.version, batch), **figures}
+        self.version += 1
 
     def _check(self, figures: dict[str, float]) -> None:
         """Raises `DivergedError` where one of them is not finite."""
@@ -132,67 +167,10 @@ class NetworkLearner(ABC):
             self._draws.load_state_dict(draws)
 
 
-class ReplayLearner(NetworkLearner):
-    """Draws from a replay table. The heir makes one update of a batch."""
-
-    def __init__(self, config: ReplaySettings, client: Any, *, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch)
-        self._draws = Draws(TABLE, config.batch_size)
-
-    @abstractmethod
-    def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
-        """One step of the optimisers; figures by name, which are finite as long as learning has not diverged."""
-
-    def learn(self) -> None:
-        """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
-        with self._watch("sample"):
-            batch = self._draw()
-        with self._watch("learn"):
-            told = self._update(batch.data)
-            self._look_ahead()
-            figures = {name: float(figure) for name, figure in told.items()}
-        self._check(figures)
-        self._last = {"age_in_updates": age(self.version, batch), **figures}
-        self.version += 1
-
-
 def priorities_of(errors: Tensor, *, eps: float, clip: float) -> Tensor:
     """`min(|error|, clip) + eps` of TD errors `[B]`, detached; `clip` 0 is no bound. NaN stays NaN."""
     absolute = errors.detach().abs()
     return (absolute.clamp(max=clip) if clip else absolute) + eps
-
-
-class PrioritizedLearner(NetworkLearner):
-    """Draws by priority, and writes the priorities of the drawn items back. The heir makes one update of a batch."""
-
-    def __init__(self, config: PrioritizedSettings, client: Any, *, watch: Stopwatch) -> None:
-        super().__init__(client, watch=watch)
-        self._settings, self._draws = config, Draws(TABLE, config.batch_size)
-        self._counts = {"priorities_applied": 0, "priorities_stale": 0}
-
-    @abstractmethod
-    def _update(self, data: dict[str, Tensor], weights: Tensor) -> tuple[Tensor, dict[str, float | Tensor]]:
-        """One step of the optimisers, every loss scaled by its weight `[B]`; the new priorities `[B]`, and figures."""
-
-    def learn(self) -> None:
-        """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
-        settings = self._settings
-        with self._watch("sample"):
-            batch = self._draw()
-            normalise = cast("Literal['batch', 'table']", settings.importance_normalise)
-            weights = batch.weights(settings.importance_exponent, normalise=normalise)
-        with self._watch("learn"):
-            tensor, told = self._update(batch.data, float32(weights))
-            self._look_ahead()
-            priorities = tensor.double().cpu().numpy()
-            figures = {name: float(figure) for name, figure in told.items()}
-        self._check({**figures, "td error": float(priorities.sum())})
-        with self._watch("update"):
-            result = self._client.update_priorities(TABLE, batch.info.key, priorities)
-            self._counts["priorities_applied"] += result.applied
-            self._counts["priorities_stale"] += result.stale
-        self._last = {"age_in_updates": age(self.version, batch), **figures}
-        self.version += 1
 
 
 def float32(array: NDArray[Any] | Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import json
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -42,18 +42,9 @@ def load(path: Path, config_class: type[Any]) -> Preset:
     )
 
 
-def reader(folder: Path, config_class: type[Any]) -> Callable[..., Preset]:
-    """What an agent offers as `load_preset`: reads from its own folder, or the file it is told."""
-
-    def load_preset(env_id: str, path: Path | None = None) -> Preset:
-        """The preset of an environment, or the one in the file `path`. Raises `PresetError`.
-
-        A `path` that is no file can be a name: "paper" is the agent's other preset `presets/paper/ENV.toml`, and
-        "CartPole-v1" its preset of that environment, for this one; the target stays that of the preset then.
-        """
-        return load(find(folder, env_id) if path is None else _named(folder, env_id, Path(path)), config_class)
-
-    return load_preset
+def locate(folder: Path, env_id: str, path: Path | None = None) -> Path:
+    """The file of a preset: that of an environment in an agent's folder, or what a person means by `path`."""
+    return find(folder, env_id) if path is None else _named(folder, env_id, Path(path))
 
 
 def find(folder: Path, env_id: str) -> Path:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from reverie.runners import Result
-from reverie.runners.logs import replace_file
+from reverie.runners.reports.logs import replace_file
 
 
 def check_writable(path: Path) -> None:

@@ -46,7 +46,7 @@ def demo(
     the replay's own figures, and where the time went.
     """
     require_agents()
-    from reverie.agents import apex_dqn
+    from reverie.agents.apex_dqn import agent
     from reverie.agents.learning import DivergedError
     from reverie.cli import curve, report
     from reverie.runners import StalledError, plan, train
@@ -54,12 +54,12 @@ def demo(
     path = plot or Path("runs") / f"demo-{env.replace('/', '_')}-seed-{seed}.png"
     try:
         curve.check_writable(path)
-        plan(apex_dqn, env, seed=seed, preset=preset)
+        plan(agent, env, seed=seed, preset=preset)
     except (ValueError, OSError, MemoryError) as error:
         refuse(error)
     try:
         with report.Progress(to_stderr=as_json) as progress:
-            result = train(apex_dqn, env, seed=seed, preset=preset, on_event=progress)
+            result = train(agent, env, seed=seed, preset=preset, on_event=progress)
     except KeyboardInterrupt:
         print("reverie: interrupted; nothing was saved", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None

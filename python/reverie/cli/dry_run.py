@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def show_plan(topology: Topology, nodes: Sequence[Node] | None, *, as_json: bool) -> None:
     """Print roles, memory and settings, for a person or as one JSON object; of `nodes`, where they are known, which
     roles each gets."""
-    from reverie.runners.nodes import gib
+    from reverie.runners.planning.nodes import gib
 
     placed, problem = _placed(topology, nodes)
     settings = {"agent": vars(topology.config), "run": {**vars(topology.run), "prefetch": topology.prefetch}}
@@ -55,7 +55,7 @@ def show_plan(topology: Topology, nodes: Sequence[Node] | None, *, as_json: bool
 
 def _placed(topology: Topology, nodes: Sequence[Node] | None) -> tuple[list[tuple[str, dict[str, int]]], str]:
     """Which roles each node would get, or why that is not known."""
-    from reverie.runners.nodes import NoRoomError, place
+    from reverie.runners.planning.nodes import NoRoomError, place
 
     if nodes is None:
         return [], "on which nodes is known once there is a cluster: whether it has room is checked when the run begins"

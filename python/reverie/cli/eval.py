@@ -28,6 +28,10 @@ def evaluate(
     video: Annotated[
         Path | None, typer.Option(help="Write the first of them as a video, an .mp4 (reverie[video]).", metavar="FILE")
     ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(metavar="AGENT", help="As module:agent, where the agent is not found by the checkpoint's name."),
+    ] = None,
     as_json: LastLineJson = False,
 ) -> None:
     """Play greedy episodes with the weights of CHECKPOINT, on seeds that training and its evaluations never use.
@@ -43,7 +47,7 @@ def evaluate(
     try:
         if video is not None:
             videos.check(video)
-        trained = _load(checkpoint)
+        trained = _load(checkpoint, agent)
     except (ValueError, OSError) as error:
         refuse(error)
     with closing(Evaluator(trained.env_id, episodes)) as evaluator:
@@ -88,8 +92,8 @@ class _Trained:
     path: Path
 
 
-def _load(checkpoint: Path) -> _Trained:
-    """Raises ValueError and OSError, with what cannot be read."""
+def _load(checkpoint: Path, name: str | None) -> _Trained:
+    """`name` finds the agent, by default that of the checkpoint. ValueError and OSError for what cannot be read."""
     from reverie import agents
     from reverie.agents.core import Weights
     from reverie.agents.environments import describe
@@ -98,7 +102,9 @@ def _load(checkpoint: Path) -> _Trained:
     path = checkpoints.find(checkpoint)
     state = checkpoints.load(path)
     identity = state["identity"]
-    agent, spec = agents.find(identity["agent"]), describe(identity["environment"])
+    agent, spec = agents.find(name or identity["agent"]), describe(identity["environment"])
+    if agent.name != identity["agent"]:
+        raise ValueError(f"checkpoint {path} is of {identity['agent']}, and --agent is {agent.name}: name its own")
     preset = agent.load_preset(spec.env_id, path / checkpoints.PRESET)
     policy = agent.make_policy(spec, preset.config)
     policy.load(Weights(*state["weights"]))

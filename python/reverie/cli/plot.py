@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from reverie.cli.common import complain, refuse, require_agents
 
 if TYPE_CHECKING:
-    from reverie.runners.logs import RunLog
+    from reverie.runners.reports.logs import RunLog
 
 COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096")
 STYLES = ("-", "--", ":", "-.")
@@ -51,7 +51,7 @@ def plot(
     """
     require_agents()
     from reverie.cli import curve
-    from reverie.runners import logs
+    from reverie.runners.reports import logs
 
     try:
         curve.check_writable(out)
@@ -74,7 +74,7 @@ def plot(
 
 def _folders(named: list[Path]) -> list[Path]:
     """What to read of what was named, each once: a folder without a log stands for the runs in it."""
-    from reverie.runners.logs import LOG
+    from reverie.runners.reports.logs import LOG
 
     found: dict[Path, Path] = {}
     for path in named:

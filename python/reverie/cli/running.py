@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reverie.cli import ending
 from reverie.cli.common import refuse
 
 if TYPE_CHECKING:
-    from reverie.agents.core import Agent, Preset
+    from reverie.agents.agent import Agent
+    from reverie.agents.core import Preset
     from reverie.runners import Event, Result, Topology
 
 
 @dataclass(frozen=True)
-class Request:
+class PlannedRun:
     """What is to run, and where its folder is."""
 
     agent: Agent
@@ -29,7 +29,7 @@ class Request:
 
 
 def run(
-    request: Request,
+    planned: PlannedRun,
     *,
     stop_when_confirmed: bool,
     board: bool,
@@ -40,25 +40,29 @@ def run(
 ) -> Result:
     """Train, and show how it goes and how it ended; blocks until then. What ends it otherwise ends the command."""
     from reverie.cli import curve, report
+    from reverie.runners import train
 
-    folder, preset = request.folder, request.preset
-    train = _runner(request.topology, address)
+    folder, preset = planned.folder, planned.preset
+    _require_extras(planned.topology)
     with (
-        _recording(request, board=board, to_stderr=to_stderr, quiet=quiet) as on_event,
+        _recording(planned, board=board, to_stderr=to_stderr, quiet=quiet) as on_event,
         ending.ends_told(folder),
         ending.asked_to_stop() as asked,
     ):
         result = train(
-            request.agent,
-            request.topology.env.env_id,
-            seed=request.topology.seed,
+            planned.agent,
+            planned.topology.env.env_id,
+            runner=planned.topology.runner,
+            seed=planned.topology.seed,
             preset=preset.path,
             config=preset.config,
             run=preset.run,
+            num_shards=planned.topology.num_shards,
+            address=address,
             stop_when_confirmed=stop_when_confirmed,
             on_event=on_event,
             checkpoint_folder=folder / "checkpoints",
-            resume=request.checkpoint,
+            resume=planned.checkpoint,
             should_stop=asked,
             check_memory=check_memory,
         )
@@ -67,18 +71,19 @@ def run(
 
 
 @contextmanager
-def _recording(request: Request, *, board: bool, to_stderr: bool, quiet: bool) -> Iterator[Callable[[Event], None]]:
+def _recording(planned: PlannedRun, *, board: bool, to_stderr: bool, quiet: bool) -> Iterator[Callable[[Event], None]]:
     """What takes a run's events: a view for the person, the logs, and with the first event preset.toml."""
     from reverie.agents import presets
     from reverie.cli import report
-    from reverie.runners import Started, checkpoints, logs
+    from reverie.runners import Started, checkpoints
+    from reverie.runners.reports import logs
 
-    folder = request.folder
+    folder = planned.folder
     with ExitStack() as stack:
         writers: list[logs.Log] = []
         if board:
             try:
-                writers.append(logs.TensorBoard(folder / "tensorboard", purge_after=_steps_of(request.checkpoint)))
+                writers.append(logs.TensorBoard(folder / "tensorboard", purge_after=_steps_of(planned.checkpoint)))
             except ImportError as error:
                 refuse(error)
         try:
@@ -92,7 +97,7 @@ def _recording(request: Request, *, board: bool, to_stderr: bool, quiet: bool) -
 
         def on_event(event: Event) -> None:
             if isinstance(event, Started):
-                logs.replace_file(folder / checkpoints.PRESET, presets.dump(request.preset).encode())
+                logs.replace_file(folder / checkpoints.PRESET, presets.dump(planned.preset).encode())
             for writer in writers:
                 writer(event)
                 if writer.problem and id(writer) not in told:
@@ -103,25 +108,17 @@ def _recording(request: Request, *, board: bool, to_stderr: bool, quiet: bool) -
         yield on_event
 
 
-def _runner(topology: Topology, address: str | None) -> Callable[..., Result]:
-    """What runs it; an extra that it needs and that is missing ends the command."""
-    if topology.runner == "local":
-        from reverie.runners.local import train
-
-        return train
-    sharded: dict[str, Any] = {"num_shards": topology.num_shards}
-    if topology.runner == "process":
-        from reverie.runners import process
-
-        return functools.partial(process.train, **sharded)
+def _require_extras(topology: Topology) -> None:
+    """End the command where an extra that the runner needs is missing."""
+    if topology.runner != "ray":
+        return
     try:
-        from reverie.runners import ray
-        from reverie.runners.trust import require_cryptography
+        from reverie.runners.links.credentials import require_cryptography
+        from reverie.runners.ray import cluster  # noqa: F401
 
         require_cryptography()
     except ImportError as error:
         refuse(error)
-    return functools.partial(ray.train, address=address, **sharded)
 
 
 def _steps_of(checkpoint: Path | None) -> int | None:

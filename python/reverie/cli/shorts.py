@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from reverie.cli.common import refuse
+
+if TYPE_CHECKING:
+    from reverie.cli.train_request import TrainRequest
 
 SHORTS = {
     "num_actors": "num_actors",
@@ -23,23 +26,21 @@ SHORTS = {
 """The setting that each stands for, by the name of its parameter."""
 
 
-def changes(parameters: Mapping[str, Any], agent: Any, preset: Any) -> list[str]:
+def changes(request: TrainRequest, agent: Any, preset: Any) -> list[str]:
     """What the command changes, as `presets.override` takes it: `--set`, then the short flags that were given.
 
     `preset` is what is changed. What the agent has no setting for ends the command, and so does a device that is not
     there.
     """
     known = {**get_type_hints(type(preset.config)), **get_type_hints(type(preset.run))}
-    found = list(parameters.get("settings") or [])
-    for parameter, setting in SHORTS.items():
-        value = parameters.get(parameter)
-        if value is None:
-            continue
+    found = list(request.settings)
+    for parameter, value in request.shorts.items():
+        setting = SHORTS[parameter]
         flag = "--" + parameter.replace("_", "-")
         if setting not in known:
             refuse(_lacking(flag, value, agent, setting, known))
         if parameter == "device" and value == "auto":
-            value = _best_device(agent, parameters.get("runner"))
+            value = _best_device(agent, request.runner)
         found.append(f"{setting}={value}")
     return found
 
@@ -47,14 +48,14 @@ def changes(parameters: Mapping[str, Any], agent: Any, preset: Any) -> list[str]
 def _lacking(flag: str, value: object, agent: Any, setting: str, known: Mapping[str, Any]) -> str:
     own = [name for name in known if name.endswith(f"_{setting}")]
     hint = f"it has {', '.join(own)}, for --set" if own else "leave it out; --dry-run lists those that it has"
-    return f"{flag} is {value}, and {agent.NAME} has no setting {setting}: {hint}"
+    return f"{flag} is {value}, and {agent.name} has no setting {setting}: {hint}"
 
 
-def _best_device(agent: Any, runner: Any) -> str:
+def _best_device(agent: Any, runner: str) -> str:
     """What `--device auto` is here: a CUDA device where there is one and the agent computes on it."""
     import torch
 
-    if getattr(runner, "value", runner) == "ray":
+    if runner == "ray":
         refuse("--device is auto, which looks at this machine, and Ray places roles on its cluster: say cpu or cuda")
-    able = "cuda" in getattr(agent, "DEVICES", ("cpu",)) and torch.cuda.is_available()
+    able = "cuda" in agent.devices and torch.cuda.is_available()
     return "cuda" if able else "cpu"

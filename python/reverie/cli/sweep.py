@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import enum
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
 
-from reverie.cli import shorts
-from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, refuse
+from reverie import agents
+from reverie.cli import running, shorts, train_request
+from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, find_modules_here, refuse
 from reverie.cli.ending import wishes_to_end
+from reverie.cli.train_request import TrainRequest
 
-COMMAND = (sys.executable, "-c", "from reverie.cli import main; main()")
-OWN = ("seed", "seeds", "jobs", "out", "as_json", "resume")
-"""Options that a run of a sweep gets from the sweep, and not from the person."""
+COMMAND = (sys.executable, "-c", "from reverie.cli.sweep import serve; serve()")
+"""What a run's process executes, before the number of its end of the connection."""
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -46,22 +50,22 @@ def seeds_of(text: str) -> tuple[int, ...]:
         refuse(error)
 
 
-def run(context: typer.Context, wanted: Sequence[int], jobs: int, out: Path | None, *, as_json: bool) -> int:
-    """Train these seeds, `jobs` at a time; the exit code: 0 where every seed was confirmed."""
-    from reverie.runners import logs
+def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: bool) -> int:
+    """Train the request with these seeds, `jobs` at a time; the exit code: 0 where every seed was confirmed."""
+    from reverie.runners.reports import logs
 
-    agent, env = context.params["agent"], context.params["env"]
-    folder = out or Path("runs") / f"{agent}-{env.replace('/', '_')}"
-    wished, resumes = list(wanted), bool(context.params["resume"])
-    had = {seed: _had(context, folder / f"seed-{seed}") for seed in wanted} if resumes else {}
+    name = agents.find(request.agent).name
+    folder = request.out or Path("runs") / f"{name}-{request.env.replace('/', '_')}"
+    asked = [replace(request, seed=seed, out=folder / f"seed-{seed}", to_stderr=True) for seed in wanted]
+    had = {one.seed: _had(one) for one in asked} if request.resume else {}
     runs = _Runs()
     with ThreadPoolExecutor(jobs) as pool, _ends_as_ctrl_c():
         started = {}
-        for seed in wished:
-            if had.get(seed) is None:
-                begun = resumes and logs.has_begun(folder / f"seed-{seed}")
-                arguments = arguments_of(context, seed, folder, resume=begun)
-                started[seed] = pool.submit(runs.train, arguments, seed)
+        for one in asked:
+            if had.get(one.seed) is None:
+                assert one.out is not None
+                begun = request.resume and logs.has_begun(one.out)
+                started[one.seed] = pool.submit(runs.train, replace(one, resume=begun))
         try:
             done = {seed: one.result() for seed, one in started.items()}
         except KeyboardInterrupt:
@@ -69,31 +73,13 @@ def run(context: typer.Context, wanted: Sequence[int], jobs: int, out: Path | No
             _tell_what_is_there(folder, wanted)
             return EXIT_INTERRUPTED
     results = [done[seed] if seed in done else (EXIT_REACHED, had[seed]) for seed in wanted]
-    failed = [seed for seed, (code, _) in zip(wanted, results, strict=True) if code not in (0, 1)]
-    if failed:
-        print(f"reverie: no result from seed {', '.join(map(str, failed))}", file=sys.stderr)
-        return next(code for code, _ in results if code not in (0, 1))
-    found = [printed for _, printed in results if printed is not None]
+    found = [reached for _, reached in results if reached is not None]
+    if len(found) < len(results):
+        without = {seed: code for seed, (code, reached) in zip(wanted, results, strict=True) if reached is None}
+        print(f"reverie: no result from seed {', '.join(map(str, without))}", file=sys.stderr)
+        return max(without.values()) or EXIT_NOT_REACHED
     _tell(found, folder, [logs.read(Path(one["folder"])) for one in found], as_json=as_json)
     return EXIT_REACHED if all(one["confirmed"] for one in found) else EXIT_NOT_REACHED
-
-
-def arguments_of(context: typer.Context, seed: int, folder: Path, *, resume: bool) -> list[str]:
-    """The command line of one run: every option that was given for the sweep, but for those in `OWN`."""
-    words = ["train"]
-    for parameter in context.command.params:
-        value = context.params.get(parameter.name or "")
-        if parameter.name in OWN or value is None or value == parameter.default:
-            continue
-        if parameter.param_type_name == "argument":
-            words.append(str(value))
-        elif isinstance(value, bool):
-            words.append(parameter.opts[0] if value else parameter.secondary_opts[0])
-        else:
-            for one in value if isinstance(value, list | tuple) else [value]:
-                words.extend((parameter.opts[0], str(one.value if isinstance(one, enum.Enum) else one)))
-    words.extend(["--resume"] if resume else [])
-    return [*words, "--seed", str(seed), "--out", str(folder / f"seed-{seed}"), "--json"]
 
 
 class _Runs:
@@ -107,28 +93,30 @@ class _Runs:
         self._stopped = False
         self._living: list[subprocess.Popen[str]] = []
 
-    def train(self, arguments: Sequence[str], seed: int) -> tuple[int, dict[str, Any] | None]:
-        """Exit code, and what the run printed; its lines for people go on to stderr with the seed before them."""
+    def train(self, request: TrainRequest) -> tuple[int, dict[str, Any] | None]:
+        """Exit code, and what the run reached; its lines for people go on to stderr with the seed before them."""
+        ours, theirs = Pipe()
         with self._lock:  # no run begins once the sweep is stopped
             if self._stopped:
                 return EXIT_INTERRUPTED, None
-            command, pipe = [*COMMAND, *arguments], subprocess.PIPE
-            process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, process_group=0)
+            process = subprocess.Popen(
+                [*COMMAND, str(theirs.fileno())],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                pass_fds=[theirs.fileno()],
+                process_group=0,
+            )
             self._living.append(process)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        stderr = process.stderr
-
-        def forward() -> None:
-            for line in stderr:
-                sys.stderr.write(f"[seed {seed}] {line}")
-
-        reader = threading.Thread(target=forward)
-        reader.start()
-        printed = process.stdout.read().splitlines()
-        reader.join()
-        code = process.wait()
-        return code, json.loads(printed[-1]) if code in (0, 1) and printed else None
+        theirs.close()
+        with ours:
+            with suppress(BrokenPipeError):  # the process ended before it took the request, and said why
+                ours.send(request)
+            assert process.stdout is not None
+            for line in process.stdout:
+                sys.stderr.write(f"[seed {request.seed}] {line}")
+            return process.wait(), _received(ours)
 
     def stop(self) -> None:
         """Let every run save and end, and wait for it; a second Ctrl-C interrupts them, a third kills them."""
@@ -144,6 +132,31 @@ class _Runs:
                 return
             except KeyboardInterrupt:
                 continue
+
+
+def _received(connection: Connection[Any, Any]) -> dict[str, Any] | None:
+    """What the run sent before its process ended; None where it sent nothing."""
+    try:
+        return cast("dict[str, Any]", connection.recv()) if connection.poll() else None
+    except (EOFError, ConnectionResetError):
+        return None
+
+
+def serve() -> None:
+    """The process of one run: take its request, train, and send what it reached. Ends with the exit code of the run."""
+    find_modules_here()
+    number = int(sys.argv[1])
+    os.set_inheritable(number, False)
+    connection: Connection[Any, Any] = Connection(number)
+    with connection:
+        try:
+            result, folder = train_request.run(connection.recv())
+        except typer.Exit as ended:
+            sys.exit(ended.exit_code)
+        except KeyboardInterrupt:  # before training began, or more than once
+            sys.exit(EXIT_INTERRUPTED)
+        connection.send(running.as_object(result, folder))
+    sys.exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
 
 
 @contextmanager
@@ -167,33 +180,31 @@ def _ends_as_ctrl_c() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _had(context: typer.Context, folder: Path) -> dict[str, Any] | None:
+def _had(request: TrainRequest) -> dict[str, Any] | None:
     """What a run of a sweep that goes on has reached; None where there is something left to do, or all."""
-    from reverie import agents
     from reverie.agents import presets
-    from reverie.runners import logs
+    from reverie.runners.reports import logs
 
+    assert request.out is not None
     try:
-        log = logs.read(folder)
-        agent = agents.find(context.params["agent"])
-        preset = agent.load_preset(context.params["env"], context.params["config"])
-        run = presets.override(preset, shorts.changes(context.params, agent, preset)).run
+        log = logs.read(request.out)
+        agent = agents.find(request.agent)
+        preset = agent.load_preset(request.env, request.config)
+        run = presets.override(preset, shorts.changes(request, agent, preset)).run
     except ValueError:  # no log yet; and what is wrong with the settings, the run itself says
         return None
     end = log.finished
-    if end is None or not (
-        end["env_steps"] >= run.max_env_steps or (end["confirmed"] and not context.params["to_the_end"])
-    ):
+    if end is None or not (end["env_steps"] >= run.max_env_steps or (end["confirmed"] and not request.to_the_end)):
         return None
     numbers = {name: end[name] for name in ("env_steps", "seconds", "confirmed", "mean_return", "num_episodes")}
     names = {"agent": log.agent, "env_id": log.env_id, "seed": log.seed, "target_return": log.target_return}
-    return {**names, **numbers, "folder": str(folder)}
+    return {**names, **numbers, "folder": str(request.out)}
 
 
 def _tell_what_is_there(folder: Path, wanted: Sequence[int]) -> None:
     """What an interrupted sweep leaves: a line for each run that has begun, and how to go on."""
     from reverie.cli import plot
-    from reverie.runners import logs
+    from reverie.runners.reports import logs
 
     ended = 0
     for seed in wanted:
@@ -212,7 +223,7 @@ def _tell_what_is_there(folder: Path, wanted: Sequence[int]) -> None:
 def _tell(found: list[dict[str, Any]], folder: Path, runs: list[Any], *, as_json: bool) -> None:
     """One line a seed, and what they are together; the curves as a picture."""
     from reverie.cli import plot
-    from reverie.runners.scores import bootstrap_interval, interquartile_mean
+    from reverie.runners.reports.scores import bootstrap_interval, interquartile_mean
 
     scores = [one["mean_return"] for one in found]
     low, high = bootstrap_interval(scores)

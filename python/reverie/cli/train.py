@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import typer
 
 from reverie import agents
-from reverie.cli import running, shorts, sweep
+from reverie.cli import running, shorts, sweep, train_request
 from reverie.cli import train_flags as flags
 from reverie.cli.common import (
     EXIT_NOT_REACHED,
@@ -23,11 +20,7 @@ from reverie.cli.common import (
     require_agents,
 )
 from reverie.cli.dry_run import show_plan
-from reverie.cli.running import Request
-
-if TYPE_CHECKING:
-    from reverie.agents.core import Agent, Preset
-    from reverie.runners import Node, Topology
+from reverie.cli.train_request import TrainRequest
 
 
 def train(
@@ -73,29 +66,37 @@ def train(
     require_agents()
     find_modules_here()
     _refuse_what_does_not_go_together(context.params)
-    nodes = _nodes(runner, address, node)
-    layout = {"runner": runner.value, "num_shards": num_shards, "nodes": nodes, "check_memory": check_memory}
-    if seeds is not None:
-        if not resume:  # what a resumed run needs is in its checkpoint
-            _check_sweep(agent, env, sweep.seeds_of(seeds), jobs or 1, config, context.params, layout)
-        if not dry_run:
-            raise typer.Exit(sweep.run(context, sweep.seeds_of(seeds), jobs or 1, out, as_json=as_json))
-    request = _request(agent, env, seed or 0, config, context.params, out, resume, layout)
-    if dry_run:
-        show_plan(request.topology, nodes, as_json=as_json)
-        return
-    board = importlib.util.find_spec("tensorboard") is not None if tensorboard is None else tensorboard
-    result = running.run(
-        request,
-        stop_when_confirmed=not to_the_end,
-        board=board,
-        to_stderr=as_json,
-        quiet=quiet,
+    request = TrainRequest(
+        agent=agent,
+        env=env,
+        seed=seed or 0,
+        config=config,
+        settings=tuple(settings or ()),
+        shorts={name: value for name in shorts.SHORTS if (value := context.params[name]) is not None},
+        out=out,
+        resume=resume,
+        to_the_end=to_the_end,
+        runner=runner.value,
+        num_shards=num_shards,
         address=address,
+        node=tuple(node or ()),
         check_memory=check_memory,
+        tensorboard=tensorboard,
+        quiet=quiet,
+        to_stderr=as_json,
     )
+    if seeds is not None:
+        wanted = sweep.seeds_of(seeds)
+        if not resume:  # what a resumed run needs is in its checkpoint
+            _check_sweep(replace(request, seed=wanted[0]), min(jobs or 1, len(wanted)))
+        if not dry_run:
+            raise typer.Exit(sweep.run(request, wanted, jobs or 1, as_json=as_json))
+    if dry_run:
+        show_plan(train_request.prepare(request).topology, train_request.nodes(request), as_json=as_json)
+        return
+    result, folder = train_request.run(request)
     if as_json:
-        print(json.dumps(running.as_object(result, request.folder)), flush=True)
+        print(json.dumps(running.as_object(result, folder)), flush=True)
     raise typer.Exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
 
 
@@ -114,127 +115,34 @@ def _refuse_what_does_not_go_together(given: Mapping[str, Any]) -> None:
     _refuse_what_one_learner_has_not(given["agent"], given["num_learners"], given["num_parameter_shards"])
 
 
-def _nodes(runner: flags.Runner, address: str | None, described: Sequence[str] | None) -> list[Node] | None:
-    """The nodes that a run on Ray must fit: those described, or this machine where Ray is started here, or None where
-    only the cluster knows them."""
-    if runner is not flags.Runner.ray:
-        return None
-    from reverie.runners import nodes
-    from reverie.runners.topology import this_machine
-
-    if described:
-        try:
-            return [node for text in described for node in nodes.described(text)]
-        except ValueError as error:
-            refuse(error)
-    return None if address is not None or os.environ.get("RAY_ADDRESS") else [this_machine()]
-
-
 def _refuse_what_one_learner_has_not(name: str, num_learners: int | None, num_parameter_shards: int | None) -> None:
     """An agent without a parameter server has one learner, which has the parameters itself."""
     try:
         agent = agents.find(name)
     except ValueError as error:
         refuse(error)
-    if hasattr(agent, "make_parameter_shard"):
+    if agent.parameters is not None:
         return
     for option, number in (("--num-learners", num_learners), ("--num-parameter-shards", num_parameter_shards)):
         if number is not None:
-            having = ", ".join(one for one in agents.ACTIONS if hasattr(agents.find(one), "make_parameter_shard"))
+            having = ", ".join(one for one in agents.BUILT_IN if agents.find(one).parameters is not None)
             refuse(
-                f"{option} is {number}, and {agent.NAME} has one learner, which holds the parameters itself: leave it"
+                f"{option} is {number}, and {agent.name} has one learner, which holds the parameters itself: leave it"
                 f" out, or train {having}"
             )
 
 
-def _check_sweep(
-    agent: str,
-    env: str,
-    seeds: Sequence[int],
-    jobs: int,
-    config: Path | None,
-    parameters: Mapping[str, Any],
-    layout: dict[str, Any],
-) -> None:
-    """What would refuse every run of a sweep refuses it once, and so does memory for all that run at a time."""
-    from reverie.runners.topology import available_memory
+def _check_sweep(request: TrainRequest, together: int) -> None:
+    """What would refuse every run of a sweep refuses it once, and so does memory for `together` runs at a time."""
+    from reverie.runners.planning.topology import available_memory
 
-    topology = _plan(agent, env, seeds[0], config, parameters, layout)[0]
-    elsewhere = topology.runner == "ray" and layout["nodes"] is None
-    if elsewhere or not layout["check_memory"] or parameters["node"]:
+    topology = train_request.lay_out(request, request.config)[0]
+    elsewhere = request.runner == "ray" and train_request.nodes(request) is None
+    if elsewhere or not request.check_memory or request.node:
         return
-    together = min(jobs, len(seeds))
     needed, available = topology.memory_bytes * together, available_memory()
     if needed > available:
         refuse(
             f"{together} runs at a time need about {needed / 2**30:.1f} GiB and {available / 2**30:.1f} GiB are free:"
             " lower --jobs"
-        )
-
-
-def _plan(
-    name: str, env: str, seed: int, config: Path | None, parameters: Mapping[str, Any], layout: dict[str, Any]
-) -> tuple[Topology, Preset, Agent]:
-    """A run laid out, with its settings and its agent; what cannot be ends the command."""
-    from reverie.agents import presets
-    from reverie.agents.environments import describe
-    from reverie.runners import plan
-
-    try:
-        agent = agents.find(name)
-        agent.check(describe(env))
-        preset = agent.load_preset(env, config)
-        preset = presets.override(preset, shorts.changes(parameters, agent, preset))
-        topology = plan(agent, env, seed=seed, preset=preset.path, config=preset.config, run=preset.run, **layout)
-    except (ValueError, OSError, MemoryError) as error:
-        refuse(error)
-    return topology, preset, agent
-
-
-def _request(
-    name: str,
-    env: str,
-    seed: int,
-    config: Path | None,
-    parameters: Mapping[str, Any],
-    out: Path | None,
-    resume: bool,
-    layout: dict[str, Any],
-) -> Request:
-    """Everything that can be refused is refused here, before anything starts."""
-    from reverie.runners import checkpoints, logs
-
-    try:
-        agent = agents.find(name)
-        folder = out or Path("runs") / f"{agent.NAME}-{env.replace('/', '_')}-seed-{seed}"
-        anew = resume and logs.has_begun(folder) and not checkpoints.any_in(folder)
-        checkpoint = checkpoints.find(folder) if resume and not anew else None
-        if checkpoint is not None:
-            checkpoints.check(checkpoint)  # its settings are read before all the rest
-    except ValueError as error:
-        refuse(error)
-    if resume:
-        _refuse_another_run(folder, agent.NAME, env, seed)
-    before = folder if anew else checkpoint
-    saved = None if before is None or not (before / checkpoints.PRESET).is_file() else before / checkpoints.PRESET
-    topology, preset, agent = _plan(name, env, seed, config or saved, parameters, layout)
-    if anew:
-        print(f"reverie: {folder} has no checkpoint yet, so that the run begins anew", file=sys.stderr)
-    if not resume and logs.has_begun(folder):
-        refuse(f"{folder} holds a run: go on with --resume, or name another folder with --out")
-    return Request(agent, topology, preset, folder, checkpoint)
-
-
-def _refuse_another_run(folder: Path, agent: str, env: str, seed: int) -> None:
-    """A folder whose log tells of another run is not gone on with; its checkpoint is compared later, in full."""
-    from reverie.runners import logs
-
-    try:
-        log = logs.read(folder)
-    except (logs.LogError, OSError):
-        return
-    if (log.agent, log.env_id, log.seed) != (agent, env, seed):
-        refuse(
-            f"{folder} holds a run of {log.agent} on {log.env_id} with seed {log.seed}, and this one is of {agent} on"
-            f" {env} with seed {seed}: name its own folder with --out"
         )

@@ -20,7 +20,12 @@ class Runner(enum.Enum):
     ray = "ray"
 
 
-Agent = Annotated[str, typer.Argument(metavar="AGENT", help=f"One of {', '.join(agents.names())}.")]
+Agent = Annotated[
+    str,
+    typer.Argument(
+        metavar="AGENT", help=f"One of {', '.join(agents.BUILT_IN)}; of another package its name, or module:agent."
+    ),
+]
 Env = Annotated[str, typer.Option(metavar="ENV", help="Gymnasium environment.")]
 Seed = Annotated[
     int | None,

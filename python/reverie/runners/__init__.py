@@ -1,14 +1,18 @@
-"""Runners: how a run is laid out (`topology`), how it runs, what it tells (`events`), and who judges it.
+"""Runners: `train` runs an agent in this process, in many, or on a Ray cluster.
 
-`train` runs in this process (`local`); `runners.process.train` and `runners.ray.train` take the same arguments and give
-every role a process, here or on a cluster. A runner receives an agent's module and knows no algorithm by name.
+A run is planned (`planning`), its roles (`roles`) reach each other over links (`links`), a supervisor restarts them
+(`supervision`), and it is reported (`reports`) and saved (`checkpoints`). A runner receives an agent and knows no
+algorithm by name.
 """
 
 from __future__ import annotations
 
 from reverie.runners.checkpoints import CheckpointError
-from reverie.runners.evaluator import Evaluation, Evaluator
-from reverie.runners.events import (
+from reverie.runners.launch import train
+from reverie.runners.planning.nodes import Node, NoRoomError
+from reverie.runners.planning.topology import DeviceError, DoesNotFitError, Topology, plan
+from reverie.runners.reports.evaluation import Evaluation, Evaluator
+from reverie.runners.reports.events import (
     CurvePoint,
     EnvironmentRestarted,
     Evaluated,
@@ -27,9 +31,6 @@ from reverie.runners.events import (
     Started,
     StoppedError,
 )
-from reverie.runners.local import train
-from reverie.runners.nodes import Node, NoRoomError
-from reverie.runners.topology import DeviceError, DoesNotFitError, Topology, plan
 
 __all__ = [
     "CheckpointError",

@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
-from reverie import _checks
-from reverie.agents.core import Actor, Agent, EnvironmentCrashedError, Learner, RunSettings, Weights, seed_of
+from reverie.agents.agent import Agent
+from reverie.agents.core import Actor, EnvironmentCrashedError, Learner, Weights, seed_of
 from reverie.runners import checkpoints
-from reverie.runners.account import Account, identity, replay_figures
-from reverie.runners.evaluator import Evaluation, Evaluator, confirmation_seeds, screening_seeds
-from reverie.runners.events import (
+from reverie.runners.checked_run import CheckedRun
+from reverie.runners.planning.topology import Topology, making_networks_on
+from reverie.runners.reports.evaluation import Evaluation, Evaluator, confirmation_seeds, screening_seeds
+from reverie.runners.reports.events import (
     EnvironmentRestarted,
     Event,
     Finished,
@@ -29,8 +30,8 @@ from reverie.runners.events import (
     Started,
     StoppedError,
 )
-from reverie.runners.memory import FreeMemory
-from reverie.runners.topology import Topology, making_networks_on, plan
+from reverie.runners.reports.run_progress import RunProgress, replay_figures
+from reverie.runners.roles.heap_trim import HeapTrimmer
 from reverie.server import Server
 
 PROGRESS_SECONDS = 0.1
@@ -38,57 +39,22 @@ CRASHED_EVALUATIONS = 5
 """An evaluation in which an environment raises is played anew, so often in all; then the run ends with the error."""
 
 
-def train(
-    agent: Agent,
-    env_id: str,
-    *,
-    seed: int = 0,
-    preset: Path | str | None = None,
-    config: Any = None,
-    run: RunSettings | None = None,
-    stop_when_confirmed: bool = True,
-    on_event: Callable[[Event], None] | None = None,
-    checkpoint_folder: Path | str | None = None,
-    resume: Path | str | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    check_memory: bool = True,
-) -> Result:
-    """Train in this thread until the target is confirmed or `run.max_env_steps` are done.
-
-    `agent` is an agent's module, e.g. `reverie.agents.apex_dqn`. The same seed gives the same run, times apart.
-    With `stop_when_confirmed=False` training goes on to its last step, and `confirmed` says whether the last weights
-    hold the target.
-
-    With a `checkpoint_folder`, a checkpoint goes there every `run.checkpoint_every` environment steps and at the end.
-    `resume` is a checkpoint of the same agent, environment, seed and configuration, or the folder of a run, whose
-    newest it is then: counters and curve go on, learner, tables (their limiters' counts too) and random states are as
-    they were; episodes begin anew.
-    `should_stop` is asked between two turns; where it says yes the run saves and raises `StoppedError`. That is how
-    `on_event`, which is called in this thread, ends a run: an exception in it ends the run as it is, without saving.
-
-    `check_memory=False` begins also where the run is estimated to need more memory than is free.
-
-    Raises what `plan` raises, `checkpoints.CheckpointError`, `DamagedError` for damaged tables of a checkpoint,
-    `StalledError` where the table's limits contradict each other, what the learner raises, and whatever `on_event`
-    raises: everything is closed on the way out.
-    """
-    topology = plan(agent, env_id, seed=seed, preset=preset, config=config, run=run, check_memory=check_memory)
-    checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
-    _checks.functions(on_event=on_event, should_stop=should_stop)
-    state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))
+def run_here(run: CheckedRun) -> Result:
+    """Train in this thread. See `launch.train`."""
+    agent, topology, state = run.agent, run.topology, run.state
     threads = torch.get_num_threads()
     torch.set_num_threads(topology.run.threads)
     try:
         # A table's random state is not in its checkpoint: draws after a resume must not be those of the start again.
-        fresh = seed_of(seed, 0) if state is None else seed_of(seed, 0, state["env_steps"])
+        fresh = seed_of(topology.seed, 0, *([] if state is None else [state["env_steps"]]))
         tables = agent.make_tables(topology.env, topology.config, seed=fresh)
-        (checkpointer,) = checkpoints.replay_checkpointers(checkpoint_folder, resume)
+        (checkpointer,) = checkpoints.replay_checkpointers(run.checkpoint_folder, run.resume)
         with Server(tables, checkpointer=checkpointer, listen=False) as server:
-            loop = _Loop(agent, topology, server.client(), on_event or (lambda event: None), checkpoint_folder)
+            loop = _Loop(agent, topology, server.client(), run.on_event, run.checkpoint_folder)
             try:
                 if state is not None:
                     loop.load_state_dict(state)
-                return loop.run(stop_when_confirmed, should_stop or (lambda: False))
+                return loop.run(run.stop_when_confirmed, run.should_stop)
             finally:
                 loop.close()
     finally:
@@ -109,7 +75,7 @@ class _Loop:
     def __post_init__(self) -> None:
         agent, topology, seed = self.agent, self.topology, self.topology.seed
         env, config = topology.env, topology.config
-        self.account = Account(topology)
+        self.account = RunProgress(topology)
         self.watch = self.account.watch
         with making_networks_on(topology.run.device):
             self.learner: Learner = agent.make_learner(
@@ -131,7 +97,7 @@ class _Loop:
         run, account = self.topology.run, self.account
         self.emit(Started(self.topology, account.env_steps, tuple(account.curve)))
         account.begin()
-        next_progress, memory = account.seconds(), FreeMemory()
+        next_progress, memory = account.seconds(), HeapTrimmer()
         while account.env_steps < run.max_env_steps:
             if should_stop():
                 raise StoppedError(account.env_steps, self._save())
@@ -145,7 +111,7 @@ class _Loop:
             if account.seconds() >= next_progress:
                 next_progress = account.seconds() + PROGRESS_SECONDS
                 self.emit(self._progress())
-            memory.give_back_if_due()
+            memory.trim_if_due()
         if not account.curve or account.curve[-1].env_steps < account.env_steps:
             self._evaluate()
         return self._finish()

@@ -16,103 +16,37 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from reverie import _checks
-from reverie.agents.core import Agent, RunSettings
 from reverie.checkpointers import CheckpointerBase
-from reverie.runners import checkpoints
-from reverie.runners.account import identity
-from reverie.runners.events import Event, Result
-from reverie.runners.folder import RunFolder, remove
-from reverie.runners.lines import Door, SocketPaths
-from reverie.runners.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
-from reverie.runners.parameters import WeightsFile
-from reverie.runners.pipes import RoleEnd, SupervisorEnd, pair
-from reverie.runners.play import play
-from reverie.runners.supervisor import Supervisor
-from reverie.runners.topology import plan
+from reverie.runners.checked_run import CheckedRun
+from reverie.runners.links.message_sockets import RoleSocket, SupervisorSocket, socket_pair
+from reverie.runners.links.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
+from reverie.runners.links.parameter_connections import SocketAddresses, SocketServer
+from reverie.runners.links.run_folder import RunFolder, remove
+from reverie.runners.links.weights import WeightsFile
+from reverie.runners.reports.events import Result
+from reverie.runners.roles.role_loop import run_role
+from reverie.runners.supervision.launch import launch
 
 KILL_SECONDS = 60.0
 
 
-def train(
-    agent: Agent,
-    env_id: str,
-    *,
-    seed: int = 0,
-    preset: Path | str | None = None,
-    config: Any = None,
-    run: RunSettings | None = None,
-    num_shards: int = 1,
-    stop_when_confirmed: bool = True,
-    on_event: Callable[[Event], None] | None = None,
-    checkpoint_folder: Path | str | None = None,
-    resume: Path | str | None = None,
-    should_stop: Callable[[], bool] | None = None,
-    check_memory: bool = True,
-) -> Result:
-    """Train with every role in a process of its own, until the target is confirmed or `run.max_env_steps` are done.
-
-    As `reverie.runners.train`, but for this: who is quicker decides what is learnt from what, so that no two runs are
-    the same; `env_steps` may end a little above `max_env_steps`; and a role that ends is started again, which is an
-    event. Checkpoints are of one form: a run may go on in one process that began in many.
-
-    `agent` is an importable module. Processes are forked from a server that has imported this package once; they import
-    the main script as `multiprocessing` does, so that a script needs `if __name__ == "__main__":`.
-
-    Raises what `reverie.runners.train` raises, and `RoleError` where a role ended in a way that starting it again would
-    not mend; every process has ended by then.
-    """
-    topology = plan(
-        agent,
-        env_id,
-        seed=seed,
-        preset=preset,
-        config=config,
-        run=run,
-        num_shards=num_shards,
-        runner="process",
-        check_memory=check_memory,
-    )
-    name = agent_name(agent)
-    checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
-    _checks.functions(on_event=on_event, should_stop=should_stop)
-    state = None if resume is None else checkpoints.load_run(resume, topology, identity(topology))
-    stage = Processes()
-    try:
-        supervisor = Supervisor(
-            name,
-            topology,
-            stage,
-            on_event or (lambda event: None),
-            checkpoint_folder=checkpoint_folder,
-            resume=resume,
-            state=state,
-            should_stop=should_stop or (lambda: False),
-        )
-        return supervisor.run(stop_when_confirmed)
-    finally:
-        stage.close()
-
-
-def agent_name(agent: Agent) -> str:
-    """The name under which other processes import the agent."""
-    name = getattr(agent, "__name__", None)
-    if not isinstance(name, str):
-        raise TypeError(f"agent must be an importable module, which other processes can import too, got {agent!r}")
-    return name
+def run_in_processes(run: CheckedRun) -> Result:
+    """Train with each role in a process of its own. See `launch.train`."""
+    with closing(Processes()) as stage:
+        return launch(stage, run)
 
 
 @dataclass
 class _Process:
     process: ForkServerProcess
-    pipe: SupervisorEnd
+    pipe: SupervisorSocket
     end: int
     """A handle of the process itself, which can be read once it has ended. Its pipe may outlive it, in a child that an
     environment has forked; and what `process` knows of it ends with the fork server."""
@@ -125,7 +59,7 @@ class Processes:
         self._context = multiprocessing.get_context("forkserver")
         # Imported once, and shared by all: PyTorch takes seconds and hundreds of megabytes; its compiler, which the
         # first optimiser of a process asks for, as much again.
-        self._context.set_forkserver_preload(["reverie.runners.play", "torch._dynamo"])
+        self._context.set_forkserver_preload(["reverie.runners.roles.role_loop", "torch._dynamo"])
         self._token = secrets.token_urlsafe(32)
         self._run_folder = RunFolder()
         self._folder = self._run_folder.path
@@ -165,9 +99,9 @@ class Processes:
         assert ready.address is not None
         return Endpoint(ready.address, self._token)
 
-    def lines(self, shards: Sequence[Setup]) -> SocketPaths:
+    def parameter_addresses(self, shards: Sequence[Setup]) -> SocketAddresses:
         """Through a socket of each, in the run's folder."""
-        return SocketPaths(tuple(_door(self._folder, shard) for shard in shards))
+        return SocketAddresses(tuple(_door(self._folder, shard) for shard in shards))
 
     def start(self, setup: Setup) -> None:
         """Fork a process for the role, as soon as the fork server is there."""
@@ -182,7 +116,7 @@ class Processes:
             self._fork(self._asked.pop(name))
 
     def _fork(self, setup: Setup) -> None:
-        ours, theirs = pair()
+        ours, theirs = socket_pair()
         process = self._context.Process(
             target=_live, args=(setup, theirs, self._folder), name=f"reverie {setup.name}", daemon=True
         )
@@ -295,10 +229,10 @@ def _reason(exitcode: int | None) -> str:
     return f"killed by {signal.Signals(-exitcode).name}"
 
 
-class PipeLink:
+class SocketLink:
     """A role's end of its pipe. A thread reads, so that a role which is at work notices when its supervisor is gone."""
 
-    def __init__(self, pipe: RoleEnd, on_end: Callable[[], None], door: Path) -> None:
+    def __init__(self, pipe: RoleSocket, on_end: Callable[[], None], door: Path) -> None:
         self._pipe, self._on_end, self._door = pipe, on_end, door
         self._commands: deque[Command] = deque()
         self._came = threading.Event()
@@ -330,7 +264,7 @@ class PipeLink:
 
     def serve(self, answer: Callable[[Any], Any]) -> None:
         """Let learners ask, through a socket; it ends with the process."""
-        Door(self._door, answer)
+        SocketServer(self._door, answer)
 
 
 def _door(folder: Path, shard: Setup) -> Path:
@@ -353,6 +287,6 @@ def _live(setup: Setup, line: socket.socket, folder: Path) -> None:
         remove(folder)
         os._exit(1)
 
-    play(setup, PipeLink(RoleEnd(line), orphaned, _door(folder, setup)))
+    run_role(setup, SocketLink(RoleSocket(line), orphaned, _door(folder, setup)))
     # Not through the interpreter's end: threads of the network and of PyTorch have nothing left to say.
     os._exit(0)

@@ -1,39 +1,25 @@
-"""Ape-X DPG (Horgan et al. 2018, https://arxiv.org/abs/1803.00933): this module is the factory that runners take."""
+"""Ape-X DPG (Horgan et al. 2018, https://arxiv.org/abs/1803.00933): `agent` is what runners take."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from reverie.agents import presets
+from reverie.agents.agent import Agent
 from reverie.agents.apex_dpg.actor import Actor
 from reverie.agents.apex_dpg.config import ApexDpgConfig, make_tables, memory
 from reverie.agents.apex_dpg.learner import Learner
-from reverie.agents.apex_dpg.networks import NAME, GreedyPolicy, check
-from reverie.agents.core import layout
-from reverie.agents.replay import TABLE, needs
+from reverie.agents.apex_dpg.networks import GreedyPolicy
+from reverie.agents.replay import needs
 
-__all__ = [
-    "NAME",
-    "PRESETS",
-    "TABLE",
-    "Actor",
-    "ApexDpgConfig",
-    "GreedyPolicy",
-    "Learner",
-    "check",
-    "layout",
-    "load_preset",
-    "make_actor",
-    "make_learner",
-    "make_policy",
-    "make_tables",
-    "memory",
-    "needs",
-]
-
-PRESETS = Path(__file__).parent / "presets"
-
-load_preset = presets.reader(PRESETS, ApexDpgConfig)
-make_learner = Learner
-make_actor = Actor
-make_policy = GreedyPolicy
+agent = Agent(
+    name="apex-dpg",
+    actions="continuous",
+    config=ApexDpgConfig,
+    presets=Path(__file__).parent / "presets",
+    needs=needs,
+    memory=memory,
+    make_tables=make_tables,
+    make_learner=Learner,
+    make_actor=Actor,
+    make_policy=GreedyPolicy,
+)

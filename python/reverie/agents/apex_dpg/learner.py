@@ -13,15 +13,18 @@ from reverie.agents.apex_dpg.config import ApexDpgConfig
 from reverie.agents.apex_dpg.loss import critic_loss, policy_loss
 from reverie.agents.apex_dpg.networks import make_critic, make_policy_network
 from reverie.agents.core import Stopwatch, seed_of
+from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
-from reverie.agents.learning import PrioritizedLearner, adam, descend, float32
+from reverie.agents.learning import NetworkLearner, adam, descend, float32
+from reverie.agents.replay import TABLE
 
 
-class Learner(PrioritizedLearner):
+class Learner(NetworkLearner):
     """Steps Adam on both networks, and copies them into their targets now and then."""
 
     def __init__(self, spec: EnvSpec, config: ApexDpgConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(config, client, watch=watch)
+        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        self._counts = {"priorities_applied": 0, "priorities_stale": 0}
         self._config = config
         self._policy, self._policy_target = (
             make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
@@ -39,6 +42,10 @@ class Learner(PrioritizedLearner):
             "policy": adam(self._policy, config.policy_learning_rate),
             "critic": adam(self._critic, config.critic_learning_rate),
         }
+
+    def learn(self) -> None:
+        """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
+        self._learn_by_priority(self._config, self._update)
 
     def _update(self, data: dict[str, Tensor], weights: Tensor) -> tuple[Tensor, dict[str, float | Tensor]]:
         config = self._config

@@ -11,16 +11,9 @@ from torch import Tensor, nn
 
 from reverie.agents.apex_dpg.config import ApexDpgConfig
 from reverie.agents.continuous import Critics, GreedyActions, TanhPolicy
-from reverie.agents.environments import EnvSpec, require_continuous
+from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.layers import initialised
-
-NAME = "apex-dpg"
-
-
-def check(spec: EnvSpec) -> None:
-    """Refuse what this agent cannot play, with what would fit."""
-    require_continuous(spec, NAME)
 
 
 class PolicyAndCritic(nn.Module):
@@ -39,7 +32,6 @@ class PolicyAndCritic(nn.Module):
 
 def make_policy_network(spec: EnvSpec, config: ApexDpgConfig, *, seed: int, trainable: bool) -> FlatNetwork[TanhPolicy]:
     """Actions `[B, A]` in `[-1, 1]` of observations `[B, ...]`."""
-    check(spec)
     return FlatNetwork(initialised(lambda: TanhPolicy(spec, config.policy_hidden), seed), trainable=trainable)
 
 
@@ -52,7 +44,6 @@ class GreedyPolicy(GreedyActions):
     """The policy network's actions. Its weights are those of policy and critic, one behind the other."""
 
     def __init__(self, spec: EnvSpec, config: ApexDpgConfig) -> None:
-        check(spec)
         self._both = FlatNetwork(initialised(lambda: PolicyAndCritic(spec, config), 0), trainable=False)
         super().__init__(spec, self._both)
 

@@ -14,22 +14,29 @@ from reverie.agents.apex_dqn.loss import apex_dqn_loss
 from reverie.agents.apex_dqn.networks import make_network
 from reverie.agents.core import Stopwatch
 from reverie.agents.discrete import computing_in
+from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.layers import frames_input
-from reverie.agents.learning import PrioritizedLearner, adam, centred_rmsprop, descend
+from reverie.agents.learning import NetworkLearner, adam, centred_rmsprop, descend
+from reverie.agents.replay import TABLE
 
 
-class Learner(PrioritizedLearner):
+class Learner(NetworkLearner):
     """Steps Adam on the online network, and copies it into the target now and then."""
 
     def __init__(self, spec: EnvSpec, config: ApexDqnConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(config, client, watch=watch)
+        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
+        self._counts = {"priorities_applied": 0, "priorities_stale": 0}
         self._config = config
         self._online = make_network(spec, config, seed=seed, trainable=True)
         self._target = make_network(spec, config, seed=seed, trainable=False)
         self._networks = {"online": self._online, "target": self._target}
         optimizer = adam if config.optimizer == "adam" else centred_rmsprop
         self._optimizers = {"online": optimizer(self._online, config.learning_rate, config.optimizer_epsilon)}
+
+    def learn(self) -> None:
+        """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
+        self._learn_by_priority(self._config, self._update)
 
     def _update(self, data: dict[str, Tensor], weights: Tensor) -> tuple[Tensor, dict[str, float | Tensor]]:
         config, device = self._config, self._online.device

@@ -7,11 +7,9 @@ from torch import Tensor, nn
 
 from reverie.agents.apex_dqn.config import ApexDqnConfig
 from reverie.agents.discrete import QPolicy
-from reverie.agents.environments import EnvSpec, require_discrete
+from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.layers import MlpTorso, NatureTorso, ValueLinear, in_float32, initialised, nature_sizes
-
-NAME = "apex-dqn"
 
 
 class DuelingHead(nn.Module):
@@ -49,14 +47,8 @@ class DuelingStreams(nn.Module):
         return value + advantage - advantage.mean(dim=1, keepdim=True)
 
 
-def check(spec: EnvSpec) -> None:
-    """Refuse what this agent cannot play, with what would fit."""
-    require_discrete(spec, NAME, frames=True)
-
-
 def make_network(spec: EnvSpec, config: ApexDqnConfig, *, seed: int, trainable: bool) -> FlatNetwork[nn.Sequential]:
     """Q-values `[B, num_actions]` of observations `[B, ...]`, initialised as `nn.Linear` is, from a seed of its own."""
-    check(spec)
     assert spec.num_actions is not None
     num_actions = spec.num_actions
 

@@ -14,15 +14,17 @@ from reverie.agents.core import Stopwatch, seed_of
 from reverie.agents.ddpg.config import DdpgConfig
 from reverie.agents.ddpg.loss import critic_loss, critic_target, policy_loss
 from reverie.agents.ddpg.networks import make_critic, make_policy_network
+from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
-from reverie.agents.learning import ReplayLearner, adam, descend, float32
+from reverie.agents.learning import NetworkLearner, adam, descend, float32
+from reverie.agents.replay import TABLE
 
 
-class Learner(ReplayLearner):
+class Learner(NetworkLearner):
     """Steps Adam on both networks."""
 
     def __init__(self, spec: EnvSpec, config: DdpgConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(config, client, watch=watch)
+        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._config = config
         self._policy, self._policy_target = (
             make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
@@ -40,6 +42,10 @@ class Learner(ReplayLearner):
             "policy": adam(self._policy, config.policy_learning_rate),
             "critic": adam(self._critic, config.critic_learning_rate),
         }
+
+    def learn(self) -> None:
+        """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
+        self._learn(self._update)
 
     def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
         s_tm1, s_t = data["obs"], data["next_obs"]

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from reverie.agents.continuous import Critics, GreedyActions, TanhPolicy
 from reverie.agents.ddpg.config import DdpgConfig
-from reverie.agents.environments import EnvSpec, require_continuous
+from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.layers import initialised
-
-NAME = "ddpg"
-
-
-def check(spec: EnvSpec) -> None:
-    """Refuse what this agent cannot play, with what would fit."""
-    require_continuous(spec, NAME)
 
 
 def make_policy_network(spec: EnvSpec, config: DdpgConfig, *, seed: int, trainable: bool) -> FlatNetwork[TanhPolicy]:
     """Actions `[B, A]` in `[-1, 1]` of observations `[B, ...]`."""
-    check(spec)
     return FlatNetwork(initialised(lambda: TanhPolicy(spec, config.policy_hidden), seed), trainable=trainable)
 
 

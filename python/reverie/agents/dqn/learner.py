@@ -14,21 +14,27 @@ from reverie.agents.discrete import computing_in
 from reverie.agents.dqn.config import DqnConfig
 from reverie.agents.dqn.loss import dqn_loss
 from reverie.agents.dqn.networks import make_network
+from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.learning import ReplayLearner, adam, descend
+from reverie.agents.learning import NetworkLearner, adam, descend
+from reverie.agents.replay import TABLE
 
 
-class Learner(ReplayLearner):
+class Learner(NetworkLearner):
     """Steps Adam on the online network."""
 
     def __init__(self, spec: EnvSpec, config: DqnConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(config, client, watch=watch)
+        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._config = config
         self._online = make_network(spec, config, seed=seed, trainable=True)
         self._target = make_network(spec, config, seed=seed, trainable=False)
         self._networks = {"online": self._online, "target": self._target}
         self._optimizers = {"online": adam(self._online, config.learning_rate, config.adam_epsilon)}
+
+    def learn(self) -> None:
+        """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
+        self._learn(self._update)
 
     def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
         config = self._config

@@ -6,21 +6,13 @@ from torch import nn
 
 from reverie.agents.discrete import QPolicy
 from reverie.agents.dqn.config import DqnConfig
-from reverie.agents.environments import EnvSpec, require_discrete
+from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.layers import MlpTorso, NatureTorso, ValueLinear, initialised, nature_sizes
-
-NAME = "dqn"
-
-
-def check(spec: EnvSpec) -> None:
-    """Refuse what this agent cannot play, with what would fit."""
-    require_discrete(spec, NAME, frames=True)
 
 
 def make_network(spec: EnvSpec, config: DqnConfig, *, seed: int, trainable: bool) -> FlatNetwork[nn.Sequential]:
     """Q-values `[B, num_actions]` of observations `[B, ...]`."""
-    check(spec)
     assert spec.num_actions is not None
     num_actions = spec.num_actions
 

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from reverie.agents.actor_critic import PolicyAndValue, SoftmaxPolicy, policy_and_value
-from reverie.agents.environments import EnvSpec, require_discrete
+from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.ppo.config import PpoConfig
-
-NAME = "ppo"
-
-
-def check(spec: EnvSpec) -> None:
-    """Refuse what this agent cannot play, with what would fit."""
-    require_discrete(spec, NAME)
 
 
 def make_network(spec: EnvSpec, config: PpoConfig, *, seed: int, trainable: bool) -> FlatNetwork[PolicyAndValue]:
     """Both networks; the policy begins almost uniform."""
-    check(spec)
     return policy_and_value(spec, config.hidden, seed=seed, trainable=trainable)
 
 

@@ -1,40 +1,25 @@
-"""SAC (Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905): this module is the factory that runners take."""
+"""SAC (Haarnoja et al. 2018, https://arxiv.org/abs/1812.05905): `agent` is what runners take."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from reverie.agents import presets
-from reverie.agents.core import layout
-from reverie.agents.replay import TABLE, needs, uniform_tables
+from reverie.agents.agent import Agent
+from reverie.agents.replay import needs, uniform_tables
 from reverie.agents.sac.actor import Actor
 from reverie.agents.sac.config import SacConfig, memory
 from reverie.agents.sac.learner import Learner
-from reverie.agents.sac.networks import NAME, GreedyPolicy, check
+from reverie.agents.sac.networks import GreedyPolicy
 
-__all__ = [
-    "NAME",
-    "PRESETS",
-    "TABLE",
-    "Actor",
-    "GreedyPolicy",
-    "Learner",
-    "SacConfig",
-    "check",
-    "layout",
-    "load_preset",
-    "make_actor",
-    "make_learner",
-    "make_policy",
-    "make_tables",
-    "memory",
-    "needs",
-]
-
-PRESETS = Path(__file__).parent / "presets"
-
-load_preset = presets.reader(PRESETS, SacConfig)
-make_learner = Learner
-make_actor = Actor
-make_policy = GreedyPolicy
-make_tables = uniform_tables
+agent = Agent(
+    name="sac",
+    actions="continuous",
+    config=SacConfig,
+    presets=Path(__file__).parent / "presets",
+    needs=needs,
+    memory=memory,
+    make_tables=uniform_tables,
+    make_learner=Learner,
+    make_actor=Actor,
+    make_policy=GreedyPolicy,
+)

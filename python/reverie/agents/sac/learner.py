@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from reverie.agents.continuous import follow
 from reverie.agents.core import Stopwatch, seed_of
+from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
-from reverie.agents.learning import ReplayLearner, adam, descend, float32
+from reverie.agents.learning import NetworkLearner, adam, descend, float32
+from reverie.agents.replay import TABLE
 from reverie.agents.sac.config import SacConfig
 from reverie.agents.sac.loss import critics_loss, policy_loss, soft_target, squashed_gaussian, temperature_loss
 from reverie.agents.sac.networks import make_critics, make_policy_network
@@ -28,11 +30,11 @@ class Temperature(nn.Module):
         self.log = nn.Parameter(torch.tensor([math.log(initial)]))
 
 
-class Learner(ReplayLearner):
+class Learner(NetworkLearner):
     """Steps Adam on policy, critics and temperature."""
 
     def __init__(self, spec: EnvSpec, config: SacConfig, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(config, client, watch=watch)
+        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._config = config
         self._target_entropy = config.entropy_per_action * spec.action_size
         self._policy = make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=True)
@@ -56,6 +58,10 @@ class Learner(ReplayLearner):
     def _act(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_sigma = self._policy.module.distribution(observations)
         return squashed_gaussian(mean, log_sigma, torch.randn(mean.shape, generator=self._generator))
+
+    def learn(self) -> None:
+        """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
+        self._learn(self._update)
 
     def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
         s_tm1, s_t = data["obs"], data["next_obs"]

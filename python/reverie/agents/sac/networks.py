@@ -10,20 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from reverie.agents.continuous import Critics, GreedyActions
-from reverie.agents.environments import EnvSpec, require_continuous
+from reverie.agents.environments import EnvSpec
 from reverie.agents.flat import FlatNetwork
 from reverie.agents.layers import MlpTorso, initialised
 from reverie.agents.sac.config import NUM_CRITICS, SacConfig
 
-NAME = "sac"
-
 LOG_SIGMA = (-20.0, 2.0)
 """The bounds of the logarithm of the deviation."""
-
-
-def check(spec: EnvSpec) -> None:
-    """Refuse what this agent cannot play, with what would fit."""
-    require_continuous(spec, NAME)
 
 
 class GaussianPolicy(nn.Module):
@@ -46,7 +39,6 @@ class GaussianPolicy(nn.Module):
 
 def make_policy_network(spec: EnvSpec, config: SacConfig, *, seed: int, trainable: bool) -> FlatNetwork[GaussianPolicy]:
     """The stochastic policy."""
-    check(spec)
     return FlatNetwork(initialised(lambda: GaussianPolicy(spec, config.policy_hidden), seed), trainable=trainable)
 
 

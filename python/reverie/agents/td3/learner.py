@@ -11,18 +11,20 @@ from torch import Tensor
 
 from reverie.agents.continuous import follow
 from reverie.agents.core import Stopwatch, seed_of
+from reverie.agents.draws import Draws
 from reverie.agents.environments import EnvSpec
-from reverie.agents.learning import ReplayLearner, adam, descend, float32
+from reverie.agents.learning import NetworkLearner, adam, descend, float32
+from reverie.agents.replay import TABLE
 from reverie.agents.td3.config import Td3Config
 from reverie.agents.td3.loss import clipped_double_q_target, critics_loss, policy_loss, smoothed
 from reverie.agents.td3.networks import make_critics, make_policy_network
 
 
-class Learner(ReplayLearner):
+class Learner(NetworkLearner):
     """Steps Adam on the critics, and on the policy once in `policy_period` updates."""
 
     def __init__(self, spec: EnvSpec, config: Td3Config, client: Any, *, seed: int, watch: Stopwatch) -> None:
-        super().__init__(config, client, watch=watch)
+        super().__init__(client, watch=watch, draws=Draws(TABLE, config.batch_size))
         self._config = config
         self._policy, self._policy_target = (
             make_policy_network(spec, config, seed=seed_of(seed, 0), trainable=t) for t in (True, False)
@@ -42,6 +44,10 @@ class Learner(ReplayLearner):
         }
         self._generator = torch.Generator().manual_seed(seed_of(seed, 2))
         self._policy_loss = 0.0
+
+    def learn(self) -> None:
+        """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
+        self._learn(self._update)
 
     def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
         config = self._config

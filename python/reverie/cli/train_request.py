@@ -1,0 +1,155 @@
+"""One run as `reverie train` is asked for it: the request, what it comes to, and everything that refuses it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reverie import agents
+from reverie.cli import running, shorts
+from reverie.cli.common import refuse
+from reverie.cli.running import PlannedRun
+
+if TYPE_CHECKING:
+    from reverie.agents.agent import Agent
+    from reverie.agents.core import Preset
+    from reverie.runners import Node, Result, Topology
+    from reverie.runners.planning.topology import RunnerName
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """One run. It can be pickled: a sweep gives one to each of its processes."""
+
+    agent: str
+    """As `agents.find` takes it."""
+    env: str
+    seed: int = 0
+    config: Path | None = None
+    """A preset file, or the name of a preset."""
+    settings: tuple[str, ...] = ()
+    """Settings of the preset that are changed, each as `name=value`."""
+    shorts: Mapping[str, Any] = field(default_factory=dict)
+    """The short flags that were given, by the names in `shorts.SHORTS`."""
+    out: Path | None = None
+    """The run's folder; None for one by agent, environment and seed."""
+    resume: bool = False
+    to_the_end: bool = False
+    runner: RunnerName = "local"
+    num_shards: int = 1
+    address: str | None = None
+    node: tuple[str, ...] = ()
+    """The nodes of a cluster to plan for, as a person describes them."""
+    check_memory: bool = True
+    tensorboard: bool | None = None
+    """None: where it is installed."""
+    quiet: bool = False
+    to_stderr: bool = False
+    """Report progress on stderr, and leave stdout to the result."""
+
+
+def run(request: TrainRequest) -> tuple[Result, Path]:
+    """Train; the result and the run's folder. What refuses or ends it otherwise ends the command."""
+    planned = prepare(request)
+    board = importlib.util.find_spec("tensorboard") is not None if request.tensorboard is None else request.tensorboard
+    result = running.run(
+        planned,
+        stop_when_confirmed=not request.to_the_end,
+        board=board,
+        to_stderr=request.to_stderr,
+        quiet=request.quiet,
+        address=request.address,
+        check_memory=request.check_memory,
+    )
+    return result, planned.folder
+
+
+def nodes(request: TrainRequest) -> list[Node] | None:
+    """The nodes that a run on Ray must fit: those described, or this machine where Ray is started here, or None where
+    only the cluster knows them."""
+    if request.runner != "ray":
+        return None
+    from reverie.runners.planning.nodes import described
+    from reverie.runners.planning.topology import this_machine
+
+    if request.node:
+        try:
+            return [node for text in request.node for node in described(text)]
+        except ValueError as error:
+            refuse(error)
+    return None if request.address is not None or os.environ.get("RAY_ADDRESS") else [this_machine()]
+
+
+def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Preset, Agent]:
+    """The run with the preset `config`, with its settings and its agent; what cannot be ends the command."""
+    from reverie.agents import presets
+    from reverie.agents.environments import describe
+    from reverie.runners import plan
+
+    try:
+        agent = agents.find(request.agent)
+        agent.check(describe(request.env))
+        preset = agent.load_preset(request.env, config)
+        preset = presets.override(preset, shorts.changes(request, agent, preset))
+        topology = plan(
+            agent,
+            request.env,
+            seed=request.seed,
+            preset=preset.path,
+            config=preset.config,
+            run=preset.run,
+            num_shards=request.num_shards,
+            runner=request.runner,
+            nodes=nodes(request),
+            check_memory=request.check_memory,
+        )
+    except (ValueError, OSError, MemoryError) as error:
+        refuse(error)
+    return topology, preset, agent
+
+
+def prepare(request: TrainRequest) -> PlannedRun:
+    """Everything that can be refused is refused here, before anything starts."""
+    from reverie.runners import checkpoints
+    from reverie.runners.reports import logs
+
+    env, seed = request.env, request.seed
+    try:
+        agent = agents.find(request.agent)
+        folder = request.out or Path("runs") / f"{agent.name}-{env.replace('/', '_')}-seed-{seed}"
+        anew = request.resume and logs.has_begun(folder) and not checkpoints.any_in(folder)
+        checkpoint = checkpoints.find(folder) if request.resume and not anew else None
+        if checkpoint is not None:
+            checkpoints.check(checkpoint)  # its settings are read before all the rest
+    except ValueError as error:
+        refuse(error)
+    if request.resume:
+        _refuse_another_run(folder, agent.name, env, seed)
+    before = folder if anew else checkpoint
+    saved = None if before is None or not (before / checkpoints.PRESET).is_file() else before / checkpoints.PRESET
+    topology, preset, agent = lay_out(request, request.config or saved)
+    if anew:
+        print(f"reverie: {folder} has no checkpoint yet, so that the run begins anew", file=sys.stderr)
+    if not request.resume and logs.has_begun(folder):
+        refuse(f"{folder} holds a run: go on with --resume, or name another folder with --out")
+    return PlannedRun(agent, topology, preset, folder, checkpoint)
+
+
+def _refuse_another_run(folder: Path, agent: str, env: str, seed: int) -> None:
+    """A folder whose log tells of another run is not gone on with; its checkpoint is compared later, in full."""
+    from reverie.runners.reports import logs
+
+    try:
+        log = logs.read(folder)
+    except (logs.LogError, OSError):
+        return
+    if (log.agent, log.env_id, log.seed) != (agent, env, seed):
+        refuse(
+            f"{folder} holds a run of {log.agent} on {log.env_id} with seed {log.seed}, and this one is of {agent} on"
+            f" {env} with seed {seed}: name its own folder with --out"
+        )

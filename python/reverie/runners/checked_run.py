@@ -1,0 +1,28 @@
+"""A run that passed every check and may begin, wherever its roles live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reverie.agents.agent import Agent
+from reverie.runners.planning.topology import Topology
+from reverie.runners.reports.events import Event
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """All that a runner needs to train."""
+
+    agent: Agent
+    topology: Topology
+    on_event: Callable[[Event], None]
+    should_stop: Callable[[], bool]
+    stop_when_confirmed: bool
+    checkpoint_folder: Path | None
+    resume: Path | None
+    state: dict[str, Any] | None
+    """The state of the checkpoint `resume`."""
+    check_memory: bool

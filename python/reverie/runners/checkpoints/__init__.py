@@ -1,0 +1,33 @@
+"""Checkpoints of a run: how they are written, found, read and checked."""
+
+from __future__ import annotations
+
+from reverie.runners.checkpoints.checkpoint_files import (
+    PRESET,
+    REPLAY,
+    CheckpointError,
+    any_in,
+    check,
+    find,
+    instead_of,
+    load,
+    save,
+)
+from reverie.runners.checkpoints.run_checkpoints import as_paths, load_run, replay_checkpointers, save_run, written
+
+__all__ = [
+    "PRESET",
+    "REPLAY",
+    "CheckpointError",
+    "any_in",
+    "as_paths",
+    "check",
+    "find",
+    "instead_of",
+    "load",
+    "load_run",
+    "replay_checkpointers",
+    "save",
+    "save_run",
+    "written",
+]

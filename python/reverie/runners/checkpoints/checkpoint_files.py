@@ -1,0 +1,230 @@
+"""Checkpoints of a run: learner, counters, curve, random states and tables, there whole or not at all.
+
+It is named by the environment steps and has three files: `preset.toml` (the settings, as a person would write them),
+`arrays.npz` (every array and tensor, by number) and `state.json` (two lines: checksums of all the rest, and the state,
+in which arrays are named by their numbers). Nothing is pickled. The folder is written under another name, flushed to
+the disk, and renamed last.
+
+The tables are beside them, in `replay-N/` (where there are several shards, in a folder of it for each), which the
+replay's own checkpointer writes: chunks that several checkpoints share are stored once. N counts the times that the run
+began or went on. A checkpoint names those that belong to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from reverie import _native
+from reverie.errors import ReplayError
+
+FORMAT = 3
+KEPT = 2
+"""Checkpoints of a run that stay; older ones are removed once a newer one is whole."""
+
+DIGITS = 12
+"""Of its environment steps, at least, a checkpoint's folder has its name."""
+STATE, ARRAYS, PRESET = "state.json", "arrays.npz", "preset.toml"
+REPLAY = "replay"
+"""Where a state has the paths of its tables, one for each shard, from the folder of the checkpoints."""
+
+
+class CheckpointError(ValueError):
+    """There is no checkpoint, or it is damaged, or it is of another run. `.path` (the file or folder), `.reason`"""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"checkpoint {path} {reason}")
+
+
+def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Path:
+    """Write a checkpoint into `folder`, then remove all but the newest. At an OSError none of them was touched."""
+    final = folder / f"{env_steps:0{DIGITS}d}"
+    draft, aside = (folder / f".{word}-{final.name}" for word in ("draft", "aside"))
+    arrays: list[np.ndarray[Any, Any]] = []
+    text = json.dumps(_encode(state, arrays)).encode()
+    packed = io.BytesIO()
+    np.savez(packed, allow_pickle=False, **{str(i): array for i, array in enumerate(arrays)})
+    files = {ARRAYS: packed.getvalue(), PRESET: preset.encode()}
+    header = {"format": FORMAT, STATE: _sum(text), **{name: _sum(data) for name, data in files.items()}}
+    files[STATE] = json.dumps(header).encode() + b"\n" + text + b"\n"
+    try:
+        draft.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            _write(draft / name, data)
+        if final.exists():  # the same step of the same run, from before a resume
+            final.rename(aside)
+        draft.rename(final)
+        _flush_folder(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
+    left_by_crashes = [*folder.glob(".draft-*"), *folder.glob(".aside-*")]
+    for old in [*all_in(folder)[:-KEPT], *left_by_crashes]:
+        shutil.rmtree(old)
+    return final
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The state of a checkpoint. Raises `CheckpointError` that names the file, and a checkpoint that is whole."""
+    text = check(path)
+    with np.load(io.BytesIO(_read(path / ARRAYS)), allow_pickle=False) as packed:
+        arrays = [packed[str(i)] for i in range(len(packed.files))]
+    state: dict[str, Any] = _decode(json.loads(text), arrays)
+    return state
+
+
+def check(path: Path) -> bytes:
+    """Whether all files of a checkpoint, its tables apart, are what was written; the text of its state.
+
+    Raises as `load` does.
+    """
+    try:
+        return _checked(path)
+    except CheckpointError as error:
+        raise CheckpointError(error.path, f"{error.reason}; {instead_of(path)}") from error
+
+
+def _checked(path: Path) -> bytes:
+    header, text = _state_file(path / STATE)
+    for name in (ARRAYS, PRESET):
+        if _sum(_read(path / name)) != header.get(name):
+            raise CheckpointError(path / name, "is damaged: its checksum is another")
+    return text
+
+
+def instead_of(path: Path) -> str:
+    """What can be gone on with where the checkpoint at `path`, or its tables, are damaged.
+
+    Reads those before it with all their tables, until one is whole.
+    """
+    for older in reversed([one for one in all_in(path.parent) if one.name < path.name]):
+        if _is_whole(older):
+            return f"{older.name}, before it, is whole: remove {path} to go on from that one"
+    return "no checkpoint before it is whole: begin anew in another folder"
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        for tables in _tables_in(_checked(path)):
+            _native.verify_checkpoint(str(path.parent / tables))
+    except (CheckpointError, ReplayError):
+        return False
+    return True
+
+
+def tables_of(path: Path) -> list[str]:
+    """The paths of the tables of the checkpoint at `path`. Raises `CheckpointError`."""
+    return _tables_in(_state_file(path / STATE)[1])
+
+
+def _tables_in(text: bytes) -> list[str]:
+    paths: list[str] = next(_decode(value, []) for key, value in json.loads(text)["dict"] if key == REPLAY)
+    return paths
+
+
+def find(path: Path) -> Path:
+    """The checkpoint at `path`, or the newest of the run whose folder it is. Raises `CheckpointError`."""
+    if (path / STATE).is_file() or (_is_name(path.name) and path.is_dir()):
+        return path
+    for folder in (path / "checkpoints", path):
+        found = all_in(folder)
+        if found:
+            return found[-1]
+    raise CheckpointError(path, "is not there: name a run's folder, or one of the folders in its checkpoints/")
+
+
+def any_in(folder: Path) -> bool:
+    """Whether the run of this folder has written a checkpoint."""
+    return bool(all_in(folder / "checkpoints"))
+
+
+def all_in(folder: Path) -> list[Path]:
+    """Oldest first. One that lacks a file is among them: it was whole when it got its name, and is missed."""
+    return sorted(one for one in folder.glob("[0-9]*") if _is_name(one.name) and one.is_dir())
+
+
+def _is_name(name: str) -> bool:
+    return len(name) >= DIGITS and name.isdecimal()
+
+
+def _state_file(path: Path) -> tuple[dict[str, Any], bytes]:
+    first, _, rest = _read(path).partition(b"\n")
+    try:
+        header = json.loads(first)
+    except ValueError:
+        header = None
+    if not isinstance(header, dict):
+        raise CheckpointError(path, "is damaged: its first line is not a JSON object")
+    if header.get("format") != FORMAT:
+        raise CheckpointError(path, f"has format {header.get('format')!r}, and this version reads {FORMAT}")
+    text = rest.removesuffix(b"\n")
+    if _sum(text) != header.get(STATE):
+        raise CheckpointError(path, "is damaged: its checksum is another")
+    return header, text
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(path, f"cannot be read: {error.strerror}") from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _encode(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case np.generic():
+            return value.item()
+        case np.ndarray() | torch.Tensor():
+            arrays.append(value if isinstance(value, np.ndarray) else value.detach().cpu().numpy())
+            return {"array" if isinstance(value, np.ndarray) else "tensor": len(arrays) - 1}
+        case list() | tuple():
+            kind = "list" if isinstance(value, list) else "tuple"
+            return {kind: [_encode(one, arrays) for one in value]}
+        case dict():
+            return {"dict": [[_encode(key, arrays), _encode(one, arrays)] for key, one in value.items()]}
+    raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
+
+
+def _decode(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, inner),) = value.items()
+    builders: dict[str, Callable[[], Any]] = {
+        "array": lambda: arrays[inner],
+        "tensor": lambda: torch.from_numpy(arrays[inner].copy()),
+        "list": lambda: [_decode(one, arrays) for one in inner],
+        "tuple": lambda: tuple(_decode(one, arrays) for one in inner),
+        "dict": lambda: {_decode(key, arrays): _decode(one, arrays) for key, one in inner},
+    }
+    return builders[kind]()

@@ -1,0 +1,117 @@
+"""Checkpoints of a run: its state and its tables, written together and checked before the run resumes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from reverie import _checks, checkpointers
+from reverie.agents import presets
+from reverie.agents.core import Preset
+from reverie.runners.checkpoints.checkpoint_files import (
+    KEPT,
+    REPLAY,
+    CheckpointError,
+    all_in,
+    find,
+    instead_of,
+    load,
+    save,
+    tables_of,
+)
+from reverie.runners.links.messages import State
+from reverie.runners.planning.topology import Topology
+
+
+def save_run(folder: Path, topology: Topology, state: dict[str, Any], tables: list[Path]) -> Path:
+    """Write a checkpoint of a run whose tables (one path for each shard) were written before, and tidy up."""
+    preset = presets.dump(Preset(topology.config, topology.run, topology.preset))
+    paths = [os.path.relpath(one, folder) for one in tables]
+    path = save(folder, state["env_steps"], {**state, REPLAY: paths}, preset)
+    remove_replays(folder, Path(paths[0]).parts[0])
+    return path
+
+
+def written(answers: Sequence[State]) -> list[Path]:
+    """Where servers wrote their tables; OSError where one could not."""
+    for problem in [one.problem for one in answers if one.problem]:
+        raise OSError(problem)
+    return [Path(str(one.tables)) for one in answers]
+
+
+def load_run(resume: Path, topology: Topology) -> dict[str, Any]:
+    """The state of a checkpoint that this run may go on from. Raises `CheckpointError`."""
+    state = load(resume)
+    # A checkpoint of a version that had not some setting yet was made as its default makes it.
+    later = {field.name: field.default for field in dataclasses.fields(topology.config)}
+    for name, value in topology.identity.items():
+        if state["identity"].get(name, later.get(name)) != value:
+            there = state["identity"].get(name)
+            raise CheckpointError(resume, f"has {name} {there!r}, and this run {value!r}: resume its own")
+    if len(state[REPLAY]) != topology.num_servers:
+        counts = f"has the tables of {len(state[REPLAY])} servers, and this run {topology.num_servers}"
+        if topology.needs.bundled:
+            raise CheckpointError(resume, f"{counts}: bundles go on in one process where they began in one, else apart")
+        raise CheckpointError(resume, f"{counts}: ask for as many shards")
+    if state["env_steps"] >= topology.run.max_env_steps:
+        done = f"is of a run that ended after {state['env_steps']:,} environment steps"
+        raise CheckpointError(resume, f"{done}; raise max_env_steps ({topology.run.max_env_steps:,})")
+    return state
+
+
+def replay_checkpointers(
+    folder: Path | None, resume: Path | None, num_shards: int = 1
+) -> Sequence[checkpointers.DefaultCheckpointer | None]:
+    """For the servers of a run that writes into `folder`: they start from the tables of `resume`, if any.
+
+    Without either there is nothing to write or to start from: None for each. Raises `CheckpointError` where the tables
+    are gone.
+    """
+    if folder is None:
+        if resume is None:
+            return [None] * num_shards
+        folder = resume.parent
+    number = max((int(one.name.removeprefix("replay-")) for one in _replays(folder)), default=0) + 1
+    tables: list[Path | None] = [None] * num_shards
+    if resume is not None:
+        tables = [resume.parent / path for path in load(resume)[REPLAY]]
+        for path in tables:
+            if path is not None and not path.exists():
+                raise CheckpointError(resume, f"has its tables in {path}, which is not there; {instead_of(resume)}")
+    ours = folder / f"replay-{number}"
+    # One more than the runs' own: the tables are written before the checkpoint that names them.
+    return [
+        checkpointers.DefaultCheckpointer(
+            ours if num_shards == 1 else ours / f"shard-{index}", fallback_checkpoint_path=path, keep=KEPT + 1
+        )
+        for index, path in enumerate(tables)
+    ]
+
+
+def remove_replays(folder: Path, current: str) -> None:
+    """Remove the tables that no checkpoint in `folder` names any more, but those that are being written."""
+    needed = {current}
+    for path in all_in(folder):
+        with suppress(CheckpointError):  # a damaged one names nothing
+            needed.update(Path(one).parts[0] for one in tables_of(path))
+    for replay in _replays(folder):
+        if replay.name not in needed:
+            shutil.rmtree(replay)
+
+
+def _replays(folder: Path) -> list[Path]:
+    return [one for one in folder.glob("replay-*") if one.name.removeprefix("replay-").isdigit()]
+
+
+def as_paths(folder: Path | str | None, resume: Path | str | None) -> tuple[Path | None, Path | None]:
+    """Where a run writes its checkpoints, and the one that it goes on from: of a run's folder the newest.
+
+    Raises `CheckpointError` where there is none to go on from, TypeError for what is no path.
+    """
+    into = None if folder is None else _checks.path("checkpoint_folder", folder)
+    return into, None if resume is None else find(_checks.path("resume", resume))

@@ -1,0 +1,132 @@
+"""`train`: the checks that are the same for every runner, then the run itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+from reverie import _checks
+from reverie.agents.agent import Agent
+from reverie.agents.core import RunSettings
+from reverie.runners import checkpoints
+from reverie.runners.checked_run import CheckedRun
+from reverie.runners.planning.nodes import Node
+from reverie.runners.planning.topology import RunnerName, plan
+from reverie.runners.reports.events import Event, Result
+
+
+def train(
+    agent: Agent,
+    env_id: str,
+    *,
+    runner: RunnerName = "local",
+    seed: int = 0,
+    preset: Path | str | None = None,
+    config: Any = None,
+    run: RunSettings | None = None,
+    num_shards: int = 1,
+    address: str | None = None,
+    stop_when_confirmed: bool = True,
+    on_event: Callable[[Event], None] | None = None,
+    checkpoint_folder: Path | str | None = None,
+    resume: Path | str | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    check_memory: bool = True,
+) -> Result:
+    """Train until the target is confirmed or `run.max_env_steps` are done.
+
+    `agent` is an agent, e.g. `reverie.agents.find("apex-dqn")`. `runner` says where its roles run:
+
+    - "local": in this thread, taking turns. The same seed gives the same run, times apart.
+    - "process": each role in a process of its own on this machine. The order of events differs from run to run, so no
+      two runs are the same; `env_steps` may end a little above `max_env_steps`; a role that ends is started again, and
+      that is an event. Processes import the main script as `multiprocessing` does: a script needs
+      `if __name__ == "__main__":`.
+    - "ray": each role in an actor of a Ray cluster; otherwise as "process". `address` is that of a cluster ("auto": the
+      one that this machine is part of); None takes the one that this process is connected to, or else starts Ray on
+      this machine for the time of the run. Every node needs this package and the agent's; with `checkpoint_folder` all
+      must see that folder, since shards write their tables themselves. Roles of a node that is lost are placed on the
+      others. Each role asks Ray for the memory that it takes at most. With `run.device` "cuda" the learner asks for a
+      GPU; roles that ask for none compute on the CPU.
+
+    With `stop_when_confirmed=False` training goes on to its last step, and `confirmed` says whether the last weights
+    hold the target.
+
+    With a `checkpoint_folder`, a checkpoint goes there every `run.checkpoint_every` environment steps and at the end.
+    `resume` is a checkpoint of the same agent, environment, seed and configuration, or the folder of a run, whose
+    newest it is then: counters and curve go on, learner, tables (their limiters' counts too) and random states are as
+    they were; episodes begin again. Checkpoints are of one form: each runner resumes those of the others.
+    `should_stop` is asked between two turns; where it returns True the run saves and raises `StoppedError`. That is how
+    `on_event`, which is called in this thread, ends a run: an exception in it ends the run as it is, without saving.
+
+    `check_memory=False` begins also where the run is estimated to need more memory than is free; on Ray its roles ask
+    for none.
+
+    Raises what `plan` raises, `CheckpointError`, `DamagedError` for damaged tables of a checkpoint, `StalledError`
+    where the table's limits contradict each other, what the learner raises, and whatever `on_event` raises; apart, also
+    `RoleError` where a role ended in a way that starting it again would not mend; on Ray also ImportError without
+    `reverie[ray]`, and ConnectionError where there is no cluster at `address`, or Ray does not start here. Everything
+    is closed, and every process has ended, by then.
+    """
+    if address is not None and runner != "ray":
+        raise ValueError(f"address is {address!r}, which only the runner 'ray' takes, and runner is {runner!r}")
+    nodes, begin = _runner(runner, address)
+    topology = plan(
+        agent,
+        env_id,
+        seed=seed,
+        preset=preset,
+        config=config,
+        run=run,
+        num_shards=num_shards,
+        runner=runner,
+        nodes=nodes,
+        check_memory=check_memory,
+    )
+    if runner != "local":
+        _require_importable(agent)
+    checkpoint_folder, resume = checkpoints.as_paths(checkpoint_folder, resume)
+    _checks.functions(on_event=on_event, should_stop=should_stop)
+    return begin(
+        CheckedRun(
+            agent=agent,
+            topology=topology,
+            on_event=on_event or (lambda event: None),
+            should_stop=should_stop or (lambda: False),
+            stop_when_confirmed=stop_when_confirmed,
+            checkpoint_folder=checkpoint_folder,
+            resume=resume,
+            state=None if resume is None else checkpoints.load_run(resume, topology),
+            check_memory=check_memory,
+        )
+    )
+
+
+def _runner(name: RunnerName, address: str | None) -> tuple[list[Node] | None, Callable[[CheckedRun], Result]]:
+    """The nodes that a run must fit, where they are known before it begins, and what runs it."""
+    match name:
+        case "local":
+            from reverie.runners.local import run_here
+
+            return None, run_here
+        case "process":
+            from reverie.runners.process import run_in_processes
+
+            return None, run_in_processes
+        case "ray":
+            from reverie.runners.ray.cluster import nodes_to_fit, run_on_cluster
+
+            return nodes_to_fit(address), lambda run: run_on_cluster(run, address)
+    raise ValueError(f"runner is {name!r}, and must be 'local', 'process' or 'ray'")
+
+
+def _require_importable(agent: Agent) -> None:
+    try:
+        ForkingPickler.dumps(agent)
+    except Exception as error:
+        raise TypeError(
+            f"agent {agent.name} cannot be sent to other processes ({error}): define its functions and classes at the"
+            " top of a module"
+        ) from error

@@ -1,0 +1,120 @@
+"""The line between a supervisor and the process of a role: a Unix socket, and messages behind their lengths.
+
+They are packed as `multiprocessing` packs what it carries.
+
+A role's end waits for the other side. The supervisor's takes and gives what the socket has room for and never waits: a
+role that stands still in the middle of a message, read or written, holds up nobody but itself.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+_LENGTH = struct.Struct("!Q")
+
+
+def socket_pair() -> tuple[SupervisorSocket, socket.socket]:
+    """The supervisor's end, and what a role's `RoleSocket` is made of; that can be given to another process."""
+    ours, theirs = socket.socketpair()
+    return SupervisorSocket(ours), theirs
+
+
+class RoleSocket:
+    """A role's end, which blocks. One thread may send while another receives."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+
+    def send(self, message: Any) -> None:
+        """Send a message. Waits until the supervisor has taken all but what the socket holds."""
+        data = ForkingPickler.dumps(message)
+        self._line.sendall(_LENGTH.pack(len(data)))
+        self._line.sendall(data)
+
+    def receive(self) -> Any:
+        """The next message; waits for it. Raises EOFError where the supervisor is gone."""
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        return ForkingPickler.loads(self._read(length))
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        rest = memoryview(data)
+        while rest:
+            count = self._line.recv_into(rest)
+            if count == 0:
+                raise EOFError("the supervisor is gone")
+            rest = rest[count:]
+        return data
+
+
+class SupervisorSocket:
+    """The supervisor's end, which never blocks. Not for several threads at once."""
+
+    def __init__(self, line: socket.socket) -> None:
+        line.setblocking(False)
+        self._line = line
+        self._leaving: deque[memoryview] = deque()
+        self._length = True
+        """Whether what comes in is the length of a message, or else the message."""
+        self._expect(_LENGTH.size)
+
+    def _expect(self, size: int) -> None:
+        self._coming = bytearray(size)
+        self._rest = memoryview(self._coming)
+
+    def fileno(self) -> int:
+        """For those who wait for several."""
+        return self._line.fileno()
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether it keeps something for which the socket had no room yet: to be flushed once it can be written to."""
+        return bool(self._leaving)
+
+    def send(self, message: Any) -> None:
+        """Send a message, or keep what the socket has no room for. Raises OSError where the role is gone."""
+        data = ForkingPickler.dumps(message)
+        self._leaving += (memoryview(_LENGTH.pack(len(data))), memoryview(data))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what was kept, as far as there is room. Raises OSError where the role is gone."""
+        while self._leaving:
+            first = self._leaving[0]
+            try:
+                sent = self._line.send(first)
+            except BlockingIOError:
+                return
+            if sent < len(first):
+                self._leaving[0] = first[sent:]
+            else:
+                self._leaving.popleft()
+
+    def receive(self) -> tuple[list[Any], bool]:
+        """The messages that have come in whole, in order, and whether the role's end is closed."""
+        messages: list[Any] = []
+        while True:
+            try:
+                count = self._line.recv_into(self._rest)
+            except BlockingIOError:
+                return messages, False
+            except OSError:
+                return messages, True
+            if count == 0:
+                return messages, True
+            self._rest = self._rest[count:]
+            while not self._rest:  # an empty message needs no bytes
+                whole, self._length = self._coming, not self._length
+                if self._length:
+                    messages.append(ForkingPickler.loads(whole))
+                    self._expect(_LENGTH.size)
+                else:
+                    self._expect(_LENGTH.unpack(whole)[0])
+
+    def close(self) -> None:
+        """Hang up; what was kept is dropped."""
+        self._line.close()

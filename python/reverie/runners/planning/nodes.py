@@ -1,0 +1,139 @@
+"""The nodes of a cluster, what each role of a run takes of their memory, and whether all roles find room."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reverie.runners.planning.topology import Place, Topology
+
+UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+NODE = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([a-z]+)(?:,(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?)?", re.IGNORECASE)
+PROCESSES, REPLAY = "Python and PyTorch", ("replay", "unrolls in the queue", "queue of")
+"""Parts of a run's memory, by a word of their names: one of each process, and those of the servers."""
+NETWORKS = "networks"
+
+
+class NoRoomError(MemoryError):
+    """No node of the cluster has room for a role. `.role`, `.needed`, `.available` (of the node with most), in bytes"""
+
+    def __init__(self, topology: Topology, place: Place, nodes: Sequence[Node], placed: int) -> None:
+        self.role, self.needed = place.role, place.memory_bytes
+        self.available = max((node.memory for node in nodes), default=0)
+        count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+        gpus = f" and {place.num_gpus:g} GPU" if place.num_gpus else ""
+        super().__init__(
+            f"{topology.agent} on {topology.env.env_id} has {topology.num_processes - 1} roles, and after {placed}"
+            f" of them no node has room for a role {self.role!r}, which needs about {gib(self.needed)}{gpus};"
+            f" of {count} the one with most memory has {gib(self.available)} left: add nodes, ask for fewer actors"
+            " (num_actors) or a smaller replay, or leave out this check (--no-check-memory)"
+        )
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of a cluster, and what is free on it."""
+
+    name: str
+    memory: int
+    """In bytes."""
+    cpus: float = 0.0
+    gpus: float = 0.0
+
+
+def described(text: str) -> list[Node]:
+    """Nodes as a person describes them, `[COUNTx]MEMORY[,CPUS[,GPUS]]`: 15x64GB,16 are fifteen with 16 CPUs each.
+
+    ValueError for what is not of this form.
+    """
+    found = NODE.fullmatch(text.replace(" ", ""))
+    if found is None or found[3].upper() not in UNITS:
+        raise ValueError(
+            f"a node is {text!r}, and must be [COUNTx]MEMORY[,CPUS[,GPUS]] with MEMORY in MB, GB, TB, MiB, GiB or TiB:"
+            " 15x64GB,16 are fifteen nodes of 64 GB and 16 CPUs each"
+        )
+    count, memory, cpus, gpus = int(found[1] or 1), float(found[2]) * UNITS[found[3].upper()], found[4], found[5]
+    if not count or not memory:
+        raise ValueError(f"a node is {text!r}: there must be at least one, with some memory")
+    return [Node(f"node of {found[2]}{found[3]}", int(memory), float(cpus or 0), float(gpus or 0))] * count
+
+
+def memory_of_role(role: str, topology: Topology) -> int:
+    """Bytes that each role of a kind takes, an upper estimate: an actor has a copy of the policy at most.
+
+    Each part of the run's memory is that of the servers, of networks, or else of the learners, which share it.
+    """
+    memory, needs, actors = topology.memory, topology.needs, topology.num_actors
+    processes = memory.get(PROCESSES, 0) // topology.num_processes
+    networks = sum(size for part, size in memory.items() if NETWORKS in part)
+    replay = sum(size for part, size in memory.items() if any(word in part for word in REPLAY))
+    batches = sum(memory.values()) - memory.get(PROCESSES, 0) - networks - replay
+    # Every agent counts its own copies of the networks, at least three, and one for each actor.
+    copy = networks // (actors + 3)
+    learning = networks - actors * copy
+    holders = needs.num_learners + (1 if needs.num_parameter_shards else 0)
+    server = learning // holders if needs.num_parameter_shards else 0
+    shares = {
+        "shard": replay // topology.num_servers,
+        "learner": batches // needs.num_learners + learning // holders,
+        "bundle": (replay + batches + networks - server) // actors,
+        "parameter shard": server // max(1, needs.num_parameter_shards),
+        "actor": copy,
+        "evaluator": copy,
+    }
+    return processes + shares[role]
+
+
+def place(topology: Topology, nodes: Sequence[Node]) -> list[tuple[Node, Counter[str]]]:
+    """Which roles each node gets, placed in the order in which they start, each where most memory is left.
+
+    A role that asks for a GPU goes where one is left, and the others where a CPU is, if any node has one. Raises
+    `NoRoomError`.
+    """
+    left = list(nodes)
+    roles: list[Counter[str]] = [Counter() for _ in nodes]
+    cpus = sum(place.count * place.num_cpus for place in topology.places)
+    share = min(1.0, sum(node.cpus for node in nodes) / cpus)
+    for one in sorted(topology.places, key=lambda place: START_ORDER.index(place.role)):
+        for _ in range(one.count):
+            able = [i for i, node in enumerate(left) if node.memory >= one.memory_bytes and node.gpus >= one.num_gpus]
+            if not able:
+                with_gpus = [node for node in left if node.gpus >= one.num_gpus]
+                raise NoRoomError(topology, one, with_gpus, sum(map(Counter.total, roles)))
+            wish = one.num_cpus * share
+            best = max(able, key=lambda i: (left[i].cpus >= wish, left[i].memory))
+            node = left[best]
+            left[best] = Node(
+                node.name, node.memory - one.memory_bytes, max(0.0, node.cpus - wish), node.gpus - one.num_gpus
+            )
+            roles[best][one.role] += 1
+    return list(zip(nodes, roles, strict=True))
+
+
+START_ORDER = ("shard", "parameter shard", "learner", "bundle", "evaluator", "actor")
+
+
+def lacking_memory(asks: int, nodes: Sequence[Node]) -> str:
+    """What a cluster lacks for a role that asks for so much memory on one node; empty where it lacks nothing."""
+    most = max((node.memory for node in nodes), default=0)
+    return "" if asks <= most else f"asks for {gib(asks)} of memory, and the node with most of it has {gib(most)} free"
+
+
+def of_figures(nodes: Sequence[Mapping[str, object]], free: Mapping[str, Mapping[str, float]]) -> list[Node]:
+    """Nodes that are alive, from `ray.nodes()` and from what each of them has free, by its id."""
+    found = []
+    for node in nodes:
+        left = free.get(str(node["NodeID"]), {}) if node["Alive"] else {}
+        if left:
+            name = str(node["NodeManagerAddress"])
+            found.append(Node(name, int(left.get("memory", 0)), left.get("CPU", 0.0), left.get("GPU", 0.0)))
+    return found
+
+
+def gib(size_bytes: int) -> str:
+    """Bytes for a person."""
+    return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**29 else f"{size_bytes / 2**20:.0f} MiB"

@@ -1,0 +1,387 @@
+"""What will run, before it runs: a frozen description that can be printed, compared, and refused."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+
+from reverie import _checks
+from reverie.agents.agent import Agent
+from reverie.agents.core import RunSettings, TableNeeds
+from reverie.agents.environments import EnvSpec, describe
+from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role, place
+from reverie.sharding import shard_table
+
+PROCESS_BYTES = 400 * 2**20
+"""Python, PyTorch and Gymnasium before the first allocation of ours (measured: 250 to 350 MiB), rounded up."""
+SMALLER = {
+    PROCESSES: "ask for fewer actors (num_actors)",
+    "replay": "lower the capacity",
+    "unrolls in the queue": "lower queue_capacity",
+    "queue of": "lower unroll_length, or ask for fewer environments (envs_per_actor)",
+    "batches": "lower batch_size",
+    "networks": "lower the widths of the networks",
+}
+"""What a person can do about the largest part of a run, by a word of its name."""
+
+
+PREFETCH = 2
+"""Batches drawn ahead where nobody says how many: one that waits, and one that is being made."""
+
+RunnerName = Literal["local", "process", "ray"]
+"""One process and one thread; a process for every role on this machine; an actor for every role on a Ray cluster."""
+
+
+class DeviceError(ValueError):
+    """The run's device is not there, or its agent does not compute on it. `.device`"""
+
+    def __init__(self, device: str, reason: str) -> None:
+        self.device = device
+        super().__init__(f"device {device!r} {reason}")
+
+
+class DoesNotFitError(MemoryError):
+    """The run needs more memory than is free. `.needed`, `.available` in bytes."""
+
+    def __init__(self, what: str, memory: Mapping[str, int], available: int) -> None:
+        self.needed, self.available = sum(memory.values()), available
+        part = max(memory, key=lambda name: memory[name])
+        hint = next((f"{hint}, or " for word, hint in SMALLER.items() if word in part), "")
+        super().__init__(
+            f"{what} needs about {gib(self.needed)} and {gib(available)} are free; the largest part is {part}"
+            f" ({gib(memory[part])}): {hint}free memory"
+        )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the roles of one kind live."""
+
+    role: str
+    count: int
+    num_cpus: float
+    """That each is expected to keep busy."""
+    where: str
+    num_gpus: float = 0.0
+    """That each asks Ray for; it computes on the CPU where it asks for none."""
+    memory_bytes: int = 0
+    """That each takes at most."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """One run: who acts, on what, into which tables, until when."""
+
+    agent: str
+    env: EnvSpec
+    seed: int
+    num_actors: int
+    envs_per_actor: int
+    runner: RunnerName
+    num_shards: int
+    needs: TableNeeds
+    run: RunSettings
+    config: Any
+    preset: Path
+    memory: Mapping[str, int]
+    """Bytes by what needs them."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """All of `memory`."""
+        return sum(self.memory.values())
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a checkpoint and the run that resumes it must have in common."""
+        names = {"agent": self.agent, "environment": self.env.env_id, "seed": self.seed}
+        return {**names, **vars(self.config)}
+
+    @property
+    def prefetch(self) -> int:
+        """Batches that each learner draws ahead."""
+        if self.run.prefetch is not None:
+            return self.run.prefetch
+        return PREFETCH if self.runner != "local" and self.needs.draws_ahead else 0
+
+    @property
+    def num_servers(self) -> int:
+        """Servers with tables: the shards, or one in each bundle that is apart."""
+        return self.num_actors if self.needs.bundled and self.runner != "local" else self.num_shards
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Who runs where; the one who watches over them is in this process, and not among them."""
+        if self.runner == "local":
+            where = "this process, taking turns in one thread"
+            return (Place("all", 1, self.run.threads, where, memory_bytes=self.memory_bytes),)
+        where, reached = "a process of its own on this machine", "on loopback, reached through shared memory"
+        if self.runner == "ray":
+            where, reached = "an actor of Ray, where it has room", "with TLS and a token, reached on its host as here"
+        needs, places = self.needs, []
+        on_gpus = self.runner == "ray" and self.run.device != "cpu"
+        whole, share = (1.0, self.run.gpus_per_actor) if on_gpus else (0.0, 0.0)
+        if needs.bundled:
+            places.append(
+                Place("bundle", self.num_actors, self.run.threads, f"{where}; actor, table and learner", whole)
+            )
+        else:
+            places.append(Place("shard", self.num_shards, 1, f"{where}; it listens {reached}"))
+            places.append(Place("learner", needs.num_learners, self.run.threads, where, whole))
+            places.append(Place("actor", self.num_actors, 1, where, share))
+        if needs.num_parameter_shards:
+            places.append(Place("parameter shard", needs.num_parameter_shards, 1, f"{where}; learners push to it"))
+        places.append(Place("evaluator", 1, 1, where, share))
+        return tuple(replace(one, memory_bytes=memory_of_role(one.role, self)) for one in places)
+
+    @property
+    def num_processes(self) -> int:
+        """Those of `places`, and this one."""
+        if self.runner == "local":
+            return 1
+        needs = self.needs
+        apart = self.num_actors if needs.bundled else self.num_shards + needs.num_learners + self.num_actors
+        return 2 + apart + needs.num_parameter_shards
+
+    def describe(self) -> str:
+        """Two lines for a person."""
+        actors = f"{_many(self.num_actors, 'actor')} of {_many(self.envs_per_actor, 'environment')}"
+        learners, names = _many(self.needs.num_learners, "learner"), self.needs.tables
+        tables = f"{'table' if len(names) == 1 else 'tables'} {', '.join(map(repr, names))} in "
+        if self.runner == "local":
+            tables += "this process"
+        else:
+            tables += "bundles of their own" if self.needs.bundled else _many(self.num_shards, "shard")
+        if self.needs.num_parameter_shards:
+            learners += f" on {_many(self.needs.num_parameter_shards, 'parameter shard')}"
+        return (
+            f"{self.agent} on {self.env.env_id}, seed {self.seed}: {actors}, {learners}, one greedy evaluator,"
+            f" {tables}\n"
+            f"until {self.run.target_return:g} is reached and confirmed, at most {self.run.max_env_steps:,} environment"
+            f" steps; about {gib(self.memory_bytes)} of memory; on {self.run.device}; preset {self.preset}"
+        )
+
+
+def plan(
+    agent: Agent,
+    env_id: str,
+    *,
+    seed: int = 0,
+    preset: Path | str | None = None,
+    config: Any = None,
+    run: RunSettings | None = None,
+    num_shards: int = 1,
+    runner: RunnerName = "local",
+    available_bytes: int | None = None,
+    nodes: Sequence[Node] | None = None,
+    check_memory: bool = True,
+) -> Topology:
+    """Lay a run out; nothing is started.
+
+    `config` and `run` stand in for those of the preset. The run must fit `available_bytes` (by default what this
+    process may still take). With the runner "ray" each node of `nodes` must have room for the roles that are placed on
+    it; left out, nothing is checked here, since the cluster need not exist yet: a run on Ray asks it.
+    `check_memory=False` leaves both checks out.
+
+    Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
+    `NoRoomError` where memory does not suffice, and TypeError for arguments of another kind.
+    """
+    if not isinstance(agent, Agent):
+        raise TypeError(f"agent is {agent!r}, and must be an Agent: reverie.agents.find gives it by name")
+    seed, num_shards = _checks.integer("seed", seed), _checks.count("num_shards", num_shards, 1)
+    env = describe(env_id)
+    # Before the preset: no preset makes an environment fit that the agent cannot play.
+    agent.check(env)
+    found = agent.load_preset(env_id, None if preset is None else _checks.path("preset", preset))
+    _require_settings("config", config, found.config, agent.name)
+    _require_settings("run", run, found.run, "a run")
+    _require_device(agent, found.run if run is None else run, runner)
+    config = found.config if config is None else config
+    actors, envs = agent.layout(config)
+    topology = Topology(
+        agent=agent.name,
+        env=env,
+        seed=seed,
+        num_actors=actors,
+        envs_per_actor=envs,
+        runner=runner,
+        num_shards=num_shards,
+        needs=agent.needs(config),
+        run=found.run if run is None else run,
+        config=config,
+        preset=found.path,
+        memory=MappingProxyType({}),
+    )
+    memory = {PROCESSES: PROCESS_BYTES * topology.num_processes, **agent.memory(env, config)}
+    if topology.prefetch:
+        rows = topology.prefetch * topology.needs.num_learners * topology.needs.batch_size
+        memory[f"{topology.prefetch} batches ahead"] = rows * 2 * env.obs_bytes
+    topology = replace(topology, memory=MappingProxyType(memory))
+    _refuse_learners_that_would_not_agree(topology)
+    _refuse_to_draw_ahead(topology)
+    if num_shards > 1:
+        _refuse_unfit_for_shards(agent, topology)
+    if check_memory:
+        _require_memory(topology, available_bytes, nodes)
+    return topology
+
+
+def _require_memory(topology: Topology, available_bytes: int | None, nodes: Sequence[Node] | None) -> None:
+    if nodes is not None:
+        require_gpus(topology, gpus := sum(node.gpus for node in nodes), gpus)
+        place(topology, nodes)
+    if available_bytes is None and topology.runner == "ray":
+        return
+    available = available_memory() if available_bytes is None else available_bytes
+    if topology.memory_bytes > available:
+        raise DoesNotFitError(f"{topology.agent} on {topology.env.env_id}", topology.memory, available)
+
+
+def this_machine() -> Node:
+    """This machine as the only node of a cluster, without what the supervisor takes."""
+    return Node("this machine", max(0, available_memory() - PROCESS_BYTES), float(os.cpu_count() or 1), math.inf)
+
+
+def _require_settings(name: str, given: Any, own: Any, of: str) -> None:
+    if given is not None and not isinstance(given, type(own)):
+        raise TypeError(
+            f"{name} is a {type(given).__name__}, and {of} takes a {type(own).__name__}: change that of a preset with"
+            " dataclasses.replace"
+        )
+
+
+def _refuse_learners_that_would_not_agree(topology: Topology) -> None:
+    needs, name = topology.needs, topology.agent
+    if topology.runner == "local":
+        return
+    if (needs.num_learners > 1 or needs.bundled) and not needs.num_parameter_shards:
+        raise ValueError(
+            f"{name} has {_many(needs.num_learners, 'learner')} and {_many(len(needs.tables), 'table')} with these"
+            f" settings, and no parameter shards: apart, its learners would not know of one another; take the runner"
+            " 'local', or settings with one learner"
+        )
+
+
+def _refuse_to_draw_ahead(topology: Topology) -> None:
+    ahead, needs = topology.run.prefetch, topology.needs
+    if not ahead:
+        return
+    if topology.runner == "local":
+        raise ValueError(
+            f"prefetch is {ahead}, and in one process learning and acting take turns, so that the same seed gives the"
+            " same run: leave it out, or take the runner 'process' or 'ray'"
+        )
+    if not needs.draws_ahead:
+        takes = "an actor and a learner that take turns" if needs.bundled else "a queue, which gives each unroll once"
+        raise ValueError(
+            f"prefetch is {ahead}, and with these settings {topology.agent} learns from {takes}: leave it out"
+        )
+
+
+def _require_device(agent: Agent, run: RunSettings, runner: RunnerName) -> None:
+    device = run.device
+    kind, _, number = device.partition(":")
+    if runner == "ray" and number:
+        raise DeviceError(device, 'names a GPU of this machine, and Ray picks those of its roles: ask for "cuda"')
+    if runner != "ray" and run.gpus_per_actor:
+        raise DeviceError(
+            device,
+            f"is shared by all roles with the runner {runner!r}, and gpus_per_actor is {run.gpus_per_actor}: leave it"
+            " out, or take the runner 'ray'",
+        )
+    able = agent.devices
+    if kind not in able:
+        raise DeviceError(device, f"is not one that {agent.name} computes on: it knows {', '.join(able)}")
+    if kind == "cuda" and runner != "ray":  # on Ray it is the cluster's GPUs that count
+        there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if int(number or 0) >= there:
+            raise DeviceError(
+                device, f"is not there: PyTorch {torch.__version__} sees {there} CUDA devices; set device=cpu"
+            )
+
+
+def require_gpus(topology: Topology, there: float, free: float) -> None:
+    """Refuse at once what Ray would wait for: more GPUs than its cluster has, or has free."""
+    places = [place for place in topology.places if place.num_gpus]
+    wished = sum(place.count * place.num_gpus for place in places)
+    if wished > free:
+        roles = ", ".join(f"{place.num_gpus:g} for each {place.role} of {place.count}" for place in places)
+        raise DeviceError(
+            topology.run.device,
+            f"takes {wished:g} GPUs ({roles}), and the Ray cluster has {there:g}, {free:g} of them free: add nodes with"
+            " GPUs, lower gpus_per_actor, or set device=cpu",
+        )
+
+
+def lacking(asks: Mapping[str, float], there: Mapping[str, float], free: Mapping[str, float]) -> str:
+    """What a cluster lacks for somebody who asks for so much of each resource; empty where it lacks nothing."""
+    for resource, wish in asks.items():
+        if wish > free.get(resource, 0.0):
+            has = f"{there.get(resource, 0.0):g}, {free.get(resource, 0.0):g} of them free"
+            return f"asks for {wish:g} {resource}, and the Ray cluster has {has}"
+    return ""
+
+
+def making_networks_on(device: str) -> AbstractContextManager[Any]:
+    """Networks that are made within compute on `device`."""
+    return nullcontext() if device == "cpu" else torch.device(device)
+
+
+def _refuse_unfit_for_shards(agent: Agent, topology: Topology) -> None:
+    if topology.runner == "local":
+        raise ValueError(f"num_shards is {topology.num_shards}, and one process has one: ask for another runner")
+    if topology.needs.bundled:
+        raise ValueError(
+            f"num_shards is {topology.num_shards}, and bundled each actor of {agent.name} keeps a replay of its own,"
+            f" {_many(topology.num_servers, 'server')} already: set bundled=false for one replay over"
+            f" {topology.num_shards} shards, or ask for more bundles (num_actors and num_learners)"
+        )
+    tables = agent.make_tables(topology.env, topology.config, seed=topology.seed)
+    if len(tables) > 1:
+        names = ", ".join(repr(table.name) for table in tables)
+        raise ValueError(
+            f"num_shards is {topology.num_shards}, and {agent.name} has several tables ({names}): ask for 1"
+        )
+    for table in tables:
+        try:
+            shard_table(table, topology.num_shards)
+        except ValueError as error:
+            raise ValueError(f"num_shards is {topology.num_shards}, which {agent.name} cannot have: {error}") from error
+
+
+def available_memory() -> int:
+    """Bytes that this process may still take: what the system has free, within the limit of its control group."""
+    available = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            available = [int(line.split()[1]) * 1024]
+    for folder, limit, used, total in (
+        ("/sys/fs/cgroup", "memory.max", "memory.current", ""),
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    ):
+        most, now = _read(f"{folder}/{limit}"), _read(f"{folder}/{used}")
+        if most.isdigit() and now.isdigit():
+            # Files that were read or written count as used, and are let go of where memory is wanted.
+            lines = (line.split() for line in _read(f"{folder}/memory.stat").splitlines())
+            files = (int(value) for name, value in lines if name in (f"{total}inactive_file", f"{total}active_file"))
+            available.append(max(0, int(most) - max(0, int(now) - sum(files))))
+    return min(available)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"

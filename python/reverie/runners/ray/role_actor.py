@@ -1,0 +1,80 @@
+"""A role's Ray actor: its end of what the supervisor and the role have to tell each other."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import ray
+
+from reverie.runners.links.messages import Command, Ready, Report, Setup
+from reverie.runners.links.parameter_connections import Reply, reply_to
+from reverie.runners.roles.role_loop import run_role
+
+
+class RoleActor:
+    """A role's Ray actor: the role runs in one thread, messages come and go in others."""
+
+    def __init__(self) -> None:
+        self._commands: deque[Command] = deque()
+        self._came = threading.Event()
+        self._told: deque[Report] = deque()
+        self._news = threading.Event()
+        self._ended = False
+        self._answer: Callable[[Any], Any] | None = None
+
+    def run(self, setup: Setup) -> None:
+        """The role's whole life."""
+        if setup.serving is not None:
+            address = ray.util.get_node_ip_address()
+            setup = replace(setup, serving=replace(setup.serving, host=address))
+        try:
+            run_role(setup, self)
+        finally:
+            self._ended = True
+            self._news.set()
+
+    def drain(self, seconds: float) -> tuple[list[Report], bool]:
+        """What the role told since the last call, and whether that is all. Waits at most `seconds` for the first."""
+        if not self._ended:
+            self._news.wait(seconds)
+        ended = self._ended
+        self._news.clear()
+        drained = []
+        while self._told:
+            drained.append(self._told.popleft())
+        return drained, ended
+
+    def order(self, command: Command) -> None:
+        """A command for the role."""
+        self._commands.append(command)
+        self._came.set()
+
+    def answer(self, question: Any) -> Reply:
+        """What a learner asks of a parameter shard, which is said to be ready only once it serves."""
+        assert self._answer is not None
+        return reply_to(question, self._answer)
+
+    def serve(self, answer: Callable[[Any], Any]) -> None:
+        """The role's end: let learners ask."""
+        self._answer = answer
+
+    def tell(self, report: Report) -> None:
+        """The role's end: send a report."""
+        if isinstance(report, Ready):
+            report = replace(report, host=ray.get_runtime_context().get_node_id())
+        self._told.append(report)
+        self._news.set()
+
+    def commands(self) -> Iterator[Command]:
+        """The role's end: those that have come in. Does not block."""
+        self._came.clear()
+        while self._commands:
+            yield self._commands.popleft()
+
+    def pause(self, seconds: float) -> None:
+        """The role's end: sleep, but for no longer than until a command comes."""
+        self._came.wait(seconds)

@@ -1,0 +1,1 @@
+"""What a run reports: events, evaluations, counts, scores and logs."""

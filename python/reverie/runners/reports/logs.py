@@ -1,0 +1,348 @@
+"""What a run leaves behind for later: JSON lines, and TensorBoard's files. Each is a callback for `train`."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from reverie.runners.reports.events import (
+    EnvironmentRestarted,
+    Evaluated,
+    Event,
+    Finished,
+    NotSaved,
+    Progress,
+    RoleAwaited,
+    RoleRestarted,
+    Saved,
+    ShardMoved,
+    Started,
+)
+
+LOG = "log.jsonl"
+SECONDS_BETWEEN_PROGRESS = 1.0
+
+
+class Log(Protocol):
+    """Takes events until it is closed. A full disk ends no run: what is lost of a log is told in `problem`."""
+
+    path: Path
+    problem: str
+    """Why events are not being written; empty where they are."""
+
+    def __call__(self, event: Event) -> None:
+        """Take one event of a run."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class _Sparse:
+    """Which events are written: progress about once a second, and the last one before the end."""
+
+    def __init__(self) -> None:
+        self._last = float("-inf")
+        self._left_out: Progress | None = None  # the last that came too soon after the one before
+
+    def __call__(self, event: Event) -> list[Event]:
+        """What is to be written now that this event came."""
+        if isinstance(event, Progress):
+            if event.seconds - self._last < SECONDS_BETWEEN_PROGRESS:
+                self._left_out = event
+                return []
+            self._last, self._left_out = event.seconds, None
+        if isinstance(event, Finished) and self._left_out is not None:
+            return [self._left_out, event]
+        return [event]
+
+
+class JsonLines:
+    """One JSON object a line: `event`, `env_steps`, `seconds` where there are any, and what the event tells.
+
+    A run that goes on from a checkpoint goes on in the same file: lines of steps that the checkpoint had not seen yet
+    are dropped, since they are about to be lived through again. A line for which the disk has no room is left out, and
+    no part of it stays; training goes on, and the next line that fits is `not written`, with how many there were.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._sparse = _Sparse()
+        self._unwritten = 0
+        self.problem = ""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+
+    def __call__(self, event: Event) -> None:
+        """Write one event, whole: what is on the disk after a crash can be read.
+
+        Raises OSError only where a run begins and the file cannot be made ready for it; it stays as it was then.
+        """
+        if isinstance(event, Started):
+            self._rewind(event.env_steps)
+        for one in self._sparse(event):
+            self._write(as_line(one))
+
+    def _write(self, line: dict[str, Any]) -> None:
+        lines = [line]
+        if self._unwritten:
+            lines.insert(0, {"event": "not written", "env_steps": line["env_steps"], "lines": self._unwritten})
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            data = _packed(lines)
+            if self._file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._unwritten, self.problem = 0, ""
+        except OSError as error:
+            self._unwritten, self.problem = self._unwritten + 1, error.strerror or str(error)
+            with suppress(OSError):
+                self._file.truncate(size)
+
+    def _rewind(self, env_steps: int) -> None:
+        kept = [
+            line for line in _lines(self.path) if 0 < env_steps >= line["env_steps"] and line["event"] != "finished"
+        ]
+        replace_file(self.path, _packed(kept))
+        self._file.close()
+        self._file = self.path.open("ab", buffering=0)
+
+    def close(self) -> None:
+        """Close the file; idempotent."""
+        self._file.close()
+
+
+def _packed(lines: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file anew: at an OSError (a full disk) it is what it was."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+class TensorBoard:
+    """Scalars by environment steps, and the settings as text. Progress is written about once a second.
+
+    `return/greedy` and `return/confirmation` are the evaluations, `return/final` is what the run reports, of its last
+    weights; `speed/` has rates over the time since the figures before, not over the whole run.
+
+    Raises ImportError, naming the extra, where tensorboard is not installed. Files begin with the first event, and end
+    with the first that the disk has no room for: TensorBoard reads no file beyond a torn one.
+    """
+
+    def __init__(self, folder: Path, *, purge_after: int | None = None) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ImportError('tensorboard is not installed: pip install "reverie[tensorboard]"') from error
+        self.path, self.problem = folder, ""
+        purge = None if purge_after is None else purge_after + 1
+        self._open: Callable[[], Any] = functools.partial(SummaryWriter, str(folder), purge_step=purge)
+        self._writer: Any = None
+        self._sparse = _Sparse()
+        self._before: Progress | None = None
+        self._batch_size = 0
+
+    def __call__(self, event: Event) -> None:
+        """Add what one event tells."""
+        if self.problem:
+            return
+        try:
+            if self._writer is None:
+                self._writer = self._open()
+            if isinstance(event, Started):
+                self._before, self._batch_size = None, event.topology.needs.batch_size
+                self._writer.add_text("settings", _settings(event), event.env_steps)
+            for one in self._sparse(event):
+                steps, scalars = self._scalars(one)
+                for name, value in scalars.items():
+                    self._writer.add_scalar(name, value, steps)
+        except OSError as error:  # often of an earlier event: a thread of its own writes them
+            self.problem = error.strerror or str(error)
+
+    def _scalars(self, event: Event) -> tuple[int, dict[str, float]]:
+        match event:
+            case Progress():
+                scalars = {f"learner/{name}": value for name, value in event.learner.items()}
+                scalars["replay/samples_per_insert"] = event.samples_per_insert
+                if event.policy_lag is not None:
+                    scalars["actors/policy_lag"] = event.policy_lag
+                if event.training_return is not None:
+                    scalars["return/training"] = event.training_return
+                return event.env_steps, {**scalars, **self._rates(event)}
+            case Evaluated():
+                scalars = {"return/greedy": event.point.mean_return}
+                if event.confirmation is not None:
+                    scalars["return/confirmation"] = event.confirmation.mean_return
+                return event.point.env_steps, scalars
+            case Finished():
+                return event.result.env_steps, {"return/final": event.result.evaluation.mean_return}
+            case _:
+                return 0, {}
+
+    def _rates(self, event: Progress) -> dict[str, float]:
+        before, self._before = self._before, event
+        seconds = 0.0 if before is None else event.seconds - before.seconds
+        if before is None or seconds <= 0:
+            return {}
+        return {
+            "speed/env_steps_per_second": (event.env_steps - before.env_steps) / seconds,
+            "speed/trained_samples_per_second": (event.updates - before.updates) * self._batch_size / seconds,
+        }
+
+    def close(self) -> None:
+        """Write what is left, as far as the disk has room for it."""
+        if self._writer is None:
+            return
+        try:
+            self._writer.close()
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+
+
+def _settings(event: Started) -> str:
+    """The agent's and the run's settings as a table of TensorBoard's Markdown."""
+    topology = event.topology
+    named = {"agent": topology.agent, "env_id": topology.env.env_id, "seed": topology.seed, "runner": topology.runner}
+    rows = {**named, **vars(topology.config), **vars(topology.run)}
+    return "| setting | value |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+
+
+def as_line(event: Event) -> dict[str, Any]:
+    """An event as a JSON object."""
+    match event:
+        case Started():
+            topology = event.topology
+            return {
+                "event": "started",
+                "env_steps": event.env_steps,
+                "agent": topology.agent,
+                "env_id": topology.env.env_id,
+                "seed": topology.seed,
+                "target_return": topology.run.target_return,
+                "config": vars(topology.config),
+                "run": vars(topology.run),
+            }
+        case Progress():
+            return {"event": "progress", **vars(event), "learner": dict(event.learner)}
+        case Evaluated():
+            confirmation = event.confirmation
+            return {
+                "event": "evaluated",
+                **vars(event.point),
+                "confirmation": None if confirmation is None else confirmation.mean_return,
+            }
+        case Saved():
+            return {"event": "saved", "env_steps": event.env_steps, "path": str(event.path)}
+        case NotSaved():
+            return {"event": "not saved", **vars(event), "path": str(event.path)}
+        case RoleRestarted():
+            return {"event": "role restarted", **vars(event)}
+        case ShardMoved():
+            return {"event": "shard moved", **vars(event), "followed_by": list(event.followed_by)}
+        case RoleAwaited():
+            return {"event": "role awaited", **vars(event)}
+        case EnvironmentRestarted():
+            return {"event": "environment restarted", "env_steps": event.env_steps, **vars(event.crash)}
+        case Finished():
+            result = event.result
+            return {
+                "event": "finished",
+                "env_steps": result.env_steps,
+                "seconds": result.seconds,
+                "confirmed": result.confirmed,
+                "mean_return": result.evaluation.mean_return,
+                "num_episodes": result.evaluation.num_episodes,
+                "activities": dict(result.activities),
+                "replay": dict(result.replay),
+            }
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a run's folder has a log with anything in it, or a checkpoint, whole or not."""
+    log = folder / LOG
+    return (log.exists() and log.stat().st_size > 0) or (folder / "checkpoints").is_dir()
+
+
+class LogError(ValueError):
+    """There is no log at `.path`, or it is not one of a run."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        super().__init__(f"log {path} {reason}")
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """A run's log, read."""
+
+    path: Path
+    agent: str
+    env_id: str
+    seed: int
+    target_return: float
+    env_steps: tuple[int, ...]
+    """Where the points of the curve are."""
+    returns: tuple[float, ...]
+    finished: dict[str, Any] | None
+    """The last line's object; None where the run has not ended."""
+    seconds: tuple[float, ...] = ()
+    """When the points of the curve were, from the run's start."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The agent's settings."""
+
+
+def read(path: Path) -> RunLog:
+    """The log of a run, from its folder or its file. Raises `LogError`."""
+    file = path / LOG if path.is_dir() else path
+    if not file.is_file():
+        raise LogError(file, "does not exist: name a run's folder, or a log.jsonl")
+    lines = list(_lines(file))
+    started = [line for line in lines if line.get("event") == "started"]
+    if not started:
+        raise LogError(file, "tells of no run: it has no line with the event 'started'")
+    points = [line for line in lines if line.get("event") == "evaluated"]
+    first = started[0]
+    try:
+        return RunLog(
+            path=file,
+            agent=first["agent"],
+            env_id=first["env_id"],
+            seed=first["seed"],
+            target_return=first["target_return"],
+            env_steps=tuple(point["env_steps"] for point in points),
+            returns=tuple(point["mean_return"] for point in points),
+            finished=next((line for line in lines if line.get("event") == "finished"), None),
+            seconds=tuple(point["seconds"] for point in points),
+            config=first["config"],
+        )
+    except KeyError as error:
+        raise LogError(file, f"is not one of a run: its line of an event lacks {error}") from error
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except UnicodeDecodeError as error:
+        raise LogError(path, f"is no text: {error}") from error
+    for number, text in enumerate(lines, start=1):
+        if not text.endswith("\n"):  # torn by a crash: only ever the last one
+            return
+        try:
+            line = json.loads(text)
+        except ValueError as error:
+            raise LogError(path, f"is not JSON in line {number}: {error}") from error
+        if not isinstance(line, dict):
+            raise LogError(path, f"has no object in line {number}")
+        yield line

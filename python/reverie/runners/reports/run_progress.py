@@ -1,0 +1,157 @@
+"""The account of a run: what was done so far, what is due, and the curve. Every runner keeps the same one."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from reverie.agents.core import Stopwatch, Weights
+from reverie.runners.planning.topology import Topology
+from reverie.runners.reports.evaluation import Evaluation
+from reverie.runners.reports.events import CurvePoint, Evaluated, Progress, Result
+
+FIGURES = ("inserts", "samples", "size", "bytes", "priorities_updated", "updates_stale")
+
+
+@dataclass
+class RunProgress:
+    """Counts, curve and clock. Not for several threads at once."""
+
+    topology: Topology
+    env_steps: int = 0
+    updates: int = 0
+    seconds_before: float = 0.0
+    """Of the run before it was resumed."""
+    confirmation: Evaluation | None = None
+    """On the confirming seeds, where the last evaluation reached the target."""
+    curve: list[CurvePoint] = field(default_factory=list)
+    training_returns: deque[float] = field(default_factory=lambda: deque(maxlen=20))
+
+    def __post_init__(self) -> None:
+        run = self.topology.run
+        self.watch = Stopwatch()
+        self.next_evaluation, self.next_checkpoint = run.evaluate_every, run.checkpoint_every
+        self._evaluating = False
+        self.began = time.perf_counter()
+
+    def begin(self) -> None:
+        """The clock starts now."""
+        self.began = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Of the run, those before a resume included."""
+        return self.seconds_before + time.perf_counter() - self.began
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the last evaluation reached the target twice: on the screening seeds and on those that confirm."""
+        last = self.confirmation
+        return last is not None and last.mean_return >= self.topology.run.target_return
+
+    @property
+    def evaluation_due(self) -> bool:
+        """True once for every `evaluate_every` environment steps that have gone by."""
+        if self.env_steps < self.next_evaluation:
+            return False
+        self.next_evaluation += self.topology.run.evaluate_every
+        self._evaluating = True
+        return True
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """True once for every `checkpoint_every` environment steps that have gone by."""
+        if self.env_steps < self.next_checkpoint:
+            return False
+        self.next_checkpoint += self.topology.run.checkpoint_every
+        return True
+
+    def evaluated(self, env_steps: int, screening: Evaluation, confirmation: Evaluation | None) -> Evaluated:
+        """A point of the curve, of the weights after `env_steps`."""
+        self.confirmation, self._evaluating = confirmation, False
+        point = CurvePoint(env_steps, self.seconds(), screening.mean_return)
+        self.curve.append(point)
+        return Evaluated(point, confirmation)
+
+    def progress(
+        self,
+        learner: Mapping[str, float],
+        figures: Mapping[str, float],
+        policy_lag: float | None = None,
+        waits_for: str = "",
+    ) -> Progress:
+        """How far the run is."""
+        returns = self.training_returns
+        return Progress(
+            env_steps=self.env_steps,
+            updates=self.updates,
+            seconds=self.seconds(),
+            training_return=float(np.mean(returns)) if returns else None,
+            learner=learner,
+            samples_per_insert=figures["samples"] / max(1.0, figures["inserts"]),
+            policy_lag=policy_lag,
+            waits_for=waits_for,
+        )
+
+    def result(
+        self, evaluation: Evaluation, learner: Mapping[str, float], figures: Mapping[str, float], weights: Weights
+    ) -> Result:
+        """What the run gives, now that it is over."""
+        return Result(
+            topology=self.topology,
+            env_steps=self.env_steps,
+            seconds=self.seconds(),
+            confirmed=self.confirmed,
+            evaluation=evaluation,
+            curve=tuple(self.curve),
+            replay=figures,
+            learner=learner,
+            activities=dict(self.watch.seconds),
+            weights=weights,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counts, curve and clock, and whose they are. An evaluation that is under way is due again for the run that
+        goes on from them."""
+        under_way = self.topology.run.evaluate_every if self._evaluating else 0
+        return {
+            "identity": self.topology.identity,
+            "env_steps": self.env_steps,
+            "updates": self.updates,
+            "seconds": self.seconds(),
+            "next_evaluation": self.next_evaluation - under_way,
+            "next_checkpoint": self.next_checkpoint,
+            "curve": [(point.env_steps, point.seconds, point.mean_return) for point in self.curve],
+            "training_returns": list(self.training_returns),
+            "activities": dict(self.watch.seconds),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        self.env_steps, self.updates = state["env_steps"], state["updates"]
+        self.seconds_before = state["seconds"]
+        self.next_evaluation, self.next_checkpoint = state["next_evaluation"], state["next_checkpoint"]
+        self.curve = [CurvePoint(*point) for point in state["curve"]]
+        self.training_returns.extend(state["training_returns"])
+        self.watch.seconds.update(state["activities"])
+
+
+def replay_figures(client: Any, *tables: str) -> dict[str, float]:
+    """The tables' own figures, added up: what they counted, not what a loop believes."""
+    infos = client.info().tables
+    numbers = [
+        (
+            info.num_inserts,
+            info.num_samples,
+            info.current_size,
+            info.size_bytes,
+            info.num_updates,
+            info.num_stale_updates,
+        )
+        for info in (infos[table] for table in tables)
+    ]
+    return dict(zip(FIGURES, map(sum, zip(*numbers, strict=True)), strict=True))

@@ -1,0 +1,393 @@
+"""The parts of a distributed run that learn: the learner, a bundle of actor, replay and learner, a parameter shard."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from reverie.agents.agent import Agent, SharedParameters
+from reverie.agents.core import AheadLearner, Stopwatch, Weights
+from reverie.errors import DeadlineExceededError, StorageError, UnauthenticatedError, UnavailableError
+from reverie.runners.links.messages import (
+    Bundled,
+    Command,
+    Follow,
+    GoOn,
+    Hold,
+    Holding,
+    Learnt,
+    Report,
+    Save,
+    Served,
+    Setup,
+    State,
+)
+from reverie.runners.planning.topology import making_networks_on
+from reverie.runners.reports.run_progress import replay_figures
+from reverie.runners.roles.role import (
+    GRACE,
+    PATIENCE,
+    REPORT_SECONDS,
+    TURN_SECONDS,
+    Link,
+    Role,
+    acted,
+    with_new_dice,
+)
+from reverie.server import Server
+from reverie.sharding import ShardedClient, shard_table
+
+PUBLISH_SECONDS = 0.02
+"""Weights are published no more often than this while a learner learns, where the agent does not ask for every version;
+a learner whose parameters are elsewhere asks for newer ones no more often than this while it waits."""
+
+
+class Student:
+    """A learner of the agent, and what becomes of its weights: the first learner of a run publishes them."""
+
+    def __init__(self, setup: Setup, client: Any, watch: Stopwatch) -> None:
+        assert setup.weights is not None
+        self._setup, self._watch = setup, watch
+        self._agent = setup.agent
+        self._needs = self._agent.needs(setup.config)
+        self._remote = setup.parameters is not None
+        options: dict[str, Any] = {}
+        if setup.parameters is not None:
+            options = {"server": self._server(setup.parameters.open()), "index": setup.name.index}
+        with making_networks_on(setup.run.device):
+            self.learner: Any = self._agent.make_learner(
+                setup.env, setup.config, client, seed=setup.seed, watch=watch, **options
+            )
+        self.draws_ahead = bool(setup.run.prefetch)
+        """Whether batches to learn from may be there before the table is asked."""
+        if setup.run.prefetch:
+            cast("AheadLearner", self.learner).draw_ahead(setup.run.prefetch)
+        self._publisher = setup.weights.publisher(setup.generation + setup.epoch) if setup.name.index == 0 else None
+        self._published, self._next = -1, 0.0
+
+    def _server(self, connection: Any) -> Any:
+        return _parameters(self._agent).connect(connection, self._needs.num_parameter_shards)
+
+    def follow(self, command: Follow) -> None:
+        """Learn of the parameters that are elsewhere now; the weights that come are newer than all before."""
+        self.learner.follow(self._server(command.parameters.open()))
+        if self._publisher is not None:
+            assert self._setup.weights is not None
+            self._publisher = self._setup.weights.publisher(self._setup.generation + command.epoch)
+        self._published = -1
+
+    def stop_drawing(self) -> None:
+        """Nothing more is drawn ahead until it learns again."""
+        if self.draws_ahead:
+            self.learner.stop_drawing()
+
+    def learn(self) -> None:
+        """One update; published where that is due."""
+        self.learner.learn()
+        if self._needs.publish_every_update or time.monotonic() >= self._next:
+            self._look()
+
+    def wait(self) -> None:
+        """Publish what was not; to be called before it waits."""
+        if self.learner.version != self._published or (self._remote and time.monotonic() >= self._next):
+            self._look()
+
+    def _look(self) -> None:
+        if self._publisher is not None:
+            self.publish()
+
+    def publish(self) -> Weights:
+        """The newest weights, published where they were not and this is the learner that does."""
+        weights: Weights = self.learner.latest(newer_than=-1)
+        if self._publisher is not None and weights.version != self._published:
+            with self._watch("publish"):
+                self._publisher.publish(weights)
+        self._published = weights.version
+        self._next = time.monotonic() + PUBLISH_SECONDS
+        return weights
+
+    def report(self, seconds: dict[str, float], waits: str) -> Learnt:
+        """Its version and figures."""
+        return Learnt(self.learner.version, self.learner.metrics(), seconds, waits)
+
+
+class Learning(Role):
+    """What a learner and a bundle have in common: they hold still, go on, and follow the parameters."""
+
+    student: Student
+    held = False
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._owed: list[Command] = []
+        """What it could not answer, since the parameters could not be reached."""
+
+    def settle(self, link: Link) -> None:
+        """Answer what it owes, where it can now; to be called at the start of a turn."""
+        owed, self._owed = self._owed, []
+        for command in owed:
+            answer = self.do(command)
+            if answer is not None:
+                link.tell(answer)
+
+    def do(self, command: Command) -> Report | None:
+        """Hold still, go on, follow, or give its state."""
+        match command:
+            case Hold(number):
+                self.held = True
+                self.student.stop_drawing()
+                return self._answer(command, lambda: Holding(number, self.student.publish()))
+            case GoOn():
+                self.held = False
+                return None
+            case Follow():
+                self.student.follow(command)
+                return None
+            case Save(number):
+                return self._answer(command, lambda: self.state(number))
+        return super().do(command)
+
+    def state(self, number: int) -> State:
+        """The answer to `Save`."""
+        return State(number, self.student.learner.state_dict(), self.student.publish())
+
+    def _answer(self, command: Command, answer: Callable[[], Report]) -> Report | None:
+        try:
+            return answer()
+        except (DeadlineExceededError, UnavailableError):
+            self._owed.append(command)
+            return None
+
+
+class Learner(Learning):
+    """Updates while the table can give a whole batch, and publishes the weights."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._client = learning_client(setup)
+        needs = self.agent.needs(setup.config)
+        self._tables, self._batch_size = needs.tables, needs.batch_size
+        self._names = f"table{'s' if len(self._tables) > 1 else ''} {', '.join(map(repr, self._tables))}"
+        self.student = Student(setup, self._client, self.watch)
+        if setup.state is not None:
+            self.student.learner.load_state_dict(setup.state)
+        self._waits, self._idle = "", 0.0
+        self.student.publish()
+
+    def turn(self, link: Link) -> None:
+        """One update, if a batch was drawn ahead, or the table allows it.
+
+        Where nothing is drawn ahead it asks before it draws: a draw of a batch that is cut off by a deadline has used
+        up what the limiter allowed, and taken items out of a queue.
+        """
+        self.settle(link)
+        if self.held:
+            link.pause(TURN_SECONDS)
+            return
+        began, waits_for = time.perf_counter(), "wait for the table"
+        try:
+            if self._can_learn():
+                if self.student.draws_ahead:
+                    self.watch.add("sample", time.perf_counter() - began)
+                self.student.learn()
+                self._idle, self._waits = 0.0, ""
+                return
+            self._waits = f"{self._names} cannot give a batch of {self._batch_size} yet"
+            self.student.wait()
+            if self.student.draws_ahead and self._table_can_give():
+                self._waits, waits_for = f"a batch of {self._names} is being made", "wait for a batch"
+        except DeadlineExceededError as error:  # somebody else was quicker
+            self._waits = str(error)
+        except (UnavailableError, UnauthenticatedError) as error:  # a shard is started again; another run has its port
+            self._waits = str(error)
+        self._idle = min(0.02, max(0.0005, 2 * self._idle))
+        link.pause(self._idle)
+        self.watch.add(waits_for, time.perf_counter() - began)
+
+    def _can_learn(self) -> bool:
+        return bool(self.student.learner.fetch()) if self.student.draws_ahead else self._table_can_give()
+
+    def _table_can_give(self) -> bool:
+        return any(self._client.can_sample(table, self._batch_size) for table in self._tables)
+
+    def report(self) -> Learnt:
+        """Its version and figures."""
+        return self.student.report(self.drain_seconds(), self._waits)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.student.stop_drawing()
+        self._client.close()
+
+
+class Bundle(Learning):
+    """An actor, its table and its learner, taking turns in one thread.
+
+    It learns where the table can give a batch, and acts else. Nobody else reaches the table; parameters come from the
+    shards, and gradients go there.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        assert setup.serving is not None
+        index, needs = setup.name.index, self.agent.needs(setup.config)
+        self._table, self._needs = needs.table_of(index), needs
+        all_tables = self.agent.make_tables(setup.env, setup.config, seed=setup.seed)
+        (table,) = [one for one in all_tables if one.name == self._table]
+        self._server = Server([table], checkpointer=setup.serving.checkpointer, listen=False)
+        self._client = self._server.client()
+        self.student = Student(setup, self._client, self.watch)
+        state = setup.state or {"learner": None, "actor": None}
+        if state["learner"] is not None:
+            self.student.learner.load_state_dict(state["learner"])
+        self._source = LocalWeights(self.student.learner, self.student.publish())
+        with making_networks_on(setup.run.device):
+            self._actor = self.agent.make_actor(
+                setup.env, setup.config, self._client, self._source, index=index, seed=setup.seed, watch=self.watch
+            )
+        if state["actor"] is not None:
+            self._actor.load_state_dict(with_new_dice(setup, state["actor"], self._actor))
+        self._waits = ""
+
+    def turn(self, link: Link) -> None:
+        """One update or one step of every environment, whichever the table allows."""
+        self.settle(link)
+        if self.held:
+            link.pause(TURN_SECONDS)
+            return
+        try:
+            self._waits = ""
+            if self._client.can_sample(self._table, self._needs.batch_size):
+                self.student.learn()
+            elif self._client.can_insert(self._table, self._needs.inserts_per_act):
+                self.student.wait()
+                self._actor.act()
+            else:
+                self._waits = str(self._client.why(self._table))
+                link.pause(TURN_SECONDS)
+        except (DeadlineExceededError, UnavailableError) as error:
+            self._waits = str(error)
+            link.pause(0.02)
+
+    def do(self, command: Command) -> Report | None:
+        """As a learner; where the parameters went back to an older version, so does the policy that acts."""
+        if isinstance(command, Follow):
+            self._source.begin_again()
+        return super().do(command)
+
+    def state(self, number: int) -> State:
+        """Of the learner; and where its tables were written to, if the run keeps checkpoints."""
+        state = super().state(number)
+        assert self.setup.serving is not None
+        if self.setup.serving.checkpointer is None:
+            return state
+        return written(self._client, state)
+
+    def report(self) -> Bundled:
+        """What its three parts have to tell."""
+        figures, why = replay_figures(self._client, self._table), str(self._client.why(self._table))
+        return Bundled(
+            acted(self._actor, self._source.version, {}, self._waits),
+            self.student.report(self.drain_seconds(), self._waits),
+            Served(figures, why),
+        )
+
+    def close(self) -> None:
+        """Close environments, writer and table."""
+        self._actor.close()
+        self._server.stop()
+
+
+class LocalWeights:
+    """What the actor of a bundle pulls from: the learner's weights, which are looked for every `PUBLISH_SECONDS`."""
+
+    def __init__(self, learner: Any, first: Weights) -> None:
+        self._learner = learner
+        self._first: Weights | None = first
+        self._next = 0.0
+        self._anew = False
+        self.version = -1
+        """Of the weights that were given out last."""
+
+    def begin_again(self) -> None:
+        """What comes next is newer than all before, whatever its version."""
+        self._next, self._anew = 0.0, True
+
+    def latest(self, newer_than: int) -> Weights | None:
+        """The newest weights, or None where there are none newer, it is too early to look, or they are out of reach."""
+        weights, self._first = self._first, None
+        if weights is None and time.monotonic() >= self._next:
+            self._next = time.monotonic() + PUBLISH_SECONDS
+            try:
+                weights = self._learner.latest(-1 if self._anew else newer_than)
+            except (DeadlineExceededError, UnavailableError):
+                return None
+        if weights is not None:
+            self._anew, self.version = False, weights.version
+        return weights
+
+
+class ParameterShard(Role):
+    """A range of the parameters; learners ask it directly."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        make_shard = _parameters(self.agent).make_shard
+        self._shard = make_shard(setup.env, setup.config, seed=setup.seed, index=setup.name.index)
+        if setup.state is not None:
+            self._shard.load_state_dict(setup.state)
+        self._lock = threading.Lock()
+        """Guards the shard: learners ask in threads of their own. Held for one answer."""
+
+    def open(self, link: Link) -> None:
+        """From now on learners may ask."""
+        link.serve(self._answer)
+
+    def _answer(self, question: Any) -> Any:
+        with self._lock:
+            return self._shard.answer(question)
+
+    def turn(self, link: Link) -> None:
+        """It works when it is asked."""
+        link.pause(REPORT_SECONDS)
+
+    def report(self) -> None:
+        """Learners tell what became of their gradients."""
+
+    def do(self, command: Command) -> Report | None:
+        """Give its state."""
+        if not isinstance(command, Save):
+            return super().do(command)
+        with self._lock:
+            return State(command.number, self._shard.state_dict())
+
+    def close(self) -> None:
+        """It holds nothing that its process's end would not let go of."""
+
+
+def _parameters(agent: Agent) -> SharedParameters:
+    assert agent.parameters is not None
+    return agent.parameters
+
+
+def written(client: Any, state: State) -> State:
+    """The answer to `Save`, with the path of a server's tables, or with why they were not written."""
+    try:
+        return State(state.number, state.state, state.weights, tables=client.checkpoint())
+    except StorageError as error:
+        return State(state.number, state.state, state.weights, problem=str(error))
+
+
+def learning_client(setup: Setup) -> Any:
+    """The client that a learner draws through. With several shards it holds the limits of them all, with the other
+    learners, of which the first hands out what may go in."""
+    clients = [endpoint.client(patience=PATIENCE, grace=GRACE) for endpoint in setup.endpoints]
+    if len(clients) == 1:
+        return clients[0]
+    agent = setup.agent
+    (table,) = agent.make_tables(setup.env, setup.config, seed=setup.seed)
+    limiter = shard_table(table, len(clients))[1]
+    among = (setup.name.index, agent.needs(setup.config).num_learners)
+    return ShardedClient(clients, rate_limiter=limiter, among=among, seed=setup.seed % 2**32)

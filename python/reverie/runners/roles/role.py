@@ -1,0 +1,266 @@
+"""The parts of a distributed run: a replay shard, the evaluator, an actor; those that learn are in `learners`.
+
+Plain classes over the public client. A runner makes each where it should live and gives it a link to the supervisor;
+`run_role` is the loop of all of them. No role knows which runner it is in, and none knows an algorithm by name.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Protocol
+
+import torch
+
+from reverie.agents.core import Stopwatch
+from reverie.errors import DeadlineExceededError, ReplayError, ServerRestartedWarning, StorageError, UnavailableError
+from reverie.runners.links.messages import (
+    Acted,
+    Command,
+    Judge,
+    Judged,
+    Ready,
+    Report,
+    Save,
+    Served,
+    Serving,
+    Setup,
+    State,
+)
+from reverie.runners.planning.topology import making_networks_on
+from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, screening_seeds
+from reverie.runners.reports.run_progress import replay_figures
+from reverie.server import Server
+from reverie.sharding import shard_table
+
+REPORT_SECONDS = 0.1
+TURN_SECONDS = 0.5
+"""The longest that a role waits for a table before it looks for commands again."""
+PATIENCE = 2.0
+"""Seconds that a role's client tries to reach a shard before the role looks for commands again."""
+GRACE = 30.0
+"""Seconds that a shard which stands still, as on a busy machine, has for an answer beyond a call's timeout: a draw that
+was made, and whose batch nobody waited for, would be paid to the limiter, and taken from a queue, for nothing."""
+
+
+class Link(Protocol):
+    """A role's end of the line to its supervisor."""
+
+    def tell(self, report: Report) -> None:
+        """Send a report."""
+
+    def commands(self) -> Iterator[Command]:
+        """Those that have come in. Does not block."""
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, but for no longer than until a command comes."""
+
+    def serve(self, answer: Callable[[Any], Any]) -> None:
+        """Let learners ask: `answer` is called with each question, in several threads at once."""
+
+
+class Role(ABC):
+    """One part of a run: made of a `Setup`, stepped by `run_role`."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.agent = setup.agent
+        self.watch = Stopwatch()
+        torch.set_num_threads(setup.run.threads if setup.name.kind in ("learner", "bundle") else 1)
+
+    def open(self, link: Link) -> None:  # noqa: B027 - most have none
+        """Let others ask it, where they may: called once, before it is said to be ready."""
+
+    @abstractmethod
+    def turn(self, link: Link) -> None:
+        """A little of its work. Where there is none it pauses, or waits for at most `TURN_SECONDS`."""
+
+    @abstractmethod
+    def report(self) -> Report | None:
+        """What happened since the last report; None where there is never anything."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything."""
+
+    def ready(self) -> Ready:
+        """Said once, before the first turn."""
+        return Ready(os.getpid(), socket.gethostname())
+
+    def do(self, command: Command) -> Report | None:
+        """Follow a command other than `Stop`; the answer."""
+        raise TypeError(f"a role of kind {self.setup.name.kind} takes no {type(command).__name__}")
+
+    def drain_seconds(self) -> dict[str, float]:
+        """Seconds by activity since the last call."""
+        drained, self.watch.seconds = self.watch.seconds, {}
+        return drained
+
+
+class Shard(Role):
+    """A server with the agent's tables."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        assert setup.serving is not None
+        self._server = self._started(setup, setup.serving)
+        self._client = self._server.client()
+        self._tables = self.agent.needs(setup.config).tables
+
+    def _started(self, setup: Setup, serving: Serving) -> Server:
+        """At the port that clients know; where somebody has taken it meanwhile at another, which they are told."""
+        if serving.port is not None:
+            with suppress(ValueError):  # of anything else, which is raised below once more
+                return self._server_at(serving.port, setup, serving)
+        return self._server_at(None, setup, serving)
+
+    def _server_at(self, port: int | None, setup: Setup, serving: Serving) -> Server:
+        index = setup.name.index
+        tables = list(self.agent.make_tables(setup.env, setup.config, seed=setup.seed))
+        if setup.num_shards > 1:
+            tables = [shard_table(table, setup.num_shards)[0][index] for table in tables]
+        return Server(
+            tables,
+            port,
+            serving.checkpointer,
+            shard=index,
+            host=serving.host,
+            token=serving.token,
+            tls=serving.tls,
+        )
+
+    def ready(self) -> Ready:
+        """Where it listens, and what it started with."""
+        items = int(replay_figures(self._client, *self._tables)["size"])
+        return Ready(os.getpid(), socket.gethostname(), self._server.address, items)
+
+    def turn(self, link: Link) -> None:
+        """The server has threads of its own."""
+        link.pause(REPORT_SECONDS)
+
+    def report(self) -> Served:
+        """The table's figures, and who waits for what."""
+        why = "; ".join(str(self._client.why(table)) for table in self._tables)
+        return Served(replay_figures(self._client, *self._tables), why)
+
+    def do(self, command: Command) -> Report | None:
+        """Write a checkpoint."""
+        if not isinstance(command, Save):
+            return super().do(command)
+        try:
+            return State(command.number, tables=self._client.checkpoint())
+        except StorageError as error:
+            return State(command.number, problem=str(error))
+
+    def close(self) -> None:
+        """Stop the server: all who wait at its tables are told."""
+        self._server.stop()
+
+
+class Actor(Role):
+    """Acts, and waits where the table's limiter holds it back."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        assert setup.weights is not None
+        self._source = setup.weights.source()
+        self._client = setup.endpoints[setup.name.index % len(setup.endpoints)].client(patience=PATIENCE, grace=GRACE)
+        index = setup.name.index
+        # A restart is told by the supervisor, once for all who write there.
+        warnings.simplefilter("ignore", ServerRestartedWarning)
+        with making_networks_on(setup.run.device):
+            self._actor = self.agent.make_actor(
+                setup.env, setup.config, self._client, self._source, index=index, seed=setup.seed, watch=self.watch
+            )
+        if setup.state is not None:
+            self._actor.load_state_dict(with_new_dice(setup, setup.state, self._actor))
+        self._settled, self._waits = True, ""
+
+    def turn(self, link: Link) -> None:
+        """One step of every environment, once the table has taken those before it."""
+        if not self._source.ready:
+            self._waits = "no weights were published yet"
+            link.pause(0.01)
+            return
+        try:
+            if not self._settled:
+                self._actor.settle(timeout=TURN_SECONDS)
+            self._waits = ""
+        except (DeadlineExceededError, UnavailableError) as error:
+            self._waits = str(error)
+            return
+        self._actor.act()
+        self._settled = False
+
+    def report(self) -> Acted:
+        """Counts, returns and crashes."""
+        return acted(self._actor, self._source.given.version, self.drain_seconds(), self._waits)
+
+    def close(self) -> None:
+        """Close environments and writer; items that the table does not take at once are dropped."""
+        with suppress(ReplayError):
+            self._actor.close()
+
+
+class GreedyEvaluator(Role):
+    """Plays greedy episodes with the weights that it is given."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        run = setup.run
+        self._screening = screening_seeds(run.screening_episodes)
+        self._confirming = confirmation_seeds(run.confirmation_episodes)
+        with making_networks_on(setup.run.device):
+            self._policy = self.agent.make_policy(setup.env, setup.config)
+        self._evaluator = Evaluator(setup.env.env_id, max(len(self._screening), len(self._confirming)))
+
+    def turn(self, link: Link) -> None:
+        """It works on command only."""
+        link.pause(TURN_SECONDS)
+
+    def report(self) -> None:
+        """It has nothing to tell beside its answers."""
+
+    def do(self, command: Command) -> Report | None:
+        """Play on the seeds that screen, and where these reach the target on those that confirm."""
+        if not isinstance(command, Judge):
+            return super().do(command)
+        began = time.perf_counter()
+        self._policy.load(command.weights)
+        screening = self._evaluator.evaluate(self._policy, self._screening)
+        reached = screening.mean_return >= self.setup.run.target_return
+        confirmation = None
+        if reached or command.confirm:
+            confirmation = self._evaluator.evaluate(self._policy, self._confirming)
+        return Judged(command.number, screening, confirmation, time.perf_counter() - began)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._evaluator.close()
+
+
+def with_new_dice(setup: Setup, state: dict[str, Any], actor: Any) -> dict[str, Any]:
+    """What an actor goes on from: where it was started again its counts go on, and the dice are new.
+
+    Else it would walk into the same end again.
+    """
+    return {**state, "random": actor.state_dict()["random"]} if setup.generation > 0 else state
+
+
+def acted(actor: Any, version: int, seconds: dict[str, float], waits: str) -> Acted:
+    """What an actor that acts with weights of `version` has to tell."""
+    state = actor.state_dict()
+    return Acted(
+        env_steps=state["env_steps"],
+        version=version,
+        state=state,
+        returns=tuple(actor.drain_returns()),
+        crashes=tuple(actor.drain_crashes()),
+        seconds=seconds,
+        waits=waits,
+    )

@@ -1,0 +1,1 @@
+"""The supervisor of a run: it starts the roles, restarts those that end, evaluates and saves."""

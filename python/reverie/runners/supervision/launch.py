@@ -1,0 +1,23 @@
+"""`launch`: a checked run on the stage where its roles live."""
+
+from __future__ import annotations
+
+from reverie.runners.checked_run import CheckedRun
+from reverie.runners.reports.events import Result
+from reverie.runners.supervision.stage import Stage
+from reverie.runners.supervision.supervisor import Supervisor
+
+
+def launch(stage: Stage, run: CheckedRun) -> Result:
+    """Train with the roles on `stage`, which stays the caller's to close."""
+    supervisor = Supervisor(
+        run.agent,
+        run.topology,
+        stage,
+        run.on_event,
+        checkpoint_folder=run.checkpoint_folder,
+        resume=run.resume,
+        state=run.state,
+        should_stop=run.should_stop,
+    )
+    return supervisor.run(run.stop_when_confirmed)

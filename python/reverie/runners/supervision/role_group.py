@@ -1,0 +1,381 @@
+"""The roles of a run: started, listened to, and started again where they end. The same for every runner.
+
+Roles live on a `Stage`, which knows how to make them and how to talk to them. What was asked of a role and not answered
+is asked again of the one that takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from reverie.agents.agent import Agent
+from reverie.agents.core import seed_of
+from reverie.checkpointers import CheckpointerBase
+from reverie.runners.links.messages import (
+    Acted,
+    Bundled,
+    Command,
+    Died,
+    Endpoint,
+    Failed,
+    Follow,
+    GoOn,
+    Hold,
+    Judge,
+    Judged,
+    Kind,
+    Ready,
+    Report,
+    RoleName,
+    Save,
+    Serving,
+    Setup,
+    State,
+    Stop,
+)
+from reverie.runners.links.parameter_connections import ParameterAddresses
+from reverie.runners.planning.topology import Topology
+from reverie.runners.reports.events import RoleError
+from reverie.runners.supervision.absences import Absence
+from reverie.runners.supervision.listening_clock import ListeningClock
+from reverie.runners.supervision.role_status import RoleStatus
+from reverie.runners.supervision.stage import Stage
+
+EVALUATOR = RoleName("evaluator", alone=True)
+SHORT_LIFE_SECONDS = 60.0
+SHORT_LIVES = 5
+"""A role that ends so often in a row, each time within `SHORT_LIFE_SECONDS` of its start or without one of the answers
+that it lives for, is not started again: the run ends."""
+REGULAR: frozenset[Kind] = frozenset({"shard", "learner", "bundle", "actor"})
+"""Roles that tell something ten times a second, as long as they do not stand still."""
+SILENT_SECONDS = 30.0
+"""One of them that has told nothing for so long is told of."""
+PLAYS_ON = "has not finished an evaluation, and checkpoints do not wait for it any longer (evaluation_seconds)"
+
+
+class RoleGroup:
+    """All roles of a run.
+
+    `on_report` gets every report but those about life and death; `on_restart` the role, what ended it, what the new one
+    goes on from, and how often it was started again; `on_move` a shard that listens elsewhere now, the addresses before
+    and now, and who begins again for it.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        agent: Agent,
+        topology: Topology,
+        checkpointers: Sequence[CheckpointerBase | None],
+        *,
+        state: dict[str, Any] | None,
+        on_report: Callable[[RoleName, Report], None],
+        on_restart: Callable[[RoleName, str, str, int], None],
+        on_move: Callable[[RoleName, str, str, Sequence[RoleName]], None],
+    ) -> None:
+        self.stage, self.topology = stage, topology
+        self.members: dict[RoleName, RoleStatus] = {}
+        needs, alone = topology.needs, topology.needs.num_learners == 1
+        kind: Kind = "bundle" if needs.bundled else "learner"
+        self.learners = [RoleName(kind, i, alone and not needs.bundled) for i in range(needs.num_learners)]
+        self.parameters = [RoleName("parameter shard", i) for i in range(needs.num_parameter_shards)]
+        self.shards = [RoleName("shard", i) for i in range(0 if needs.bundled else topology.num_shards)]
+        self.actors = [RoleName("actor", i) for i in range(0 if needs.bundled else topology.num_actors)]
+        self._agent, self._checkpointers, self._resumed = agent, checkpointers, state
+        self._on_report, self._on_restart, self._on_move = on_report, on_restart, on_move
+        self._endpoints: dict[RoleName, Endpoint] = {}
+        self._epoch = 0
+        self.heard = ListeningClock()
+        """How long it was listened to them."""
+        self._saved: dict[RoleName, State] = {}
+        """What parameter shards told of their states since all of them last had told of the same moment."""
+
+    @property
+    def keepers(self) -> list[RoleName]:
+        """Whom the others talk to: shards of the replay and of the parameters."""
+        return [*self.shards, *self.parameters]
+
+    def start_keepers(self) -> None:
+        """Start the shards; the others need to know where they are."""
+        for name in self.keepers:
+            self._begin(name)
+
+    def start_others(self) -> None:
+        """Start learners, evaluator and actors, once the shards are ready."""
+        for name in (*self.learners, EVALUATOR, *self.actors):
+            self._begin(name)
+
+    def _resumed_state(self, name: RoleName) -> dict[str, Any] | None:
+        """What a role goes on from in a run that is resumed."""
+        state, kind, index = self._resumed, name.kind, name.index
+        if state is None or kind in ("shard", "evaluator"):
+            return None
+        actor = state["actors"][index] if kind in ("actor", "bundle") else None
+        if kind == "actor" or not self.parameters:
+            return actor if kind == "actor" else state["learner"]
+        shared = self._agent.parameters
+        assert shared is not None
+        if kind == "parameter shard":
+            return shared.shard_state(state["learner"], index)
+        learner = shared.learner_state(state["learner"], index)
+        return {"learner": learner, "actor": actor} if kind == "bundle" else learner
+
+    def ask(self, name: RoleName, command: Command) -> None:
+        """Send a command, and again to a role that takes the place of this one before it has answered."""
+        member = self.members[name]
+        if isinstance(command, Judge):
+            member.asked = self.heard.seconds
+        if isinstance(command, GoOn):
+            member.orders.pop(Hold, None)
+        else:
+            member.orders[type(command)] = command
+        if member.ready is not None:
+            self.stage.tell(name, command)
+
+    def all_ready(self) -> bool:
+        """Whether every role that was started is there."""
+        return all(member.ready is not None for member in self.members.values())
+
+    @property
+    def evaluation_seconds(self) -> float:
+        """How long the evaluator has owed an evaluation; 0 where it owes none."""
+        member = self.members[EVALUATOR]
+        return self.heard.seconds - member.asked if Judge in member.orders else 0.0
+
+    def awaited(self) -> dict[RoleName, Absence]:
+        """Roles that were started and are not there, those whose process is stopped, and those that tell nothing."""
+        awaited, now = {}, self.heard.seconds
+        for name, one in self.members.items():
+            if one.ended or one.waiting:
+                continue
+            if one.ready is None:
+                awaited[name] = Absence(now - one.born, self.stage.lacks(name))
+                continue
+            stopped = self.stage.stopped(name)
+            one.stopped_since = (now if one.stopped_since is None else one.stopped_since) if stopped else None
+            if one.stopped_since is not None:
+                awaited[name] = Absence(now - one.stopped_since, stopped, begun=True)
+            elif name.kind in REGULAR and now - one.told >= SILENT_SECONDS:
+                awaited[name] = Absence(now - one.told, begun=True)
+            elif name == EVALUATOR and self.evaluation_seconds > self.topology.run.evaluation_seconds:
+                awaited[name] = Absence(self.evaluation_seconds, PLAYS_ON, begun=True)
+        return awaited
+
+    def give_up(self, name: RoleName) -> None:
+        """End a role that was told to stop and has not; what it told until now is all."""
+        self.stage.kill(name)
+        self.members[name].ended = True
+
+    def all_ended(self, names: Sequence[RoleName]) -> bool:
+        """Whether roles that were told to stop are gone."""
+        return all(self.members[name].ended for name in names)
+
+    def listen(self, timeout: float) -> None:
+        """Hear what the roles have to say; waits at most `timeout` seconds for the first word.
+
+        Raises `RoleError` where one ended in a way that starting it again would not mend.
+        """
+        self.heard.turn()
+        generations = {name: member.setup.generation for name, member in self.members.items()}
+        for name, report in self.stage.listen(timeout):
+            member = self.members[name]
+            if member.setup.generation != generations[name]:
+                continue  # the last words of one that was replaced while we listened
+            member.told = self.heard.seconds
+            match report:
+                case Ready():
+                    self._is_ready(name, member, report)
+                case Failed():
+                    member.failure = report
+                case Died():
+                    self._is_gone(name, member, report.reason)
+                case _:
+                    self._settle(member, report)
+                    self._remember(name, member, report)
+                    self._on_report(name, report)
+
+    def _settle(self, member: RoleStatus, report: Report) -> None:
+        """What was answered is not asked again, an answer to another command apart. `Hold` is in force until `GoOn`."""
+        if isinstance(report, State | Judged):
+            kind = Save if isinstance(report, State) else Judge
+            order = member.orders.get(kind)
+            if isinstance(order, Save | Judge) and order.number == report.number:
+                del member.orders[kind]
+                member.answered = True
+
+    def _begin(self, name: RoleName) -> None:
+        topology, state = self.topology, self._resumed_state(name)
+        setup = Setup(
+            name=name,
+            agent=self._agent,
+            env=topology.env,
+            config=topology.config,
+            run=replace(topology.run, prefetch=topology.prefetch),
+            num_shards=topology.num_shards,
+            seed=self._seed(name, 0),
+            state=state,
+        )
+        resumed = self._resumed is not None and name != EVALUATOR
+        self.members[name] = RoleStatus(setup, state=state, state_of="its checkpoint" if resumed else "nothing")
+        if resumed:
+            self.members[name].table_of = "the table of its checkpoint"
+        self._start(self.members[name])
+
+    def _start(self, member: RoleStatus) -> None:
+        name = member.setup.name
+        if name.kind == "shard":
+            before = self._endpoints.get(name)
+            serving = self.stage.serving(name, self._checkpointers[name.index], before)
+            member.setup = replace(member.setup, serving=serving)
+        if name.kind == "bundle":
+            member.setup = replace(member.setup, serving=Serving(checkpointer=self._checkpointers[name.index]))
+        member.ready, member.failure, member.moving, member.answered = None, None, False, False
+        member.orders.pop(Follow, None)
+        member.waiting = name.kind in ("actor", "learner", "bundle") and not self._keepers_ready()
+        if member.waiting:
+            return  # begun once the shards are there, which it would only wait for
+        if name.kind in ("actor", "learner", "bundle"):
+            endpoints = tuple(self._endpoints[shard] for shard in self.shards)
+            member.setup = replace(
+                member.setup,
+                endpoints=endpoints,
+                weights=self.stage.weights,
+                parameters=self._parameter_addresses() if self.parameters and name.kind != "actor" else None,
+                epoch=self._epoch,
+            )
+        member.born = self.heard.seconds
+        member.stopped_since = None
+        self.stage.start(member.setup)
+
+    def _keepers_ready(self) -> bool:
+        return all(self.members[name].ready is not None for name in self.keepers)
+
+    def _parameter_addresses(self) -> ParameterAddresses:
+        return self.stage.parameter_addresses([self.members[name].setup for name in self.parameters])
+
+    def _again(self, member: RoleStatus) -> None:
+        """Start a role again, from what is known of it."""
+        name, generation = member.setup.name, member.setup.generation + 1
+        member.setup = replace(
+            member.setup, generation=generation, seed=self._seed(name, generation), state=member.state
+        )
+        self._start(member)
+
+    def _seed(self, name: RoleName, generation: int) -> int:
+        """As in one process, for roles that were never started again and runs that were never resumed."""
+        kinds = {"shard": 0, "parameter shard": 1, "learner": 1, "actor": 2, "evaluator": 3, "bundle": 4}
+        path = [kinds[name.kind]]
+        if name.kind == "parameter shard":
+            return seed_of(self.topology.seed, *path)  # ranges of one network, in each of their lives
+        if name.kind in ("shard", "actor", "bundle") or (name.kind == "learner" and name.index > 0):
+            path.append(name.index)
+        if name.kind in ("shard", "bundle") and self._resumed is not None:
+            # A table's random state is not in its checkpoint: draws must not be those of the start again.
+            path.append(self._resumed["env_steps"])
+        return seed_of(self.topology.seed, *path, *([generation] if generation else []))
+
+    def _is_ready(self, name: RoleName, member: RoleStatus, ready: Ready) -> None:
+        member.ready = ready
+        if name.kind == "shard":
+            before, now = self._endpoints.get(name), self.stage.endpoint(name, ready)
+            self._endpoints[name] = now
+            if before is not None and before.address != now.address:
+                self._on_move(name, before.address, now.address, self._follow(name))
+        if name.kind == "parameter shard" and self._epoch > 0 and self._keepers_ready():
+            for learner in [one for one in self.learners if one in self.members]:
+                one = self.members[learner]
+                if one.ready is None and not (one.waiting or one.ended):
+                    self._begin_elsewhere(learner)
+                elif not one.waiting:
+                    self.ask(learner, Follow(self._parameter_addresses(), self._epoch))
+        if name in self.keepers and self._keepers_ready():
+            for other in [one for one in self.members.values() if one.waiting]:
+                self._start(other)
+        for command in member.orders.values():
+            self.stage.tell(name, command)
+
+    def _follow(self, shard: RoleName) -> list[RoleName]:
+        """A shard is elsewhere now: those who talk to it, and are given, begin again, at its new address."""
+        followers = []
+        for name, member in self.members.items():
+            if member.ended or member.waiting or name.kind not in ("actor", "learner"):
+                continue
+            if name.kind == "actor" and name.index % len(self.shards) != shard.index:
+                continue
+            followers.append(name)
+            if name.kind == "actor":
+                self._begin_elsewhere(name)
+            elif member.ready is None:
+                self._begin_elsewhere(name)  # at work on what it was told when it was started
+            else:
+                member.moving = True
+                self.stage.tell(name, Save(-1))  # and nothing more: if it ends, the one after it is at the new address
+        return followers
+
+    def _begin_elsewhere(self, name: RoleName) -> None:
+        """Begin a role again at once, told where everyone is now."""
+        self.stage.kill(name)
+        self._again(self.members[name])
+
+    def _remember(self, name: RoleName, member: RoleStatus, report: Report) -> None:
+        match report:
+            case State() if name.kind == "shard":
+                member.state_of = "its checkpoint" if report.tables else member.state_of
+            case State() if name.kind == "parameter shard":
+                self._saved[name] = report
+                if [one.number for one in self._saved.values()] == [report.number] * len(self.parameters):
+                    for one, saved in self._saved.items():
+                        self.members[one].state = saved.state
+                        self.members[one].state_of = f"version {saved.state['version']:,}"
+            case State(_, state) if name.kind == "learner":
+                member.state, member.state_of = state, f"update {state['version']:,}"
+                if member.moving:
+                    self._begin_elsewhere(name)
+            case State(_, state):
+                member.state = {**(member.state or {"actor": None}), "learner": state}
+                member.table_of = "the table of its checkpoint" if report.tables else member.table_of
+            case Acted(env_steps, _, state):
+                member.state, member.state_of = state, f"step {env_steps:,} of its own, with a new seed"
+            case Bundled(Acted(env_steps, _, state)):
+                member.state = {**(member.state or {"learner": None}), "actor": state}
+                member.state_of = f"step {env_steps:,} of its own, with a new seed"
+
+    def _is_gone(self, name: RoleName, member: RoleStatus, reason: str) -> None:
+        failure = member.failure
+        if Stop in member.orders:
+            member.ended = True
+            return
+        if failure is not None:
+            reason = f"{failure.error}: {failure.text}"
+            if not failure.transient:
+                raise RoleError(str(name), failure.error, failure.text, failure.traceback)
+        short = self.heard.seconds - member.born < SHORT_LIFE_SECONDS
+        owes = Judge in member.orders and not member.answered
+        member.consecutive_failures = member.consecutive_failures + 1 if short or owes else 0
+        if member.consecutive_failures >= SHORT_LIVES:
+            how = f"within {SHORT_LIFE_SECONDS:g} s of its start" if short else "without having judged any weights"
+            text = f"it ended {SHORT_LIVES} times {how}, the last time: {reason}"
+            raise RoleError(
+                str(name), "" if failure is None else failure.error, text, failure.traceback if failure else ""
+            )
+        if name.kind == "parameter shard":
+            self._begin_parameters_again(name, reason)
+            return
+        self._again(member)
+        self._on_restart(name, reason, member.goes_on_from, member.setup.generation)
+
+    def _begin_parameters_again(self, gone: RoleName, reason: str) -> None:
+        """All parameter shards go back to their last common state: ranges of different times are of no network."""
+        self._epoch += 1
+        self._saved = {}
+        for name in self.parameters:
+            member = self.members[name]
+            if member.ended:
+                continue
+            if name != gone:
+                self.stage.kill(name)
+            self._again(member)
+            why = reason if name == gone else f"{gone} ended, and they go on together"
+            self._on_restart(name, why, member.state_of, member.setup.generation)

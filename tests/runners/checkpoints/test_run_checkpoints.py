@@ -1,0 +1,350 @@
+import dataclasses
+import errno
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reverie import Server, Table, agents  # noqa: E402
+from reverie.agents import presets  # noqa: E402
+from reverie.agents.core import RunSettings  # noqa: E402
+from reverie.errors import DamagedError  # noqa: E402
+from reverie.runners import CheckpointError, Evaluated, NotSaved, Saved, Started, StoppedError, checkpoints, plan, train  # noqa: E402
+from reverie.runners.checkpoints import checkpoint_files, run_checkpoints  # noqa: E402
+
+NEST = {
+    "none": None,
+    "numbers": [1, -2.5, True, 2**100, float("inf")],
+    "pair": (1, "two"),
+    3: {"array": np.arange(6, dtype=np.int16).reshape(2, 3), "scalar": np.float32(0.1)},
+    "tensor": torch.arange(5, dtype=torch.float64),
+    "empty": np.zeros((0, 4), np.float32),
+}
+
+
+def same(a, b):
+    if isinstance(a, np.ndarray | torch.Tensor):
+        return type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def test_what_is_saved_is_what_is_loaded(tmp_path):
+    path = checkpoints.save(tmp_path, 7, NEST, "[agent]\n")
+    loaded = checkpoints.load(path)
+    assert loaded[3].pop("scalar") == pytest.approx(np.float32(0.1))
+    expected = {**NEST, 3: {"array": NEST[3]["array"]}}
+    assert same(expected, loaded)
+    assert (path / "preset.toml").read_text() == "[agent]\n"
+
+
+def test_what_json_and_numpy_cannot_hold_is_refused_and_leaves_nothing(tmp_path):
+    with pytest.raises(TypeError, match="a checkpoint cannot hold a set"):
+        checkpoints.save(tmp_path, 7, {"a": {1, 2}}, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["state.json", "arrays.npz", "preset.toml"])
+def test_any_changed_byte_is_found_and_the_file_is_named(tmp_path, name):
+    path = checkpoints.save(tmp_path, 7, {"w": np.arange(3.0), "n": 12345}, "[agent]\nn_step = 3\n")
+    whole = (path / name).read_bytes()
+    for position in range(0, len(whole), max(1, len(whole) // 97)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x10
+        (path / name).write_bytes(bytes(damaged))
+        with pytest.raises(CheckpointError) as caught:
+            checkpoints.load(path)
+        # A changed checksum in the first line of state.json accuses the file that it is of.
+        assert caught.value.path == path / name or name == "state.json"
+    (path / name).write_bytes(whole[:-3])
+    with pytest.raises(CheckpointError, match=r"is damaged") as caught:
+        checkpoints.load(path)
+    assert caught.value.path == path / name
+    (path / name).unlink()
+    with pytest.raises(CheckpointError, match=r"cannot be read: No such file") as caught:
+        checkpoints.load(checkpoints.find(tmp_path))
+    assert caught.value.path == path / name
+
+
+def test_the_newest_two_stay_and_are_found_by_the_runs_folder_or_their_own(tmp_path):
+    saved = [checkpoints.save(tmp_path / "checkpoints", step, {"step": step}, "") for step in (5, 90, 1_000_000)]
+    assert [path.exists() for path in saved] == [False, True, True]
+    assert checkpoints.find(tmp_path) == checkpoints.find(tmp_path / "checkpoints") == saved[2]
+    assert checkpoints.find(saved[1]) == saved[1]
+    with pytest.raises(CheckpointError, match="is not there: name a run's folder"):
+        checkpoints.find(tmp_path / "nowhere")
+
+
+def test_what_a_crash_left_half_written_is_never_found_and_is_swept_by_the_next_checkpoint(tmp_path):
+    whole = checkpoints.save(tmp_path, 5, {"step": 5}, "")
+    for word in ("draft", "aside"):
+        (tmp_path / f".{word}-000000000006").mkdir()
+        (tmp_path / f".{word}-000000000006" / "state.json").write_text("half")
+    assert checkpoints.find(tmp_path) == whole
+    checkpoints.save(tmp_path, 7, {"step": 7}, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000000005", "000000000007"]
+
+
+@pytest.mark.parametrize("failing", range(3))
+def test_a_full_disk_loses_nothing_already_saved(tmp_path, monkeypatch, failing):
+    first = checkpoints.save(tmp_path, 5, {"step": 5}, "old")
+    write, calls = checkpoint_files._write, []
+
+    def full(path, data):
+        calls.append(path)
+        if len(calls) == failing + 1:
+            path.write_bytes(data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(checkpoint_files, "_write", full)
+    for step in (5, 6):
+        calls.clear()
+        with pytest.raises(OSError, match="No space left"):
+            checkpoints.save(tmp_path, step, {"step": step}, "new")
+        assert checkpoints.find(tmp_path) == first
+        assert checkpoints.load(first) == {"step": 5}
+        assert [path.name for path in tmp_path.iterdir()] == [first.name]
+
+
+def test_a_preset_that_was_written_reads_as_it_was(tmp_path):
+    for name in agents.BUILT_IN:
+        agent = agents.find(name)
+        for path in agent.presets.glob("*.toml"):
+            preset = agent.load_preset(presets.environment_of(path))
+            (tmp_path / "again.toml").write_text(presets.dump(preset))
+            again = agent.load_preset(presets.environment_of(path), tmp_path / "again.toml")
+            assert (again.config, again.run) == (preset.config, preset.run)
+
+
+SHORT = RunSettings(target_return=475.0, max_env_steps=2_400, evaluate_every=500, checkpoint_every=800)
+NAMES = agents.names("discrete")
+
+
+def run(name, folder, *, run=SHORT, **options):
+    events = []
+    agent = agents.find(name)
+    result = train(agent, "CartPole-v1", run=run, checkpoint_folder=folder, on_event=events.append, **options)
+    return result, events
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_resumed_run_continues_the_same_curve_counters_and_learner(tmp_path, name):
+    learners = []
+    agent = agents.find(name)
+    shorter = dataclasses.replace(SHORT, max_env_steps=1_200)
+    first, events = run(name, tmp_path, run=shorter)
+    saved = [event for event in events if isinstance(event, Saved)]
+    assert [round(event.env_steps, -2) for event in saved] == [800, 1_200]
+    state = checkpoints.load(saved[-1].path)
+    assert same(state["weights"], (first.weights.version, first.weights.flat))
+
+    def make_learner(*args, **options):
+        learners.append(agent.make_learner(*args, **options))
+        return learners[-1]
+
+    events.clear()
+    changed = dataclasses.replace(agent, make_learner=make_learner)
+
+    def note(event):
+        if isinstance(event, Started):
+            assert same(learners[0].state_dict(), state["learner"])
+        events.append(event)
+
+    second = train(changed, "CartPole-v1", run=SHORT, resume=saved[-1].path, on_event=note)
+    assert events[0].env_steps == first.env_steps
+    assert events[0].curve == first.curve
+    assert second.curve[: len(first.curve)] == first.curve
+    steps = [point.env_steps for point in second.curve]
+    assert steps == sorted(set(steps))
+    assert [round(step, -2) for step in steps] == [500, 1_000, 1_200, 1_500, 2_000, 2_400]
+    assert second.learner["updates"] > first.learner["updates"]
+    assert second.seconds > first.seconds
+    # The table is the same one: it counts on from where it was, and its limiter holds the ratio over both parts.
+    assert second.replay["inserts"] > 1.5 * first.replay["inserts"]
+    replay, config = second.replay, second.topology.config
+    if hasattr(config, "error_buffer"):
+        ahead = (replay["inserts"] - config.learning_starts) * config.samples_per_insert - replay["samples"]
+        assert abs(ahead) <= config.error_buffer
+
+
+def test_resuming_twice_gives_the_same_run(tmp_path):
+    _, events = run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
+    path = next(event.path for event in events if isinstance(event, Saved))
+    one, two = (run("dqn", None, resume=path)[0] for _ in range(2))
+    assert (one.weights.flat == two.weights.flat).all()
+    assert [p.mean_return for p in one.curve] == [p.mean_return for p in two.curve]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seed": 1}, "has seed 0, and this run 1"),
+        ({"agent": "apex-dqn"}, "has agent 'dqn', and this run 'apex-dqn'"),
+        ({"env_id": "Acrobot-v1"}, "has environment 'CartPole-v1', and this run 'Acrobot-v1'"),
+        ({"config": {"n_step": 2}}, "has n_step 1, and this run 2"),
+        ({"run": SHORT}, r"is of a run that ended after 2,40\d environment steps; raise max_env_steps \(2,400\)"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused_with_what_differs(tmp_path, options, words):
+    run("dqn", tmp_path)
+    preset = agents.find("dqn").load_preset("CartPole-v1")
+    given = {"agent": "dqn", "env_id": "CartPole-v1", "run": preset.run, **options}
+    given["config"] = dataclasses.replace(preset.config, **options.get("config", {}))
+    if given["agent"] != "dqn":
+        given["config"] = None
+    with pytest.raises(CheckpointError, match=words):
+        train(
+            agents.find(given.pop("agent")),
+            given.pop("env_id"),
+            preset=preset.path if given["config"] else None,
+            resume=checkpoints.find(tmp_path),
+            **given,
+        )
+
+
+def test_a_run_that_is_asked_to_stop_saves_between_two_turns_and_says_where(tmp_path):
+    seen = []
+
+    def note(event):
+        if isinstance(event, Evaluated):
+            seen.append(event.point.env_steps)
+
+    with pytest.raises(StoppedError, match=r"stopped after 5\d\d environment steps; saved as ") as caught:
+        train(
+            agents.find("dqn"),
+            "CartPole-v1",
+            run=SHORT,
+            checkpoint_folder=tmp_path,
+            on_event=note,
+            should_stop=lambda: bool(seen),
+        )
+    assert caught.value.checkpoint == checkpoints.find(tmp_path)
+    assert checkpoints.load(caught.value.checkpoint)["env_steps"] == caught.value.env_steps == seen[0]
+    with pytest.raises(StoppedError, match="after 0 environment steps; nothing was saved"):
+        train(agents.find("dqn"), "CartPole-v1", run=SHORT, should_stop=lambda: True)
+
+
+def test_learning_goes_on_at_once_from_the_items_of_the_checkpoint(tmp_path):
+    first, _ = run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
+    turns = iter(range(200))
+    with pytest.raises(StoppedError):
+        run("dqn", tmp_path, resume=checkpoints.find(tmp_path), should_stop=lambda: next(turns, None) is None)
+    state = checkpoints.load(checkpoints.find(tmp_path))
+    steps, updates = state["env_steps"] - first.env_steps, state["updates"] - first.learner["updates"]
+    assert updates == pytest.approx(steps / 4, abs=3)  # one for every four environment steps, from the first on
+
+
+def test_tables_that_no_checkpoint_names_any_more_are_removed_and_those_that_are_gone_are_missed(tmp_path):
+    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
+    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_400), resume=checkpoints.find(tmp_path))
+    assert sorted(path.name for path in tmp_path.glob("replay-*")) == ["replay-1", "replay-2"]
+    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=2_400), resume=checkpoints.find(tmp_path))
+    assert sorted(path.name for path in tmp_path.glob("replay-*")) == ["replay-3"]
+    for segment in tmp_path.glob("replay-3/*"):
+        segment.unlink()
+    with pytest.raises(CheckpointError, match=r"has its tables in .*replay-3.*, which is not there"):
+        run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=9_000), resume=checkpoints.find(tmp_path))
+
+
+def test_damaged_tables_are_refused_with_the_file(tmp_path):
+    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
+    for segment in tmp_path.glob("replay-1/*.segment"):
+        data = bytearray(segment.read_bytes())
+        data[len(data) // 2] ^= 1
+        segment.write_bytes(bytes(data))
+    with pytest.raises(DamagedError, match="segment"):
+        run("dqn", None, resume=checkpoints.find(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["state.json", "arrays.npz", "preset.toml"])
+def test_of_a_damaged_checkpoint_it_is_told_which_before_it_is_whole_with_its_tables(tmp_path, name):
+    run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_700))
+    older, newest = checkpoint_files.all_in(tmp_path)
+    (newest / name).write_bytes(b"")
+    with pytest.raises(CheckpointError, match=f"{older.name}, before it, is whole: remove {newest} to go on from that"):
+        run("dqn", tmp_path, resume=tmp_path)
+    # That very one is gone on with, once the other is away.
+    damaged = (newest / name).read_bytes()
+    newest.rename(tmp_path / "away")
+    result, events = run("dqn", None, resume=tmp_path)
+    assert events[0].env_steps == int(older.name)
+    assert result.env_steps > int(newest.name)
+    (tmp_path / "away").rename(newest)
+    assert (newest / name).read_bytes() == damaged
+    # Where its tables are damaged it is not whole.
+    tables = tmp_path / checkpoints.load(older)[checkpoints.REPLAY][0]
+    tables.write_bytes(tables.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match="no checkpoint before it is whole: begin anew in another folder"):
+        run("dqn", tmp_path, resume=tmp_path)
+
+
+def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_files, "_write", full)
+    result, events = run("dqn", tmp_path)
+    lost = [event for event in events if isinstance(event, NotSaved)]
+    assert [round(event.env_steps, -2) for event in lost] == [800, 1_600, 2_400, 2_400]
+    assert lost[0].reason == "No space left on device"
+    assert result.env_steps >= 2_400
+
+
+def test_folders_may_be_text_a_runs_folder_is_its_newest_checkpoint_and_nothing_is_saved_twice(tmp_path):
+    told = []
+    short = dataclasses.replace(SHORT, max_env_steps=600, evaluate_every=300, checkpoint_every=300)
+    train(
+        agents.find("dqn"),
+        "CartPole-v1",
+        run=short,
+        on_event=told.append,
+        checkpoint_folder=str(tmp_path / "checkpoints"),
+    )
+    saved = [event.env_steps for event in told if isinstance(event, Saved)]
+    assert len(saved) == len(set(saved)) == 2, "one that was due at the end is that of the end"
+    longer = dataclasses.replace(short, max_env_steps=900)
+    train(agents.find("dqn"), "CartPole-v1", run=longer, on_event=told.append, resume=str(tmp_path))
+    started = [event.env_steps for event in told if isinstance(event, Started)]
+    assert started == [0, saved[-1]]
+
+
+def resumed(monkeypatch, tmp_path, **changes):
+    """What `load_run` makes of a checkpoint of DQN with these entries of its state, and settings left out."""
+    left_out = changes.pop("left_out", ())
+    topology = plan(agents.find("dqn"), "CartPole-v1", run=SHORT, config=changes.pop("config", None))
+    known = {name: value for name, value in topology.identity.items() if name not in left_out}
+    state = {"identity": known, "env_steps": 10, checkpoints.REPLAY: ["replay-1/1"], **changes}
+    monkeypatch.setattr(run_checkpoints, "load", lambda path: state)
+    return checkpoints.load_run(tmp_path, topology)
+
+
+def test_a_run_whose_last_step_is_done_is_not_gone_on_with_and_one_before_it_is(monkeypatch, tmp_path):
+    assert resumed(monkeypatch, tmp_path, env_steps=SHORT.max_env_steps - 1)
+    with pytest.raises(CheckpointError, match=r"ended after 2,400 environment steps; raise max_env_steps \(2,400\)"):
+        resumed(monkeypatch, tmp_path, env_steps=SHORT.max_env_steps)
+
+
+def test_a_checkpoint_from_before_there_was_a_setting_is_one_of_its_default(monkeypatch, tmp_path):
+    config = agents.find("dqn").load_preset("CartPole-v1").config
+    field = next(one for one in dataclasses.fields(config) if one.name == "precision")
+    assert config.precision == field.default
+    assert resumed(monkeypatch, tmp_path, left_out=("precision",))
+    other = dataclasses.replace(config, precision="bfloat16")
+    with pytest.raises(CheckpointError, match=r"has precision None, and this run 'bfloat16'"):
+        resumed(monkeypatch, tmp_path, left_out=("precision",), config=other)
+
+
+def test_tables_of_both_checkpoints_stay_while_those_of_the_next_one_are_written(tmp_path):
+    (checkpointer,) = checkpoints.replay_checkpointers(tmp_path, None)
+    with Server([Table.queue("t", 10)], checkpointer=checkpointer, listen=False) as server:
+        client, written = server.client(), []
+        for number in range(4):
+            client.insert({"n": number}, {"t": 1.0})
+            written.append(Path(client.checkpoint()))
+    assert [path.exists() for path in written] == [False, True, True, True]

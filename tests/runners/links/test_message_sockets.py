@@ -1,0 +1,101 @@
+"""Messages between a supervisor and its roles, whole and in parts."""
+
+import pickle
+import struct
+import threading
+
+import numpy as np
+import pytest
+
+from reverie.runners.links.message_sockets import RoleSocket, socket_pair
+
+LARGE = np.arange(2_000_000, dtype=np.float32)  # more than any socket holds
+
+
+@pytest.fixture
+def line():
+    ours, theirs = socket_pair()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def heard(end, until, count):
+    """The next messages, once so many have come in."""
+    messages = []
+
+    def come():
+        messages.extend(end.receive()[0])
+        end.flush()
+        return len(messages) >= count
+
+    until(come)
+    return messages
+
+
+def test_messages_arrive_whole_and_in_order_both_ways_however_large(line, until):
+    ours, theirs = line
+    role, taken = RoleSocket(theirs), []
+
+    def live():
+        taken.extend(role.receive() for _ in range(3))
+        for message in taken:
+            role.send(message)
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    for message in ("first", LARGE, None):
+        ours.send(message)
+    first, large, last = heard(ours, until, 3)
+    thread.join()
+    assert (first, last) == ("first", None)
+    assert (large == LARGE).all()
+    assert (taken[1] == LARGE).all()
+
+
+def test_what_a_role_has_told_in_part_is_not_waited_for_and_comes_with_its_last_byte(line):
+    ours, theirs = line
+    data = pickle.dumps({"a": 1})
+    packed = struct.pack("!Q", len(data)) + data
+    told = []
+    for i in range(len(packed)):
+        assert (ours.receive(), i) == (([], False), i)
+        theirs.sendall(packed[i : i + 1])
+        told.append(i)
+    theirs.sendall(packed)
+    assert ours.receive() == ([{"a": 1}, {"a": 1}], False)
+
+
+def test_a_role_that_reads_nothing_holds_up_nobody_and_gets_it_all_when_it_reads(line, until):
+    ours, theirs = line
+    for number in range(3):
+        ours.send((number, LARGE))
+    assert ours.is_sending
+    got = []
+    role = RoleSocket(theirs)
+    thread = threading.Thread(target=lambda: got.extend(role.receive() for _ in range(3)))
+    thread.start()
+    until(lambda: ours.flush() or not ours.is_sending)
+    thread.join()
+    assert [number for number, _ in got] == [0, 1, 2]
+    assert all((array == LARGE).all() for _, array in got)
+
+
+def test_the_end_of_either_side_is_told_behind_all_that_was_whole(line):
+    ours, theirs = line
+    RoleSocket(theirs).send("last words")
+    theirs.sendall(struct.pack("!Q", 100) + b"half")
+    theirs.close()
+    assert ours.receive() == (["last words"], True)
+    with pytest.raises(OSError, match="Broken pipe"):
+        ours.send("too late")
+
+
+def test_a_role_hears_that_its_supervisor_is_gone(line):
+    ours, theirs = line
+    role = RoleSocket(theirs)
+    ours.send("stay")
+    ours.close()
+    assert role.receive() == "stay"
+    with pytest.raises(EOFError):
+        role.receive()

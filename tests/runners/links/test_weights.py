@@ -1,0 +1,89 @@
+import resource
+import threading
+
+import numpy as np
+import pytest
+
+from reverie.agents.core import Weights
+from reverie.runners.links.weights import WeightsFile
+
+
+def weights(version, size=4):
+    return Weights(version, np.full(size, version, np.float32))
+
+
+def test_weights_are_there_once_published_and_only_where_newer(tmp_path):
+    way = WeightsFile(tmp_path / "weights")
+    source = way.source()
+    assert not source.ready
+    assert source.latest(-1) is None
+    publisher = way.publisher(0)
+    publisher.publish(weights(3))
+    assert source.ready
+    one = source.latest(-1)
+    assert (one.version, one.flat.tolist()) == (3, [3.0] * 4)
+    assert source.latest(3) is None
+    publisher.publish(weights(5))
+    assert source.latest(3).version == 5
+    assert source.latest(5) is None
+
+
+def test_what_is_received_is_the_receivers_own(tmp_path):
+    way = WeightsFile(tmp_path / "weights")
+    way.publisher(0).publish(weights(1))
+    source = way.source()
+    one = source.latest(-1)
+    one.flat[:] = 9
+    assert source.latest(-1).flat.tolist() == [1.0] * 4
+
+
+def test_a_learner_that_was_started_again_is_newer_though_its_version_went_back(tmp_path):
+    way = WeightsFile(tmp_path / "weights")
+    source = way.source()
+    way.publisher(0).publish(weights(100))
+    assert source.latest(-1).version == 100
+    way.publisher(1).publish(weights(40))
+    assert source.latest(100).version == 40
+    assert source.latest(40) is None
+
+
+def test_weights_for_which_there_is_no_room_are_refused_with_the_file_and_those_before_them_stay(tmp_path):
+    """A file system that is nearly full takes a part of what is written, and says nothing."""
+    way = WeightsFile(tmp_path / "weights")
+    publisher, source = way.publisher(0), way.source()
+    publisher.publish(weights(1))
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: .*weights\.0'"):
+            publisher.publish(weights(2, 1000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    one = source.latest(-1)
+    assert (one.version, one.flat.tolist()) == (1, [1.0] * 4)
+    publisher.publish(weights(3))
+    assert source.latest(1).version == 3
+
+
+def test_a_reader_never_sees_parts_of_two_editions(tmp_path):
+    way = WeightsFile(tmp_path / "weights")
+    publisher, source = way.publisher(0), way.source()
+    publisher.publish(weights(0, 50_000))
+    done = threading.Event()
+
+    def publish():
+        for version in range(1, 300):
+            publisher.publish(weights(version, 50_000))
+        done.set()
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    seen = [source.latest(-1).version]
+    while not done.is_set() or seen[-1] < 299:
+        newer = source.latest(seen[-1])
+        if newer is not None:
+            assert (newer.flat == newer.version).all()
+            assert len(newer.flat) == 50_000
+            seen.append(newer.version)
+    thread.join()
+    assert seen == sorted(set(seen))

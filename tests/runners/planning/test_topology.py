@@ -1,0 +1,329 @@
+import dataclasses
+import importlib
+from functools import partial
+from unittest.mock import Mock
+
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie.agents.apex_dqn import agent as apex_dqn
+from reverie.agents.environments import UnknownEnvironmentError, UnsupportedEnvironmentError
+from reverie.agents.gorila import agent as gorila
+from reverie.agents.impala import agent as impala
+from reverie.agents.ppo import agent as ppo
+from reverie.runners import train
+from reverie.runners.planning import topology as topology_module
+from reverie.runners.planning.topology import DeviceError, DoesNotFitError, available_memory, plan, require_gpus
+
+gymnasium = pytest.importorskip("gymnasium")
+
+
+def test_a_plan_tells_who_acts_on_what_until_when():
+    topology = plan(apex_dqn, "CartPole-v1", seed=3)
+    assert (topology.num_actors, topology.envs_per_actor, topology.seed) == (2, 4, 3)
+    assert topology.env.num_actions == 2
+    assert topology.needs.inserts_per_act == 4 * topology.config.n_step
+    text = topology.describe()
+    for word in ("apex-dqn on CartPole-v1, seed 3", "2 actors of 4", "475", "MiB", str(topology.preset)):
+        assert word in text
+
+
+def test_a_plan_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan(apex_dqn, "CartPole-v1").seed = 4
+    with pytest.raises(TypeError):
+        plan(apex_dqn, "CartPole-v1").memory["more"] = 1
+
+
+def test_an_unknown_environment_names_those_that_look_like_it():
+    with pytest.raises(UnknownEnvironmentError, match=r"'CartPoel-v1'.*did you mean CartPole-v1") as caught:
+        plan(apex_dqn, "CartPoel-v1")
+    assert caught.value.env_id == "CartPoel-v1"
+    assert "CartPole-v1" in caught.value.nearest
+
+
+@pytest.mark.parametrize("env", [lambda: None, object()])
+def test_what_is_no_id_of_an_environment_is_refused_and_told_how_to_register_it(env):
+    with pytest.raises(TypeError, match=r"must be the id of a registered environment.*gymnasium\.register"):
+        plan(apex_dqn, env)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"config": {"batch_size": 3}},
+            "config is a dict, and apex-dqn takes a ApexDqnConfig: change that of a preset",
+        ),
+        ({"config": ppo.load_preset("CartPole-v1").config}, "config is a PpoConfig"),
+        ({"run": {"max_env_steps": 3}}, "run is a dict, and a run takes a RunSettings"),
+        ({"seed": "3"}, "seed must be an int, got '3'"),
+        ({"seed": None}, "seed must be an int, got None"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_by_name(options, words):
+    with pytest.raises(TypeError, match=words):
+        plan(apex_dqn, "CartPole-v1", **options)
+
+
+def test_an_agent_by_its_name_is_refused_with_how_to_find_it():
+    with pytest.raises(TypeError, match=r"agent is 'dqn', and must be an Agent: reverie\.agents\.find gives"):
+        plan("dqn", "CartPole-v1")
+
+
+def test_a_count_of_a_run_that_is_no_int_is_refused():
+    with pytest.raises(TypeError, match=r"max_env_steps must be an int, got 1\.5"):
+        dataclasses.replace(ppo.load_preset("CartPole-v1").run, max_env_steps=1.5)
+
+
+def test_observations_without_an_axis_are_refused():
+    gymnasium.register("Scalar-v0", entry_point=Scalar)
+    with pytest.raises(UnsupportedEnvironmentError, match=r"single numbers, Box.*ReshapeObservation"):
+        plan(apex_dqn, "Scalar-v0")
+
+
+class Scalar(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, ())
+    action_space = gymnasium.spaces.Discrete(2)
+
+
+def test_an_environment_like_no_other_says_where_the_list_is():
+    with pytest.raises(UnknownEnvironmentError, match=r"pprint_registry"):
+        plan(apex_dqn, "zzzzzzzz")
+
+
+def test_what_the_agent_cannot_play_is_refused_before_a_preset_is_looked_for():
+    with pytest.raises(UnsupportedEnvironmentError, match="Pendulum-v1 are Box"):
+        plan(apex_dqn, "Pendulum-v1")
+    with pytest.raises(UnsupportedEnvironmentError, match=r"observations of Blackjack-v1 are Tuple"):
+        plan(apex_dqn, "Blackjack-v1")
+
+
+def test_a_run_that_cannot_fit_is_refused_with_both_numbers_and_the_largest_part():
+    config = dataclasses.replace(apex_dqn.load_preset("CartPole-v1").config, capacity=10**9)
+    with pytest.raises(
+        DoesNotFitError, match=r"needs about \d+\.\d GiB and 8\.0 GiB are free.*1,000,000,000 items"
+    ) as e:
+        plan(apex_dqn, "CartPole-v1", config=config, available_bytes=8 * 2**30)
+    assert e.value.available == 8 * 2**30
+    assert e.value.needed > 50 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings", "runner", "hint"),
+    [
+        (apex_dqn, {"capacity": 10**9}, "local", r"replay of .*: lower the capacity, or free memory"),
+        (apex_dqn, {"hidden": (100_000, 100_000)}, "local", r"networks .*: lower the widths of the networks"),
+        (apex_dqn, {"batch_size": 10**9}, "local", r"batches .*: lower batch_size"),
+        (apex_dqn, {"num_actors": 1_000}, "process", r"Python and PyTorch .*: ask for fewer actors \(num_actors\)"),
+        (impala, {"queue_capacity": 10**9}, "local", r"unrolls in the queue.*: lower queue_capacity"),
+    ],
+)
+def test_what_a_person_can_do_about_the_largest_part_is_told(agent, settings, runner, hint):
+    config = dataclasses.replace(agent.load_preset("CartPole-v1").config, **settings)
+    with pytest.raises(DoesNotFitError, match=hint):
+        plan(agent, "CartPole-v1", config=config, runner=runner, available_bytes=8 * 2**30)
+
+
+def test_a_run_that_just_fits_is_not_refused():
+    needed = plan(apex_dqn, "CartPole-v1").memory_bytes
+    plan(apex_dqn, "CartPole-v1", available_bytes=needed)
+    with pytest.raises(DoesNotFitError):
+        plan(apex_dqn, "CartPole-v1", available_bytes=needed - 1)
+
+
+def test_available_memory_lies_between_nothing_and_everything():
+    assert 10 * 2**20 < available_memory() < 2**50
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_within_a_control_group_files_that_can_be_let_go_of_are_available(monkeypatch, version):
+    """As where a build has filled the cache of a container just before."""
+    gib = 2**30
+    stat = {"inactive_file": 5 * gib, "active_file": gib, "anon": gib, "shmem": 7}
+    if version == 1:  # of the group alone, and with those below it
+        names, stat = ("memory.limit_in_bytes", "memory.usage_in_bytes"), {f"total_{k}": v for k, v in stat.items()}
+        folder, stat = "/sys/fs/cgroup/memory", {**stat, "inactive_file": 3, "active_file": 4}
+    else:
+        names, folder = ("memory.max", "memory.current"), "/sys/fs/cgroup"
+    told = {
+        "/proc/meminfo": f"MemTotal: {64 * 2**20} kB\nMemAvailable: {32 * 2**20} kB",
+        f"{folder}/{names[0]}": str(8 * gib),
+        f"{folder}/{names[1]}": str(7 * gib),
+        f"{folder}/memory.stat": "\n".join(f"{name} {value}" for name, value in stat.items()),
+    }
+    monkeypatch.setattr(topology_module, "_read", lambda path: told.get(path, ""))
+    assert available_memory() == 7 * gib
+    told["/proc/meminfo"] = f"MemAvailable: {2**20} kB"
+    assert available_memory() == gib
+
+
+def test_shards_are_planned_where_the_runner_and_the_table_can_have_them():
+    topology = plan(apex_dqn, "CartPole-v1", runner="process", num_shards=3)
+    assert {place.role: place.count for place in topology.places} == {
+        "shard": 3,
+        "learner": 1,
+        "evaluator": 1,
+        "actor": 2,
+    }
+    assert topology.num_processes == 8
+    assert topology.memory_bytes > plan(apex_dqn, "CartPole-v1").memory_bytes
+    with pytest.raises(ValueError, match="num_shards is 2, and one process has one"):
+        plan(apex_dqn, "CartPole-v1", num_shards=2)
+    with pytest.raises(ValueError, match=r"num_shards is 2, which ppo cannot have: .*max_times_sampled"):
+        plan(ppo, "CartPole-v1", runner="process", num_shards=2)
+
+
+def test_the_learner_asks_ray_for_a_gpu_and_actors_for_the_share_that_is_set():
+    preset = apex_dqn.load_preset("CartPole-v1")
+    run = dataclasses.replace(preset.run, device="cuda")
+    gpus = {place.role: place.num_gpus for place in plan(apex_dqn, "CartPole-v1", runner="ray", run=run).places}
+    assert gpus == {"shard": 0, "learner": 1, "actor": 0, "evaluator": 0}
+    shared = dataclasses.replace(run, gpus_per_actor=0.25)
+    gpus = {place.role: place.num_gpus for place in plan(apex_dqn, "CartPole-v1", runner="ray", run=shared).places}
+    assert gpus == {"shard": 0, "learner": 1, "actor": 0.25, "evaluator": 0.25}
+    topology = plan(apex_dqn, "CartPole-v1", runner="ray", run=shared)
+    require_gpus(topology, 2.0, 1.75)
+    with pytest.raises(DeviceError, match=r"takes 1\.75 GPUs \(1 for each learner of 1, .* has 2, 1\.5 of them free"):
+        require_gpus(topology, 2.0, 1.5)
+    without = plan(apex_dqn, "CartPole-v1", runner="ray")
+    assert not any(place.num_gpus for place in without.places)
+    require_gpus(without, 0.0, 0.0)
+
+
+def test_gpus_that_cannot_be_meant_are_refused():
+    run = apex_dqn.load_preset("CartPole-v1").run
+    with pytest.raises(DeviceError, match="'cuda:1' names a GPU of this machine, and Ray picks those of its roles"):
+        plan(apex_dqn, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda:1"))
+    shared = dataclasses.replace(run, device="cuda", gpus_per_actor=0.25)
+    with pytest.raises(
+        DeviceError, match=r"is shared by all roles with the runner 'process', and gpus_per_actor is 0\.25"
+    ):
+        plan(apex_dqn, "CartPole-v1", runner="process", run=shared)
+    with pytest.raises(DeviceError, match="is not one that ppo computes on"):
+        plan(ppo, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda"))
+    with pytest.raises(ValueError, match=r'gpus_per_actor is 0\.5 and device "cpu": ask for device "cuda" too'):
+        dataclasses.replace(run, gpus_per_actor=0.5)
+    with pytest.raises(ValueError, match="gpus_per_actor is 2, and must be a share from 0 to 1"):
+        dataclasses.replace(run, device="cuda", gpus_per_actor=2)
+
+
+def test_several_learners_without_parameter_shards_are_refused_where_they_would_be_apart():
+
+    several = dataclasses.replace(plan(apex_dqn, "CartPole-v1").needs, num_learners=2)
+    agent = dataclasses.replace(apex_dqn, needs=lambda config: several)
+    with pytest.raises(ValueError, match=r"has 2 learners and 1 table .* no parameter shards: apart, its learners"):
+        plan(agent, "CartPole-v1", runner="process")
+    assert plan(agent, "CartPole-v1").needs.num_learners == 2
+
+
+@pytest.mark.parametrize("runner", ["process", "ray"])
+def test_learners_parameter_shards_and_bundles_are_places_of_their_own(runner):
+    config = dataclasses.replace(
+        gorila.load_preset("CartPole-v1").config, num_learners=3, num_parameter_shards=4, num_actors=3
+    )
+    topology = plan(gorila, "CartPole-v1", runner=runner, config=config)
+    counts = {place.role: place.count for place in topology.places}
+    assert counts == {"shard": 1, "learner": 3, "actor": 3, "parameter shard": 4, "evaluator": 1}
+    assert topology.num_processes == 13
+    assert "3 learners on 4 parameter shards" in topology.describe()
+    apart = plan(gorila, "CartPole-v1", runner=runner, config=dataclasses.replace(config, bundled=True))
+    counts = {place.role: place.count for place in apart.places}
+    assert counts == {"bundle": 3, "parameter shard": 4, "evaluator": 1}
+    assert apart.num_servers == 3
+    spread = plan(gorila, "CartPole-v1", runner=runner, config=config, num_shards=2)
+    assert {place.role: place.count for place in spread.places}["shard"] == 2
+    bundled = dataclasses.replace(config, bundled=True, num_learners=2, num_actors=2)
+    with pytest.raises(ValueError, match="num_shards is 2, and bundled each actor of gorila"):
+        plan(gorila, "CartPole-v1", runner=runner, config=bundled, num_shards=2)
+
+
+@pytest.mark.parametrize(
+    ("agent", "runner", "ahead"), [(apex_dqn, "process", 2), (apex_dqn, "ray", 2), (ppo, "ray", 0)]
+)
+def test_batches_are_drawn_ahead_where_roles_are_apart_and_draws_consume_nothing(agent, runner, ahead):
+    topology = plan(agent, "CartPole-v1", runner=runner)
+    assert topology.prefetch == ahead
+    assert ("2 batches ahead" in topology.memory) == (ahead == 2)
+    assert plan(agent, "CartPole-v1").prefetch == 0
+
+
+def test_how_many_batches_are_drawn_ahead_can_be_said():
+    run = apex_dqn.load_preset("CartPole-v1").run
+    for wish in (0, 5):
+        wished = dataclasses.replace(run, prefetch=wish)
+        topology = plan(apex_dqn, "CartPole-v1", runner="process", run=wished)
+        assert topology.prefetch == wish
+    batch = topology.config.batch_size * 2 * topology.env.obs_bytes
+    assert topology.memory["5 batches ahead"] == 5 * batch
+    with pytest.raises(ValueError, match="prefetch is -1, and must not be below 0"):
+        dataclasses.replace(run, prefetch=-1)
+
+
+def test_drawing_ahead_is_refused_where_it_cannot_be_had_with_the_reason():
+    bundled = dataclasses.replace(gorila.load_preset("CartPole-v1").config, bundled=True)
+    for agent, runner, config, why in (
+        (apex_dqn, "local", None, r"prefetch is 2, and in one process learning and acting take turns"),
+        (ppo, "process", None, r"prefetch is 2, and with these settings ppo learns from a queue"),
+        (gorila, "process", bundled, r"gorila learns from an actor and a learner that take turns"),
+    ):
+        run = dataclasses.replace(agent.load_preset("CartPole-v1").run, prefetch=2)
+        with pytest.raises(ValueError, match=why):
+            plan(agent, "CartPole-v1", runner=runner, run=run, config=config)
+        plan(agent, "CartPole-v1", runner=runner, run=dataclasses.replace(run, prefetch=0), config=config)
+
+
+@pytest.mark.parametrize("bundles", [1, 3])
+def test_shards_of_bundles_are_refused_with_what_else_there_is(bundles):
+    config = dataclasses.replace(
+        gorila.load_preset("CartPole-v1").config, bundled=True, num_actors=bundles, num_learners=bundles
+    )
+    servers = f"{bundles} server{'s' if bundles > 1 else ''} already"
+    with pytest.raises(ValueError, match=rf"num_shards is 2, .*{servers}: set bundled=false for one .* over 2 shards"):
+        plan(gorila, "CartPole-v1", runner="process", config=config, num_shards=2)
+    assert plan(gorila, "CartPole-v1", runner="process", config=config).num_servers == bundles
+
+
+def runner(name, monkeypatch):
+    """`train` of a runner that starts nothing."""
+    if name == "ray":
+        pytest.importorskip("ray")
+        pytest.importorskip("cryptography")
+    module = importlib.import_module(f"reverie.runners.{name}{'.cluster' if name == 'ray' else ''}")
+    begins = {"local": "Server", "process": "Processes", "ray": "connected"}[name]
+    monkeypatch.setattr(module, begins, Mock(side_effect=AssertionError("it began")))
+    return partial(train, runner=name)
+
+
+@pytest.mark.parametrize("name", ["local", "process", "ray"])
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"agent": "dqn"}, TypeError, "agent is 'dqn', and must be an Agent"),
+        ({"env_id": "NoSuch-v0"}, UnknownEnvironmentError, "no environment 'NoSuch-v0'"),
+        ({"seed": "a"}, TypeError, "seed must be an int, got 'a'"),
+        ({"config": {"n_step": 3}}, TypeError, "config is a dict, and apex-dqn takes a ApexDqnConfig"),
+        ({"run": {"max_env_steps": 3}}, TypeError, "run is a dict, and a run takes a RunSettings"),
+        ({"preset": 5}, TypeError, "preset must be a path, got 5"),
+        ({"checkpoint_folder": 5}, TypeError, "checkpoint_folder must be a path, got 5"),
+        ({"resume": 5}, TypeError, "resume must be a path, got 5"),
+        ({"on_event": 5}, TypeError, "on_event must be a function, got 5"),
+        ({"should_stop": True}, TypeError, "should_stop must be a function, got True"),
+    ],
+)
+def test_every_runner_refuses_wrong_arguments_in_the_same_words_before_anything_begins(
+    monkeypatch, name, changes, error, words
+):
+    given = {"agent": apex_dqn, "env_id": "CartPole-v1", **changes}
+    with pytest.raises(error, match=words):
+        runner(name, monkeypatch)(given.pop("agent"), given.pop("env_id"), **given)
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "words"),
+    [(0, ValueError, "num_shards must be at least 1, got 0"), ("2", TypeError, "num_shards must be an int, got '2'")],
+)
+def test_a_run_on_no_shard_is_refused(monkeypatch, number, error, words):
+    with pytest.raises(error, match=words):
+        runner("process", monkeypatch)(apex_dqn, "CartPole-v1", num_shards=number)

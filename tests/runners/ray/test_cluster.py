@@ -1,0 +1,490 @@
+"""A run on a Ray cluster of two nodes, both on this machine."""
+
+import dataclasses
+import inspect
+import os
+import signal
+import socket
+import threading
+from collections import deque
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("ray")
+pytest.importorskip("cryptography")
+
+import ray
+from ray._private import services
+from ray.exceptions import ActorDiedError, ActorUnavailableError, ObjectLostError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+import reverie
+from reverie.agents.apex_dqn import agent as apex_dqn
+from reverie.agents.core import RunSettings
+from reverie.agents.gorila import agent as gorila
+from reverie.agents.gorila.learner import make_parameter_server
+from reverie.agents.gorila.parameters import ParameterServer, Pull
+from reverie.runners import (
+    DeviceError,
+    Node,
+    NoRoomError,
+    Progress,
+    RoleRestarted,
+    Saved,
+    StoppedError,
+    checkpoints,
+    plan,
+    train,
+)
+from reverie.runners.links.messages import Died, Ready, RoleName, Setup
+from reverie.runners.planning.topology import PROCESS_BYTES
+from reverie.runners.ray import cluster as on_ray
+from reverie.runners.ray import stop_probe as probes
+from reverie.runners.supervision import supervisor
+
+# One cluster, in one worker.
+pytestmark = pytest.mark.xdist_group("ray")
+
+CONFIG = dataclasses.replace(
+    apex_dqn.load_preset("CartPole-v1").config, learning_starts=200, samples_per_insert=8.0, num_actors=2
+)
+RUN = RunSettings(
+    target_return=10_000.0,  # more than there is: a slow machine must not solve it before the test is over
+    max_env_steps=10**9,
+    evaluate_every=500,
+    checkpoint_every=300,
+    screening_episodes=2,
+    confirmation_episodes=3,
+)
+
+
+PATIENT = {
+    "RAY_memory_monitor_refresh_ms": "0",  # else it kills roles where others have taken the machine's memory
+    "RAY_worker_niceness": "0",  # else whatever else runs goes first, for minutes on a busy machine
+    "RAY_worker_register_timeout_seconds": "800",
+    "RAY_agent_register_timeout_ms": "800000",
+    "RAY_gcs_server_port_wait_time_s": "800",
+}
+
+
+def ports():
+    """Ports for a node's agents: a raylet waits 15 s for an agent to say which it took, and ends when they are over."""
+    names = ("metrics_agent", "metrics_export", "dashboard_agent_listen", "runtime_env_agent")
+    with ExitStack() as stack:
+        free = [stack.enter_context(socket.create_server(("", 0))) for _ in names]
+        return {f"{name}_port": one.getsockname()[1] for name, one in zip(names, free, strict=True)}
+
+
+def forestalling(start):
+    """What starts a raylet, which is told all of its agents' ports: of one it hears by a file only."""
+    signature = inspect.signature(start)
+
+    def starting(*args, **options):
+        given = signature.bind(*args, **options).arguments
+        file = Path(given["session_dir"], f"dashboard_agent_listen_port_{given['node_id']}")
+        file.write_text(str(given["dashboard_agent_listen_port"]))
+        return start(*args, **options)
+
+    return starting
+
+
+def patient(find):
+    """What finds a node, and waits for one that is not there yet."""
+
+    def found(*args, **options):
+        for _ in range(800):
+            with suppress(RuntimeError):
+                return find(*args, **options)
+            threading.Event().wait(1.0)
+        return find(*args, **options)
+
+    return found
+
+
+@pytest.fixture(scope="module")
+def head():
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for name, value in PATIENT.items():
+            monkeypatch.setenv(name, value)
+        # Ray gives a node half a minute to begin; whoever waits for one waits here, or in `cluster`.
+        monkeypatch.setattr(services, "get_node", patient(services.get_node))
+        monkeypatch.setattr(services, "start_raylet", forestalling(services.start_raylet))
+        options = {"num_cpus": 4, "include_dashboard": False, "wait": False, **ports()}
+        cluster = Cluster(initialize_head=True, head_node_args=options)
+        ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.fixture
+def cluster(head, until):
+    """Both nodes, also after a test that removed the other one; nothing of a test before holds a CPU or GPU."""
+    if len(head.list_all_nodes()) < 2:
+        head.other = head.add_node(num_cpus=4, num_gpus=1, wait=False, **ports())  # so it says
+    until(lambda: ray.cluster_resources().get("CPU") == 8 and free("CPU") == 8 and free("GPU") == 1)
+    return head
+
+
+@pytest.fixture(autouse=True)
+def all_may_take_their_time(monkeypatch):
+    monkeypatch.setattr(on_ray, "ANSWER_SECONDS", 200.0)
+    monkeypatch.setattr(supervisor, "END_SECONDS", 100.0)
+
+
+def free(kind):
+    """What nobody holds of a kind, as the cluster knows some time later."""
+    return ray.available_resources().get(kind, 0.0)
+
+
+@pytest.fixture
+def places(monkeypatch):
+    """Where each role is that is there: its process and its node.
+
+    Also one that follows a shard begins again, which is no event: until it is ready again it is nowhere.
+    """
+    seen = {}
+    listen, start = on_ray.Cluster.listen, on_ray.Cluster.start
+
+    def starting(stage, setup):
+        seen.pop(str(setup.name), None)
+        start(stage, setup)
+
+    monkeypatch.setattr(on_ray.Cluster, "start", starting)
+
+    def listening(stage, timeout):
+        told = listen(stage, timeout)
+        seen.update({str(name): report for name, report in told if isinstance(report, Ready)})
+        return told
+
+    monkeypatch.setattr(on_ray.Cluster, "listen", listening)
+    return seen
+
+
+def test_a_shard_on_another_node_listens_with_tls_and_lets_nobody_in_without_the_token(cluster):
+    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray", num_shards=2)
+    stage = on_ray.Cluster(topology)
+    try:
+        name = RoleName("shard", 1)
+        setup = Setup(
+            name=name,
+            agent=apex_dqn,
+            env=topology.env,
+            config=CONFIG,
+            run=RUN,
+            num_shards=2,
+            seed=0,
+            serving=stage.serving(name, None, None),
+        )
+        stage.start(setup)
+        ready = None
+        while ready is None:
+            told = stage.listen(1.0)
+            ready = next((report for _, report in told if isinstance(report, Ready)), None)
+        endpoint = stage.endpoint(name, ready)
+        assert endpoint.client(patience=100.0).info().tables["replay"].current_size == 0
+        # The same host is found whatever the address; over the network it is TLS, and nothing but the run's own.
+        options = {"transport": "grpc", "patience": 100.0}
+        reached = reverie.Client(endpoint.address, token=endpoint.token, tls=endpoint.tls, **options)
+        assert reached.info().transport == "grpc"
+        with pytest.raises(reverie.UnauthenticatedError):
+            reverie.Client(endpoint.address, tls=endpoint.tls, **options).info()
+        options["patience"] = 1.0
+        with pytest.raises((reverie.UnauthenticatedError, reverie.UnavailableError, reverie.ProtocolError)):
+            reverie.Client(endpoint.address, token=endpoint.token, **options).info()
+    finally:
+        stage.close()
+
+
+def test_parameter_shards_answer_over_ray_as_in_one_process_and_one_that_is_gone_is_named(cluster):
+    config = dataclasses.replace(gorila.load_preset("CartPole-v1").config, hidden=(16, 16), num_parameter_shards=2)
+    topology = plan(gorila, "CartPole-v1", config=config, run=RUN, runner="ray")
+    stage = on_ray.Cluster(topology)
+    try:
+        setups = [
+            Setup(
+                name=RoleName("parameter shard", index),
+                agent=gorila,
+                env=topology.env,
+                config=config,
+                run=RUN,
+                num_shards=1,
+                seed=3,
+            )
+            for index in range(2)
+        ]
+        for setup in setups:
+            stage.start(setup)
+        ready = set()
+        while len(ready) < 2:
+            ready |= {name for name, report in stage.listen(1.0) if isinstance(report, Ready)}
+        here = make_parameter_server(topology.env, config, seed=3)
+        lines = stage.parameter_addresses(setups).open()
+        apart = ParameterServer(lines, 2)
+        size = len(here.pull().flat)
+        for turn in range(4):
+            gradient = np.random.default_rng(turn).normal(size=size).astype(np.float32)
+            for server in (here, apart):
+                assert server.push(gradient, float(np.linalg.norm(gradient)), server.pull().versions)
+            assert apart.pull().versions == (turn + 1, turn + 1)
+            assert (apart.pull().flat == here.pull().flat).all()
+        with pytest.raises(RuntimeError, match="parameter shard 1 refused: TypeError"):
+            lines.ask([Pull(-1), "what?"])
+        stage.kill(setups[1].name)
+        pulls = iter(apart.pull, None)  # it may answer until it is gone
+        with pytest.raises(reverie.UnavailableError, match=r"parameter shard 1 cannot be reached: .*Actor"):
+            deque(pulls, maxlen=0)
+    finally:
+        stage.close()
+
+
+def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are_refused_at_once(
+    cluster, until, tmp_path, monkeypatch
+):
+    go = tmp_path / "go"
+
+    class Slow(on_ray.RoleActor):
+        """A process that takes long to begin, as one that imports PyTorch."""
+
+        def __init__(self):
+            while not go.exists():
+                threading.Event().wait(0.01)
+            super().__init__()
+
+    monkeypatch.setattr(on_ray, "RoleActor", Slow)
+    run = dataclasses.replace(RUN, device="cuda")
+    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=run, runner="ray")
+    stage = on_ray.Cluster(topology)
+    try:
+        setups = {
+            kind: Setup(RoleName(kind), apex_dqn, topology.env, CONFIG, run, num_shards=1, seed=0)
+            for kind in ("learner", "actor")
+        }
+        stage.start(setups["learner"])
+        where = lambda host: (ray.get_runtime_context().get_node_id(), ray.get_gpu_ids())  # noqa: E731
+        host = stage._living[setups["learner"].name].host
+        # It has the GPU, and so its place: it lacks nothing, though none is free and it has not begun.
+        until(lambda: free("GPU") == 0 and stage.lacks(setups["learner"].name) == "")
+        assert ray.wait([host.__ray_ready__.remote()], timeout=0)[0] == []
+        go.touch()
+        assert ray.get(host.__ray_call__.remote(where)) == (cluster.other.node_id, [0])
+        # The newest weights are known beside the supervisor, and go with no other node.
+        assert ray.get(stage._parameters.__ray_call__.remote(where)) == (cluster.head_node.node_id, [])
+        assert {kind: stage.placed(setup).run.device for kind, setup in setups.items()} == {
+            "learner": "cuda",
+            "actor": "cpu",
+        }
+        # One more finds no place, and it is known what it lacks.
+        again = dataclasses.replace(setups["learner"], name=RoleName("learner", 1))
+        stage.start(again)
+        until(lambda: stage.lacks(again.name) == "asks for 1 GPU, and the Ray cluster has 1, 0 of them free")
+        stage.kill(again.name)
+        # The one there is is taken now; and it would never be enough for actors with a share of their own.
+        with pytest.raises(DeviceError, match=r"takes 1 GPUs \(1 for each learner of 1\), .* has 1, 0 of them free"):
+            train(apex_dqn, "CartPole-v1", runner="ray", config=CONFIG, run=run)
+    finally:
+        stage.close()
+    shared = dataclasses.replace(run, gpus_per_actor=0.25)
+    with pytest.raises(
+        DeviceError, match=r"takes 1\.75 GPUs \(1 for .*, 0\.25 for each actor of 2, 0\.25 for each evalu"
+    ):
+        train(apex_dqn, "CartPole-v1", runner="ray", config=CONFIG, run=shared)
+
+
+def test_the_newest_weights_are_known_on_the_node_of_the_supervisor_and_may_be_on_no_other(monkeypatch):
+    """What asks for nothing Ray puts on any node; where that goes, actors wait for weights and the learner for them."""
+    asked, here = [], "5" * 56
+
+    class Asked:
+        def options(self, **options):
+            asked.append(options)
+            return self
+
+        def remote(self):
+            return None
+
+    for figures in ("cluster_resources", "available_resources"):
+        monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: here))
+    monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])
+    monkeypatch.setattr(ray, "remote", lambda what: Asked() if what is on_ray.NewestWeights else None)
+    on_ray.Cluster(plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray"))
+    (options,) = asked
+    strategy = options.pop("scheduling_strategy")
+    assert (type(strategy), strategy.node_id, strategy.soft) == (NodeAffinitySchedulingStrategy, here, False)
+    assert options == {"num_cpus": 0, "max_restarts": -1}
+
+
+def test_a_run_without_room_on_any_node_of_its_cluster_is_refused_at_once(cluster):
+    large = dataclasses.replace(CONFIG, capacity=10**9)
+    with pytest.raises(NoRoomError, match=r"no node has room for a role 'shard', .*; of 2 nodes .* left: add nodes"):
+        train(apex_dqn, "CartPole-v1", runner="ray", config=large, run=RUN)
+
+
+@pytest.mark.parametrize("check_memory", [True, False])
+def test_a_role_asks_ray_for_the_memory_that_it_takes_where_that_is_checked(monkeypatch, check_memory):
+    asked = Mock()
+    for figures in ("cluster_resources", "available_resources"):
+        monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
+    monkeypatch.setattr(on_ray, "nodes", lambda: [Node("here", 2**40, 4.0)])
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "5" * 56))
+    monkeypatch.setattr(ray, "remote", lambda what: asked)
+    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
+    stage = on_ray.Cluster(topology, check_memory=check_memory)
+    for place in topology.places:
+        asked.reset_mock()
+        name = RoleName(place.role)
+        stage.start(Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        assert place.memory_bytes >= PROCESS_BYTES
+        assert asked.options.call_args.kwargs["memory"] == (place.memory_bytes if check_memory else 0)
+
+
+def test_a_process_of_a_role_that_is_stopped_is_noticed_with_what_lets_it_go_on(cluster, until, monkeypatch):
+    monkeypatch.setattr(probes, "AGAIN_SECONDS", 0.0)
+    topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
+    stage = on_ray.Cluster(topology)
+    try:
+        name = RoleName("evaluator", alone=True)
+        stage.start(Setup(name, apex_dqn, topology.env, CONFIG, RUN, num_shards=1, seed=0))
+        told = []
+        until(lambda: told.extend(stage.listen(0.1)) or told)
+        ((_, ready),) = told
+        assert stage.stopped(name) == ""
+        os.kill(ready.pid, signal.SIGSTOP)
+        until(lambda: stage.listen(0.1) == [] and stage.stopped(name) != "")
+        address = ray.util.get_node_ip_address()
+        assert stage.stopped(name) == f"is stopped (kill -CONT {ready.pid} on {address} lets it go on)"
+        os.kill(ready.pid, signal.SIGCONT)
+        until(lambda: stage.listen(0.1) == [] and stage.stopped(name) == "")
+    finally:
+        stage.close()
+
+
+def test_roles_that_begin_together_ask_for_no_more_than_there_is_though_ray_tells_of_them_late(monkeypatch):
+    for figures in ("cluster_resources", "available_resources"):
+        monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
+    stage = object.__new__(on_ray.Cluster)
+    stage._share, stage._wishes, stage._living = 1.0, {"actor": 1.0}, {}
+    for index in range(6):
+        name = RoleName("actor", index)
+        stage._living[name] = SimpleNamespace(asks={"CPU": stage._cpus(name)})
+    assert [living.asks["CPU"] for living in stage._living.values()] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
+    # One that begins anew has what it had.
+    assert stage._cpus(RoleName("actor", 0)) == 1.0
+
+
+@pytest.mark.parametrize(
+    "error", [ActorDiedError(), ActorUnavailableError("a link is down", None), ObjectLostError("0" * 56, "", "")]
+)
+def test_a_role_that_is_out_of_reach_or_whose_last_words_are_lost_is_ended_and_told_as_died(monkeypatch, error):
+    """What a role tells lies on its node: where that goes it is the object that is lost, and no actor that died."""
+    killed, name = [], RoleName("actor", 0)
+    stage = object.__new__(on_ray.Cluster)
+    stage._living = {name: SimpleNamespace(drain="drain", host="host")}
+    monkeypatch.setattr(ray, "wait", lambda refs, **options: (refs, []))
+    monkeypatch.setattr(ray, "get", Mock(side_effect=error))
+    monkeypatch.setattr(ray, "kill", killed.append)
+    ((who, report),) = stage.listen(0)
+    assert (who, type(report)) == (name, Died)
+    assert (killed, stage._living) == (["host"], {})
+
+
+@pytest.mark.timeout(2700)  # some fifteen processes begin, one after the other, and each imports PyTorch
+def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, places, tmp_path):
+    events, left, moved = [], [("actor 0", "shard 1"), ("learner", "evaluator")], []
+    marks, killed = [], {}
+
+    def restarted(since=0):
+        return {event.role for event in events[since:] if isinstance(event, RoleRestarted)}
+
+    def on_event(event):
+        events.append(event)
+        again = all(role in restarted(since) for role, since in killed.items())
+        if not isinstance(event, Progress) or len(places) < 6 or not again:
+            return
+        # The next thing happens once the run has acted and learnt since the last.
+        if marks and (event.env_steps < marks[-1].env_steps + 50 or event.updates <= marks[-1].updates):
+            return
+        if event.learner.get("priorities_applied", 0) == 0 or not saved():
+            return
+        if left:
+            marks.append(event)
+            for role in left.pop(0):
+                killed[role] = len(events)
+                os.kill(places.pop(role).pid, signal.SIGKILL)
+        elif not moved:
+            marks.append(event)
+            moved.extend(role for role, ready in places.items() if ready.host == cluster.other.node_id)
+            for role in moved:
+                killed[role] = len(events)
+                del places[role]
+            cluster.remove_node(cluster.other)
+        else:
+            finished.append(event)
+
+    def saved():
+        return any(isinstance(event, Saved) for event in events)
+
+    finished = []
+    with pytest.raises(StoppedError, match="saved as") as caught:
+        train(
+            apex_dqn,
+            "CartPole-v1",
+            runner="ray",
+            config=CONFIG,
+            run=RUN,
+            num_shards=2,
+            on_event=on_event,
+            checkpoint_folder=tmp_path,
+            should_stop=lambda: bool(finished),
+        )
+    # Each of those that were killed, and all that lived on the other node, which live on this one now.
+    assert set(killed) == {"actor 0", "learner", "shard 1", "evaluator", *moved}
+    assert all(role in restarted(since) for role, since in killed.items())
+    assert moved
+    assert cluster.other.node_id not in {ready.host for ready in places.values()}
+    assert len(places) == 6
+    went_on = {event.role: event.went_on_from for event in reversed(events) if isinstance(event, RoleRestarted)}
+    assert "with a new seed" in went_on["actor 0"]
+    assert went_on["learner"].startswith("update ")
+    steps = [event.env_steps for event in events if isinstance(event, Progress)]
+    assert steps == sorted(steps)
+    assert checkpoints.load(caught.value.checkpoint)["env_steps"] == caught.value.env_steps >= finished[0].env_steps
+
+
+def test_a_request_to_stop_saves_and_a_run_on_ray_goes_on_from_it_and_lets_all_its_actors_go(cluster, tmp_path, until):
+    seen = []
+
+    def stop():
+        return any(isinstance(event, Progress) and event.env_steps > 300 for event in seen)
+
+    # As few roles as there can be: every one of them imports PyTorch.
+    options = {"config": dataclasses.replace(CONFIG, num_actors=1)}
+    with pytest.raises(StoppedError, match="saved as") as caught:
+        train(
+            apex_dqn,
+            "CartPole-v1",
+            runner="ray",
+            run=RUN,
+            checkpoint_folder=tmp_path,
+            on_event=seen.append,
+            should_stop=stop,
+            **options,
+        )
+    state = checkpoints.load(caught.value.checkpoint)
+    assert len(state["actors"]) == 1
+    run = dataclasses.replace(RUN, max_env_steps=state["env_steps"] + 200)
+    result = train(apex_dqn, "CartPole-v1", runner="ray", run=run, resume=caught.value.checkpoint, **options)
+    assert result.env_steps >= run.max_env_steps
+    assert result.replay["inserts"] > state["env_steps"] * 0.9
+    assert result.learner["updates"] > state["updates"]
+    # Nothing of the runs holds a CPU any more.
+    until(lambda: free("CPU") == ray.cluster_resources()["CPU"])

@@ -1,0 +1,87 @@
+"""How a run comes to a Ray cluster: what Ray is asked for, and what a person is told where it does not start."""
+
+import os
+import signal
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("ray")
+
+import ray
+
+from reverie.runners.ray import cluster_connection
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """A Ray that is there or raises, in the order of `outcomes`; what it was asked for, and in which environment."""
+    calls, outcomes = [], []
+
+    def init(**options):
+        calls.append((options["address"], {name: os.environ.get(name) for name in cluster_connection.PATIENCE}))
+        if outcomes and (outcome := outcomes.pop(0)) is not None:
+            raise outcome
+
+    for name in (*cluster_connection.PATIENCE, "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: calls.append("shutdown"))
+    return calls, outcomes
+
+
+def test_a_ray_that_is_started_here_is_patient_and_what_a_person_has_set_stays(asked, monkeypatch):
+    calls, _ = asked
+    mine, *others = cluster_connection.PATIENCE
+    monkeypatch.setenv(mine, "7")
+    with cluster_connection.connected(None):
+        assert [name for name in others if name in os.environ] == []
+    assert calls == [(None, {**cluster_connection.PATIENCE, mine: "7"}), "shutdown"]
+    assert os.environ[mine] == "7"
+
+
+def test_what_lets_a_run_save_at_sigterm_is_there_while_it_is_part_of_a_cluster(asked, monkeypatch):
+    """Ray puts in its place what ends the process."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def init(**options):
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
+
+    monkeypatch.setattr(ray, "init", init)
+    saves = lambda number, frame: None  # noqa: E731
+    signal.signal(signal.SIGTERM, saves)
+    try:
+        with cluster_connection.connected(None):
+            assert signal.getsignal(signal.SIGTERM) is saves
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(("address", "variable"), [("auto", None), (None, "10.0.0.7:6379")])
+def test_a_cluster_that_is_there_is_joined_as_it_is_and_tried_once(asked, monkeypatch, address, variable):
+    calls, outcomes = asked
+    if variable is not None:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    outcomes.append(ConnectionError("no cluster there"))
+    with pytest.raises(ConnectionError, match="no cluster there"), cluster_connection.connected(address):
+        raise AssertionError("it is not there")
+    assert calls == [(address, dict.fromkeys(cluster_connection.PATIENCE))]
+
+
+def test_a_cluster_that_this_process_is_part_of_is_left_as_it_is(asked, monkeypatch):
+    calls, _ = asked
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    with cluster_connection.connected(None):
+        pass
+    assert calls == []
+
+
+def test_a_ray_that_does_not_start_is_told_with_its_limits_and_with_what_to_do(asked):
+    calls, outcomes = asked
+    outcomes.append(Exception("the current node timed out"))
+    what_to_do = r"timed out\): it gives a node 30 s .*--runner process.*--address auto"
+    with pytest.raises(ConnectionError, match=what_to_do), cluster_connection.connected(None):
+        raise AssertionError("it is not there")
+    assert [what if what == "shutdown" else what[0] for what in calls] == [None, "shutdown"]
+    assert not any(name in os.environ for name in cluster_connection.PATIENCE)

@@ -1,0 +1,147 @@
+import numpy as np
+import pytest
+
+gymnasium = pytest.importorskip("gymnasium")
+
+from reverie.agents.core import Crash, EnvironmentCrashedError, RunSettings  # noqa: E402
+from reverie.agents.dqn import agent as dqn  # noqa: E402
+from reverie.runners import EnvironmentRestarted, local, train  # noqa: E402
+from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, screening_seeds  # noqa: E402
+
+
+class Echo(gymnasium.Env):
+    """An episode lasts as many steps as its seed says; the reward is the action."""
+
+    observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(100)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = seed
+        return np.array([self.left], np.float32), {}
+
+    def step(self, action):
+        assert self.left > 0, "stepped after its end"
+        self.left -= 1
+        return np.array([self.left], np.float32), float(action), self.left == 0 and True, False, {}
+
+
+gymnasium.register("ReverieEcho-v0", Echo)
+
+
+@pytest.fixture
+def evaluator():
+    evaluator = Evaluator("ReverieEcho-v0", num_envs=4)
+    yield evaluator
+    evaluator.close()
+
+
+def test_every_episode_is_whole_and_the_policy_sees_only_those_that_still_run(evaluator):
+    seen = []
+
+    def policy(observations):
+        seen.append(observations[:, 0].tolist())
+        return observations[:, 0].astype(np.int64)
+
+    evaluation = evaluator.evaluate(policy, [3, 1, 2])
+    assert seen == [[3, 1, 2], [2, 1], [1]]
+    assert evaluation.returns == (6.0, 1.0, 3.0)
+    assert evaluation.seeds == (3, 1, 2)
+    assert evaluation.mean_return == pytest.approx(10 / 3)
+    assert evaluation.num_episodes == 3
+
+
+@pytest.mark.parametrize("seeds", [[], [1] * 5])
+def test_more_seeds_than_environments_or_none_are_refused(evaluator, seeds):
+    with pytest.raises(ValueError, match=f"{len(seeds)} seeds for 4 environments"):
+        evaluator.evaluate(lambda observations: np.zeros(len(observations), np.int64), seeds)
+
+
+def test_continuous_actions_go_to_the_environment_as_the_policy_gave_them():
+    evaluator = Evaluator("Pendulum-v1", 3)
+    evaluation = evaluator.evaluate(lambda obs: np.zeros((len(obs), 1), np.float32), [1, 2, 3])
+    evaluator.close()
+    env = gymnasium.make("Pendulum-v1")
+    for seed, expected in zip(evaluation.seeds, evaluation.returns, strict=True):
+        env.reset(seed=seed)
+        assert sum(float(env.step(np.zeros(1, np.float32))[1]) for _ in range(200)) == expected
+
+
+def test_the_same_seeds_give_the_same_episodes():
+    evaluator = Evaluator("CartPole-v1", 10)
+    one, two = (evaluator.evaluate(lambda obs: (obs[:, 2] > 0).astype(np.int64), screening_seeds(10)) for _ in range(2))
+    assert one == two
+    evaluator.close()
+
+
+def test_confirmation_is_on_seeds_that_screening_never_uses():
+    for episodes in (20, 100):
+        assert len(set(confirmation_seeds(episodes))) == episodes
+        assert not set(confirmation_seeds(episodes)) & set(screening_seeds(episodes))
+
+
+class Fragile(gymnasium.Env):
+    """Ends after three steps; raises in the steps of all environments that are named."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    steps, raises_in, seeds_that_raise = 0, frozenset(), []
+
+    def reset(self, *, seed=None, options=None):
+        if seed in Fragile.seeds_that_raise:
+            Fragile.seeds_that_raise.remove(seed)
+            raise RuntimeError("the simulator does not begin")
+        self.left = 3
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        Fragile.steps += 1
+        if Fragile.steps in Fragile.raises_in:
+            raise RuntimeError("the simulator broke")
+        self.left -= 1
+        return np.zeros(2, np.float32), 1.0, self.left == 0, False, {}
+
+
+gymnasium.register("ReverieFragile-v0", Fragile)
+
+
+def test_an_environment_that_raises_is_told_with_seed_and_step_and_the_next_evaluation_is_whole(monkeypatch):
+    monkeypatch.setattr(Fragile, "steps", 0)
+    monkeypatch.setattr(Fragile, "raises_in", {4})
+    evaluator = Evaluator("ReverieFragile-v0", 2)
+    play = lambda: evaluator.evaluate(lambda obs: np.zeros(len(obs), np.int64), (7, 8))  # noqa: E731
+    with pytest.raises(EnvironmentCrashedError, match="raised at step 2 from seed 8: RuntimeError: the simulator") as e:
+        play()
+    assert e.value.crash == Crash("ReverieFragile-v0", 8, 2, "RuntimeError: the simulator broke")
+    assert play().returns == (3.0, 3.0)
+
+
+def test_an_environment_that_raises_at_its_reset_is_told_with_its_seed_too(monkeypatch):
+    monkeypatch.setattr(Fragile, "seeds_that_raise", [8])
+    evaluator = Evaluator("ReverieFragile-v0", 2)
+    play = lambda: evaluator.evaluate(lambda obs: np.zeros(len(obs), np.int64), (7, 8))  # noqa: E731
+    with pytest.raises(EnvironmentCrashedError, match="raised at step 0 from seed 8: RuntimeError: the simulator does"):
+        play()
+    assert play().returns == (3.0, 3.0)
+
+
+@pytest.mark.parametrize("crashes", [1, local.CRASHED_EVALUATIONS])
+def test_a_run_in_one_process_plays_an_evaluation_anew_and_gives_up_after_some(monkeypatch, crashes):
+    failing, evaluate, events = [True] * crashes, Evaluator.evaluate, []
+    crash = Crash("CartPole-v1", 10_000, 5, "RuntimeError: the simulator broke")
+
+    def breaking(self, policy, seeds):
+        if failing:
+            failing.pop()
+            raise EnvironmentCrashedError(crash, 1)
+        return evaluate(self, policy, seeds)
+
+    monkeypatch.setattr(Evaluator, "evaluate", breaking)
+    run = RunSettings(10_000.0, 100, 100, screening_episodes=1, confirmation_episodes=1)
+    options = {"run": run, "on_event": events.append}
+    if crashes < local.CRASHED_EVALUATIONS:
+        assert train(dqn, "CartPole-v1", **options).evaluation.num_episodes == 1
+    else:
+        with pytest.raises(EnvironmentCrashedError):
+            train(dqn, "CartPole-v1", **options)
+    assert [event.crash for event in events if isinstance(event, EnvironmentRestarted)] == [crash] * crashes

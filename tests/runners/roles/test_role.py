@@ -1,0 +1,153 @@
+"""What every role of a distributed run has in common, wherever it lives."""
+
+import dataclasses
+import os
+import signal
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from reverie import Table, rate_limiters, selectors, testing  # noqa: E402
+from reverie.agents.dqn import agent as dqn  # noqa: E402
+from reverie.agents.environments import describe  # noqa: E402
+from reverie.errors import DamagedError, DeadlineExceededError, UnavailableError  # noqa: E402
+from reverie.runners.links.messages import Endpoint, Failed, Ready, RoleName, Setup, Stop  # noqa: E402
+from reverie.runners.roles import heap_trim, learners, role, role_loop  # noqa: E402
+
+
+class Idle(role.Role):
+    def turn(self, link):
+        raise NotImplementedError
+
+    def report(self):
+        return None
+
+    def close(self):
+        pass
+
+
+def setup_of(kind):
+    preset = dqn.load_preset("CartPole-v1")
+    run = dataclasses.replace(preset.run, threads=2)
+    return Setup(RoleName(kind), dqn, describe("CartPole-v1"), preset.config, run, num_shards=1, seed=0)
+
+
+@pytest.fixture
+def torch_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("kind", "threads"), [("actor", 1), ("evaluator", 1), ("shard", 1), ("learner", 2)])
+def test_only_the_learner_has_more_than_one_torch_thread(kind, threads, torch_threads):
+    Idle(setup_of(kind))
+    assert torch.get_num_threads() == threads
+
+
+class Line:
+    """A link that keeps what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def tell(self, report):
+        self.told.append(report)
+
+    def commands(self):
+        return [Stop()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "transient"),
+    [
+        ("actor", UnavailableError("the shard is gone"), True),
+        ("actor", ValueError("a defect"), False),
+        ("evaluator", ValueError("a game that broke"), True),
+        ("shard", DamagedError("a checkpoint that is not what was written"), False),
+    ],
+)
+def test_only_what_may_fare_better_another_time_is_started_again(monkeypatch, torch_threads, kind, error, transient):
+    class Broken(Idle):
+        def __init__(self, setup):
+            raise error
+
+    monkeypatch.setattr(role_loop, "BEGIN_SECONDS", 0.0)
+    monkeypatch.setitem(role_loop.ROLES, kind, Broken)
+    line = Line()
+    role_loop.run_role(setup_of(kind), line)
+    (failed,) = line.told
+    assert isinstance(failed, Failed)
+    assert (failed.error, failed.text, failed.transient) == (type(error).__name__, str(error), transient)
+
+
+@pytest.mark.parametrize("kind", role_loop.ROLES)
+def test_every_role_gives_freed_memory_back_as_it_goes_on(monkeypatch, torch_threads, kind):
+    class TwoTurns(Line):
+        def commands(self):
+            return iter([Stop()] if self.turns == 2 else [])
+
+    class Turning(Idle):
+        def turn(self, link):
+            link.turns += 1
+
+    given = []
+    monkeypatch.setitem(role_loop.ROLES, kind, Turning)
+    monkeypatch.setattr(heap_trim, "SECONDS", 0.0)
+    monkeypatch.setattr(heap_trim, "trim_heap", lambda: given.append(1))
+    line = TwoTurns()
+    line.turns = 0
+    role_loop.run_role(setup_of(kind), line)
+    assert len(given) == 2
+
+
+@pytest.mark.parametrize("error", [UnavailableError("out of reach"), DeadlineExceededError("no answer within 5 s")])
+def test_a_role_whose_shard_does_not_answer_as_it_begins_tries_again_and_does_not_end(
+    monkeypatch, torch_threads, error
+):
+    attempts = []
+
+    class Patient(Idle):
+        def __init__(self, setup):
+            super().__init__(setup)
+            attempts.append(setup)
+            if len(attempts) < 9:
+                raise error
+
+    monkeypatch.setattr(role_loop, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(role_loop, "BEGIN_SECONDS", 1000.0)
+    monkeypatch.setitem(role_loop.ROLES, "actor", Patient)
+    line = Line()
+    role_loop.run_role(setup_of("actor"), line)
+    assert len(attempts) == 9
+    assert [type(report) for report in line.told] == [Ready]
+
+
+def test_a_draw_from_a_shard_that_stands_still_for_a_moment_is_not_lost():
+    """A busy machine: what was drawn and not waited for would be paid to the limiter, and no learner's."""
+    table = Table(
+        "replay",
+        max_size=9,
+        sampler=selectors.Uniform(),
+        remover=selectors.Fifo(),
+        rate_limiter=rate_limiters.MinSize(1),
+    )
+    host, got = testing.Host(), []
+    try:
+        with host.serve([table]) as address:
+            setup = dataclasses.replace(setup_of("learner"), endpoints=(Endpoint(address),))
+            with learners.learning_client(setup) as client:
+                client.insert({"n": 7}, {"replay": 1.0}, timeout=100.0)
+                os.kill(host.process.pid, signal.SIGSTOP)
+                draw = threading.Thread(target=lambda: got.append(client.sample_batch("replay", 1, timeout=0)))
+                draw.start()
+                draw.join(0.5)  # longer than a client waits by default
+                os.kill(host.process.pid, signal.SIGCONT)
+                draw.join()
+                assert [batch.data["n"].tolist() for batch in got] == [[7]]
+                assert client.info(timeout=100.0).tables["replay"].num_samples == 1
+    finally:
+        host.close()

@@ -1,0 +1,262 @@
+"""The course of a run on a stage whose roles the test plays, in one thread and by a clock of its own."""
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from reverie.agents.apex_dqn import agent as apex_dqn
+from reverie.agents.core import RunSettings, Weights
+from reverie.agents.gorila import agent as gorila
+from reverie.runners import Evaluated, Evaluation, Progress, RoleAwaited, Saved, StoppedError, checkpoints, plan
+from reverie.runners.links.messages import (
+    Acted,
+    Died,
+    Endpoint,
+    GoOn,
+    Hold,
+    Holding,
+    Judge,
+    Judged,
+    Learnt,
+    Ready,
+    Save,
+    Served,
+    Serving,
+    State,
+    Stop,
+)
+from reverie.runners.supervision import role_group
+from reverie.runners.supervision.listening_clock import ListeningClock
+from reverie.runners.supervision.supervisor import Supervisor
+
+RUN = RunSettings(
+    target_return=100.0,
+    max_env_steps=200,
+    evaluate_every=50,
+    checkpoint_every=60,
+    screening_episodes=1,
+    confirmation_episodes=1,
+    evaluation_seconds=20.0,
+)
+FIGURES = dict.fromkeys(("inserts", "samples", "size", "bytes", "priorities_updated", "updates_stale"), 1.0)
+
+
+class Theatre:
+    """A stage: in each turn every actor steps once and every learner that is not held updates once.
+
+    `judge` gives the returns (screening, confirming) of weights of a version; None leaves the evaluator silent.
+    """
+
+    def __init__(self, folder, judge):
+        self.folder, self.judge = folder, judge
+        self.roles, self.ended, self.held, self.coming = {}, set(), set(), []
+        self.steps, self.versions = {}, {}
+        self.judged, self.saves, self.now = [], 0, 0.0
+        self.ready = True
+
+    @property
+    def weights(self):
+        return self
+
+    def source(self):
+        return self
+
+    @property
+    def version(self):
+        return max(self.versions.values(), default=0)
+
+    def latest(self, newer_than):
+        return Weights(self.version, np.zeros(1, np.float32))
+
+    def serving(self, name, checkpointer, before):
+        return Serving()
+
+    def endpoint(self, name, ready):
+        return Endpoint(ready.address)
+
+    def parameter_addresses(self, shards):
+        return [shard.generation for shard in shards]
+
+    def lacks(self, name):
+        return ""
+
+    def stopped(self, name):
+        return ""
+
+    def kill(self, name):
+        self.ended.add(name)
+
+    def start(self, setup):
+        name = setup.name
+        self.roles[name] = setup
+        if name.kind == "actor":
+            self.steps[name] = (setup.state or {"env_steps": 0})["env_steps"]
+        if name.kind == "learner":
+            self.versions[name] = (setup.state or {"version": 0})["version"]
+        self.coming.append((name, Ready(os.getpid(), "here", "a:1")))
+
+    def tell(self, name, command):
+        match command:
+            case Hold(number):
+                self.held.add(name)
+                self.coming.append((name, Holding(number, self.latest(-1))))
+            case GoOn():
+                self.held.discard(name)
+            case Save(number):
+                self.coming.append((name, self.state_of(name, number)))
+            case Judge(number, weights, confirm):
+                self.judged.append((weights.version, confirm))
+                returns = self.judge(weights.version)
+                if returns is not None:
+                    screening, confirming = (Evaluation((1,), (one,)) for one in returns)
+                    reached = screening.mean_return >= RUN.target_return or confirm
+                    self.coming.append((name, Judged(number, screening, confirming if reached else None, 0.0)))
+            case Stop():
+                self.ended.add(name)
+                self.coming.append((name, Died("it ended")))
+
+    def state_of(self, name, number):
+        if name.kind == "shard":
+            self.saves += 1
+            tables = self.folder / "replay-1" / str(self.saves)
+            tables.mkdir(parents=True, exist_ok=True)
+            return State(number, tables=str(tables))
+        if name.kind == "learner":
+            return State(number, {"version": self.versions[name]}, self.latest(-1))
+        return State(number, {"version": self.version})
+
+    def listen(self, timeout):
+        self.now += 1.0
+        told, self.coming = self.coming, []
+        for name in [one for one in self.roles if one not in self.ended]:
+            if name.kind == "shard":
+                told.append((name, Served(FIGURES, "")))
+            if name.kind == "actor":
+                self.steps[name] += 1
+                told.append((name, Acted(self.steps[name], self.version, {"env_steps": self.steps[name]})))
+            if name.kind == "learner" and name not in self.held:
+                self.versions[name] += 1
+                told.append((name, Learnt(self.versions[name], {}, {})))
+        return told
+
+
+@pytest.fixture
+def perform(tmp_path, monkeypatch):
+    """A run on a `Theatre` by its clock; gives the stage, the events and the result, or what ended it."""
+
+    def perform(judge, *, agent=apex_dqn, stop=lambda stage: False, resume=None, folder=tmp_path, config=None, **run):
+        config = config or dataclasses.replace(agent.load_preset("CartPole-v1").config, num_actors=2)
+        topology = plan(agent, "CartPole-v1", config=config, run=dataclasses.replace(RUN, **run), runner="process")
+        stage, events = Theatre(tmp_path, judge), []
+        monkeypatch.setattr(role_group, "ListeningClock", lambda: ListeningClock(lambda: stage.now))
+        monkeypatch.setattr("reverie.runners.supervision.supervisor.time.monotonic", lambda: stage.now)
+        state = None if resume is None else checkpoints.load(resume)
+        supervisor = Supervisor(
+            agent,
+            topology,
+            stage,
+            events.append,
+            checkpoint_folder=folder,
+            resume=None,
+            state=state,
+            should_stop=lambda: stop(stage),
+        )
+        try:
+            end = supervisor.run(stop_when_confirmed=True)
+        except (StoppedError, TimeoutError) as error:
+            end = error
+        return stage, events, end
+
+    return perform
+
+
+def of_kind(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_checkpoints_wait_for_an_evaluator_that_stands_still_for_as_long_as_is_set_and_it_is_reported(perform):
+    # It has judged nothing when the run is asked to end: 40 actor steps later than the bound.
+    stage, events, end = perform(lambda version: None, stop=lambda stage: stage.now > 120, max_env_steps=10**6)
+    assert isinstance(end, StoppedError)
+    assert stage.judged == [(stage.judged[0][0], False)]
+    saved = [event.env_steps for event in of_kind(events, Saved)]
+    # Two steps a second. The first is due at 60, and written once the evaluation, asked for at 50, took 20 s.
+    assert 90 <= saved[0] <= 96
+    assert all(0 <= steps % 60 <= 4 for steps in saved[1:-1])
+    assert len(saved) >= 4
+    (told, *_) = of_kind(events, RoleAwaited)
+    assert (told.role, told.begun) == ("evaluator", True)
+    assert (
+        told.reason
+        == "has not finished an evaluation, and checkpoints do not wait for it any longer (evaluation_seconds)"
+    )
+    assert 20 < told.seconds < 24
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_of_within_an_evaluation_makes_that_evaluation(perform):
+    _, _, end = perform(lambda version: None, stop=lambda stage: stage.now > 60, max_env_steps=10**6)
+    assert checkpoints.load(end.checkpoint)["next_evaluation"] == 50
+    _, events, _ = perform(lambda version: (1.0, 2.0), resume=end.checkpoint, max_env_steps=end.env_steps + 20)
+    assert of_kind(events, Evaluated)[0].point.env_steps <= end.env_steps + 4
+
+
+def test_checkpoints_of_a_run_whose_evaluator_answers_are_written_as_they_are_due_and_nothing_is_reported(perform):
+    _, events, result = perform(lambda version: (1.0, 2.0))
+    assert [event.env_steps // 10 for event in of_kind(events, Saved)] == [6, 12, 18, 20]
+    assert of_kind(events, RoleAwaited) == []
+    assert result.evaluation.mean_return == 2.0
+
+
+def test_weights_that_reached_the_target_are_confirmed_only_as_those_that_the_learner_holds(perform):
+    """The learner went on while they were judged: the newer ones are judged again, and may be worse."""
+    lucky = []
+
+    def judge(version):
+        if not lucky:
+            lucky.append(version)
+        return (200.0, 200.0) if version in lucky else (7.0, 7.0)
+
+    stage, events, result = perform(judge)
+    assert [version for version, _ in stage.judged][:2] == [lucky[0], lucky[0] + 1]
+    assert of_kind(events, Evaluated)[0].point.mean_return == 7.0
+    assert (result.confirmed, result.env_steps >= 200) == (False, True)
+
+
+def test_a_run_whose_held_weights_are_confirmed_ends_with_them_and_judges_them_once(perform):
+    stage, _, result = perform(lambda version: (100.0 + version, 200.0 + version))
+    assert result.confirmed
+    first, second = stage.judged
+    assert first[0] + 1 == second[0] == result.weights.version
+    assert result.evaluation.mean_return == 200.0 + result.weights.version
+
+
+def test_the_result_is_what_the_last_weights_gave_and_not_those_that_were_judged_before_them(perform):
+    stage, events, result = perform(lambda version: (version / 100, 50 + version / 100))
+    assert stage.judged[-1] == (result.weights.version, True)
+    assert result.evaluation.mean_return == 50 + result.weights.version / 100
+    assert of_kind(events, Evaluated)[-1].point.mean_return == result.weights.version / 100
+
+
+def test_episodes_that_confirm_count_for_nothing_where_the_screening_missed_the_target(perform):
+    _, events, result = perform(lambda version: (99.0, 200.0))
+    assert {event.confirmation for event in of_kind(events, Evaluated)} == {None}
+    assert (result.confirmed, result.evaluation.mean_return) == (False, 200.0)
+
+
+def test_weights_that_reach_the_target_on_the_screening_seeds_alone_are_not_confirmed(perform):
+    _, events, result = perform(lambda version: (200.0, 99.0))
+    assert (result.confirmed, result.env_steps >= 200) == (False, True)
+    assert all(event.confirmation.mean_return == 99.0 for event in of_kind(events, Evaluated))
+
+
+def test_updates_of_learners_that_share_their_parameters_are_counted_once(perform):
+    config = dataclasses.replace(
+        gorila.load_preset("CartPole-v1").config, num_learners=3, num_parameter_shards=2, num_actors=3
+    )
+    stage, events, result = perform(lambda version: (1.0, 1.0), agent=gorila, config=config, folder=None)
+    assert result.learner["updates"] == stage.version
+    assert all(event.updates <= stage.version for event in of_kind(events, Progress))
