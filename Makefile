@@ -17,10 +17,9 @@ PY := .venv/bin/python
 # pyo3's build script asks an interpreter; the bindings themselves are tested from Python.
 export PYO3_PYTHON := $(CURDIR)/.venv/bin/python
 NEXTEST := $(shell PATH="$(PATH)" command -v cargo-nextest)
-# Tests of Python run in four workers (pytest-xdist), since half of the time a test waits; those that share something
-# run in one of them (`xdist_group`).
+# Tests of Python run in two workers (pytest-xdist), those that share something in one of them (`xdist_group`).
 # WORKERS=0: in one process, one after another, as a debugger needs it.
-WORKERS ?= 4
+WORKERS ?= 2
 PYTEST = $(PY) -m pytest $(if $(filter-out 0,$(WORKERS)),-n $(WORKERS) --dist loadgroup)
 # On CI what failed is run once more, when the machine is quiet, and .ci/run tells of it: a machine that others use too
 # may have stood still. Elsewhere a test that fails has failed.
