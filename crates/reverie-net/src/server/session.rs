@@ -321,8 +321,8 @@ impl Session {
 
     pub(super) fn say_goodbye(&mut self, error: Error, stopping: bool) {
         if let Some(link) = &mut self.link {
-            if !stopping {
-                tracing::warn!(peer = link.way.peer(), %error, "a connection is ended");
+            if let (false, Some(more)) = (stopping, self.shared.endings.allows()) {
+                tracing::warn!(peer = link.way.peer(), %error, "a connection is ended{more}");
             }
             let reason = Some(convert::error::encode(&error));
             let goodbye = proto::Goodbye { reason, stopping };

@@ -36,6 +36,8 @@ pub struct Shared {
     pub(crate) refusals: LogLimit,
     /// Connections that could not be accepted.
     pub(crate) failures: LogLimit,
+    /// Connections of sessions that the server ended.
+    pub(super) endings: LogLimit,
     /// Memory of batches on their way.
     pub(super) pool: Pool,
     /// What sessions hold beside the tables.
@@ -70,6 +72,7 @@ impl Shared {
             admission: Admission::new(options.limits.max_connections, options.limits.max_newcomers),
             refusals: LogLimit::default(),
             failures: LogLimit::default(),
+            endings: LogLimit::default(),
             pool: Pool::new(options.limits.total_batch_bytes),
             charges: Charges::new(options.limits.total_session_bytes),
             turns: Turns::new(),

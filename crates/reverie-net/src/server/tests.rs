@@ -1,6 +1,7 @@
 //! Sessions over a way that does what the test says.
 
 mod bounds;
+mod logged;
 
 use super::memory::MOST_REMEMBERED;
 use super::{Limits, Options, Shared};
