@@ -1,4 +1,4 @@
-//! Items that a writer has sent and that are not in their table yet.
+//! Items that a writer has sent and that are not in their tables yet.
 
 use crate::error::Result;
 use crate::table::{Keys, Ticket};
@@ -14,9 +14,9 @@ pub enum Room {
     Bytes(u64),
 }
 
-/// A writer's unconfirmed items, bounded in bytes: beyond, appending has to wait.
+/// A writer's unconfirmed items. A writer that has more than its limit of bytes waits before it appends.
 ///
-/// A table confirms in the order in which it was sent to, so that a look costs what was confirmed, not what waits.
+/// A table confirms items in the order in which they were sent, so that `settle` costs time for confirmed items only.
 #[derive(Default)]
 pub struct InFlight {
     waiting: Vec<Queue>,
@@ -39,7 +39,7 @@ struct Sent {
 }
 
 impl InFlight {
-    /// Notes a request; one that is done already costs nothing. Its error, if it has one, is returned.
+    /// Adds a request; one that is done already is not kept. Returns its error.
     pub fn push(&mut self, table: &str, mut ticket: Ticket<Keys>, items: usize, bytes: u64) -> Result<()> {
         if let Some(outcome) = ticket.poll() {
             return outcome.map(|_| ());
@@ -55,7 +55,7 @@ impl InFlight {
         Ok(())
     }
 
-    /// Items that are not confirmed, after a look at which are; the first error of a request is returned.
+    /// Removes the requests that are done. Returns the number of unconfirmed items, or the first error of a request.
     pub fn settle(&mut self) -> Result<usize> {
         let mut error = None;
         for queue in &mut self.waiting {
@@ -69,8 +69,8 @@ impl InFlight {
         error.map_or(Ok(self.items), Err)
     }
 
-    /// Parks this thread until there may be room, at most for `timeout`; may return early. It is woken once, by the
-    /// request whose end makes the room at the table of the oldest one, and not by each before it.
+    /// Parks this thread until there may be room, at most for `timeout`; may return early. The thread is woken once, by
+    /// the request at the table of the oldest one whose end makes the room, and not by each request before it.
     pub fn wait(&mut self, room: Room, timeout: Duration) -> Result<usize> {
         let Some(index) = self.oldest() else { return Ok(0) };
         let queue = &self.waiting[index].sent;
@@ -94,17 +94,17 @@ impl InFlight {
         (0..self.waiting.len()).filter(|index| !self.waiting[*index].sent.is_empty()).min_by_key(oldest)
     }
 
-    /// Bytes of the items that are not confirmed.
+    /// Bytes of the unconfirmed items.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Items that are not confirmed, as far as was looked.
+    /// Unconfirmed items, as of the last `settle`.
     pub fn len(&self) -> usize {
         self.items
     }
 
-    /// True when nothing waits.
+    /// True where no item is unconfirmed.
     pub fn is_empty(&self) -> bool {
         self.items == 0
     }

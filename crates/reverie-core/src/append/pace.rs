@@ -1,38 +1,37 @@
-//! How far a sender may be ahead of whoever takes what it sends.
+//! How many unconfirmed bytes a sender may have.
 
 use std::time::Duration;
 
-/// A bound on unconfirmed bytes that adapts, for senders of other processes: beyond it they pause for a moment.
+/// An adaptive bound on unconfirmed bytes, for senders in other processes: a sender beyond it pauses for a moment.
 ///
-/// Where many senders share a few processors with the server, the server gets one share of many: senders that go on
-/// until a bound of their own is reached fill memory with what waits, touch fresh pages for every step, and keep the
-/// server from taking any of it. A pause that is short says that the server keeps up, and that the bound was in the way:
-/// it doubles. A long one says that being further ahead gains nothing: it halves. What is sent can be confirmed a round
-/// trip later at the soonest, so both are counted from there on: over a long way the bound grows to a few times what the
-/// way holds (bandwidth times delay), and the way is never empty.
+/// Many senders may share a few processors with the server, which then gets one share of many. Without pauses the senders
+/// fill memory with items that wait, touch new pages for every step, and keep the server from taking any of them. A short
+/// pause means that the server keeps up and the bound was too small: it doubles. A long pause means that more unconfirmed
+/// bytes gain nothing: it halves. No item is confirmed sooner than a round trip after it was sent, so both limits add round
+/// trips: over a long distance the bound grows to a few times bandwidth times delay, and the connection is never idle.
 ///
-/// It asks for pauses, never for more: a sender goes on after one whatever came of it, and the way to the next doubles
-/// with each that brought nothing. Items that a limiter holds, or for which there is no connection, are confirmed by
-/// nobody, and no pause would help: the sender passes them by.
+/// A pause is all that it asks for: the sender continues after it in any case, and each pause without progress doubles the
+/// distance to the next. Items that a limiter holds, or that wait for a connection, are not confirmed by any pause: the
+/// sender does not pause for them.
 #[derive(Clone, Debug)]
 pub struct Pace {
     bound: u64,
     /// Where the next pause is due.
     next: u64,
-    /// Pauses one after the other that brought nothing.
+    /// Consecutive pauses without progress.
     fruitless: u32,
     /// Bytes of the last request, where requests are large: one is confirmed as a whole.
     request: u64,
 }
 
-/// No bound is smaller: about as much as is worth waking up for.
+/// The smallest bound: about as much as is worth a wake-up.
 const LEAST: u64 = 256 << 10;
-/// None is larger: who is further ahead than this has its own bound.
+/// The largest bound; a writer's own limit is usually smaller.
 const MOST: u64 = 1 << 30;
-/// A pause up to here, beyond two round trips, was short: one in which what is on its way arrives and is confirmed, and
-/// one for what was lost on the way and is sent again.
+/// A pause of at most this and two round trips is short: one round trip until the items that are on their way are
+/// confirmed, and one for packets that were lost and sent again.
 const SHORT: Duration = Duration::from_millis(2);
-/// One from here on, beyond four round trips, was long.
+/// A pause of at least this and four round trips is long.
 const LONG: Duration = Duration::from_millis(8);
 
 impl Default for Pace {
@@ -42,7 +41,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// No pause is longer, beyond a round trip: many times what a server needs to come round to each of many senders.
+    /// No pause is longer than this and a round trip: many times what a server needs to serve each of many senders.
     pub const PAUSE: Duration = Duration::from_secs(1);
 
     /// A request of so many bytes is sent. The bound is at least two of them, so that one is on its way while the other
@@ -59,7 +58,7 @@ impl Pace {
         LEAST.max(self.request.saturating_mul(2)).min(MOST)
     }
 
-    /// True where the sender should pause, with so many bytes unconfirmed.
+    /// True where a sender with so many unconfirmed bytes should pause.
     pub fn is_due(&mut self, bytes: u64) -> bool {
         if bytes < self.bound {
             (self.next, self.fruitless) = (self.bound, 0);
@@ -67,17 +66,17 @@ impl Pace {
         bytes >= self.next
     }
 
-    /// A pause is over when no more bytes than these are unconfirmed.
+    /// A pause ends when at most so many bytes are unconfirmed.
     pub fn aim(&self) -> u64 {
         self.bound / 2
     }
 
-    /// A pause was due, and would be in vain: the next is due after as much again.
+    /// A pause was due and would not help: the next is due after as many bytes again.
     pub fn passed(&mut self, bytes: u64) {
         self.next = bytes.saturating_add(self.bound);
     }
 
-    /// Learns from a pause: what was unconfirmed before it and after it, how long it took, and the shortest round trip.
+    /// Adapts to a pause: the unconfirmed bytes before and after it, its length, and the shortest round trip.
     pub fn paused(&mut self, before: u64, after: u64, took: Duration, round_trip: Duration) {
         if after >= before {
             self.fruitless = (self.fruitless + 1).min(MOST.ilog2());
@@ -100,7 +99,7 @@ mod tests {
     const NEAR: Duration = Duration::ZERO;
 
     #[test]
-    fn over_a_long_way_the_bound_grows_until_the_way_is_full() {
+    fn over_a_long_distance_the_bound_grows_until_the_connection_is_full() {
         for (round_trip, bytes_per_second) in [(0.1, 50e6), (0.04, 12e6), (0.004, 1e9)] {
             let mut pace = Pace::default();
             for _ in 0..40 {
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_confirms_holds_a_sender_up_a_few_times_only() {
+    fn items_that_are_not_confirmed_cause_a_few_pauses_only() {
         let (mut pace, mut pauses) = (Pace::default(), 0);
         for bytes in (0..64 << 20).step_by(4096) {
             if pace.is_due(bytes) {
@@ -159,18 +158,18 @@ mod tests {
             }
         }
         assert!((6..=8).contains(&pauses), "{pauses} pauses over 64 MiB");
-        // It was not for lack of a server: once items are confirmed, the bound is what it was.
+        // The server was not slow: once items are confirmed, the bound is what it was.
         assert!(!pace.is_due(0) && pace.is_due(LEAST));
     }
 
     #[test]
-    fn a_pause_that_would_be_in_vain_is_passed_by_and_the_next_is_due_after_as_much_again() {
+    fn a_pause_that_would_not_help_is_skipped_and_the_next_is_due_after_as_much_again() {
         let mut pace = Pace::default();
         for bytes in [LEAST, 2 * LEAST, 3 * LEAST] {
             assert!(!pace.is_due(bytes - 1) && pace.is_due(bytes));
             pace.passed(bytes);
         }
-        // It was no pause: nothing was learnt, and nothing doubled.
+        // There was no pause: the bound did not adapt.
         assert!(pace.aim() == LEAST / 2 && !pace.is_due(0) && pace.is_due(LEAST));
     }
 
@@ -179,7 +178,7 @@ mod tests {
         let mut pace = Pace::default();
         pace.paused(4 * LEAST, 3 * LEAST, Pace::PAUSE, NEAR);
         assert!(!pace.is_due(4 * LEAST - 1) && pace.is_due(4 * LEAST));
-        // Who has caught up begins anew.
+        // A sender without unconfirmed bytes starts again.
         assert!(!pace.is_due(0) && pace.is_due(LEAST));
     }
 }

@@ -1,21 +1,21 @@
-//! How long the way to the server and back takes.
+//! The round trip to the server.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// The shortest round trip on a connection: from an insert to its confirmation.
 ///
-/// The shortest of many is the way's own: what waits for a busy server, a limiter or in a queue takes longer. It belongs
-/// to a connection; a way that becomes longer meanwhile is noticed at the next one.
+/// Only the shortest of many is the network's: others include the wait for a busy server, a limiter or a queue. It is kept
+/// for a connection; a route that becomes longer is noticed when the client reconnects.
 #[derive(Debug, Default)]
 pub(super) struct RoundTrip {
     shortest: Option<Duration>,
-    /// An insert that is on its way, and when it was sent. One at a time is watched.
+    /// The insert that is measured, one at a time, and when it was sent.
     watched: Option<(u64, Instant)>,
 }
 
 impl RoundTrip {
-    /// Of a connection whose first question was answered after that time.
+    /// Of a connection whose first request was answered after that time.
     pub(super) fn of(first: Duration) -> Self {
         Self { shortest: Some(first), watched: None }
     }
