@@ -13,7 +13,7 @@ from reverie import selectors
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "crates" / "reverie-core"
-NUMBERS = CORE / "src" / "checkpoint" / "selector_numbers.rs"
+OPTIONS = CORE / "src" / "table" / "types" / "selector.rs"
 
 
 def snake(name: str) -> str:
@@ -22,7 +22,7 @@ def snake(name: str) -> str:
 
 def engine() -> dict[str, int]:
     """The numbers of the engine's selectors, by their names there."""
-    return {name: int(number) for name, number in re.findall(r"Self::(\w+)[^\n]*=> \((\d+),", NUMBERS.read_text())}
+    return {name: int(number) for name, number in re.findall(r"Self::(\w+)[^\n]*=> \((\d+),", OPTIONS.read_text())}
 
 
 def every() -> list[selectors.Selector]:
@@ -31,13 +31,12 @@ def every() -> list[selectors.Selector]:
 
 
 def test_every_variant_of_the_engine_has_a_number_and_comes_back_from_it() -> None:
-    [options] = CORE.glob("src/table/**/selector/mod.rs")
-    body = re.search(r"pub enum SelectorOptions \{(.*?)\n\}", options.read_text(), re.DOTALL)
+    text = OPTIONS.read_text()
+    body = re.search(r"pub enum SelectorOptions \{(.*?)\n\}", text, re.DOTALL)
     assert body is not None
     variants = re.findall(r"^    (\w+)", body[1], re.MULTILINE)
     assert list(engine()) == variants
     assert list(engine().values()) == list(range(len(variants)))
-    text = NUMBERS.read_text()
     assert {name: int(n) for n, name in re.findall(r"^\s+(\d+) => Self::(\w+)", text, re.MULTILINE)} == engine()
     assert f"COUNT: u8 = {len(variants)};" in text
 

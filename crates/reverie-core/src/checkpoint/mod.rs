@@ -23,7 +23,6 @@ mod rows;
 mod saver;
 mod section;
 mod segment;
-mod selector_numbers;
 mod sent;
 mod store;
 
