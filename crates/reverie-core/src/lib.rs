@@ -1,18 +1,18 @@
 //! The engine of Reverie: pure Rust, synchronous and deterministic.
 //!
-//! Experience flows in one direction, and the modules are named after its stations:
+//! Experience flows in one direction. Each stage is a module:
 //!
 //! ```text
 //! append  ->  chunk  ->  item  ->  table  ->  sample  ->  batch
 //! (steps)    (bytes)    (refs)    (policy)   (draws)    (arrays)
 //! ```
 //!
-//! Clock and random source are arguments: nothing in here reads the time or global randomness by itself.
+//! The caller passes in the clock and the random seed; the crate reads neither the system time nor global randomness.
 
-// From the ground up: a room uses none that is declared below it. Those of the flow are one storey, whose files use each
-// other without a circle.
+// Layers: a module uses only modules that are declared above it. The modules of the flow are one layer; their files use
+// each other without a cycle.
 
-// Ground floor: what every station speaks of.
+// Base layer: used by every stage.
 pub mod clock;
 mod key;
 pub mod error;
@@ -30,10 +30,10 @@ pub mod table;
 pub mod sample;
 pub mod batch;
 
-// The verbs of all of it.
+// The operations on all tables.
 pub mod replay;
 
-// What outlives the process.
+// Data that outlives the process.
 pub mod checkpoint;
 
 pub use error::{Error, Result};

@@ -1,61 +1,66 @@
-//! **Replay**: the verbs of one replay, wherever its tables are.
+//! **Replay**: the operations of one replay buffer, in this process or on a server.
 //!
-//! The tables of this process implement it, and so does a client of a server. No verb blocks: each returns a ticket,
-//! which is done at once where the tables are in this process. A caller asks nowhere where they are.
+//! The tables of this process and the client of a server both implement [`Replay`]. No operation blocks: each returns a
+//! ticket, which is done at once for tables of this process. Callers do not depend on where the tables are.
 
 use crate::append::Sink;
 use crate::error::Error;
 use crate::table::{Change, Condition, Keys, Seen, Tables, Tally, Ticket, Updated, Updates};
 use std::time::Duration;
 
-/// The tables of one server, here or behind a network. Writers reach it as a [`Sink`].
+/// The tables of one server, local or remote. Writers reach them as a [`Sink`].
 pub trait Replay: Sink {
-    /// Deletes items, and then sets priorities: counts of (updates, deletes). The request goes on where its ticket is
-    /// dropped. `awaited`: a caller waits for the answer; otherwise a network may send the request a millisecond later,
-    /// together with others.
+    /// Deletes items, then sets priorities; returns the counts of (updates, deletes).
+    ///
+    /// Dropping the ticket does not cancel the request. `awaited`: a caller waits for the response; otherwise a network
+    /// client
+    /// may send the request a millisecond later, together with others.
     fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)>;
 
-    /// Deletes items for which all conditions hold, of those with `keys` or of all. The request goes on where its
-    /// ticket is dropped.
+    /// Deletes items for which all conditions hold, of those with `keys`, or of all.
+    ///
+    /// Dropping the ticket does not cancel the request.
     fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated>;
 
-    /// True where the limiter would admit so many draws now.
+    /// True if the limiter admits this many draws now.
     fn can_sample(&self, table: &str, num_samples: u64) -> Ticket<bool>;
 
-    /// True where the limiter would admit so many inserts now.
+    /// True if the limiter admits this many inserts now.
     fn can_insert(&self, table: &str, num_inserts: u64) -> Ticket<bool>;
 
-    /// Drops all items, and counts from zero again.
+    /// Drops all items and resets all counters to zero.
     fn reset(&self, table: &str) -> Ticket<()>;
 
     /// Changes limits.
     fn configure(&self, table: &str, change: Change) -> Ticket<()>;
 
-    /// Figures of a table that is one of several shards, after it was granted inserts: an incarnation, and how many in
-    /// all. See [`SharedTable::tally`](crate::table::SharedTable::tally).
+    /// Grants inserts to a table that is one of several shards, then returns its figures.
+    ///
+    /// `grant` is an incarnation and a total number of inserts. See
+    /// [`SharedTable::tally`](crate::table::SharedTable::tally).
     fn tally(&self, table: &str, grant: Option<(u64, u64)>) -> Ticket<Tally>;
 
-    /// The same once the table differs from `seen`, or after `timeout` where a network is between. Withdrawn where the
-    /// ticket is dropped.
+    /// Returns the tally once the table differs from `seen`.
+    ///
+    /// Over a network, also after `timeout`. Dropping the ticket withdraws the request.
     fn tally_unlike(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally>;
 
-    /// The keys of an insert that ended with [`Error::UnknownFate`], once they are known.
+    /// The keys of an insert that failed with [`Error::UnknownFate`], once they are known.
     fn fate(&self, number: u64) -> Ticket<Keys>;
 
-    /// How much later than its deadline an answer may arrive.
+    /// How long after its deadline a response may still arrive.
     fn grace(&self) -> Duration;
 
-    /// Why no answer has arrived for so long, where no table holds the request up.
+    /// The reason why no response has arrived for this long, when no table holds the request back.
     fn silence(&self, waited: Duration) -> String;
 
-    /// The shortest time from a message to its answer; `None` where no message travels, and no sender has to pace
-    /// itself.
+    /// The shortest round trip of a message; `None` where no message travels and senders need no pacing.
     fn round_trip(&self) -> Option<Duration>;
 
-    /// True where inserts that are not confirmed wait for the server itself: for neither a connection nor a table.
+    /// True if unconfirmed inserts wait for the server itself, not for a connection or a table.
     fn lags(&self) -> bool;
 
-    /// How often the server was found restarted: unsaved data was lost.
+    /// How often the server was found restarted, with its unsaved data lost.
     fn restarts(&self) -> u64;
 }
 

@@ -1,7 +1,9 @@
-//! **Table**: a bounded set of items with a *sampler* (which item next), a *remover* (which item leaves) and a
-//! *rate limiter* (who may go on).
+//! **Table**: a bounded set of items with a *sampler*, a *remover* and a *rate limiter*.
+//!
+//! The sampler chooses the next item to sample, the remover the next item to evict. The rate limiter decides which
+//! requests wait.
 
-// From the ground up: a room uses none that is declared below it.
+// Layers: a module uses only modules that are declared above it.
 mod types;
 mod policy;
 mod waiting;

@@ -1,4 +1,4 @@
-//! Items that left a table: the caller drops them after it released the lock.
+//! Items that left a table. The caller drops them after it releases the lock.
 
 use super::slots::page::Cut;
 use crate::chunk::Account;
@@ -6,11 +6,12 @@ use crate::item::Item;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Items that left; an insert into a full table drops one, and allocates nothing for it.
+/// Items that left. An insert into a full table drops one item, and does not allocate for it.
 pub type Dropped = SmallVec<[Item; 2]>;
 
-/// All items of a table before its reset. Dropping it lets go of their chunks: at a million items that is not for the
-/// lock.
+/// All items of a table before its reset. Dropping it releases their chunks.
+///
+/// That takes too long to do under the lock with a million items.
 #[derive(Debug)]
 pub struct Emptied {
     pub(super) items: Cut,

@@ -4,8 +4,7 @@ use crate::error::{Error, Result};
 use crate::spec::Signature;
 use crate::table::types::copies::InsertOnSample;
 
-/// Refuses extensions that can never work: a table that there is not, one that comes back to where it began, items that
-/// the other table never takes.
+/// Refuses invalid extensions: a missing target table, a cycle of tables, or items that the target never accepts.
 pub(in crate::table) fn check(
     all: &[(&str, Option<Signature>)],
     extensions: &[(String, Vec<InsertOnSample>)],
@@ -48,7 +47,7 @@ pub(in crate::table) fn check(
     Ok(())
 }
 
-/// True where an item may fit both.
+/// True if an item may fit both signatures.
 fn alike(left: &Signature, right: &Signature) -> bool {
     left.columns.len() == right.columns.len()
         && left.structure.difference(&right.structure).is_none()

@@ -1,12 +1,12 @@
-//! Senders that were let go of while they might still come back: they must not send again what may be done.
+//! Senders that were forgotten but may still reconnect. They must not retry an insert that may already be done.
 
 use crate::table::types::senders::Sender;
 use std::collections::{HashSet, VecDeque};
 
-/// How many are known at most, 16 bytes each: the oldest are let go of first.
+/// The largest number of forgotten senders, 16 bytes each; the oldest are discarded first.
 const MOST: usize = 1 << 16;
 
-/// See above.
+/// The forgotten senders, oldest first.
 #[derive(Debug, Default)]
 pub struct Forgotten {
     order: VecDeque<Sender>,
@@ -14,7 +14,7 @@ pub struct Forgotten {
 }
 
 impl Forgotten {
-    /// The sender is let go of, with outcomes that he was not known to have.
+    /// Adds a sender that was forgotten before it received all of its outcomes.
     pub fn add(&mut self, id: Sender) {
         if !self.known.insert(id) {
             return;
@@ -27,7 +27,7 @@ impl Forgotten {
         }
     }
 
-    /// He knows.
+    /// Removes a sender that was notified.
     pub fn remove(&mut self, id: &Sender) {
         if self.known.remove(id) {
             self.order.retain(|other| other != id);
@@ -39,7 +39,7 @@ impl Forgotten {
         self.order.iter().copied().collect()
     }
 
-    /// True where he was let go of so.
+    /// True if the sender is one of the forgotten.
     pub fn has(&self, id: &Sender) -> bool {
         self.known.contains(id)
     }

@@ -1,29 +1,33 @@
-//! The largest priority where no selector knows it: a tree of maxima over the slots, so that neither a change nor a
-//! question ever looks at all items.
+//! The largest priority, if no selector tracks it: a tree of maxima over the slots.
+//!
+//! Neither a change nor a look-up ever visits all items.
 
 const FAN_OUT: usize = 8;
-/// Room is made for so many slots at once.
+/// Memory is allocated for this many slots at once.
 const GROWTH: usize = 256;
-/// In the place of an item that is not there: no priority is infinite.
+/// Marks a slot without an item: no priority is infinite.
 const ABSENT: f64 = f64::NEG_INFINITY;
 
-/// Priorities by slot; every call but the growth is O(log n) of the n slots. Most changes touch one priority and look at
-/// one maximum: what is neither the largest of its eight nor was it changes nothing above.
+/// Priorities by slot; every call except the growth is O(log n) of the n slots.
+///
+/// Most changes touch one priority and read one maximum: a priority that neither was nor becomes the largest of its
+/// eight
+/// changes nothing above.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Largest {
     priorities: Vec<f64>,
-    /// The maxima of eight of the level below each, the first level those of the priorities; the last is one number.
+    /// Levels of maxima over eight values of the level below; the first covers the priorities, the last is one number.
     maxima: Vec<Vec<f64>>,
 }
 
 impl Largest {
-    /// Of all items; `None` without any.
+    /// The largest priority of all items; `None` without items.
     pub(super) fn get(&self) -> Option<f64> {
         let largest = *self.maxima.last()?.first()?;
         (largest != ABSENT).then_some(largest)
     }
 
-    /// An item has come in, or has another priority now.
+    /// Sets the priority of a new or present item.
     #[inline]
     pub(super) fn set(&mut self, slot: u32, priority: f64) {
         if slot as usize >= self.priorities.len() {
@@ -32,7 +36,7 @@ impl Largest {
         self.put(slot as usize, priority);
     }
 
-    /// An item has gone.
+    /// Removes an item.
     #[inline]
     pub(super) fn remove(&mut self, slot: u32) {
         self.put(slot as usize, ABSENT);
@@ -47,7 +51,7 @@ impl Largest {
         }
     }
 
-    /// Corrects the maxima above a priority that was `known`, and is larger than its maximum or was it.
+    /// Corrects the maxima above a changed priority. It was `known`; it is above its maximum, or was equal to it.
     #[inline(never)]
     fn climb(&mut self, slot: usize, mut known: f64, priority: f64) {
         let Self { priorities, maxima } = self;
@@ -60,7 +64,7 @@ impl Largest {
                 if known < maximum {
                     return;
                 }
-                // It was the largest: another of the eight may be as large.
+                // It was the largest; another of the eight may be equal to it.
                 let eight = below[first..].iter().take(FAN_OUT);
                 here = eight.fold(ABSENT, |a, b| if *b > a { *b } else { a });
             }
@@ -76,7 +80,7 @@ impl Largest {
     #[cold]
     #[inline(never)]
     fn reach(&mut self, slot: usize) {
-        // Only longer: there is no slot that was there and is not any more.
+        // Only longer: a slot that exists never goes away.
         let mut needed = (slot + 1).next_multiple_of(GROWTH);
         self.priorities.resize(needed, ABSENT);
         for level in 0.. {
@@ -85,7 +89,7 @@ impl Largest {
             }
             needed = needed.div_ceil(FAN_OUT);
             if level == self.maxima.len() {
-                // The level below was the last: its one number is the largest of all.
+                // The level below was the last; its one number is the largest of all.
                 self.maxima.push(vec![level.checked_sub(1).map_or(ABSENT, |below| self.maxima[below][0])]);
             }
             self.maxima[level].resize(needed, ABSENT);

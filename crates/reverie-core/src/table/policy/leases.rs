@@ -1,4 +1,4 @@
-//! The leased draws of a table, and where their items are.
+//! The leased draws of a table, and the state of their items.
 
 use super::spread::Spread;
 use crate::item::Key;
@@ -24,15 +24,15 @@ pub(super) struct Leased {
     pub(super) item: Where,
 }
 
-/// Where a leased item is.
+/// The state of a leased item.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Where {
-    /// In the table: it may be drawn more often.
+    /// In the table: it can still be drawn.
     #[default]
     Present,
-    /// Used up: its slot keeps it, and it had these places in sampler and remover.
+    /// Used up: its slot keeps it, and it had these positions in sampler and remover.
     Out { slot: u32, sampled: u64, removed: u64 },
-    /// Deleted or evicted meanwhile: it does not come back.
+    /// Deleted or evicted meanwhile: it is not put back.
     Gone,
 }
 

@@ -1,52 +1,56 @@
-//! **Rate limiter**: who may go on, as pure functions of three counters.
+//! **Rate limiter**: which requests wait, as pure functions of three counters.
 //!
-//! The limiter looks at `diff = inserts * samples_per_insert - samples`: it grows with every insert and falls
-//! with every sample. Samples wait while one more would push it below `min_diff`, inserts while one more
-//! would push it above `max_diff`. Nothing may be sampled from a table with fewer than `min_size_to_sample`
-//! items, and until it has that many, inserts are always let in.
+//! The limiter computes `diff = inserts * samples_per_insert - samples`: it grows with every insert and falls
+//! with every sample. A sample waits while it would push the difference below `min_diff`, an insert while it
+//! would push it above `max_diff`. Nothing is sampled from a table with fewer than `min_size_to_sample`
+//! items, and until the table has that many, inserts are always admitted.
 
 use crate::error::Counted;
 
 pub use crate::table::types::blocks::{InsertBlock, SampleBlock};
 pub use crate::table::types::limiter::{Counters, ErrorBuffer, Limiter};
 
-/// Above this a count is no number that a table will ever see, and no longer exact as an f64.
+/// No table reaches a count above this, and larger counts are no longer exact as an f64.
 const MANY: f64 = (1_u64 << 53) as f64;
-/// Steps after which [`Limiter::warning`] is content that a table in use does not get stuck.
+/// [`Limiter::warning`] simulates this many steps to find out whether a table gets stuck.
 const WARNING_STEPS: usize = 4096;
 
 impl Limiter {
-    /// `inserts * samples_per_insert - samples` after so many more of either.
+    /// `inserts * samples_per_insert - samples` after this many more of each.
     fn diff(&self, counters: &Counters, inserts: u64, samples: u64) -> f64 {
         let (inserts, samples) = (counters.inserts.saturating_add(inserts), counters.samples.saturating_add(samples));
         inserts as f64 * self.samples_per_insert - samples as f64
     }
 
-    /// True when `n` samples may be made now: the table is large enough, and
-    /// `inserts * samples_per_insert - samples - n >= min_diff`.
+    /// True if `n` samples are allowed now.
+    ///
+    /// The condition: the table is large enough, and `inserts * samples_per_insert - samples - n >= min_diff`.
     pub fn can_sample(&self, counters: &Counters, n: u64) -> bool {
         counters.size() >= self.min_size_to_sample && self.diff(counters, 0, n) >= self.min_diff
     }
 
-    /// True when `n` items may come in now: `size + n <= min_size_to_sample`, or
-    /// `(inserts + n) * samples_per_insert - samples <= max_diff`.
+    /// True if `n` inserts are allowed now.
+    ///
+    /// The condition: `size + n <= min_size_to_sample`, or `(inserts + n) * samples_per_insert - samples <= max_diff`.
     pub fn can_insert(&self, counters: &Counters, n: u64) -> bool {
         counters.size().saturating_add(n) <= self.min_size_to_sample || self.diff(counters, n, 0) <= self.max_diff
     }
 
-    /// How many single inserts, none of them blocked on the way, open one sample; 0 where it is open.
-    /// `None`: no number of inserts alone does. The table is taken to have room for `min_size_to_sample`.
+    /// The number of single inserts, none of them blocked, that unblock one sample; 0 if it is not blocked.
+    ///
+    /// `None` if inserts alone never do. Assumes that the table has room for `min_size_to_sample` items.
     pub fn inserts_until_sample(&self, counters: &Counters) -> Option<u64> {
         let for_size = self.min_size_to_sample.saturating_sub(counters.size());
         let wanted = (self.min_diff + (counters.samples + 1) as f64) / self.samples_per_insert;
         let for_ratio = first(wanted - counters.inserts as f64, |n| self.diff(counters, n, 1) >= self.min_diff)?;
         let needed = for_size.max(for_ratio);
-        // What blocks an insert also blocks all that follow it: the last one tells.
+        // A condition that blocks one insert also blocks all later ones: it is enough to check the last.
         (needed == 0 || self.can_insert(counters, needed)).then_some(needed)
     }
 
-    /// How many single samples, none of them blocked on the way, open one insert; 0 where it is open.
-    /// `None`: no number of samples alone does. The samples are taken to leave the items in.
+    /// The number of single samples, none of them blocked, that unblock one insert; 0 if it is not blocked.
+    ///
+    /// `None` if samples alone never do. Assumes that the samples remove no items.
     pub fn samples_until_insert(&self, counters: &Counters) -> Option<u64> {
         if self.can_insert(counters, 1) {
             return Some(0);
@@ -55,8 +59,9 @@ impl Limiter {
         self.can_sample(counters, needed).then_some(needed)
     }
 
-    /// How many inserts there may have been in all before the next has to wait, without another sample or delete; fewer
-    /// than there were where some came in before the limits did. `None`: no end.
+    /// The total number of inserts after which the next must wait, without another sample or delete.
+    ///
+    /// Smaller than the present number if some inserts were made under other limits. `None` for no bound.
     pub fn most_inserts(&self, counters: &Counters) -> Option<u64> {
         let for_size = counters.deletes.saturating_add(self.min_size_to_sample);
         let fits = |total: u64| total as f64 * self.samples_per_insert - counters.samples as f64 <= self.max_diff;
@@ -68,7 +73,7 @@ impl Limiter {
         Some(for_size.max(for_ratio))
     }
 
-    /// Why one sample has to wait; `None` where it has not.
+    /// The reason why one sample has to wait; `None` if it need not.
     pub fn blocked_sample(&self, counters: &Counters) -> Option<SampleBlock> {
         if self.can_sample(counters, 1) {
             return None;
@@ -88,7 +93,7 @@ impl Limiter {
         })
     }
 
-    /// Why one insert has to wait; `None` where it has not.
+    /// The reason why one insert has to wait; `None` if it need not.
     pub fn blocked_insert(&self, counters: &Counters) -> Option<InsertBlock> {
         if self.can_insert(counters, 1) {
             return None;
@@ -103,8 +108,7 @@ impl Limiter {
         })
     }
 
-    /// Why a table of `max_size` items with this limiter could never be sampled, whatever anybody does;
-    /// `None` where it could.
+    /// The reason why a table of `max_size` items with this limiter could never be sampled; `None` if it could.
     pub fn impossible(&self, max_size: u64) -> Option<String> {
         let Self { samples_per_insert, min_size_to_sample, min_diff, max_diff } = self;
         if *min_size_to_sample > max_size {
@@ -123,8 +127,11 @@ impl Limiter {
         ))
     }
 
-    /// What is allowed but rarely meant: limits that stop inserts at the minimum size, and limits so narrow
-    /// that inserts and samples come to block each other while no item leaves. `None` where all is well.
+    /// A warning about limits that are valid but rarely intended; `None` if there is none.
+    ///
+    /// These are limits that stop inserts at the minimum size, and limits so narrow that inserts and samples block each
+    /// other
+    /// while no item leaves.
     pub fn warning(&self) -> Option<String> {
         let start = self.samples_per_insert * self.min_size_to_sample as f64;
         if self.max_diff < start {
@@ -148,7 +155,7 @@ impl Limiter {
         })
     }
 
-    /// The first state in which both sides wait, where samples are made as soon as they may be.
+    /// The first counters at which both sides wait, if samples are made as soon as they are allowed.
     fn stuck(&self) -> Option<Counters> {
         let inserts = self.inserts_until_sample(&Counters::default())?;
         let mut counters = Counters { inserts, ..Counters::default() };
@@ -165,18 +172,18 @@ impl Limiter {
     }
 }
 
-/// The smallest `n` for which `holds`, which is false below it and true from it on, and which `estimate` gives but for
-/// rounding. `None` where that is out of reach.
+/// The smallest `n` for which `holds`, which is false below it and true from it on; `None` if out of range.
 ///
-/// Looked for in steps that double, and then by halves: where the counts are small beside the ratio, a difference is the
-/// same for very many of them, and the estimate off by as many.
+/// `estimate` is that number except for rounding. The search doubles its steps and then bisects: where the counts are
+/// small
+/// compared with the ratio, the difference is the same for very many counts, and the estimate is off by as many.
 fn first(estimate: f64, holds: impl Fn(u64) -> bool) -> Option<u64> {
     if estimate > MANY {
         return None;
     }
-    // The cast takes what is negative as 0.
+    // The cast turns negative numbers into 0.
     let near = estimate.ceil() as u64;
-    // It holds from `high` on, and not at `low`, where there is one.
+    // It holds from `high` on, and not at `low`, if `low` is below `high`.
     let (mut low, mut high, mut step) = (near, near, 1);
     if holds(near) {
         while high > 0 {

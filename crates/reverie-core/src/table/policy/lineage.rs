@@ -1,4 +1,4 @@
-//! Who comes behind whom: the present items of a stream of steps, in the order in which they came in.
+//! The order of present items within each stream of steps: insertion order.
 
 use super::spread::Spread;
 use std::collections::HashMap;
@@ -13,17 +13,17 @@ struct Link {
     behind: u32,
 }
 
-/// The chains of all streams. An item that leaves is taken out of its chain: those beside it become neighbours.
+/// The chains of all streams. When an item leaves, its neighbours in the chain are linked to each other.
 #[derive(Debug, Default)]
 pub(super) struct Lineage {
-    /// By slot; of no meaning where the slot is free or its item of no stream.
+    /// By slot; meaningless if the slot is free or its item has no stream.
     links: Vec<Link>,
-    /// The newest item of each stream that has one.
+    /// The newest item of each stream that has items.
     newest: HashMap<u32, u32, BuildHasherDefault<Spread>>,
 }
 
 impl Lineage {
-    /// An item came in, behind all others of its stream. 0 is no stream.
+    /// Appends an item behind all others of its stream. 0 means no stream.
     pub(super) fn insert(&mut self, slot: u32, stream: u32) {
         if stream == 0 {
             return;
@@ -38,7 +38,7 @@ impl Lineage {
         }
     }
 
-    /// An item that left is back; `age` is a slot's position in the order of insertion.
+    /// Puts back an item that left; `age` is a slot's position in the order of insertion.
     pub(super) fn put_back(&mut self, slot: u32, stream: u32, age: impl Fn(u32) -> u64) {
         if stream == 0 {
             return;
@@ -58,7 +58,7 @@ impl Lineage {
         }
     }
 
-    /// An item left.
+    /// Removes an item.
     pub(super) fn remove(&mut self, slot: u32, stream: u32) {
         if stream == 0 {
             return;
@@ -74,12 +74,12 @@ impl Lineage {
         }
     }
 
-    /// The item that came in before the slot's, of the same stream.
+    /// The item that was inserted before the slot's item, in the same stream.
     pub(super) fn before(&self, slot: u32, stream: u32) -> Option<u32> {
         self.link(slot, stream, |link| link.before)
     }
 
-    /// The item that came in behind it.
+    /// The item that was inserted after it.
     pub(super) fn behind(&self, slot: u32, stream: u32) -> Option<u32> {
         self.link(slot, stream, |link| link.behind)
     }
@@ -89,7 +89,7 @@ impl Lineage {
         (found != NONE).then_some(found)
     }
 
-    /// All items left.
+    /// Removes all items.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -1,7 +1,7 @@
-//! The decisions of a table: which item is drawn, which is evicted, whether a request may go on.
+//! The decisions of a table: which item is drawn, which is evicted, whether a request must wait.
 //!
-//! Here: the table, selectors, the rate limiter, slots and queries, all with `&mut self`. Not here: a lock, a clock, a
-//! queue of requests, a thread that waits; the time is an argument. A file here uses `types`, and never `waiting`.
+//! Contains the table, selectors, the rate limiter, slots and queries, all with `&mut self`. Contains no lock, clock,
+//! request queue or waiting thread; the time is an argument. Files here use `types`, never `waiting`.
 
 pub(super) mod emptied;
 pub(super) mod extensions;

@@ -1,4 +1,4 @@
-//! Which options can work, and which items fit a table's signature.
+//! Checks of options, and of items against a table's signature.
 
 use crate::error::{Error, Result};
 use crate::item::{Key, Pattern};
@@ -7,12 +7,12 @@ use crate::table::types::options::TableOptions;
 use crate::table::types::selector::SelectorOptions;
 
 impl TableOptions {
-    /// True where a selector knows the largest priority.
+    /// True if a selector tracks the largest priority.
     pub(in crate::table) fn knows_largest(&self) -> bool {
         self.sampler.knows_largest() || self.remover.knows_largest()
     }
 
-    /// Refuses what can never work.
+    /// Refuses options that can never work.
     pub fn validate(&self) -> Result<()> {
         let refuse = |reason: String| Err(Error::InvalidArgument(reason));
         if self.name.is_empty() {
@@ -49,8 +49,9 @@ impl TableOptions {
     }
 }
 
-/// The item's column for every column of the signature, where that is not simply the same place: structures may
-/// differ, and columns belong together by name where all names are the same, else by place.
+/// The item's column for every column of the signature; `None` if it is at the same position.
+///
+/// The structures may differ. Columns match by name if all names are the same, otherwise by position.
 fn order_of(signature: &Signature, pattern: &Pattern) -> Option<Vec<usize>> {
     let named = |at: usize| signature.columns[at].path == pattern.columns[at].spec.path;
     if (0..signature.columns.len()).all(named) {
@@ -60,8 +61,9 @@ fn order_of(signature: &Signature, pattern: &Pattern) -> Option<Vec<usize>> {
     signature.columns.iter().map(place).collect()
 }
 
-/// Checks the form of an item against what the table promised: dtype, rank and sizes of every column. The structures
-/// that the columns fill may differ, as in dm-reverb.
+/// Checks an item's columns against a table's signature: dtype, rank and sizes of every column.
+///
+/// The structures that the columns fill may differ, as in dm-reverb.
 pub fn check_pattern(signature: &Signature, pattern: &Pattern) -> Result<()> {
     if signature.columns.len() != pattern.columns.len() {
         let paths = |all: &mut dyn Iterator<Item = &String>| all.cloned().collect::<Vec<_>>().join(", ");
@@ -82,7 +84,7 @@ pub fn check_pattern(signature: &Signature, pattern: &Pattern) -> Result<()> {
         if !got.squeeze {
             shape.insert(usize::from(got.stack_axis).min(shape.len()), got.cells.len());
         }
-        // Items of whole steps may be described with their time axis or without.
+        // The signature of items of whole steps may include their time axis or not.
         let per_step = pattern.timestep.then(|| match got.squeeze {
             true => [&[1], shape.as_slice()].concat(),
             false => got.spec.shape.clone(),

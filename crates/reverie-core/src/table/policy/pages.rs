@@ -1,23 +1,25 @@
-//! Pages that a cut shares and that are changed in place while none does.
+//! Pages that are changed in place unless a cut shares them.
 //!
-//! `Arc::make_mut` asks that of the counts, which takes an atomic exchange for every change: a twelfth of an insert into
-//! a full table. A number for each page says the same: nobody but a cut ever takes a reference.
+//! `Arc::make_mut` would check this with the reference counts, which takes an atomic exchange for every change: a
+//! twelfth
+//! of an insert into a full table. A counter for each page gives the same answer, because only a cut takes a reference.
 //!
-//! What is copied goes to **spare pages** while there are some: memory that whoever is about to make a cut has touched
-//! where no lock is held. A draw of 256 right after a cut copies 250 pages; in memory that is touched for the first time
-//! that is 1,500 page faults under the lock.
+//! A copied page goes to a **spare page** if there is one: memory that the thread about to make a cut touched without
+//! holding the lock. A draw of 256 right after a cut copies 250 pages; in untouched memory that is 1,500 page faults
+//! under
+//! the lock.
 
 use std::sync::Arc;
 
-/// A list of pages. Not to be cloned: references to its pages come from [`Pages::share`] alone.
+/// A list of pages. Must not be cloned: only [`Pages::share`] hands out references to its pages.
 #[derive(Debug)]
 pub(super) struct Pages<T> {
     pages: Vec<Arc<T>>,
-    /// For each page, the cut after which it was seen that nobody else holds it.
+    /// For each page, the number of cuts when it was last known to have one owner.
     owned_since: Vec<u64>,
-    /// How often the pages were shared.
+    /// The number of times that the pages were shared.
     cuts: u64,
-    /// For copies: pages that nobody else holds, whatever is in them.
+    /// Destinations of copies: pages with no other owner; their content is ignored.
     spares: Vec<Arc<T>>,
 }
 
@@ -41,19 +43,21 @@ impl<T: Clone> Pages<T> {
         self.pages.iter().map(|page| &**page)
     }
 
-    /// The page, to be changed: copied first where a cut still holds it.
+    /// The page, mutable; copied first if a cut still holds it.
     #[inline]
     pub(super) fn own(&mut self, page: usize) -> &mut T {
         if self.owned_since[page] != self.cuts {
             self.copy_shared(page);
         }
         // SAFETY: this is the page's only reference. It was when `owned_since` was set (by `push`, which made it, or by
-        // `copy_shared`, which looks), and since then none was taken: that is done by `share`, which counts, and by `into_shared`,
-        // which takes the list. Weak references there are none. And `&mut self` is borrowed as long as the page is.
+        // `copy_shared`, which checks), and since then no reference was taken: only `share` takes one, which counts,
+        // and
+        // `into_shared`, which takes the list. There are no weak references. `&mut self` is borrowed as long as the
+        // page is.
         unsafe { &mut *Arc::as_ptr(&self.pages[page]).cast_mut() }
     }
 
-    /// Apart, since a page is copied by way of the stack, which a function makes room for whether it copies or not.
+    /// A separate function: a copy goes through the stack, and a function reserves that stack space on every call.
     #[cold]
     #[inline(never)]
     fn copy_shared(&mut self, page: usize) {
@@ -75,18 +79,18 @@ impl<T: Clone> Pages<T> {
         self.pages.len()
     }
 
-    /// Puts these in the place of the spare pages, which are the caller's to drop. Nobody else may hold any of them.
+    /// Replaces the spare pages and returns the old ones, which the caller drops. Nothing else may hold any of them.
     pub(super) fn exchange_spares(&mut self, spares: Vec<Arc<T>>) -> Vec<Arc<T>> {
         std::mem::replace(&mut self.spares, spares)
     }
 
-    /// All pages as they are now, whatever becomes of them here: one reference each.
+    /// References to all pages as they are now; later changes do not affect them.
     pub(super) fn share(&mut self) -> Vec<Arc<T>> {
         self.cuts += 1;
         self.pages.clone()
     }
 
-    /// All pages, which are nobody's here any more.
+    /// All pages, taken out of the list.
     pub(super) fn into_shared(self) -> Vec<Arc<T>> {
         self.pages
     }

@@ -1,4 +1,4 @@
-//! For which items the conditions of a query hold, and their order.
+//! The items that fulfil a query, and their order.
 
 use crate::error::{Error, Result};
 use crate::table::policy::slots::page::Cut;
@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 impl Condition {
-    /// Refuses a value that nothing can be compared with.
+    /// Refuses NaN.
     pub fn new(field: Field, comparison: Comparison, value: f64) -> Result<Self> {
         match value.is_nan() {
             true => Err(Error::InvalidArgument("where: nothing compares with NaN; give a number".to_owned())),
@@ -46,7 +46,7 @@ pub(in crate::table) fn all_hold(conditions: &[Condition], slot: &Slot, now: u64
 }
 
 impl Query {
-    /// The slots of a cut that fulfil it, in its order.
+    /// The slots of a cut that fulfil the query, in its order.
     pub(in crate::table) fn find<'a>(&self, cut: &'a Cut, now: u64) -> Vec<(u32, &'a Slot)> {
         let fits = cut.iter().filter(|(_, slot, _)| all_hold(&self.conditions, slot, now));
         let mut found: Vec<(u32, &Slot, &Age)> = fits.collect();

@@ -1,5 +1,6 @@
-//! Where items lie: fixed pages behind reference counts, so that a consistent cut is a copy of the page
-//! list; a page that a cut still holds is copied at its first change.
+//! Storage of items: fixed pages behind reference counts.
+//!
+//! A consistent cut copies the list of pages; a page that a cut still holds is copied at its first change.
 
 pub(in crate::table) mod page;
 pub(in crate::table) mod slot;
@@ -12,8 +13,8 @@ use page::{Cut, NO_COPY, PAGE, PAGE_BITS, Page, Spares};
 use slot::{Age, Slot};
 use std::collections::{HashMap, VecDeque};
 
-/// Free slots are reused in order of release, and only once this many wait, so that a short queue does not
-/// run through the generations of one slot.
+/// Free slots are reused in order of release, and only while more than this many wait, so that a short queue does not
+/// use up the generations of one slot.
 const FREE_BEFORE_REUSE: usize = 2048;
 const GENERATION_MASK: u32 = (1 << Key::GENERATION_BITS) - 1;
 
@@ -27,13 +28,13 @@ pub struct Slots {
     first_generation: u32,
     /// One bit per slot, set while it holds an item of a checkpoint. Empty in a table that was not restored.
     restored: Vec<u64>,
-    /// The slots of copies by the keys of what they are copies of.
+    /// The slots of copied items, by the keys of the originals.
     copies: HashMap<i64, u32>,
     shard: u8,
 }
 
 impl Slots {
-    /// No slots; `first_generation` should be random, so that keys of another incarnation are not ours.
+    /// Empty slots; `first_generation` should be random, so that keys of another incarnation do not match.
     pub fn new(shard: u8, first_generation: u32) -> Self {
         let first_generation = first_generation & GENERATION_MASK;
         Self {
@@ -48,8 +49,9 @@ impl Slots {
         }
     }
 
-    /// Fills the slots, which must be empty, with a checkpoint's items, each in the slot that it had. The other slots,
-    /// and those of the items when they are gone, start at `first_generation`.
+    /// Fills the slots, which must be empty, with a checkpoint's items, each in the slot that it had.
+    ///
+    /// The other slots start at `first_generation`, and so do the slots of restored items once these are gone.
     pub fn restore(&mut self, first_generation: u32, rows: Vec<Row>) {
         debug_assert!(self.allocated == 0, "slots are restored before any is given out");
         *self = Self::new(self.shard, first_generation);
@@ -77,8 +79,10 @@ impl Slots {
         self.free = (0..allocated).filter(|slot| !taken(*slot)).collect();
     }
 
-    /// The generation of the slot's next tenant. After an item of a checkpoint not the next number: that one may have
-    /// been given out since the checkpoint, by the process that is gone.
+    /// The generation of the slot's next item.
+    ///
+    /// After a restored item it is not the next number: the process that ended may have used that one since the
+    /// checkpoint.
     fn generation_after(&mut self, index: u32, generation: u32) -> u32 {
         let (word, bit) = (index as usize / 64, 1 << (index % 64));
         if self.restored.get(word).is_some_and(|bits| bits & bit != 0) {
@@ -95,7 +99,7 @@ impl Slots {
         self.len
     }
 
-    /// The key of the slot's present tenant.
+    /// The key of the slot's present item.
     #[inline]
     pub fn key(&self, slot: u32) -> Key {
         self.copy_of(slot).unwrap_or_else(|| Key::new(self.shard, self.slot(slot).generation, slot))
@@ -114,7 +118,7 @@ impl Slots {
         !self.copies.is_empty()
     }
 
-    /// True where the slot's item is one.
+    /// True if the slot's item is a copy.
     pub fn is_copy(&self, slot: u32) -> bool {
         self.copy_of(slot).is_some()
     }
@@ -125,7 +129,7 @@ impl Slots {
         self.copies.insert(key.get(), index);
     }
 
-    /// The slot of a key whose item is still here.
+    /// The slot of a key whose item is still present.
     #[inline]
     pub fn find(&self, key: Key) -> Option<u32> {
         if self.has_copies()
@@ -141,7 +145,7 @@ impl Slots {
         (slot.generation == key.generation() && slot.item.is_some() && !self.is_copy(index)).then_some(index)
     }
 
-    /// The slot at `index`, which must have been given out before.
+    /// The slot at `index`, which must be allocated.
     #[inline]
     pub fn slot(&self, index: u32) -> &Slot {
         &self.page(index).slots[index as usize & (PAGE - 1)]
@@ -162,7 +166,7 @@ impl Slots {
         &mut self.page_mut(index).slots[index as usize & (PAGE - 1)]
     }
 
-    /// Counts a draw; how often the item was drawn with it. Stands still at the largest number.
+    /// Counts a draw; returns the item's number of draws, with this one. Saturates.
     #[inline]
     pub fn count_draw(&mut self, index: u32) -> u32 {
         let slot = self.slot_mut(index);
@@ -170,14 +174,14 @@ impl Slots {
         slot.times_sampled
     }
 
-    /// Undoes a count; how often the item was drawn without it.
+    /// Undoes a count; returns the item's number of draws, without this one.
     pub fn uncount_draw(&mut self, index: u32) -> u32 {
         let slot = self.slot_mut(index);
         slot.times_sampled = slot.times_sampled.saturating_sub(1);
         slot.times_sampled
     }
 
-    /// What ties and cuts ask for.
+    /// The slot's positions in the orders of insertions and updates.
     pub fn age(&self, index: u32) -> &Age {
         &self.page(index).ages[index as usize & (PAGE - 1)]
     }
@@ -192,7 +196,7 @@ impl Slots {
         page.ages[within].updated = order;
     }
 
-    /// Asks for a slot ahead of its use: for both lines that it lies on.
+    /// Prefetches both cache lines of a slot.
     #[inline]
     pub fn prefetch(&self, index: u32) {
         let slot = self.slot(index);
@@ -200,14 +204,14 @@ impl Slots {
         prefetch(&slot.times_sampled);
     }
 
-    /// The same for what [`Slots::set_priority`] changes.
+    /// Prefetches the memory that [`Slots::set_priority`] changes.
     #[inline]
     pub fn prefetch_update(&self, index: u32) {
         self.prefetch(index);
         prefetch(&self.page(index).ages[index as usize & (PAGE - 1)]);
     }
 
-    /// Slots ever given out: every index below can be looked at.
+    /// The number of slots ever allocated: every index below it is valid.
     pub fn allocated(&self) -> u32 {
         self.allocated
     }
@@ -227,7 +231,7 @@ impl Slots {
         index
     }
 
-    /// Puts a copy of another table's item in, which counts as drawn once, and is found by that one's key.
+    /// Inserts a copy of another table's item. It counts as drawn once, and is found by the original's key.
     pub fn insert_copy(&mut self, item: Item, priority: f64, inserted_at: u64, order: u64, key: Key) -> u32 {
         let index = self.insert(item, priority, inserted_at, order);
         self.count_draw(index);
@@ -244,14 +248,14 @@ impl Slots {
         index
     }
 
-    /// Apart, as `Pages::copy_shared` is.
+    /// A separate function, for the same reason as `Pages::copy_shared`.
     #[cold]
     #[inline(never)]
     fn add_page(&mut self) {
         self.pages.push(Page::empty(self.first_generation));
     }
 
-    /// Takes the item out; its key is stale from now on.
+    /// Removes and returns the item; its key is stale from now on.
     #[inline]
     pub fn remove(&mut self, index: u32) -> Item {
         let next = self.generation_after(index, self.slot(index).generation);
@@ -268,24 +272,24 @@ impl Slots {
         item
     }
 
-    /// Takes everything out and starts at another generation; the pages are the caller's to drop.
+    /// Removes all items and starts at another generation; the caller drops the returned pages.
     pub fn clear(&mut self, first_generation: u32) -> Cut {
         let mut emptied = std::mem::replace(self, Self::new(self.shard, first_generation));
         self.exchange_spares(emptied.exchange_spares(Spares::default()));
         Cut::of(emptied.pages.into_shared())
     }
 
-    /// A consistent cut, at the cost of one reference per page.
+    /// A consistent cut; costs one reference per page.
     pub fn cut(&mut self) -> Cut {
         Cut::of(self.pages.share())
     }
 
-    /// How many pages the slots take.
+    /// The number of pages.
     pub fn num_pages(&self) -> u64 {
         self.pages.len() as u64
     }
 
-    /// Puts these in the place of the spare pages, which are the caller's to drop.
+    /// Replaces the spare pages; the caller drops the old ones.
     pub fn exchange_spares(&mut self, spares: Spares) -> Spares {
         Spares::of(self.pages.exchange_spares(spares.into_pages()))
     }

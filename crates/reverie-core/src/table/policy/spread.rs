@@ -1,8 +1,8 @@
-//! A hash of small consecutive numbers: streams, slots.
+//! A hash for small consecutive numbers: streams, slots.
 
 use std::hash::Hasher;
 
-/// Numbers that follow each other are spread by a multiplication (Knuth 1998, section 6.4).
+/// Spreads consecutive numbers by a multiplication (Knuth 1998, section 6.4).
 #[derive(Default)]
 pub(super) struct Spread(u64);
 

@@ -1,4 +1,4 @@
-//! Weights of slots, their sum, and the slot that a point of the sum falls on.
+//! Weights of slots, their sum, and the search for the slot at a point of the sum.
 //!
 //! ```text
 //! inner[1]            [ totals of inner[0]'s nodes ]                  one node
@@ -6,9 +6,9 @@
 //! leaves     [w0 .. w7] [w8 .. w15] ...                               one cache line each
 //! ```
 //!
-//! Eight lanes to a node and one node to a cache line: a million weights are seven lines deep. Totals are
-//! always computed anew from the lanes below and never adjusted by a difference, so that rounding does not
-//! add up over the life of a tree. Inner nodes hold the running sums of their totals as well: a descent
+//! A node has eight lanes and is one cache line: a million weights are seven lines deep. Totals are
+//! always computed again from the lanes below and never adjusted by a difference, so that rounding errors do not
+//! accumulate. Inner nodes also hold the running sums of their totals: a descent
 //! compares a line with a point, all lanes at once and without a branch.
 
 mod extremes;
@@ -21,12 +21,12 @@ use extremes::Extremes;
 use marks::Marks;
 use node::{EMPTY, LANES, Node};
 
-/// Descents that go down together: enough to hide the latency of memory, few enough to stay in L1.
+/// Descents that run together: enough to hide the latency of memory, few enough to stay in L1.
 const BLOCK: usize = 256;
-/// Leaves whose sums may wait: what is put off by as many changes costs some ten microseconds.
+/// Leaves whose sums may be out of date. Bringing this many up to date takes some ten microseconds.
 const TOUCHED_AT_MOST: usize = 1024;
 
-/// A level above the leaves: lane `i` of node `n` speaks of node `8 n + i` of the level below.
+/// A level above the leaves: lane `i` of node `n` is about node `8 n + i` of the level below.
 #[derive(Clone, Debug, Default)]
 struct Inner {
     totals: Vec<Node>,
@@ -34,14 +34,14 @@ struct Inner {
 }
 
 impl Inner {
-    /// Takes the new total of a node below; the total of the node above it.
+    /// Stores the new total of a node below; returns the total of the node above it.
     #[inline(always)]
     fn set(&mut self, below: usize, total: f64) -> f64 {
         self.totals[below / LANES].0[below % LANES] = total;
         self.refresh(below / LANES)
     }
 
-    /// Computes a node's running sums; its total.
+    /// Computes a node's running sums; returns its total.
     #[inline(always)]
     fn refresh(&mut self, node: usize) -> f64 {
         let totals = &self.totals[node];
@@ -56,11 +56,11 @@ impl Inner {
 #[derive(Clone, Debug)]
 pub struct SumTree {
     leaves: Vec<Node>,
-    /// From the level above the leaves up to the one that is a single node; none while one leaf is enough.
+    /// The levels from above the leaves up to a single node; empty while one leaf is enough.
     inner: Vec<Inner>,
     extremes: Extremes,
     total: f64,
-    /// The leaves that a batch of updates touches, and scratch for what is above them.
+    /// The leaves changed since the last settling, and scratch space for the levels above them.
     touched: Marks,
     marks: [Marks; 2],
 }
@@ -72,7 +72,7 @@ impl Default for SumTree {
 }
 
 impl SumTree {
-    /// Without weight.
+    /// A tree without weights.
     pub fn new() -> Self {
         Self {
             leaves: Vec::new(),
@@ -84,7 +84,7 @@ impl SumTree {
         }
     }
 
-    /// The sum of all weights; 0 exactly where all are 0.
+    /// The sum of all weights; exactly 0 if all are 0.
     pub fn total(&mut self) -> f64 {
         self.settle();
         self.total
@@ -101,7 +101,7 @@ impl SumTree {
         self.extremes.smallest()
     }
 
-    /// The largest weight, where one is positive.
+    /// The largest weight; `None` if none is positive.
     pub fn largest(&mut self) -> Option<f64> {
         self.settle();
         self.extremes.largest()
@@ -113,13 +113,13 @@ impl SumTree {
         self.extremes.smallest_slot(&self.leaves)
     }
 
-    /// A slot with the largest weight, where one is positive. O(log n).
+    /// A slot with the largest weight; `None` if none is positive. O(log n).
     pub fn largest_slot(&mut self) -> Option<u32> {
         self.settle();
         self.extremes.largest_slot(&self.leaves)
     }
 
-    /// Makes room for the slot; totals stay as they are.
+    /// Makes room for the slot; totals do not change.
     fn reach(&mut self, slot: u32) {
         let mut nodes = slot as usize / LANES + 1;
         if nodes <= self.leaves.len() {
@@ -130,7 +130,7 @@ impl SumTree {
         while nodes > 1 {
             nodes = nodes.div_ceil(LANES);
             if level == self.inner.len() {
-                // What was the whole tree becomes the first lane of a new level.
+                // The former whole tree becomes the first lane of a new level.
                 let mut inner = Inner { totals: vec![EMPTY], prefixes: vec![EMPTY] };
                 inner.set(0, self.total);
                 self.inner.push(inner);
@@ -143,8 +143,11 @@ impl SumTree {
         }
     }
 
-    /// Gives a slot a weight; the weight that it had. What is above the slot is computed when it is next asked
-    /// for, or when enough has come together: items come in one after the other and share most of it.
+    /// Sets the weight of a slot; returns the old weight.
+    ///
+    /// The levels above are computed when they are next read, or when enough changes have accumulated: consecutive
+    /// items share
+    /// most of them.
     pub fn set(&mut self, slot: u32, weight: f64) -> f64 {
         debug_assert!(weight >= 0.0 && weight.is_finite(), "slot {slot} cannot weigh {weight}");
         self.reach(slot);
@@ -158,7 +161,7 @@ impl SumTree {
         old
     }
 
-    /// Computes what is above the leaves that were touched since the last time.
+    /// Computes the levels above the leaves that changed since the last call.
     #[inline]
     fn settle(&mut self) {
         if !self.touched.nodes().is_empty() {
@@ -168,9 +171,11 @@ impl SumTree {
         }
     }
 
-    /// Gives many slots weights, in order, and calls `changed(slot, old, new)` for each. What is above them is put off
-    /// as by [`SumTree::set`], and every node computed once however many of the slots are under it: updates that come in
-    /// one after the other share it. The slots must have been set before.
+    /// Sets the weights of many slots, in order, and calls `changed(slot, old, new)` for each.
+    ///
+    /// The levels above are deferred as in [`SumTree::set`]; every node is computed once, however many of the slots are
+    /// under
+    /// it. The slots must have been set before.
     pub fn set_many(
         &mut self,
         updates: impl ExactSizeIterator<Item = (u32, f64)>,
@@ -194,7 +199,7 @@ impl SumTree {
         }
     }
 
-    /// Computes anew what is above the touched leaves, level by level.
+    /// Computes the levels above the touched leaves.
     fn sum_up(&mut self) {
         let Self { leaves, inner, total, touched, marks: [marks, above], .. } = self;
         let Some((first, rest)) = inner.split_first_mut() else {
@@ -219,14 +224,15 @@ impl SumTree {
         *total = here.refresh(0);
     }
 
-    /// Asks for the cache line of a slot ahead of [`set_many`](Self::set_many).
+    /// Prefetches the cache line of a slot, for [`set_many`](Self::set_many).
     #[inline(always)]
     pub fn prefetch(&self, slot: u32) {
         prefetch_at(&self.leaves, slot as usize / LANES);
     }
 
-    /// The slot that a point in `[0, total)` falls on when the weights lie end to end, and its weight, which
-    /// is positive. A total of 0 is a bug of the caller. O(log n).
+    /// The slot at a point in `[0, total)` when the weights lie end to end, and its positive weight. O(log n).
+    ///
+    /// The caller must not call this with a total of 0.
     pub fn find(&mut self, point: f64) -> (u32, f64) {
         self.settle();
         let mut node = 0;
@@ -245,8 +251,9 @@ impl SumTree {
         ((node * LANES + lane) as u32, leaf.0[lane])
     }
 
-    /// Finds every point as [`find`](Self::find) does, and calls `found(slot, weight)` in their order. The
-    /// points are used up. All go down a level before any goes on to the next, so that their misses overlap.
+    /// Finds every point as [`find`](Self::find) does, and calls `found(slot, weight)` in their order.
+    ///
+    /// Overwrites the points. All points descend one level before any continues, so that their cache misses overlap.
     pub fn find_many(&mut self, points: &mut [f64], mut found: impl FnMut(u32, f64)) {
         self.settle();
         let mut nodes = [0_u32; BLOCK];
@@ -260,8 +267,9 @@ impl SumTree {
     }
 }
 
-/// A block of points on their way down: which node each has come to, and what is left of it there. In the end the slots
-/// are in `nodes`, and their weights in `points`.
+/// A block of descents: the node that each point has reached, and the rest of the point within it.
+///
+/// At the end the slots are in `nodes`, and their weights in `points`.
 struct Descents<'a> {
     tree: &'a SumTree,
     nodes: &'a mut [u32],

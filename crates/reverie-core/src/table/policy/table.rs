@@ -1,4 +1,4 @@
-//! The state machine of one table: it decides, and has no lock, no clock and no waiting.
+//! The state machine of one table: decisions only, without lock, clock or waiting.
 
 mod bytes;
 mod change;
@@ -27,41 +27,42 @@ use crate::table::types::options::{Change, TableOptions};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Items that leave in one decision because the table's bounds are smaller now: some milliseconds of work.
+/// Items evicted in one decision after the table's bounds became smaller: some milliseconds of work.
 const EVICTED_AT_ONCE: usize = 4096;
-/// Items that leave at once for one that comes in, which may be larger than they are. Few: many may come in together.
+/// Items evicted at once for one insert, which may be larger than they are. Few: many inserts may come together.
 const EVICTED_BY_INSERT: usize = 4;
 
-/// A table. Every method is a decision; whatever leaves the table is put into [`Table::take_dropped`], to be
-/// dropped by the caller where no lock is held.
+/// A table. Every method is a decision.
+///
+/// Items that leave the table are collected for [`Table::take_dropped`]; the caller drops them without holding a lock.
 #[derive(Debug)]
 pub struct Table {
     options: TableOptions,
-    /// What the items' chunks are charged to, each chunk once.
+    /// The items' chunks are charged to it, each chunk once.
     account: Arc<Account>,
     counters: Counters,
     slots: Slots,
     sampler: AnySelector,
     remover: AnySelector,
-    /// Where no selector knows it.
+    /// The largest priority, if no selector tracks it.
     largest: Option<Largest>,
     lineage: Lineage,
-    /// Draws that may come back.
+    /// Draws that may be returned.
     leases: Leases,
-    /// Some came back beyond the bounds: nothing is evicted before the next insert.
+    /// Returned items put the table above its bounds: nothing is evicted before the next insert.
     spares: bool,
-    /// Random; another after a reset or a restart.
+    /// A random number; changes on a reset or restart.
     incarnation: u64,
-    /// How many inserts were admitted in all, where the limiter leaves that to somebody else.
+    /// The total number of granted inserts, if the limiter is rationed.
     ration: u64,
     order: u64,
     episodes: HashMap<u32, u32>,
     stats: Stats,
     dropped: Dropped,
     emptied: Vec<Emptied>,
-    /// What was drawn for the first time since the last call of [`Table::take_first_draws`], where anybody asks.
+    /// Items drawn for the first time since the last call of [`Table::take_first_draws`], if these are collected.
     first_draws: Option<Vec<FirstDraw>>,
-    /// The last form that fitted the signature: items of one writer share it.
+    /// The last form that matched the signature: items of one writer share it.
     accepted: Option<Form>,
     picks: Vec<Pick>,
     /// Chooses where windows begin.
@@ -69,7 +70,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table. `incarnation` is random, so that keys of an earlier table are recognised.
+    /// An empty table. `incarnation` must be random, so that keys of an earlier table are recognised.
     pub fn new(options: TableOptions, incarnation: u64) -> Result<Self> {
         options.validate()?;
         Ok(Self {
@@ -92,7 +93,7 @@ impl Table {
             first_draws: None,
             accepted: None,
             picks: Vec::new(),
-            // The sampler's own numbers stay what they are.
+            // The sampler's own random numbers do not change.
             positions: Random::new(options.sampler_seed.rotate_left(32) ^ 0x5bd1_e995_9d1c_3a27),
             options,
         })
@@ -123,14 +124,14 @@ impl Table {
         self.len() == 0
     }
 
-    /// True when so many inserts (at least 1), whose chunks have so many bytes, come to evict an item.
+    /// True if this many inserts (at least 1), with this many bytes of chunks, would evict an item.
     pub fn makes_room_for(&self, items: u64, bytes: u64) -> bool {
         let size = self.len() as u64 + items;
         let over = |budget| self.bytes() + bytes > budget && size > 1;
         size > self.options.max_size || self.options.max_bytes.is_some_and(over)
     }
 
-    /// Bytes of the chunks that the items hold alive, each chunk once.
+    /// Bytes of the chunks that the items keep alive, each chunk once.
     pub fn bytes(&self) -> u64 {
         self.account.bytes()
     }
@@ -140,22 +141,22 @@ impl Table {
         &self.stats
     }
 
-    /// Episodes that the present items have cells of.
+    /// The number of episodes that the present items belong to.
     pub fn num_episodes(&self) -> u64 {
         self.episodes.len() as u64 + self.stats.single_steps
     }
 
-    /// What left the table since the last call; to be dropped outside the lock.
+    /// The items that left the table since the last call; the caller drops them outside the lock.
     pub fn take_dropped(&mut self) -> (Dropped, Vec<Emptied>) {
         (std::mem::take(&mut self.dropped), std::mem::take(&mut self.emptied))
     }
 
-    /// True when something waits to be dropped.
+    /// True if items wait to be dropped.
     pub fn has_dropped(&self) -> bool {
         !self.dropped.is_empty() || !self.emptied.is_empty()
     }
 
-    /// Refuses an item that this table can never take: its priority, its form, its size.
+    /// Refuses an item that this table can never take, because of its priority, its columns or its size.
     pub fn check(&mut self, item: &Item, priority: f64) -> Result<()> {
         self.check_priority(priority)?;
         if let Some(signature) = &self.options.signature
@@ -178,10 +179,10 @@ impl Table {
         Ok(())
     }
 
-    /// Refuses a priority that one of the selectors cannot hold.
+    /// Refuses a priority that one of the selectors does not accept.
     #[inline]
     pub fn check_priority(&self, priority: f64) -> Result<()> {
-        // What every selector takes is not worth asking each about.
+        // Every selector accepts these: no need to ask each.
         if (0.0..f64::INFINITY).contains(&priority) {
             return Ok(());
         }
@@ -199,7 +200,7 @@ impl Table {
         self.sampler.check(priority).and_then(|()| self.remover.check(priority)).map_err(refuse)
     }
 
-    /// The largest priority of the present items; 1 while there is none.
+    /// The largest priority of the present items; 1 if the table is empty.
     pub fn max_priority(&mut self) -> f64 {
         match self.sampler.max_slot().or_else(|| self.remover.max_slot()) {
             Some(slot) => self.slots.slot(slot).priority(),
@@ -207,9 +208,10 @@ impl Table {
         }
     }
 
-    /// Takes the item in, then removes until the table is within its bounds (the newcomer may go); of very many items
-    /// that must leave for it some stay for [`Table::evict_some`]. The limiter must have allowed it, and [`Table::check`]
-    /// accepted it.
+    /// Inserts the item, then evicts items until the table is within its bounds; the new item itself may be evicted.
+    ///
+    /// If very many items must leave, some remain for [`Table::evict_some`]. The limiter must allow the insert, and
+    /// [`Table::check`] must accept it.
     pub fn insert(&mut self, item: Item, priority: f64, now: u64) -> Key {
         self.take_in(item, priority, now, None)
     }
@@ -242,7 +244,7 @@ impl Table {
         }
     }
 
-    /// True while more items are to leave than one decision takes out: [`Table::evict_some`] goes on.
+    /// True if more items must leave than one decision removes: [`Table::evict_some`] continues.
     #[inline]
     pub fn is_over(&self) -> bool {
         let budget = self.options.max_bytes.unwrap_or(u64::MAX);
@@ -250,7 +252,7 @@ impl Table {
             && (self.len() as u64 > self.options.max_size || (self.account.bytes() > budget && !self.is_empty()))
     }
 
-    /// Removes some of the items that are beyond the table's bounds.
+    /// Evicts some of the items that are above the table's bounds.
     pub fn evict_some(&mut self) {
         self.evict(EVICTED_AT_ONCE);
     }
@@ -276,7 +278,7 @@ impl Table {
         self.dropped.push(item);
     }
 
-    /// The slot's item is present no more.
+    /// Updates the counts for an item that leaves the slot.
     #[inline(always)]
     fn uncount(&mut self, slot: u32) {
         let leaving = self.slots.slot(slot);
@@ -287,7 +289,7 @@ impl Table {
         self.counters.deletes += 1;
     }
 
-    /// Looks items up without sampling them: nothing is counted, the probability is given as zero.
+    /// Looks items up without sampling them: nothing is counted, and the probabilities are zero.
     pub fn get(&self, keys: &[i64]) -> Result<Draws> {
         let mut found = Draws::with_capacity(keys.len());
         for key in keys.iter().map(|key| Key::from(*key)) {
@@ -307,7 +309,7 @@ impl Table {
         Ok(found)
     }
 
-    /// Drops all items and starts counting anew; every key given out so far is stale.
+    /// Drops all items and resets all counts; every key returned so far becomes stale.
     pub fn reset(&mut self, incarnation: u64) {
         self.drop_leased();
         let account = std::mem::replace(&mut self.account, Arc::new(Account::new()));
@@ -322,8 +324,10 @@ impl Table {
         (self.incarnation, self.ration) = (incarnation, 0);
     }
 
-    /// Changes limits while running; a smaller size evicts through the remover, so many items at once: while
-    /// [`Table::is_over`], the caller goes on with [`Table::evict_some`].
+    /// Changes limits while the table is in use.
+    ///
+    /// A smaller size evicts a limited number of items: while [`Table::is_over`], the caller calls
+    /// [`Table::evict_some`].
     pub fn configure(&mut self, change: Change) -> Result<()> {
         let mut options = self.options.clone();
         options.max_size = change.max_size.unwrap_or(options.max_size);
@@ -331,7 +335,7 @@ impl Table {
         options.max_times_sampled = change.max_times_sampled.unwrap_or(options.max_times_sampled);
         options.validate()?;
         if options.limiter.is_rationed() && !self.options.limiter.is_rationed() {
-            // From here on as it was admitted.
+            // The inserts so far count as granted.
             self.ration = self.counters.inserts;
         }
         self.options = options;

@@ -10,7 +10,7 @@ pub enum SampleBlock {
         size: u64,
         /// Items it needs.
         min_size_to_sample: u64,
-        /// Single inserts that open one sample; `None` where inserts alone cannot.
+        /// Single inserts that unblock one sample; `None` if inserts alone cannot.
         inserts_needed: Option<u64>,
     },
     /// One more sample would push the difference below its lower limit.
@@ -23,9 +23,9 @@ pub enum SampleBlock {
         samples_per_insert: f64,
         /// `inserts * samples_per_insert - samples - 1`.
         diff: f64,
-        /// What it may not fall below.
+        /// The lower limit of the difference.
         min_diff: f64,
-        /// Single inserts that open one sample; `None` where inserts alone cannot.
+        /// Single inserts that unblock one sample; `None` if inserts alone cannot.
         inserts_needed: Option<u64>,
     },
 }
@@ -44,16 +44,16 @@ pub enum InsertBlock {
         samples_per_insert: f64,
         /// `(inserts + 1) * samples_per_insert - samples`.
         diff: f64,
-        /// What it may not pass.
+        /// The upper limit of the difference.
         max_diff: f64,
-        /// Single samples that open one insert; `None` where samples alone cannot.
+        /// Single samples that unblock one insert; `None` if samples alone cannot.
         samples_needed: Option<u64>,
     },
-    /// A shard has taken in what it was admitted.
+    /// A shard has used up the inserts that it was granted.
     RationUsedUp {
         /// Inserts so far.
         inserts: u64,
-        /// Inserts that were admitted so far.
+        /// Inserts that were granted so far.
         ration: u64,
     },
 }

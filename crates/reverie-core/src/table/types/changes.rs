@@ -2,35 +2,39 @@
 
 use crate::error::{Error, Result};
 
-/// Neighbours that one decision looks at: some milliseconds of work.
+/// Neighbours that one decision visits: some milliseconds of work.
 const RAISED_AT_ONCE: usize = 1 << 14;
 
-/// What a batch of changes came to.
+/// The outcome of a batch of changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Updated {
-    /// Keys whose item was there, and was changed.
+    /// Keys whose item was present and was changed.
     pub applied: u64,
-    /// Keys that were ignored: the item is gone, or was updated since the version that was named.
+    /// Keys that were ignored: the item is gone, or was updated since the version that was given.
     pub stale: u64,
 }
 
 /// New priorities for items. All slices have one length.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Updates<'a> {
-    /// Keys that are not here any more are counted and ignored.
+    /// Keys that are no longer present are counted and ignored.
     pub keys: &'a [i64],
-    /// Where a key occurs twice the last one counts.
+    /// If a key occurs twice, the last priority counts.
     pub priorities: &'a [f64],
-    /// Where given, an item is changed only where its version is the one named: the one that it has before the call, also
-    /// of a key that occurs twice.
+    /// If given, changes an item only if its version before the call is the given one.
+    ///
+    /// This also applies to each occurrence of a repeated key.
     pub if_version: Option<&'a [u32]>,
-    /// Where given, what came in before each is raised, too.
+    /// If given, also raises the priorities of earlier items of the same stream.
     pub neighbours: Option<Neighbours>,
 }
 
-/// How far a priority reaches back: of an item that was given the priority p, the i-th before it gets
-/// `max(own, p * decay ** i)`, for i from 1 to `count` (Brittain et al. 2019, prioritized sequence experience replay,
-/// section 4). Those before it are of the same stream of steps, and of the same episode where it has one.
+/// How far a new priority reaches back to earlier items.
+///
+/// When an item gets the priority p, the i-th item before it gets `max(own, p * decay ** i)`, for i from 1 to `count`
+/// (Brittain et al. 2019, prioritized sequence experience replay, section 4). Earlier items are those of the same
+/// stream of
+/// steps, and of the same episode where the item has one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Neighbours {
     pub(in crate::table) count: u32,
@@ -38,10 +42,10 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// The most that may be raised for one update: with a decay of 0.995 the last of them by less than a hundredth.
+    /// The largest `count`: with a decay of 0.995 the last neighbour is raised to less than a hundredth.
     pub const MOST: u32 = 1024;
 
-    /// Refuses no neighbours, more than [`Neighbours::MOST`], and a decay that is not in (0, 1].
+    /// Refuses a count of 0 or above [`Neighbours::MOST`], and a decay outside (0, 1].
     pub fn new(count: u64, decay: f64) -> Result<Self> {
         let refuse = |reason: String| Err(Error::InvalidArgument(reason));
         match u32::try_from(count) {
@@ -51,12 +55,12 @@ impl Neighbours {
         }
     }
 
-    /// Of how many items the neighbours are raised in one decision.
+    /// The number of items whose neighbours are raised in one decision.
     pub(in crate::table) fn at_once(self) -> usize {
         (RAISED_AT_ONCE / self.count as usize).max(1)
     }
 
-    /// How many, and the decay.
+    /// The count and the decay.
     pub fn parts(self) -> (u32, f64) {
         (self.count, self.decay)
     }

@@ -3,26 +3,26 @@
 use crate::item::{Item, Key};
 use std::time::Duration;
 
-/// Copies that may wait for one extension; beyond, they are dropped at once.
+/// Copies that may wait for one extension; further ones are dropped at once.
 pub const MOST_WAITING: u64 = 1024;
 
-/// An extension of a table: what is sampled the first time goes into another table of the same server, too.
+/// An extension of a table: an item sampled for the first time is also inserted into another table of the same server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InsertOnSample {
     /// The other table.
     pub target: String,
-    /// For how long a copy may wait to be let in, then it is dropped; `None` for as long as it takes.
+    /// How long a copy may wait to be admitted before it is dropped; `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
-/// What became of the copies of one extension, since the start or the last reset of the table that has it.
+/// Counts of the copies of one extension, since the start or the last reset of its table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// Went in.
+    /// Copies that were inserted.
     pub inserted: u64,
-    /// Did not: their time was over, too many waited, the other table refused them or was closed.
+    /// Copies that were dropped: timed out, too many waiting, refused by the other table, or that table was closed.
     pub dropped: u64,
-    /// Wait now.
+    /// Copies that wait now.
     pub waiting: u64,
 }
 

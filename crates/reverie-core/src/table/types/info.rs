@@ -11,7 +11,7 @@ pub const AGE_BUCKETS: usize = 48;
 /// Counts since the start or the last reset of a table.
 #[derive(Clone, Debug)]
 pub struct Stats {
-    /// Items that the remover chose.
+    /// Items that the remover evicted.
     pub evicted: u64,
     /// Present items that were sampled at least once.
     pub sampled_present: u64,
@@ -19,21 +19,22 @@ pub struct Stats {
     pub sampled_unique: u64,
     /// Priorities that were set.
     pub updated: u64,
-    /// Updates of items that are gone or were updated since.
+    /// Updates of items that are gone or were updated since the given version.
     pub stale_updates: u64,
     /// Deletions of items that are gone.
     pub stale_deletes: u64,
     /// Present items that are an episode of their own.
     pub single_steps: u64,
-    /// Episodes of which no item is left.
+    /// Episodes of which no item remains.
     pub deleted_episodes: u64,
-    /// Draws by the age of the item in nanoseconds: bucket `b` counts ages in `[2^(b-1), 2^b)`, the first
-    /// age zero, the last everything older.
+    /// Draws by the age of the item in nanoseconds.
+    ///
+    /// Bucket `b` counts ages in `[2^(b-1), 2^b)`, the first bucket age zero, the last bucket all larger ages.
     pub age_histogram: [u64; AGE_BUCKETS],
 }
 
 impl Stats {
-    /// A draw of an item of that age, in nanoseconds, for the `times`-th time.
+    /// Counts a draw of an item of the given age in nanoseconds, drawn for the `times`-th time.
     #[inline]
     pub(in crate::table) fn note_draw(&mut self, times: u32, age: u64) {
         self.sampled_present += u64::from(times == 1);
@@ -64,18 +65,18 @@ impl Default for Stats {
     }
 }
 
-/// Where the table's time went. Work is measured on one operation in 64 and scaled.
+/// How a table's time was spent. Work is measured on one operation in 64 and scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Spent taking items in.
+    /// Time spent inserting items.
     pub inserting: Duration,
-    /// Spent drawing.
+    /// Time spent drawing.
     pub sampling: Duration,
-    /// For how long at least one insert waited.
+    /// Time during which at least one insert waited.
     pub inserts_blocked: Duration,
-    /// For how long at least one sample waited.
+    /// Time during which at least one sample waited.
     pub samples_blocked: Duration,
-    /// Since the table was made.
+    /// Time since the table was created.
     pub alive: Duration,
 }
 
@@ -94,16 +95,16 @@ pub struct TableInfo {
     pub num_episodes: u64,
     /// The other counts.
     pub stats: Stats,
-    /// Where the time went.
+    /// How the time was spent.
     pub times: Times,
     /// Inserts that wait.
     pub pending_inserts: u64,
     /// Draws that wait.
     pub pending_samples: u64,
-    /// Draws that clients have not acknowledged yet: they come back where their client does not get them.
+    /// Draws that clients have not acknowledged yet; a draw that does not reach its client is returned to the table.
     pub leased: u64,
-    /// The largest priority of a present item, 1 without items.
+    /// The largest priority of a present item; 1 if the table is empty.
     pub max_priority: f64,
-    /// What became of the copies, for each of the extensions.
+    /// Counts of the copies, one entry for each extension.
     pub copies: Vec<Copied>,
 }

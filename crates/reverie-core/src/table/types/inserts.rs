@@ -1,19 +1,19 @@
-//! Items that are inserted, and the keys that they get.
+//! Inserted items, and the keys that they get.
 
 use crate::item::{Item, Key};
 use smallvec::SmallVec;
 
-/// Keys of inserted items; one needs no allocation.
+/// Keys of inserted items; a single key needs no allocation.
 pub type Keys = SmallVec<[Key; 1]>;
 
 /// The priority that a new item gets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Priority {
-    /// As given.
+    /// The given value.
     Value(f64),
-    /// The largest of the items that are in the table at that moment, 1 where there is none.
+    /// The largest priority in the table at that moment; 1 if the table is empty.
     Max,
 }
 
-/// Items on their way into a table.
+/// Items to insert into a table.
 pub type Inserts = SmallVec<[(Item, Priority); 1]>;

@@ -5,33 +5,33 @@ use crate::error::{Counted, Error, Result};
 /// What happened to a table since its start or reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Items that came in; an assignment to an item that is there counts as none.
+    /// Items that were inserted; an assignment to a present item does not count.
     pub inserts: u64,
     /// Draws made.
     pub samples: u64,
-    /// Items that left, for whatever reason.
+    /// Items that left, for any reason.
     pub deletes: u64,
 }
 
 impl Counters {
-    /// How many items there are.
+    /// The number of present items.
     pub fn size(&self) -> u64 {
         self.inserts - self.deletes
     }
 }
 
-/// How far a ratio may be off, see [`Limiter::sample_to_insert_ratio`].
+/// The allowed deviation from a ratio, see [`Limiter::sample_to_insert_ratio`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ErrorBuffer {
-    /// As far to either side of `samples_per_insert * min_size_to_sample`.
+    /// This far to either side of `samples_per_insert * min_size_to_sample`.
     Around(f64),
     /// `min_diff` and `max_diff` themselves.
     Range(f64, f64),
 }
 
-/// The limits of one table. Immutable; equal where all four numbers are.
+/// The limits of one table. Immutable; two limiters are equal if all four numbers are.
 ///
-/// The arithmetic is in f64 and exact as long as the counts times `samples_per_insert` are.
+/// The arithmetic is in f64, and exact as long as the counts times `samples_per_insert` are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limiter {
     pub(in crate::table) samples_per_insert: f64,
@@ -45,8 +45,11 @@ fn refuse<T>(reason: String) -> Result<T> {
 }
 
 impl Limiter {
-    /// Any limiter. Refuses a `samples_per_insert` that is not positive and finite, a `min_size_to_sample` of
-    /// 0, differences that are no numbers, and `min_diff > max_diff`. Infinite differences limit nothing.
+    /// Any limiter. Infinite differences limit nothing.
+    ///
+    /// Refuses a `samples_per_insert` that is not positive and finite, a `min_size_to_sample` of 0, differences that
+    /// are NaN,
+    /// and `min_diff > max_diff`.
     pub fn new(samples_per_insert: f64, min_size_to_sample: u64, min_diff: f64, max_diff: f64) -> Result<Self> {
         if !(samples_per_insert > 0.0 && samples_per_insert.is_finite()) {
             return refuse(format!("samples_per_insert must be a positive finite number, got {samples_per_insert}"));
@@ -72,8 +75,8 @@ impl Limiter {
 
     /// Keeps `samples / inserts` near `samples_per_insert` once the table holds `min_size_to_sample` items.
     ///
-    /// Refuses, beyond what [`new`](Self::new) refuses, a buffer under twice the larger of 1 and
-    /// `samples_per_insert` (neither side could take a whole step), and one whose lower end is above
+    /// In addition to what [`new`](Self::new) refuses, refuses a buffer narrower than twice the larger of 1 and
+    /// `samples_per_insert` (neither side could take a whole step), and a buffer whose lower end is above
     /// `samples_per_insert * min_size_to_sample` (sampling could never begin).
     pub fn sample_to_insert_ratio(
         samples_per_insert: f64,
@@ -110,8 +113,9 @@ impl Limiter {
         Ok(limiter)
     }
 
-    /// Inserts wait while `size` items (at least 1) are not sampled yet; every insert allows one sample. With
-    /// a table that takes out what was sampled, and hands out the oldest first, a queue.
+    /// Inserts wait while `size` items (at least 1) are not sampled yet; every insert allows one sample.
+    ///
+    /// A table that removes sampled items and samples the oldest item first is then a queue.
     pub fn queue(size: u64) -> Result<Self> {
         if size < 1 {
             return refuse(format!("the size of a queue or stack must be at least 1, got {size}"));
@@ -119,40 +123,41 @@ impl Limiter {
         Self::new(1.0, 1, 0.0, size as f64)
     }
 
-    /// The same limits as [`queue`](Self::queue), for a table that hands out the newest first.
+    /// The same limits as [`queue`](Self::queue), for a table that samples the newest item first.
     pub fn stack(size: u64) -> Result<Self> {
         Self::queue(size)
     }
 
-    /// Samples wait for the first item; inserts wait for a [ration](crate::table::Table::grant), which the one who draws from
-    /// this and other shards hands out: by itself this limiter lets none in.
+    /// Samples wait for the first item; inserts wait for a [ration](crate::table::Table::grant).
+    ///
+    /// The client that draws from this and other shards grants rations. Without a ration, the limiter admits no insert.
     pub fn rationed() -> Self {
         let nothing = f64::NEG_INFINITY;
         Self { samples_per_insert: 1.0, min_size_to_sample: 1, min_diff: nothing, max_diff: nothing }
     }
 
-    /// True where inserts wait for a ration: no ratio of samples to inserts lets one in.
+    /// True if inserts wait for a ration; no ratio of samples to inserts admits one.
     #[inline]
     pub fn is_rationed(&self) -> bool {
         self.max_diff == f64::NEG_INFINITY
     }
 
-    /// Samples per insert that the limiter keeps to.
+    /// The ratio of samples to inserts.
     pub fn samples_per_insert(&self) -> f64 {
         self.samples_per_insert
     }
 
-    /// Items without which nothing is sampled.
+    /// Nothing is sampled while the table holds fewer items.
     pub fn min_size_to_sample(&self) -> u64 {
         self.min_size_to_sample
     }
 
-    /// What samples may not push the difference below.
+    /// The lower limit of the difference; a sample that would go below it waits.
     pub fn min_diff(&self) -> f64 {
         self.min_diff
     }
 
-    /// What inserts may not push the difference above.
+    /// The upper limit of the difference; an insert that would go above it waits.
     pub fn max_diff(&self) -> f64 {
         self.max_diff
     }

@@ -1,7 +1,7 @@
 //! The data of a table: options, keys, priorities, requests, responses, figures.
 //!
-//! Here: plain data, its checks and its `Display`. Not here: decisions (see `policy`), a lock, a queue or a clock (see
-//! `waiting`). A file here uses neither of the two.
+//! Contains plain data, its checks and its `Display`. Contains no decisions (see `policy`), and no lock, queue or clock
+//! (see `waiting`). Files here use neither of those modules.
 
 pub(super) mod blocks;
 pub(super) mod changes;

@@ -6,41 +6,41 @@ use super::selector::SelectorOptions;
 use crate::chunk::Compression;
 use crate::spec::Signature;
 
-/// A table's configuration. Immutable but for what [`Change`] names.
+/// A table's configuration. Immutable except for the fields of [`Change`].
 #[derive(Clone, Debug)]
 pub struct TableOptions {
     /// Unique on its server, not empty.
     pub name: String,
-    /// Chooses what is sampled.
+    /// Chooses which item is sampled.
     pub sampler: SelectorOptions,
-    /// Chooses what leaves when the table is over its size.
+    /// Chooses which item is evicted when the table is above its size.
     pub remover: SelectorOptions,
-    /// Items that the table holds at most.
+    /// The largest number of items.
     pub max_size: u64,
-    /// Who may go on.
+    /// Decides which requests wait.
     pub limiter: Limiter,
-    /// An item leaves after it was sampled this often; 0 for no limit.
+    /// An item is removed after it was sampled this often; 0 for no limit.
     pub max_times_sampled: u32,
-    /// What every item must look like.
+    /// The columns that every item must have.
     pub signature: Option<Signature>,
-    /// Bytes of chunks that the table's items may hold alive; beyond, the remover is asked.
+    /// The largest number of bytes of chunks that the items may keep alive; above it, the remover evicts items.
     pub max_bytes: Option<u64>,
     /// How chunks written for this table are stored.
     pub compression: Compression,
-    /// The shard that the table's keys name, below 64.
+    /// The shard encoded in the table's keys, below 64.
     pub shard: u8,
-    /// Fixes the random draws; the caller takes it from the system where the user gave none.
+    /// Seeds the sampler's random draws; the caller takes a system random number if the user gave none.
     pub sampler_seed: u64,
-    /// The same for the remover.
+    /// The same for the remover's draws.
     pub remover_seed: u64,
-    /// Where copies of its items go.
+    /// Tables that get copies of the items.
     pub extensions: Vec<InsertOnSample>,
 }
 
-/// What can be changed while a table runs; `None` leaves as it is.
+/// The options that can change while a table is in use; `None` keeps the current value.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
-    /// See [`TableOptions::max_size`]; smaller evicts through the remover at once.
+    /// See [`TableOptions::max_size`]; a smaller size evicts items through the remover at once.
     pub max_size: Option<u64>,
     /// See [`TableOptions::limiter`].
     pub limiter: Option<Limiter>,

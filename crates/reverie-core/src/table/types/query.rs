@@ -1,16 +1,16 @@
 //! Queries: conditions on items, and the order of the result.
 
-/// Conditions of one request at most.
+/// The largest number of conditions of one request.
 pub const MAX_CONDITIONS: usize = 64;
 
-/// What a table knows of an item.
+/// A property of an item that a query can compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// As it was given.
+    /// The priority as it was given.
     Priority,
-    /// Draws.
+    /// The number of draws.
     TimesSampled,
-    /// Updates of the priority.
+    /// The number of updates of the priority.
     Version,
     /// Seconds since the item was inserted.
     Age,
@@ -36,22 +36,23 @@ pub enum Comparison {
 /// A condition on one item.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Condition {
-    /// What is compared.
+    /// The field.
     pub field: Field,
-    /// How.
+    /// The comparison.
     pub comparison: Comparison,
-    /// With what; not NaN.
+    /// The number to compare with; not NaN.
     pub value: f64,
 }
 
-/// What is looked for.
+/// A search for items.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Query {
     /// All of them must hold.
     pub conditions: Vec<Condition>,
-    /// Items at most, the first in the order.
+    /// The largest number of items to return, the first in the order.
     pub limit: Option<usize>,
-    /// The field to sort by, and whether the largest comes first; `None`: the order of insertion, which also decides
-    /// between equals.
+    /// The field to sort by, and whether the largest comes first; `None` sorts by insertion.
+    ///
+    /// Ties are in the order of insertion.
     pub order: Option<(Field, bool)>,
 }

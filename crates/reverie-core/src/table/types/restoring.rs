@@ -10,17 +10,17 @@ use crate::item::{Item, Key};
 pub struct Row {
     /// The references.
     pub item: Item,
-    /// The slot and the generation of its key.
+    /// The slot of its key.
     pub slot: u32,
-    /// See `slot`.
+    /// The generation of its key.
     pub generation: u32,
-    /// As it was given.
+    /// The priority as it was given.
     pub priority: f64,
-    /// Updates of the priority.
+    /// The number of updates of the priority.
     pub version: u32,
-    /// Draws.
+    /// The number of draws.
     pub times_sampled: u32,
-    /// Nanoseconds of the clock of the table that it goes into.
+    /// The time of the insert, in nanoseconds of the clock of the restored table.
     pub inserted_at: u64,
     /// Position in the order of insertions.
     pub inserted: u64,
@@ -30,18 +30,18 @@ pub struct Row {
     pub copy_of: Option<Key>,
 }
 
-/// A table's items and counts, to be put into a table that is empty. The table's own options stay.
+/// A table's items and counts, to restore into an empty table. The table's own options stay.
 #[derive(Clone, Debug, Default)]
 pub struct Restoring {
     /// The limiter's counters.
     pub counters: Counters,
-    /// The other counts; those of present items are counted anew.
+    /// The other counts; those of present items are computed again.
     pub stats: Stats,
     /// See [`TableCut::order`](crate::table::TableCut::order).
     pub order: u64,
-    /// The shard of the keys.
+    /// The shard encoded in the keys.
     pub shard: u8,
-    /// The items, each in a slot of its own.
+    /// The items, each in its own slot.
     pub rows: Vec<Row>,
     /// See [`TableCut::sent`](crate::table::TableCut::sent).
     pub sent: Vec<(Sender, Arrivals)>,

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// What a sampler or a remover is, as data: immutable, comparable, safe to share between tables.
+/// The options of a sampler or a remover: immutable, comparable, safe to share between tables.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SelectorOptions {
     /// The item inserted longest ago.
@@ -20,17 +20,19 @@ pub enum SelectorOptions {
         /// The power of the priority; 0 is uniform, negative values prefer small priorities.
         exponent: f64,
     },
-    /// The same, with the draws of a batch spread out: of n draws the i-th falls on the i-th of n equal parts of the
-    /// sum of weights (ibid., section 3.3 and appendix B.2.1). Each draw of a batch has another distribution, all
-    /// together they have the same, with less variance.
+    /// The same, with stratified draws (ibid., section 3.3 and appendix B.2.1).
+    ///
+    /// The i-th of n draws of a batch falls on the i-th of n equal parts of the sum of weights. Each draw of a batch
+    /// has its
+    /// own distribution; together they have the same distribution, with less variance.
     Stratified {
-        /// As of [`SelectorOptions::Prioritized`].
+        /// See [`SelectorOptions::Prioritized`].
         exponent: f64,
     },
 }
 
 impl SelectorOptions {
-    /// Refuses an exponent that is no finite number.
+    /// Refuses an exponent that is not finite.
     pub fn validate(&self) -> Result<()> {
         match self {
             Self::Prioritized { exponent } | Self::Stratified { exponent } if !exponent.is_finite() => {
@@ -40,7 +42,9 @@ impl SelectorOptions {
         }
     }
 
-    /// True where the selector knows the largest priority, see [`Selector::max_slot`](crate::table::selector::Selector::max_slot).
+    /// True if the selector tracks the largest priority.
+    ///
+    /// See [`Selector::max_slot`](crate::table::selector::Selector::max_slot).
     pub fn knows_largest(&self) -> bool {
         match self {
             Self::MaxHeap => true,
@@ -49,7 +53,7 @@ impl SelectorOptions {
         }
     }
 
-    /// True where the pick follows from the items alone, without a random source.
+    /// True if a pick depends on the items alone, not on a random source.
     pub fn is_deterministic(&self) -> bool {
         match self {
             Self::Fifo | Self::Lifo | Self::MaxHeap | Self::MinHeap => true,
@@ -107,12 +111,12 @@ impl std::fmt::Display for SelectorOptions {
     }
 }
 
-/// What the items of a selector weigh together.
+/// The total weight of a selector's items.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mass {
-    /// The sum of the weights; infinite while an item's weight is. The number of items where all weigh the same.
+    /// The sum of the weights; infinite while an item has infinite weight. The number of items if all weigh the same.
     pub total: f64,
-    /// Items of priority 0 where that is a weight apart: those that weigh nothing, or infinitely much.
+    /// The number of items of priority 0, if these have no ordinary weight: it is zero or infinite.
     pub zeros: u64,
 }
 

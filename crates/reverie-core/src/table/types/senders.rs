@@ -1,18 +1,20 @@
-//! Inserts that a client may send again after a lost connection: their sender, number and keys.
+//! Inserts that a client may retry after a lost connection: their sender, number and keys.
 
 use super::inserts::Keys;
 
-/// Who sends inserts over connections that may be lost: the name of a session, unlike any other.
+/// The sender of inserts over connections that may be lost: the unique name of a session.
 pub type Sender = [u8; 16];
 
-/// The insert of a sender, by its number: later ones have larger numbers.
+/// An insert of a sender, identified by its number. Later inserts have larger numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Who sent it.
+    /// The sender.
     pub sender: Sender,
-    /// Which it is of all that he sends.
+    /// The number of the insert among all that the sender sends.
     pub number: u64,
 }
 
-/// What is in of a sender's inserts: their numbers, ascending, and the keys of their first items or of all.
+/// The inserted part of a sender's inserts.
+///
+/// That is their numbers, ascending, and the keys of their first items or of all items.
 pub type Arrivals = Vec<(u64, Keys)>;

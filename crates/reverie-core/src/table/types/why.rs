@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum InsertReason {
     /// The rate limiter.
     Limiter(InsertBlock),
-    /// The tables of the server hold as many bytes as they may.
+    /// The tables of the server hold as many bytes as allowed.
     Bytes {
         /// Bytes of the chunks that tables hold, each chunk counted once.
         held: u64,
@@ -18,7 +18,7 @@ pub enum InsertReason {
         /// Bytes allowed.
         budget: u64,
     },
-    /// It stands behind others in the queue and nothing else holds it.
+    /// The request waits only behind others in the queue.
     Turn,
 }
 
@@ -27,57 +27,57 @@ pub enum InsertReason {
 pub enum SampleReason {
     /// The rate limiter.
     Limiter(SampleBlock),
-    /// There are too few items that the request did not get already (without replacement).
+    /// Too few items that the request did not draw already (sampling without replacement).
     TooFewItems {
         /// Items in the table.
         size: u64,
     },
-    /// It stands behind others in the queue and nothing else holds it.
+    /// The request waits only behind others in the queue.
     Turn,
 }
 
 /// One request that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// For how long it has waited.
+    /// How long it has waited.
     pub since: Duration,
-    /// Items or draws that it asked for.
+    /// Items or draws that it requested.
     pub wanted: u64,
     /// How many of them are done.
     pub done: u64,
 }
 
-/// Requests of a queue that are reported one by one: listing all of very many would hold a table's lock for long.
+/// Requests of a queue that are reported one by one: a list of very many would hold the table's lock for long.
 pub const MOST_REPORTED: usize = 1000;
 
-/// Who waits at a table, since when, for what, and what would free them.
+/// Which requests wait at a table, since when, for what, and what would unblock them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Why {
     /// The table.
     pub table: String,
     /// Number of items.
     pub size: u64,
-    /// Its bound.
+    /// The largest number of items.
     pub max_size: u64,
-    /// It takes and gives nothing any more.
+    /// The table is closed: it accepts no inserts or samples.
     pub closed: bool,
-    /// Draws that clients have not acknowledged yet; those that do not reach their client come back.
+    /// Draws that clients have not acknowledged yet; a draw that does not reach its client is returned to the table.
     pub leased: u64,
     /// The limiter's counters.
     pub counters: Counters,
-    /// Inserts that wait, as requests.
+    /// The number of insert requests that wait.
     pub num_inserts: u64,
-    /// Samples that wait, as requests.
+    /// The number of sample requests that wait.
     pub num_samples: u64,
     /// The first of the inserts, in order of arrival, at most [`MOST_REPORTED`].
     pub inserts: Vec<Waiting>,
     /// The first of the samples, likewise.
     pub samples: Vec<Waiting>,
-    /// What holds a single insert back now; `None` where one could go on.
+    /// The reason why a single insert would wait now; `None` if it would not.
     pub insert_reason: Option<InsertReason>,
-    /// What holds a single draw back now; `None` where one could go on.
+    /// The reason why a single draw would wait now; `None` if it would not.
     pub sample_reason: Option<SampleReason>,
-    /// Both sides are held back, and nothing that is asked for now can change it.
+    /// Both sides are blocked, and no request that waits can change that.
     pub stuck: bool,
 }
 

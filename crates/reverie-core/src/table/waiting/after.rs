@@ -10,7 +10,7 @@ use crate::table::policy::emptied::{Dropped, Emptied};
 use crate::table::types::inserts::Keys;
 use crate::table::types::tally::Tally;
 
-/// What is left to do once the lock is released: tell the waiters, drop what left the table.
+/// The work that remains after a table's lock is released: complete the waiters, drop items.
 #[derive(Default)]
 pub(super) struct After {
     pub(super) keys: Vec<(Arc<Cell<Keys>>, Result<Keys>)>,

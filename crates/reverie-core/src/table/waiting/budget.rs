@@ -11,51 +11,52 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// A table, as its server's budget of bytes sees it. Each call takes the table's lock.
+/// A table as its server's budget of bytes sees it. Each call takes the table's lock.
 pub(super) trait Holder: Send + Sync {
-    /// True where this table will free bytes: its items leave after a number of draws, or some must leave now.
+    /// True if this table will free bytes: sampling removes its items, or some must leave now.
     fn consumes(&self) -> bool;
 
-    /// See [`Table::makes_room_for`]; true too where the table is closed, which is for the insert to say.
+    /// See [`Table::makes_room_for`]; also true if the table is closed, so that the insert itself reports it.
     fn makes_room_for(&self, items: u64, bytes: u64) -> bool;
 
-    /// Serves waiting inserts after bytes were freed at another table, or by packing; true where that freed bytes here.
+    /// Serves waiting inserts after bytes were freed at another table, or by packing; true if that freed bytes here.
     fn serve_waiting(&self) -> bool;
 
     /// True while the first insert waits for bytes.
     fn is_starving(&self) -> bool;
 
-    /// Refuses the inserts that wait for bytes; true where there was one.
+    /// Refuses the inserts that wait for bytes; true if there was one.
     fn refuse_starving(&self) -> bool;
 }
 
-/// The bytes that the chunks of a server's tables may take.
+/// The budget of bytes for the chunks of a server's tables.
 ///
-/// What only writers and readers hold does not count: writers are bounded by what they may have in flight, and a
-/// reader that waits for its own draws to be released would wait for ever. Tables that take items in at the same moment
-/// may pass the bound by an item each.
+/// Chunks that only writers and readers hold do not count: the in-flight limit bounds writers, and a
+/// reader that waits for its own draws to be released would wait for ever. Tables that insert at the same moment
+/// may exceed the budget by an item each.
 pub(super) struct Budget {
     meter: Arc<Meter>,
     max_bytes: u64,
     tables: OnceLock<Vec<Weak<dyn Holder>>>,
-    /// An insert waited for bytes at the last look: each change of a table looks again.
+    /// An insert waited for bytes at the last check: each change of a table checks again.
     starving: AtomicBool,
 }
 
 impl Budget {
-    /// A budget of no tables.
+    /// A budget without tables.
     pub(super) fn new(meter: Arc<Meter>, max_bytes: u64) -> Self {
         Self { meter, max_bytes, tables: OnceLock::new(), starving: false.into() }
     }
 
-    /// These tables share it; once, and before they are used.
+    /// Sets the tables that share the budget; called once, before they are used.
     pub(super) fn hold(&self, tables: impl Iterator<Item = Weak<dyn Holder>>) {
         // Only just made, so it cannot have been set.
         let _ = self.tables.set(tables.collect());
     }
 
-    /// What an item (or the smallest there could be) waits for at this table; `None` where it need not, which is so
-    /// where the insert makes room for itself.
+    /// The bytes that an item (or the smallest possible one) waits for at this table; `None` if it need not wait.
+    ///
+    /// An insert that makes room for itself need not wait.
     pub(super) fn blocks(&self, table: &Table, item: Option<&Item>) -> Option<Starved> {
         let (needed, most) = item.map_or((1, 1), |item| new_bytes(std::iter::once(item)));
         self.starved(needed).filter(|_| !table.makes_room_for(1, most))
@@ -66,7 +67,7 @@ impl Budget {
         (held + needed > budget).then_some(Starved { held, needed, budget })
     }
 
-    /// Refuses items that would wait for bytes which no call can free. Takes the tables' locks, one after the other.
+    /// Refuses items that would wait for bytes that no call can free. Takes the tables' locks, one after the other.
     pub(super) fn refuse_hopeless(&self, name: &str, table: &dyn Holder, items: &[(Item, Priority)]) -> Result<()> {
         let (needed, most) = new_bytes(items.iter().map(|(item, _)| item));
         if self.starved(needed).is_none() {
@@ -80,7 +81,7 @@ impl Budget {
         if table.makes_room_for(items.len() as u64, most) || self.anything_consumed() {
             return Ok(());
         }
-        // The last that could be consumed may have gone just now, and made room.
+        // The last consumable item may have gone just now, and made room.
         self.starved(needed).map_or(Ok(()), |starved| Err(reason::refusal(name, &starved)))
     }
 
@@ -88,31 +89,31 @@ impl Budget {
         self.tables().any(|table| table.consumes())
     }
 
-    /// True where an insert waited for bytes when that was last looked at.
+    /// True if an insert waited for bytes at the last check.
     pub(super) fn is_starving(&self) -> bool {
         self.starving.load(Ordering::SeqCst)
     }
 
-    /// A chunk was packed: inserts that wait for bytes may go on. Touches no table while none waits for bytes.
+    /// A chunk was packed: inserts that wait for bytes may continue. Visits no table while none waits for bytes.
     pub(super) fn packed(&self) {
-        // The bytes were counted before the mark is read; `settle` sets the mark before it reads the bytes.
+        // The bytes are counted before the mark is read; `settle` sets the mark before it reads the bytes.
         fence(Ordering::SeqCst);
         if self.is_starving() {
             self.settle();
         }
     }
 
-    /// Bytes may have been freed, or the last hope for them: inserts that wait for bytes go on, or are refused.
+    /// Serves or refuses the inserts that wait for bytes, after bytes were freed or no table can free any more.
     pub(super) fn settle(&self) {
         loop {
-            // An insert that goes on may free bytes for another, by what it evicts.
+            // An insert that is served may free bytes for another, by what it evicts.
             while self.each(|table| table.serve_waiting()) {}
-            // First false: whoever begins to starve meanwhile says so after this, or is seen below.
+            // Clear it first: an insert that begins to wait meanwhile sets it after this, or is found below.
             self.starving.store(false, Ordering::SeqCst);
             let starving = self.each(|table| table.is_starving());
             if starving {
                 self.starving.store(true, Ordering::SeqCst);
-                // A chunk packed before this is counted by now; the writer of one packed later sees the mark.
+                // A chunk packed before this is counted by now; the writer of a chunk packed later sees the mark.
                 fence(Ordering::SeqCst);
                 if self.each(|table| table.serve_waiting()) {
                     continue;
@@ -124,7 +125,7 @@ impl Budget {
         }
     }
 
-    /// Asks every table; true where one answers yes.
+    /// Calls `ask` on every table; true if one returns true.
     fn each(&self, ask: fn(&dyn Holder) -> bool) -> bool {
         self.tables().filter(|table| ask(&**table)).count() > 0
     }

@@ -1,7 +1,9 @@
-//! Copies: an item that one table hands out for the first time goes into another table, too.
+//! Copies: an item that one table samples for the first time is also inserted into another table.
 //!
-//! The table's lock is held for noting who was drawn first; the copies are offered to the other table behind it, before
-//! whoever sampled is told. Copies that the other table's limits hold back wait in its queue of inserts, as data.
+//! First draws are noted under the table's lock. After that lock is released, and before the caller gets its sample,
+//! the
+//! copies are offered to the other table. Copies that the other table's limits hold back wait in its insert queue, as
+//! data.
 
 use crate::item::Key;
 use crate::table::types::copies::{Copied, FirstDraw};
@@ -9,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What became of the copies of one extension, counted under the other table's lock.
+/// Counts of the copies of one extension, changed under the other table's lock.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) inserted: AtomicU64,
@@ -34,25 +36,25 @@ impl Counts {
     }
 }
 
-/// A table that takes copies. Each call takes its lock.
+/// A table that accepts copies. Each call takes its lock.
 pub(super) trait CopyTarget: Send + Sync {
-    /// Takes copies in, or lets them wait; true where that freed bytes, and where an insert there waits for bytes.
+    /// Inserts or queues copies; true if that freed bytes, and true if an insert there waits for bytes.
     fn offer(&self, first: &[FirstDraw], how: &Copying) -> (bool, bool);
 
-    /// Drops copies whose time is over.
+    /// Drops copies that timed out.
     fn drop_late(&self);
 }
 
-/// One extension of a table that lives.
+/// One extension of a table in use.
 pub(super) struct Copying {
     pub(super) target: Weak<dyn CopyTarget>,
     pub(super) timeout: Option<Duration>,
     pub(super) counts: Arc<Counts>,
 }
 
-/// What makes a waiting insert that of a copy.
+/// Marks a waiting insert as that of a copy.
 pub(super) struct Copy {
-    /// The key that it has in the table that it comes from.
+    /// The key of the original in its table.
     pub(super) key: Key,
     pub(super) until: Option<Duration>,
     pub(super) counts: Arc<Counts>,
@@ -63,12 +65,12 @@ impl Copy {
         self.key
     }
 
-    /// How long it may wait.
+    /// The time at which it times out.
     pub(super) fn until(&self) -> Option<Duration> {
         self.until
     }
 
-    /// It waits no more.
+    /// Counts the end of its wait.
     pub(super) fn end(&self, went_in: bool) {
         self.counts.waiting.fetch_sub(1, Relaxed);
         self.counts.end(went_in);

@@ -18,7 +18,7 @@ pub(super) struct PendingInsert {
     pub(super) origin: Option<Origin>,
     pub(super) since: Duration,
     pub(super) cell: Arc<Cell<Keys>>,
-    /// Of a copy, for which no caller waits.
+    /// Set for a copy, for which no caller waits.
     pub(super) copy: Option<Copy>,
 }
 
@@ -31,7 +31,7 @@ impl PendingInsert {
         self.items.len() as u64 + u64::from(self.next.is_some())
     }
 
-    /// It is taken out of the queue, and its items do not go in.
+    /// Fails the insert after it was taken out of the queue; its remaining items are not inserted.
     pub(super) fn give_up(self, reason: Error) {
         if let Some(copy) = &self.copy {
             copy.end(false);
@@ -39,27 +39,27 @@ impl PendingInsert {
         self.cell.fill(Err(reason));
     }
 
-    /// When it is dropped where it still waits.
+    /// When it is dropped if it still waits.
     fn until(&self) -> Option<Duration> {
         self.copy.as_ref().and_then(Copy::until)
     }
 }
 
-/// The queue. Every call is O(log n) of the n inserts that wait, but for those that return all of them.
+/// The queue of inserts. Every call is O(log n) of the n waiting inserts, except for those that return all of them.
 #[derive(Default)]
 pub(super) struct InsertQueue {
-    /// By their numbers, which ascend in the order of arrival.
+    /// By id; ids ascend in the order of arrival.
     waiting: BTreeMap<u64, PendingInsert>,
-    /// Items of all of them that are not in.
+    /// The number of all items that are not inserted yet.
     items: u64,
-    /// Those of which some items are in.
+    /// Inserts with some items inserted.
     begun: BTreeSet<u64>,
-    /// Those that wait until a moment at most.
+    /// Inserts that have a timeout.
     timed: BTreeSet<(Duration, u64)>,
 }
 
 impl InsertQueue {
-    /// Puts an insert where its number belongs: a new one at the end, one that was the first in front.
+    /// Puts an insert at the place of its id: a new one at the end, one that was the first in front.
     pub(super) fn put(&mut self, pending: PendingInsert) {
         let id = pending.id;
         self.items += pending.left();
@@ -82,7 +82,7 @@ impl InsertQueue {
         Some(self.taken(pending))
     }
 
-    /// The first of those whose time is over at `now`.
+    /// Removes the first insert that has timed out at `now`.
     pub(super) fn remove_late(&mut self, now: Duration) -> Option<PendingInsert> {
         let (until, id) = *self.timed.first()?;
         if until <= now { self.remove(id) } else { None }
@@ -97,7 +97,7 @@ impl InsertQueue {
         pending
     }
 
-    /// When the first of those that wait until a moment is late.
+    /// When the next timeout expires.
     pub(super) fn late_at(&self) -> Option<Duration> {
         self.timed.first().map(|(until, _)| *until)
     }
@@ -111,7 +111,7 @@ impl InsertQueue {
         self.waiting.values()
     }
 
-    /// Those of which some items are in, in order.
+    /// Inserts with some items inserted, in order.
     pub(super) fn begun(&self) -> impl Iterator<Item = &PendingInsert> {
         self.begun.iter().filter_map(|id| self.waiting.get(id))
     }
@@ -124,7 +124,7 @@ impl InsertQueue {
         self.waiting.is_empty()
     }
 
-    /// Items that wait.
+    /// The number of items that wait.
     pub(super) fn items(&self) -> u64 {
         self.items
     }

@@ -1,7 +1,8 @@
-//! The requests that wait at a table: THE lock, queues, tickets, leases, budgets of bytes.
+//! The requests that wait at a table: the one lock, queues, tickets, leases, budgets of bytes.
 //!
-//! Here: everything with a lock, a condition variable, a clock or an atomic. Not here: which item is drawn, or whether a
-//! request may go on (see `policy`). Under the lock are decisions only: no copy, no drop of items, no wait.
+//! Contains everything with a lock, a condition variable, a clock or an atomic. Which item is drawn, and whether a
+//! request
+//! must wait, is decided in `policy`. Only decisions run under the lock: no copy, no drop of items, no wait.
 
 mod after;
 mod budget;

@@ -1,7 +1,8 @@
-//! What a table's lock guards: the state machine, and the requests that wait for it, as data.
+//! The data that a table's lock guards: the state machine, and the requests that wait for it, as data.
 //!
-//! Two queues, inserts and samples, each in order of arrival. Whoever changes the counters tries both heads: with one
-//! queue, a sample behind a blocked insert would wait for ever.
+//! There are two queues, inserts and samples, each in order of arrival. Every change of the counters tries both heads:
+//! with
+//! one queue, a sample behind a blocked insert would wait for ever.
 
 use super::after::After;
 use super::budget::Budget;
@@ -26,27 +27,26 @@ pub(super) struct State {
     pub(super) table: Table,
     pub(super) inserts: InsertQueue,
     pub(super) samples: SampleQueue,
-    /// Who waits for the table to be another than he knows, in no order.
+    /// Requests that wait for the table to change, in no order.
     pub(super) looks: Vec<PendingLook>,
-    /// What is in of those who may send it again.
+    /// The inserted part of inserts that may be retried.
     pub(super) senders: Senders,
     pub(super) next_id: u64,
     pub(super) incarnations: Xoshiro256PlusPlus,
     pub(super) closed: bool,
     pub(super) times: Times,
-    /// Since when each queue has not been empty.
+    /// When each queue last became non-empty.
     pub(super) inserts_since: Option<Duration>,
     pub(super) samples_since: Option<Duration>,
     pub(super) created: Duration,
     pub(super) operations: u32,
-    /// Somebody makes the draws of the first waiting request, a hold of the lock after the other.
+    /// A thread makes the draws of the first waiting request, over several holds of the lock.
     pub(super) driven: bool,
-    /// A thread takes out items that must leave, and takes in inserts that may go in, over several holds of the lock; others
-    /// leave that to it.
+    /// A thread evicts items and serves inserts, over several holds of the lock; others leave that work to it.
     pub(super) moved: bool,
 }
 
-/// What is left to do after a hold of the lock, for the thread that held it.
+/// The work that remains after a hold of the lock, for the thread that held it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rest {
     /// See [`State::driven`].
@@ -61,14 +61,16 @@ impl Rest {
     }
 }
 
-/// Draws that are made under one hold of the lock, of all requests together; beyond, others get their turn. A request
-/// without replacement is not cut: what it drew already would have to be left out anew each time.
+/// Draws made under one hold of the lock, of all requests together; after that, other threads get the lock.
+///
+/// A request without replacement is not split: the items that it drew already would have to be left out again each
+/// time.
 pub(super) const DRAWS_AT_ONCE: usize = 1 << 14;
 
-/// Items that come in from the queue under one hold of the lock; a request is not cut for it.
+/// Items inserted from the queue under one hold of the lock; a request is not split for it.
 const INSERTS_AT_ONCE: usize = 1 << 12;
 
-/// One operation in this many is timed, and counted this often: a clock costs as much as an insert.
+/// One operation in this many is timed, and counts this many times: reading a clock costs as much as an insert.
 pub(super) const MEASURED_EVERY: u32 = 64;
 
 impl State {
@@ -89,13 +91,13 @@ impl State {
         if self.closed { Ok(()) } else { Err(Error::InvalidArgument(format!("the table '{name}' is open"))) }
     }
 
-    /// What the first waiting insert wants of the server's bytes, where these hold it back and the limiter does not.
+    /// The bytes that the first waiting insert waits for, if only the server's budget holds it back.
     pub(super) fn starves(&self, budget: &Budget) -> Option<Starved> {
         let item = self.inserts.first()?.next()?;
         if self.table.can_insert() { budget.blocks(&self.table, Some(item)) } else { None }
     }
 
-    /// Continues what this thread left for its next hold of the lock.
+    /// Continues the work that this thread left for its next hold of the lock.
     pub(super) fn resume(&mut self, rest: Rest) {
         if rest.draws {
             self.driven = false;
@@ -106,7 +108,7 @@ impl State {
         }
     }
 
-    /// True where a hold of the lock left items that must leave, or inserts that may go in.
+    /// True if a hold of the lock left items that must leave, or inserts that may continue.
     pub(super) fn must_move(&self, budget: Option<&Budget>) -> bool {
         let goes_in = |item| budget.is_none_or(|budget| budget.blocks(&self.table, Some(item)).is_none());
         let first = || self.inserts.first()?.next();
@@ -136,7 +138,7 @@ impl State {
         self.next_id
     }
 
-    /// Lets items in until one is held back, which is returned.
+    /// Inserts items until one is held back, which is returned.
     pub(super) fn admit(
         &mut self,
         items: &mut impl Iterator<Item = (Item, Priority)>,
@@ -169,7 +171,7 @@ impl State {
         None
     }
 
-    /// Makes draws for a request, as many as are allowed now, and at most as many as are `left` for this hold of the lock.
+    /// Makes draws for a request, as many as are allowed now, and at most `left` in this hold of the lock.
     pub(super) fn fill(
         &mut self,
         request: &SampleRequest,
@@ -195,7 +197,7 @@ impl State {
         Ok(made)
     }
 
-    /// Undoes leased draws of a request that is refused; true where there were some.
+    /// Undoes leased draws of a request that is refused; true if there were any.
     pub(super) fn undo(&mut self, draws: &Draws) -> bool {
         if draws.is_leased {
             self.table.give_back(&draws.keys);
@@ -203,17 +205,17 @@ impl State {
         draws.is_leased && !draws.is_empty()
     }
 
-    /// What the table is, those who wait included.
+    /// The table's tally, with the waiting inserts.
     pub(super) fn tally(&mut self, now: Duration) -> Tally {
         Tally { waiting_inserts: self.inserts.items(), now, ..self.table.tally() }
     }
 
-    /// True where the table is not what was seen.
+    /// True if the table differs from what was seen.
     pub(super) fn differs(&self, seen: &Seen) -> bool {
         self.table.differs(seen, self.inserts.items())
     }
 
-    /// What is in of inserts that may be sent again, those that are in in part included.
+    /// The inserted part of inserts that may be retried, partly inserted ones included.
     pub(super) fn arrivals(&self) -> Vec<(Sender, Arrivals)> {
         let mut all = self.senders.cut();
         let parts = self.inserts.begun().filter_map(|pending| Some((pending.origin?, &pending.keys)));
@@ -232,7 +234,7 @@ impl State {
         all
     }
 
-    /// Finds out for whom there is news.
+    /// Completes the requests that waited for the table to change.
     pub(super) fn serve_looks(&mut self, now: Duration, after: &mut After) {
         if self.looks.is_empty() {
             return;
@@ -246,8 +248,10 @@ impl State {
         }
     }
 
-    /// Serves the heads of both queues until neither can go on: an insert may free a sample and the other way. True
-    /// where the draws of one hold of the lock were used up before: the caller is to come again, and nobody else draws
+    /// Serves the heads of both queues until neither can continue: an insert may unblock a sample, and the reverse.
+    ///
+    /// True if the draws of one hold of the lock were used up first: the caller must come again, and no other thread
+    /// draws
     /// until then.
     pub(super) fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) -> bool {
         let (mut left, mut goes_in) = (DRAWS_AT_ONCE, if self.moved { 0 } else { INSERTS_AT_ONCE });
@@ -303,7 +307,7 @@ impl State {
         }
     }
 
-    /// Takes copies whose time is over out of the queue.
+    /// Removes copies that timed out from the queue.
     pub(super) fn take_late(&mut self, now: Duration, after: &mut After) {
         while let Some(pending) = self.inserts.remove_late(now) {
             pending.copy.iter().for_each(|copy| copy.end(false));

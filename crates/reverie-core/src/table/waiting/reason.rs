@@ -1,5 +1,6 @@
-//! Why a request at a table waits, in words: the reason that a deadline's error, `why()` and a log report. No other file
-//! of the core writes one.
+//! The reason why a request waits, in words: for a deadline's error, `why()` and logs.
+//!
+//! No other file of the core writes this reason.
 
 use crate::error::{Counted, Error};
 use crate::table::types::blocks::{InsertBlock, SampleBlock};
@@ -103,7 +104,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// "3 more inserts are needed", or that they would not help.
+/// "3 more inserts are needed", or that more would not help.
 fn needed(f: &mut fmt::Formatter<'_>, count: Option<u64>, what: &str, other: &str) -> fmt::Result {
     match count {
         Some(1) => write!(f, "1 more {what} is needed: "),

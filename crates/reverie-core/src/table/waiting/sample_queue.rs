@@ -1,5 +1,4 @@
-//! Where a sampler waits: the queue of requests for draws, in order of arrival. Requests that wait for the table to
-//! change stand next to it.
+//! The queue of requests for draws, in order of arrival, and requests that wait for the table to change.
 
 use super::ticket::Cell;
 use crate::sample::{Draws, Lease, Lender, SampleRequest};
@@ -15,7 +14,7 @@ pub(super) struct PendingSample {
     pub(super) draws: Draws,
     pub(super) since: Duration,
     pub(super) cell: Arc<Cell<Draws>>,
-    /// Where leased draws go back to.
+    /// The table that leased draws are returned to.
     pub(super) lender: Weak<dyn Lender>,
 }
 
@@ -24,7 +23,7 @@ impl PendingSample {
         (self.request.num_samples - self.draws.done()) as u64
     }
 
-    /// The draws, with their lease. Called without the lock: a lease that is dropped takes it.
+    /// The draws, with their lease. Called without the lock: dropping a lease takes it.
     pub(super) fn into_draws(self) -> Draws {
         let mut draws = self.draws;
         if draws.is_leased {
@@ -34,7 +33,7 @@ impl PendingSample {
     }
 }
 
-/// A client that draws from several shards waits for news of this one.
+/// A request of a client that draws from several shards, waiting for a change of this one.
 pub(super) struct PendingLook {
     pub(super) id: u64,
     pub(super) seen: Seen,

@@ -1,13 +1,14 @@
-//! Inserts that whoever sent them may send again: which are in, and under which keys.
+//! Inserts that their sender may retry: which are inserted, and under which keys.
 //!
-//! Kept where the items are, under the same lock, so that a checkpoint has both as they were at one moment: a server that
-//! starts from it knows what it has, and does none of it twice.
+//! They are stored with the items, under the same lock, so that a checkpoint has both as they were at one moment: a
+//! server
+//! that starts from it knows what it has, and inserts nothing twice.
 
 use crate::table::types::inserts::Keys;
 use crate::table::types::senders::{Arrivals, Sender, Sent};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// Where an insert came from, for as long as its sender is known.
+/// The origin of an insert, for as long as its sender is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     sent: Sent,
@@ -18,21 +19,21 @@ pub(super) struct Origin {
 /// A sender, until it is forgotten.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// Tells it from one of the same name that was forgotten before, of which inserts may still wait.
+    /// Distinguishes it from a forgotten sender of the same name, of which inserts may still wait.
     since: u64,
     pub(super) arrivals: VecDeque<(u64, Keys)>,
 }
 
-/// Of one table.
+/// The senders of one table.
 #[derive(Debug, Default)]
 pub(super) struct Senders {
     pub(super) all: HashMap<Sender, Known>,
-    /// How many there were.
+    /// The number of senders ever known.
     count: u64,
 }
 
 impl Senders {
-    /// An insert comes from there; its sender is known from now on.
+    /// Returns the origin of an insert; its sender is known from now on.
     pub(super) fn origin(&mut self, sent: Sent) -> Origin {
         let known = self.all.entry(sent.sender).or_insert_with(|| {
             self.count += 1;
@@ -41,18 +42,18 @@ impl Senders {
         Origin { sent, since: known.since }
     }
 
-    /// Which insert it was; `None` where its sender was forgotten meanwhile.
+    /// The insert of an origin; `None` if its sender was forgotten meanwhile.
     pub(super) fn known(&self, origin: Origin) -> Option<Sent> {
         let known = self.all.get(&origin.sent.sender)?;
         (known.since == origin.since).then_some(origin.sent)
     }
 
-    /// An insert is in, whole. Nothing is kept of it where its sender was forgotten: no client would ever receive it.
+    /// Notes a complete insert. Nothing is kept if its sender was forgotten: no client would ever receive it.
     pub(super) fn arrived(&mut self, origin: Origin, keys: &Keys) {
         let Some(sent) = self.known(origin) else { return };
         let Some(Known { arrivals, .. }) = self.all.get_mut(&sent.sender) else { return };
         match arrivals.back() {
-            // One of which a checkpoint had a part.
+            // A checkpoint had a part of this insert.
             Some((last, _)) if *last >= sent.number => match arrivals.binary_search_by_key(&sent.number, |(n, _)| *n) {
                 Ok(at) => arrivals[at].1.clone_from(keys),
                 Err(at) => arrivals.insert(at, (sent.number, keys.clone())),
@@ -72,7 +73,7 @@ impl Senders {
         }
     }
 
-    /// All senders with something, in the order of their names.
+    /// All senders with inserts, in the order of their names.
     pub(super) fn cut(&self) -> Vec<(Sender, Arrivals)> {
         let some = self.all.iter().filter(|(_, known)| !known.arrivals.is_empty());
         let mut all: Vec<_> = some.map(|(sender, known)| (*sender, known.arrivals.iter().cloned().collect())).collect();

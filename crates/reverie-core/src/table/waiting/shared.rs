@@ -1,4 +1,4 @@
-//! One table shared by many: the one lock, the two queues of waiting requests, and the completions.
+//! One table shared by many threads: the lock, the two queues of waiting requests, and the completions.
 //!
 //! The lock is held for decisions: a batch of draws, a group of inserts. Bytes are copied, items dropped and
 //! waiters woken after it is released.
@@ -42,14 +42,14 @@ pub struct SharedTable {
     name: String,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) budget: Option<Arc<Budget>>,
-    /// Where copies of its items go.
+    /// Tables that get copies of its items.
     pub(super) copying: OnceLock<Vec<Copying>>,
     /// Guards the table and both queues. Under it: decisions. Never under it: copying or decoding bytes,
     /// waiting, waking, dropping items, taking any other lock.
     pub(super) state: Mutex<State>,
 }
 
-/// Lets other threads continue where the one that should cannot: a waker panicked.
+/// Lets other threads take over when the waking thread panicked.
 struct Driving<'a>(&'a SharedTable);
 
 impl Drop for Driving<'_> {
@@ -102,7 +102,7 @@ impl SharedTable {
         &self.name
     }
 
-    /// Takes the lock for one decision, serves whoever can go on after it, and finishes outside.
+    /// Takes the lock for one decision, serves the requests that can continue after it, and finishes outside.
     pub(super) fn decide<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> R {
         let (result, freed, starves) = self.decide_alone(decision);
         if let Some(budget) = self.budget.as_ref().filter(|budget| freed || starves || budget.is_starving()) {
@@ -111,10 +111,11 @@ impl SharedTable {
         result
     }
 
-    /// The same at this table only; tells whether items left it, and whether an insert waits for bytes.
+    /// The same at this table only; returns whether items left it, and whether an insert waits for bytes.
     pub(super) fn decide_alone<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool) {
         let (result, mut freed, mut starves, mut rest) = self.hold(decision);
-        // Very many draws, items that must leave, or inserts that may go in: this thread continues, and releases the lock in
+        // Very many draws, items that must leave, or inserts that may continue: this thread goes on, and releases the
+        // lock in
         // between.
         let driving = rest.is_any().then(|| Driving(self));
         while rest.is_any() {
@@ -126,7 +127,7 @@ impl SharedTable {
         (result, freed, starves)
     }
 
-    /// One hold of the lock; returns what is left to do, which the caller must continue.
+    /// One hold of the lock; returns the remaining work, which the caller must continue.
     fn hold<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool, Rest) {
         let now = self.clock.now();
         let mut after = After::default();
@@ -163,8 +164,9 @@ impl SharedTable {
         }
     }
 
-    /// Refuses items that [`SharedTable::insert`] would refuse; puts none in. For a caller who inserts into several
-    /// tables, and must not stop halfway.
+    /// Refuses items that [`SharedTable::insert`] would refuse; inserts nothing.
+    ///
+    /// For a caller that inserts into several tables, and must not stop halfway.
     pub fn check(&self, items: &[(Item, Priority)]) -> Result<()> {
         if let Some(budget) = &self.budget {
             budget.refuse_hopeless(&self.name, self, items)?;
@@ -172,9 +174,11 @@ impl SharedTable {
         lock(&self.state).check(&self.name, items)
     }
 
-    /// Enqueues items, in order, as one request. Each is admitted on its own by the limiter; the ticket is done
-    /// when all are in the table. Never blocks. An item that the table can never take refuses the request, and
-    /// none of its items goes in.
+    /// Enqueues items, in order, as one request. Never blocks.
+    ///
+    /// The limiter admits each item on its own; the ticket is done when all are in the table. If the table can never
+    /// take one
+    /// of the items, the request is refused and nothing is inserted.
     pub fn insert(self: &Arc<Self>, items: Inserts) -> Result<Ticket<Keys>> {
         self.insert_of(items, None, Keys::new())
     }
@@ -189,7 +193,7 @@ impl SharedTable {
         if let Some(budget) = &self.budget {
             budget.refuse_hopeless(&self.name, &**self, &items)?;
         }
-        // Those that are refused are dropped after the decision.
+        // Refused items are dropped after the decision.
         let mut offered = items;
         self.decide(|state, now| {
             state.check(&self.name, &offered)?;
@@ -221,9 +225,9 @@ impl SharedTable {
         })
     }
 
-    /// Enqueues a request for draws; never blocks. The ticket is done when all of them are made.
+    /// Enqueues a request for draws; never blocks. The ticket is done when all draws are made.
     pub fn sample(self: &Arc<Self>, request: SampleRequest) -> Result<Ticket<Draws>> {
-        // What is refused is dropped after the decision, and so is a lease.
+        // Refused draws, and their lease, are dropped after the decision.
         let mut draws = Draws::with_capacity(request.num_samples);
         let waiting = self.decide(|state, now| {
             state.open(&self.name)?;
@@ -255,14 +259,14 @@ impl SharedTable {
         })
     }
 
-    /// Looks items up; nothing is counted as sampled.
+    /// Looks items up; does not count as sampling.
     pub fn get(&self, keys: &[i64]) -> Result<Draws> {
         let state = lock(&self.state);
         state.open(&self.name)?;
         state.table.get(keys)
     }
 
-    /// Drops all items and starts counting anew; waiting requests keep their places.
+    /// Drops all items and resets all counts; waiting requests keep their places.
     pub fn reset(&self) -> Result<()> {
         self.decide(|state, _| {
             state.open(&self.name)?;
@@ -273,7 +277,7 @@ impl SharedTable {
         })
     }
 
-    /// Changes limits while running; waiting requests are served by the new ones.
+    /// Changes limits while the table is in use; waiting requests are served under the new ones.
     pub fn configure(&self, change: Change) -> Result<()> {
         self.decide(|state, _| {
             state.open(&self.name)?;
@@ -281,14 +285,14 @@ impl SharedTable {
         })
     }
 
-    /// Ends every waiting request, and refuses those to come. Idempotent.
+    /// Fails every waiting request, and refuses later ones. Idempotent.
     pub fn close(&self) {
         let now = self.clock.now();
         let (inserts, samples, looks) = {
             let mut state = lock(&self.state);
             let _deciding = Deciding::new();
             state.closed = true;
-            // What is in of inserts that wait, for a last checkpoint.
+            // For a last checkpoint: the inserted part of inserts that wait.
             let arrivals = state.arrivals();
             state.senders.restore(arrivals);
             let waiting = (
@@ -303,13 +307,13 @@ impl SharedTable {
         inserts.into_all().for_each(|pending| pending.give_up(closed()));
         for pending in samples {
             Arc::clone(&pending.cell).fill(Err(closed()));
-            // Its leased draws go back.
+            // Its leased draws are returned.
             drop(pending.into_draws());
         }
         looks.iter().for_each(|pending| pending.cell.fill(Err(closed())));
     }
 
-    /// True where items leave after a number of draws: a draw that is lost may be of an item that is nowhere else.
+    /// True if sampling removes items: an item whose draw is lost may exist nowhere else.
     pub fn deletes_sampled(&self) -> bool {
         lock(&self.state).table.options().max_times_sampled > 0
     }

@@ -1,4 +1,4 @@
-//! Memory for what is changed while a cut of all tables lives, touched before it is made.
+//! Memory for pages that are changed while a cut of all tables exists, touched before the cut is made.
 
 use super::shared::SharedTable;
 use super::tables::Tables;
@@ -8,17 +8,20 @@ use crate::table::policy::slots::page::Spares;
 /// The most that is set aside, for all tables of a server together: the pages of 2.7 million items.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Spare pages that the tables have, until it is dropped: then they give back what is left.
+/// Spare pages that the tables have until it is dropped; then they return the rest.
 pub struct Spared<'a> {
     tables: &'a Tables,
     given: u64,
 }
 
 impl Tables {
-    /// Gives every table as many spare pages as it has pages, or all of them their share of 256 MiB: for a cut, while
-    /// which lives whoever changes a page first copies it. Takes as long as touching that memory; no lock is held
-    /// meanwhile. A table has those of one caller: of two that overlap the second has all, and the pages that come
-    /// after that are copied to memory of their own.
+    /// Gives every table as many spare pages as it has pages, or a share of 256 MiB if that is less in total.
+    ///
+    /// Use it before a cut: while the cut exists, the first change of a page copies it. Takes as long as touching that
+    /// memory;
+    /// no lock is held meanwhile. A table has the spare pages of one caller: if two callers overlap, the second has
+    /// all, and
+    /// further copies go to newly allocated memory.
     pub fn spare(&self) -> Spared<'_> {
         self.spare_at_most(MOST_BYTES)
     }
@@ -42,18 +45,18 @@ impl Tables {
 }
 
 impl Spared<'_> {
-    /// Bytes that were set aside.
+    /// The bytes that were set aside.
     pub fn size_bytes(&self) -> u64 {
         self.given * Spares::PAGE_BYTES
     }
 
-    /// Takes back what is left; bytes of what was used.
+    /// Takes back the rest; returns the bytes that were used.
     pub fn take_back(self) -> u64 {
         (self.given.saturating_sub(self.left())) * Spares::PAGE_BYTES
     }
 
     fn left(&self) -> u64 {
-        // Each is dropped after its table's lock is let go of.
+        // Each is dropped after its table's lock is released.
         let left = |table: &SharedTable| lock(&table.state).table.exchange_spares(Spares::default());
         self.tables.iter().map(|table| left(table).pages()).sum()
     }
@@ -106,7 +109,7 @@ mod tests {
         tables.get(name).unwrap().insert(items).unwrap();
     }
 
-    /// How many pages the table has of its own, and to spare.
+    /// The number of pages that the table uses, and of its spare pages.
     fn pages(table: &SharedTable) -> (u64, u64) {
         let table = &mut lock(&table.state).table;
         let spares = table.exchange_spares(Spares::default());

@@ -1,4 +1,4 @@
-//! The tables of one server: found by name, with the bytes that they may hold together.
+//! The tables of one server: found by name, with their shared budget of bytes.
 
 use super::budget::{Budget, Holder};
 use super::queues::State;
@@ -26,13 +26,13 @@ use std::time::Duration;
 /// All tables of a server as they were at one moment.
 #[derive(Debug)]
 pub struct Cuts {
-    /// In the order of the tables.
+    /// One for each table, in the order of the tables.
     pub tables: Vec<TableCut>,
     /// See [`Tables::forgotten`].
     pub forgotten: Vec<Sender>,
     /// The reading of the tables' clock.
     pub now: Duration,
-    /// For how long the tables stood still.
+    /// How long the tables were locked.
     pub pause: Duration,
 }
 
@@ -80,7 +80,7 @@ impl Tables {
         Ok(Self { tables, clock: Arc::clone(clock), meter, max_bytes, forgotten: Mutex::default() })
     }
 
-    /// The table of that name.
+    /// The table with this name.
     pub fn get(&self, name: &str) -> Result<&Arc<SharedTable>> {
         self.tables.iter().find(|table| table.name() == name).ok_or_else(|| Error::UnknownTable {
             name: name.to_owned(),
@@ -93,19 +93,23 @@ impl Tables {
         self.tables.iter()
     }
 
-    /// The bytes that all chunks hold, and their bound.
+    /// The meter of the bytes of all chunks, and the limit.
     pub fn bytes(&self) -> (&Arc<Meter>, Option<u64>) {
         (&self.meter, self.max_bytes)
     }
 
-    /// A consistent cut of all tables: they stand still together while references to their pages are taken, and go on.
-    /// The one place that holds several tables' locks, always taken in the tables' order. Refused once they are closed.
+    /// A consistent cut of all tables. Fails once they are closed.
+    ///
+    /// All tables are locked together while references to their pages are taken. This is the only place that holds
+    /// several
+    /// tables' locks, always taken in the tables' order.
     pub fn cut(&self) -> Result<Cuts> {
         self.cut_where(State::open)
     }
 
-    /// What tables that are closed held when they were: nothing goes in any more, nor is told that it did. Refused while
-    /// one is open.
+    /// A cut of closed tables as they were when they were closed. Fails while one is open.
+    ///
+    /// Nothing is inserted or acknowledged any more.
     pub fn last_cut(&self) -> Result<Cuts> {
         self.cut_where(State::shut)
     }
@@ -123,17 +127,17 @@ impl Tables {
         let now = self.clock.now();
         drop(states);
         let started = started.unwrap_or(now);
-        // After the tables: who was let go of meanwhile is known by what the tables have of him, or as let go of.
+        // After the tables: a sender that is forgotten meanwhile is either still known to the tables, or in this list.
         let forgotten = self.forgotten().names();
         Ok(Cuts { tables, forgotten, now, pause: now.saturating_sub(started) })
     }
 
-    /// Senders that were let go of while they might still send inserts again that are in.
+    /// Senders that were forgotten while they might still retry inserts that are done.
     pub fn forgotten(&self) -> MutexGuard<'_, Forgotten> {
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses where a table is closed.
+    /// Fails if a table is closed.
     pub fn check_open(&self) -> Result<()> {
         self.tables.iter().try_for_each(|table| lock(&table.state).open(table.name()))
     }

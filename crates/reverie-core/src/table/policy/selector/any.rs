@@ -25,7 +25,7 @@ pub enum AnySelector {
 }
 
 impl AnySelector {
-    /// Without items. The options were validated; deterministic selectors have no use for the seed.
+    /// A selector without items. The options must be valid; deterministic selectors ignore the seed.
     pub fn new(options: &SelectorOptions, seed: u64) -> Self {
         match *options {
             SelectorOptions::Fifo => Self::Fifo(Fifo::new()),

@@ -3,15 +3,15 @@
 use super::interface::{Pick, Selector, check_finite};
 use crate::error::Result;
 
-/// Children of a node. Four halve the depth of two, and lie on two cache lines.
+/// Children of a node. Four children halve the depth of two, and lie on two cache lines.
 const FAN_OUT: usize = 4;
 const ABSENT: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// The priority, negated where the largest comes first.
+    /// The priority, negated if the largest comes first.
     rank: f64,
-    /// Counts insertions and updates: of equal ranks the smallest stamp comes first.
+    /// Counts insertions and updates; among equal ranks, the smallest stamp comes first.
     stamp: u64,
     slot: u32,
 }
@@ -23,25 +23,27 @@ impl Node {
     }
 }
 
-/// The item with the extreme priority, with probability 1. Of equal priorities the one inserted or updated
-/// longest ago comes first: an update counts as new, also one to the priority that the item has.
+/// Picks the item with the largest or smallest priority, with probability 1.
+///
+/// Among equal priorities, the item inserted or updated longest ago comes first. An update to the same priority counts
+/// too.
 #[derive(Clone, Debug)]
 pub struct Heap {
-    /// 1 where the smallest priority comes first, -1 where the largest does.
+    /// 1 if the smallest priority comes first, -1 if the largest does.
     sign: f64,
     nodes: Vec<Node>,
-    /// Where in `nodes` a slot is, by slot.
+    /// The index in `nodes` of each slot.
     positions: Vec<u32>,
     next_stamp: u64,
 }
 
 impl Heap {
-    /// Without items; the largest priority comes first.
+    /// A heap without items; the largest priority comes first.
     pub fn max() -> Self {
         Self { sign: -1.0, nodes: Vec::new(), positions: Vec::new(), next_stamp: 0 }
     }
 
-    /// Without items; the smallest priority comes first.
+    /// A heap without items; the smallest priority comes first.
     pub fn min() -> Self {
         Self { sign: 1.0, ..Self::max() }
     }
@@ -72,7 +74,7 @@ impl Heap {
         self.rise(self.nodes.len() - 1, node);
     }
 
-    /// Puts `node` at `position` or above, moving down what it passes.
+    /// Puts `node` at `position` or above, and moves the nodes that it passes down.
     fn rise(&mut self, mut position: usize, node: Node) {
         while position > 0 {
             let parent = (position - 1) / FAN_OUT;
@@ -85,7 +87,7 @@ impl Heap {
         self.put(position, node);
     }
 
-    /// Puts `node` at `position` or below, moving up what it passes.
+    /// Puts `node` at `position` or below, and moves the nodes that it passes up.
     fn sink(&mut self, mut position: usize, node: Node) {
         loop {
             let first = position * FAN_OUT + 1;
@@ -102,7 +104,7 @@ impl Heap {
         self.put(position, node);
     }
 
-    /// Puts `node` where it belongs, starting at `position`, whose tenant is to be forgotten.
+    /// Puts `node` in its place, starting at `position`, and overwrites the node there.
     fn settle(&mut self, position: usize, node: Node) {
         if position > 0 && node.before(&self.nodes[(position - 1) / FAN_OUT]) {
             self.rise(position, node);

@@ -4,14 +4,14 @@ use super::interface::{Pick, Selector, check_finite};
 use super::linked::Linked;
 use crate::error::Result;
 
-/// The item inserted last, with probability 1. Priorities have no part in it.
+/// Picks the item inserted last, with probability 1. Priorities have no effect.
 #[derive(Clone, Debug)]
 pub struct Lifo {
     order: Linked,
 }
 
 impl Lifo {
-    /// Without items.
+    /// A selector without items.
     pub fn new() -> Self {
         Self { order: Linked::new() }
     }
@@ -32,7 +32,7 @@ impl Selector for Lifo {
         self.order.push(slot);
     }
 
-    /// Leaves the order as it is: age counts from the insertion.
+    /// Keeps the order: age counts from the insertion.
     fn update(&mut self, _slot: u32, _priority: f64) {}
 
     fn update_many(&mut self, _updates: &[(u32, f64)]) {}

@@ -36,7 +36,7 @@ impl Linked {
         (self.newest != NONE).then_some(self.newest)
     }
 
-    /// True where the slot is in the list. A single slot links to nobody, hence the look at the end.
+    /// True if the slot is in the list. A single slot has no links, hence the comparison with `newest`.
     fn contains(&self, slot: u32) -> bool {
         self.newest == slot || self.links.get(slot as usize).is_some_and(|link| link.newer != NONE)
     }
@@ -55,11 +55,11 @@ impl Linked {
         self.len += 1;
     }
 
-    /// Puts a slot where its age belongs; looks for the place from both ends at once.
+    /// Inserts a slot at the position of its age; searches from both ends at once.
     pub(super) fn put_back(&mut self, slot: u32, age: &dyn Fn(u32) -> u64) {
         let own = age(slot);
         let (mut newer, mut older) = (self.oldest, self.newest);
-        // `newer` becomes the first that is newer, or `older` the last that is older: the other follows from it.
+        // Stops when `newer` is the first newer slot, or `older` the last older one; the other follows from it.
         loop {
             if newer == NONE || age(newer) > own {
                 older = if newer == NONE { self.newest } else { self.links[newer as usize].older };

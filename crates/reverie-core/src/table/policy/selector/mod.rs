@@ -1,4 +1,4 @@
-//! **Selectors**: which item comes next, for a table's sampler and for its remover.
+//! **Selectors** choose the next item, for a table's sampler and for its remover.
 //!
 //! A selector sees slots and priorities only. It owns its random source: the same seed and the same calls
 //! give the same picks, one by one or many at once.

@@ -8,34 +8,35 @@ use crate::power::{self, Power};
 use crate::table::policy::sum_tree::SumTree;
 use crate::table::types::selector::Mass;
 
-/// Any item, with probability `weight / sum of weights`, where `weight = priority ** exponent`
-/// (Schaul et al. 2016, "Prioritized Experience Replay", section 3.3).
+/// Picks any item, with probability `weight / sum of weights`, where `weight = priority ** exponent`.
+///
+/// See Schaul et al. 2016, "Prioritized Experience Replay", section 3.3.
 ///
 /// - Priority 0 weighs 0: never drawn while any item weighs more. With the exponent 0 every item weighs 1.
-///   With a negative exponent priority 0 weighs infinitely much: those items go first, each with probability
+///   With a negative exponent priority 0 has infinite weight: those items are drawn first, each with probability
 ///   1 / number of them.
-/// - Where all items weigh 0, each has the probability 1 / number of items.
-/// - Weights of positive priorities are kept within [2^-1022, 2^990], so that no positive priority becomes
-///   impossible to draw through underflow, and no sum overflows.
+/// - If all items weigh 0, each has the probability 1 / number of items.
+/// - Weights of positive priorities are kept within [2^-1022, 2^990], so that underflow makes no positive priority
+///   impossible to draw, and no sum overflows.
 #[derive(Clone, Debug)]
 pub struct Prioritized {
     power: Power,
-    /// True where the exponent is negative.
+    /// True if the exponent is negative.
     zeros_first: bool,
-    /// True where the draws of a batch are spread out.
+    /// True if the draws of a batch are stratified.
     stratified: bool,
     tree: SumTree,
     /// The items of priority 0, which the tree holds with weight 0; none with the exponent 0.
     zeros: SlotSet,
     len: usize,
     random: Random,
-    /// Room for a batch of draws and one of updates.
+    /// Scratch space for a batch of draws and for a batch of updates.
     points: Vec<f64>,
     weights: Vec<f64>,
 }
 
 impl Prioritized {
-    /// Without items. The exponent must be finite, see
+    /// A selector without items. The exponent must be finite, see
     /// [`SelectorOptions::validate`](super::SelectorOptions::validate).
     pub fn new(exponent: f64, seed: u64) -> Self {
         debug_assert!(exponent.is_finite(), "the exponent must be finite, not {exponent}");
@@ -52,12 +53,12 @@ impl Prioritized {
         }
     }
 
-    /// The same, with the draws of a batch spread out.
+    /// The same, with stratified draws.
     pub fn stratified(exponent: f64, seed: u64) -> Self {
         Self { stratified: true, ..Self::new(exponent, seed) }
     }
 
-    /// True where the next draw is among the items of priority 0, each as likely as the others.
+    /// True if the next draw is among the items of priority 0, which are equally likely.
     fn draws_zeros(&mut self) -> bool {
         !self.zeros.is_empty() && (self.zeros_first || self.tree.total() == 0.0)
     }
@@ -68,7 +69,7 @@ impl Prioritized {
     }
 }
 
-/// Keeps the set of zeros as the tree has it.
+/// Updates the set of zeros after a weight changed in the tree.
 #[inline(always)]
 fn track(zeros: &mut SlotSet, slot: u32, old: f64, new: f64) {
     match (old == 0.0, new == 0.0) {
@@ -184,7 +185,7 @@ impl Selector for Prioritized {
         if self.draws_zeros() {
             return Some(1.0 / self.zeros.len() as f64);
         }
-        // The quotient of two positive numbers can underflow; a probability of an item that weighs does not.
+        // The quotient of two positive numbers can underflow; the probability of an item with weight must not.
         let total = self.tree.total();
         self.tree.smallest().map(|weight| (weight / total).max(power::SMALLEST))
     }

@@ -1,12 +1,12 @@
-//! A set of slots that can be picked from by rank.
+//! A set of slots that can be indexed by rank.
 
 const ABSENT: u32 = u32::MAX;
 
-/// Slots without order, densely packed; 8 bytes a slot, every call O(1).
+/// Slots in no order, densely packed; 8 bytes a slot, every call O(1).
 #[derive(Clone, Debug, Default)]
 pub(super) struct SlotSet {
     dense: Vec<u32>,
-    /// Where in `dense` a slot is, by slot.
+    /// The index in `dense` of each slot.
     ranks: Vec<u32>,
 }
 

@@ -5,7 +5,7 @@ use super::random::Random;
 use super::slot_set::SlotSet;
 use crate::error::Result;
 
-/// Any item, each with probability 1 / number of items. Priorities have no part in it.
+/// Picks any item, each with probability 1 / number of items. Priorities have no effect.
 #[derive(Clone, Debug)]
 pub struct Uniform {
     items: SlotSet,
@@ -13,7 +13,7 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// Without items.
+    /// A selector without items.
     pub fn new(seed: u64) -> Self {
         Self { items: SlotSet::new(), random: Random::new(seed) }
     }
@@ -45,7 +45,7 @@ impl Selector for Uniform {
     fn draw_many(&mut self, n: usize, out: &mut Vec<Pick>) {
         let Some(probability) = self.smallest_probability() else { return };
         let Self { items, random } = self;
-        // The look-ups do not depend on one another: their misses overlap without being told to.
+        // The look-ups do not depend on each other, so their cache misses overlap without a prefetch.
         out.extend((0..n).map(|_| Pick { slot: items.at(random.below(items.len())), probability }));
     }
 

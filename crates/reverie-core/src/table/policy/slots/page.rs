@@ -1,4 +1,4 @@
-//! Pages: what a table's slots lie in, what a cut refers to, and what copies of pages go to.
+//! Pages of slots, cuts that refer to pages, and spare pages for copies.
 
 use super::slot::{Age, Slot};
 use crate::item::{Item, Key};
@@ -7,12 +7,12 @@ use std::sync::Arc;
 pub(super) const PAGE_BITS: u32 = 8;
 pub(super) const PAGE: usize = 1 << PAGE_BITS;
 
-/// Items that lie together.
+/// Consecutive slots that are stored together.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) slots: [Slot; PAGE],
     pub(super) ages: [Age; PAGE],
-    /// Where there is a copy of another table's item: the keys that these have there, [`NO_COPY`] for the others.
+    /// If a slot holds a copy of another table's item: the original's key per slot, [`NO_COPY`] for the others.
     pub(super) copies: Option<Box<[i64; PAGE]>>,
 }
 
@@ -22,7 +22,7 @@ impl Clone for Page {
         Self { slots: self.slots.clone(), ages: self.ages.clone(), copies: self.copies.clone() }
     }
 
-    /// Slot by slot, where the page lies.
+    /// Clones slot by slot into the memory of `self`.
     fn clone_from(&mut self, other: &Self) {
         other.prefetch_counts();
         self.slots.clone_from(&other.slots);
@@ -31,7 +31,7 @@ impl Clone for Page {
     }
 }
 
-/// No key of an item.
+/// Not the key of any item.
 pub(super) const NO_COPY: i64 = -1;
 
 impl Page {
@@ -40,7 +40,7 @@ impl Page {
         Self { slots, ages: std::array::from_fn(|_| Age::default()), copies: None }
     }
 
-    /// Asks for what a copy of the page counts in: where no two items share a chunk that is a miss for each.
+    /// Prefetches the reference counts that a page copy changes: a miss for each item, unless items share a chunk.
     fn prefetch_counts(&self) {
         self.slots.iter().filter_map(|slot| slot.item.as_ref()).for_each(Item::prefetch_count);
     }
@@ -51,11 +51,11 @@ impl Page {
     }
 }
 
-/// A consistent cut: slots as they were, whatever the table does afterwards.
+/// A consistent cut: slots as they were at one moment. Later changes of the table do not affect it.
 #[derive(Clone, Debug)]
 pub struct Cut {
     pages: Vec<Arc<Page>>,
-    /// Slots that are passed over, ascending.
+    /// Slots that are skipped, ascending.
     hidden: Vec<u32>,
 }
 
@@ -64,7 +64,7 @@ impl Cut {
         Self { pages, hidden: Vec::new() }
     }
 
-    /// Passes over these slots from now on.
+    /// Skips these slots from now on.
     pub fn hide(&mut self, mut slots: Vec<u32>) {
         slots.sort_unstable();
         self.hidden = slots;
@@ -77,7 +77,7 @@ impl Cut {
         page.copy_of(within).unwrap_or_else(|| Key::new(shard, page.slots[within].generation, slot))
     }
 
-    /// The slots of copies, in slot order, with the keys that their items have in the tables that they come from.
+    /// The slots of copies, in slot order, with the keys that their items have in the original tables.
     pub fn copies(&self) -> impl Iterator<Item = (u32, Key)> {
         self.pages.iter().enumerate().filter(|(_, page)| page.copies.is_some()).flat_map(|(index, page)| {
             (0..PAGE).filter_map(move |within| Some(((index * PAGE + within) as u32, page.copy_of(within)?)))
@@ -98,7 +98,7 @@ impl Cut {
     }
 }
 
-/// Pages that were touched and hold nothing: what is changed while a cut lives is copied there.
+/// Empty pages whose memory was touched. A page that is changed while a cut holds it is copied to one of them.
 #[derive(Debug, Default)]
 pub struct Spares(Vec<Arc<Page>>);
 
@@ -106,7 +106,7 @@ impl Spares {
     /// Bytes of one page.
     pub const PAGE_BYTES: u64 = size_of::<Page>() as u64;
 
-    /// So many pages. Takes as long as touching their memory does: not for a lock.
+    /// Creates this many pages. Takes as long as touching their memory: do not call it under a lock.
     pub fn new(pages: u64) -> Self {
         Self((0..pages).map(|_| Arc::new(Page::empty(0))).collect())
     }
@@ -119,7 +119,7 @@ impl Spares {
         self.0
     }
 
-    /// How many pages are left.
+    /// The number of pages left.
     pub fn pages(&self) -> u64 {
         self.0.len() as u64
     }

@@ -2,15 +2,15 @@
 
 use crate::item::Item;
 
-/// One item and what the table knows of it: little more than a cache line.
+/// One item and its counts: little more than a cache line.
 #[derive(Clone, Debug)]
 #[repr(C)] // so that the last field is on the last line: see `Slots::prefetch`
 pub struct Slot {
-    /// The item; none in a free slot.
+    /// The item; `None` in a free slot.
     pub item: Option<Item>,
-    /// Nanoseconds of the table's clock.
+    /// The time of the insert, in nanoseconds of the table's clock.
     pub inserted_at: u64,
-    /// Tells tenants of the slot apart.
+    /// Distinguishes successive items of the slot.
     pub generation: u32,
     pub(super) priority: f64,
     pub(super) version: u32,
@@ -28,20 +28,20 @@ impl Slot {
         self.priority
     }
 
-    /// Updates of the priority.
+    /// The number of updates of the priority.
     #[inline]
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// Draws.
+    /// The number of draws.
     #[inline]
     pub fn times_sampled(&self) -> u32 {
         self.times_sampled
     }
 }
 
-/// What only ties, cuts and statistics ask for.
+/// Positions that only ties, cuts and statistics use.
 #[derive(Clone, Debug, Default)]
 pub struct Age {
     /// Position in the table's order of insertion.

@@ -1,4 +1,4 @@
-//! The smallest positive and the largest weight of a tree, kept as trees of their own.
+//! The smallest positive and the largest weight of a tree, stored as separate trees.
 
 use super::marks::Marks;
 use super::node::{EMPTY, LANES, Node};
@@ -6,7 +6,7 @@ use crate::prefetch::prefetch_at;
 
 const NONE: Node = Node([f64::INFINITY; LANES]);
 
-/// The extremes of what is below a lane: `smallest` is infinite and `largest` 0 where nothing weighs.
+/// The extremes below a lane: without a positive weight, `smallest` is infinite and `largest` 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Range {
     smallest: f64,
@@ -35,7 +35,7 @@ impl Pair {
         Range { smallest: self.smallest.smallest(), largest: self.largest.largest() }
     }
 
-    /// Takes the range of a node below `level`; true where it is another one than before.
+    /// Stores the range of a node below `level`; true if it changed.
     #[inline(always)]
     fn set(level: &mut [Self], below: usize, range: Range) -> bool {
         let pair = &mut level[below / LANES];
@@ -69,7 +69,7 @@ impl Extremes {
         (self.root != NOTHING).then_some(self.root.largest)
     }
 
-    /// Makes the level `nodes` long; a new one starts with what was the whole tree in its first lane.
+    /// Extends the level to `nodes`; a new level starts with the former whole tree in its first lane.
     pub(super) fn reach(&mut self, level: usize, nodes: usize) {
         if level == self.levels.len() {
             let mut first = EMPTY_PAIR;
@@ -90,8 +90,9 @@ impl Extremes {
         }
     }
 
-    /// Takes in the present weights of many leaves, each named once, level by level. Goes up only as
-    /// far as an extreme changes, which is rarely far. `marks` is scratch.
+    /// Takes in the present weights of many leaves, each given once, level by level.
+    ///
+    /// Continues upwards only as far as an extreme changes, which is rarely far. `marks` is scratch space.
     pub(super) fn refresh_many(&mut self, leaves: &[Node], touched: &[u32], marks: &mut [Marks; 2]) {
         let Some((first, rest)) = self.levels.split_first_mut() else {
             if let Some(leaf) = touched.first() {
@@ -130,7 +131,7 @@ impl Extremes {
         Some(self.descend(leaves, |pair| &pair.largest, wanted))
     }
 
-    /// The first slot that weighs `wanted`, which is one of the root's extremes and therefore there.
+    /// The first slot that weighs `wanted`, which is one of the root's extremes and therefore present.
     fn descend(&self, leaves: &[Node], side: impl Fn(&Pair) -> &Node, wanted: f64) -> u32 {
         let lane_of = |node: &Node| node.0.iter().position(|lane| *lane == wanted).expect("an extreme is some slot's");
         let node = self.levels.iter().rev().fold(0, |node, level| node * LANES + lane_of(side(&level[node])));

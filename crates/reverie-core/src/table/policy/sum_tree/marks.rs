@@ -14,13 +14,13 @@ impl Marks {
         Self { bits: Vec::new(), nodes: Vec::new(), len: 0 }
     }
 
-    /// Forgets all marks, and makes room for up to `marks` of them on nodes below `nodes`.
+    /// Clears all marks, and makes room for up to `marks` marks on nodes below `nodes`.
     pub(super) fn begin(&mut self, nodes: usize, marks: usize) {
         self.clear();
         self.reserve(nodes, marks);
     }
 
-    /// Forgets all marks.
+    /// Clears all marks.
     pub(super) fn clear(&mut self) {
         for node in &self.nodes[..self.len] {
             self.bits[*node as usize / 64] = 0;
@@ -28,7 +28,7 @@ impl Marks {
         self.len = 0;
     }
 
-    /// Makes room for up to `marks` more of them on nodes below `nodes`.
+    /// Makes room for up to `marks` more marks on nodes below `nodes`.
     #[inline]
     pub(super) fn reserve(&mut self, nodes: usize, marks: usize) {
         if self.bits.len() * 64 < nodes {
@@ -46,7 +46,7 @@ impl Marks {
         self.mark_if(node, true);
     }
 
-    /// Marks a node or not. Without a branch: what is asked here is as good as random.
+    /// Marks a node if `wanted`. Without a branch: the condition is close to random.
     #[inline(always)]
     pub(super) fn mark_if(&mut self, node: usize, wanted: bool) {
         let word = &mut self.bits[node / 64];

@@ -1,4 +1,4 @@
-//! Eight lanes on one cache line: their sum, their extremes, and the lane that a point falls on.
+//! Eight lanes on one cache line: their sum, their extremes, and the lane at a point.
 
 use crate::wide::Lanes;
 
@@ -19,13 +19,13 @@ impl Node {
         self.fold(|a, b| a + b)
     }
 
-    /// The largest lane, none of which is NaN.
+    /// The largest lane. No lane may be NaN.
     #[inline(always)]
     pub(super) fn largest(&self) -> f64 {
         self.fold(|a, b| if a > b { a } else { b })
     }
 
-    /// The smallest lane, none of which is NaN.
+    /// The smallest lane. No lane may be NaN.
     #[inline(always)]
     pub(super) fn smallest(&self) -> f64 {
         self.fold(|a, b| if a < b { a } else { b })
@@ -47,9 +47,11 @@ impl Node {
         }))
     }
 
-    /// Of running sums: the lane that `point` falls on, and what of the point is left inside that lane. The
-    /// lane's own total is positive: a point at or past the end, where rounding can put it, is taken as the
-    /// largest number before the end, and a lane is only found where the running sum grows.
+    /// For running sums: the lane at `point`, and the rest of the point within that lane.
+    ///
+    /// The lane's own total is positive: rounding can put a point at or past the end, which is taken as the largest
+    /// number
+    /// before the end, and a lane is only found where the running sum grows.
     #[inline(always)]
     pub(super) fn descend(&self, point: f64, lanes: impl Lanes) -> (usize, f64) {
         let end = self.0[LANES - 1];
@@ -60,7 +62,9 @@ impl Node {
         (lane % LANES, point - before)
     }
 
-    /// Of weights: the lane that `point` falls on when they lie end to end, with the same words about its total.
+    /// For weights: the lane at `point` when they lie end to end.
+    ///
+    /// The lane's weight is positive, as in [`Node::descend`].
     #[inline(always)]
     pub(super) fn lane_at(&self, point: f64, lanes: impl Lanes) -> usize {
         let [a, b, c, d, e, f, g, h] = self.0;

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Every total, running sum and extreme is what its node's lanes say now, bit for bit.
+/// Checks that every total, running sum and extreme matches its node's lanes, bit for bit.
 fn assert_consistent(tree: &mut SumTree) {
     tree.settle();
     let mut below = tree.leaves.clone();

@@ -1,6 +1,9 @@
-//! The bytes of a table's items. The first item that refers to a chunk charges the chunk to the table's account. When the
-//! last such item leaves, the chunk is taken off the account. Its memory is freed where the item is dropped, after the
-//! lock is released.
+//! The accounting of bytes and episodes of a table's items.
+//!
+//! The first item that refers to a chunk charges the chunk to
+//! the
+//! table's account; when the last such item leaves, the charge is removed. The chunk's memory is freed when the item is
+//! dropped, after the lock is released.
 
 use super::Table;
 use crate::item::Item;
@@ -48,7 +51,7 @@ impl Table {
         }
     }
 
-    /// As `hold`, of an item whose leaving was counted.
+    /// As `hold`, for an item whose removal was counted.
     pub(super) fn hold_again(&mut self, item: &Item) {
         if item.episode == 0 {
             self.stats.deleted_episodes -= 1;

@@ -1,4 +1,4 @@
-//! How items are changed by their keys: new priorities, and deletion.
+//! Changes of items by their keys: new priorities, and deletion.
 
 use super::Table;
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::table::types::changes::{Neighbours, Updated, Updates};
 use crate::table::types::query::Condition;
 
 impl Table {
-    /// Sets priorities. A priority that the selectors refuse refuses the call, and nothing is changed.
+    /// Sets priorities. If the selectors refuse one of them, the call fails and nothing is changed.
     pub fn update(&mut self, updates: &Updates<'_>) -> Result<Updated> {
         let (result, changed) = self.set(updates)?;
         if let Some(neighbours) = updates.neighbours {
@@ -18,20 +18,19 @@ impl Table {
         Ok(result)
     }
 
-    /// The same without the neighbours; gives the keys of which items to raise the neighbours then, by
-    /// [`Table::raise_before`].
+    /// The same without the neighbours; returns the keys whose neighbours [`Table::raise_before`] must raise.
     pub fn update_alone(&mut self, updates: &Updates<'_>) -> Result<(Updated, Vec<i64>)> {
         let (result, changed) = self.set(updates)?;
         Ok((result, changed.into_iter().map(|(slot, _)| self.slots.key(slot).get()).collect()))
     }
 
-    /// Raises what came in before items of which the priorities were set; those that are gone are passed over.
+    /// Raises the items inserted before those whose priorities were set; missing keys are skipped.
     pub fn raise_before(&mut self, keys: &[i64], neighbours: Neighbours) {
         let slots: Vec<u32> = keys.iter().filter_map(|key| self.slots.find(Key::from(*key))).collect();
         self.raise(neighbours, slots.into_iter());
     }
 
-    /// Sets priorities; gives the slots and what they have now.
+    /// Sets priorities; returns the changed slots and their new priorities.
     fn set(&mut self, updates: &Updates<'_>) -> Result<(Updated, Vec<(u32, f64)>)> {
         let Updates { keys, priorities, if_version, .. } = *updates;
         for key in keys {
@@ -42,7 +41,7 @@ impl Table {
         }
         self.check_priorities(priorities)?;
         let mut changes = Vec::with_capacity(keys.len());
-        // Every version is looked at before the first is changed: a key may occur twice.
+        // Check every version before the first change: a key may occur twice.
         for (index, (key, priority)) in keys.iter().zip(priorities).enumerate() {
             let Some(slot) = self.find(Key::from(*key)) else { continue };
             if if_version.is_none_or(|versions| versions[index] == self.slots.slot(slot).version()) {
@@ -62,7 +61,7 @@ impl Table {
         self.remover.update_many(changes);
     }
 
-    /// Refuses priorities that the selectors cannot hold.
+    /// Refuses priorities that the selectors do not accept.
     pub fn check_priorities(&self, priorities: &[f64]) -> Result<()> {
         priorities.iter().try_for_each(|priority| self.check_priority(*priority))
     }
@@ -74,8 +73,9 @@ impl Table {
         self.slots.set_priority(slot, priority, order);
     }
 
-    /// Raises what came in before the changed items. All of these have their priorities already, so that their order
-    /// makes no difference.
+    /// Raises the items inserted before the changed ones.
+    ///
+    /// All changed items have their new priorities already, so that their order makes no difference.
     fn raise(&mut self, neighbours: Neighbours, changed: impl Iterator<Item = u32>) {
         let mut changes = Vec::new();
         for of in changed {
@@ -102,13 +102,14 @@ impl Table {
         self.change_selectors(&changes);
     }
 
-    /// Deletes items; unknown keys are counted and ignored.
+    /// Deletes items; missing keys are counted and ignored.
     pub fn delete(&mut self, keys: &[i64]) -> Updated {
         self.delete_where(keys, &[], 0)
     }
 
-    /// Deletes those for which every condition holds at `now`, nanoseconds of the table's clock; the others are counted
-    /// with the unknown keys.
+    /// Deletes items for which every condition holds at `now`, in nanoseconds of the table's clock.
+    ///
+    /// The other items are counted with the missing keys.
     pub fn delete_where(&mut self, keys: &[i64], conditions: &[Condition], now: u64) -> Updated {
         let mut result = Updated::default();
         for key in keys {

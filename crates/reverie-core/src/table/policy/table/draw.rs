@@ -1,4 +1,4 @@
-//! How a table is drawn from: a batch of n is n single draws in sequence.
+//! Draws from a table: a batch of n is n single draws in sequence.
 
 use super::Table;
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use crate::table::types::copies::FirstDraw;
 use crate::table::types::selector::SelectorOptions;
 use smallvec::SmallVec;
 
-/// Items that are picked before their slots are asked for: as many misses as a processor has under way.
+/// Items picked before their slots are prefetched: as many misses as a processor has in flight.
 const PICKS_AHEAD: usize = 64;
 
 impl Table {
@@ -23,8 +23,9 @@ impl Table {
         (1..=wanted).take_while(|n| limiter.can_sample(&self.counters, *n as u64)).count()
     }
 
-    /// Draws up to `wanted` items, as many as the limiter allows: the same as that many single draws in a row.
-    /// Returns how many were made.
+    /// Draws up to `wanted` items, as many as the limiter allows; returns how many were drawn.
+    ///
+    /// The result is the same as that of as many single draws in a row.
     pub fn draw(&mut self, wanted: usize, now: u64, into: &mut Draws) -> usize {
         let made = if self.options.max_times_sampled == 0 {
             let allowed = if self.is_empty() { 0 } else { self.allowed(wanted) };
@@ -48,9 +49,9 @@ impl Table {
         made
     }
 
-    /// Picks `n` items, and asks for the slots of some while the next are picked.
+    /// Picks `n` items, and prefetches the slots of some while it picks the next.
     fn pick(&mut self, n: usize, picks: &mut Vec<Pick>) {
-        // The draws of a batch that is spread out belong together.
+        // The draws of a stratified batch belong together.
         let at_once = if matches!(self.options.sampler, SelectorOptions::Stratified { .. }) { n } else { PICKS_AHEAD };
         let mut left = n;
         while left > 0 {
@@ -61,8 +62,9 @@ impl Table {
         }
     }
 
-    /// The same, no item twice among the draws in `into` and these. Fewer than `wanted` also where the table
-    /// has no other items.
+    /// The same, with no item twice among the draws in `into` and these.
+    ///
+    /// Returns fewer than `wanted` also if the table has no other items.
     pub fn draw_distinct(&mut self, wanted: usize, now: u64, into: &mut Draws) -> Result<usize> {
         if self.options.sampler.is_deterministic() {
             return Err(Error::InvalidArgument(format!(
@@ -74,14 +76,14 @@ impl Table {
             return Ok(0);
         }
         let all = self.sampler.masses();
-        // Items already drawn leave the sampler while the request is served: what is left is drawn as usual.
+        // Items already drawn leave the sampler while the request is served; the rest is drawn as usual.
         let mut out: Vec<u32> = into.keys.iter().filter_map(|key| self.find(*key)).collect();
         out.iter().for_each(|slot| self.sampler.remove(*slot));
         let mut made = 0;
         while made < wanted && self.options.limiter.can_sample(&self.counters, 1) {
             let left = self.sampler.masses();
             let Some(pick) = self.sampler.draw() else { break };
-            // Items that are drawn once no others are left have a chance among themselves.
+            // Items that are drawn only once no others are left compete among themselves.
             let (left, all) = if left.0 > 0.0 { (left.0, all.0) } else { (left.1, all.1) };
             let of_all = if left < all { pick.probability * (left / all) } else { pick.probability };
             self.deliver(&[Pick { slot: pick.slot, probability: of_all }], now, into);
@@ -96,8 +98,9 @@ impl Table {
         Ok(made)
     }
 
-    /// What comes after a draw of a table that deletes sampled items: the item leaves where it is used up (true), or the
-    /// draw is leased.
+    /// Follows a draw from a table that deletes sampled items: removes a used-up item, or leases the draw.
+    ///
+    /// Returns true if the item is used up.
     #[inline(always)]
     pub(super) fn hand_out(&mut self, slot: u32, now: u64, into: &Draws) -> bool {
         let used_up = self.is_used_up(slot);
@@ -114,8 +117,9 @@ impl Table {
         most > 0 && self.slots.slot(slot).times_sampled() >= most
     }
 
-    /// Counts the draws and hands them out, column by column, so that the cache misses of a batch overlap; the slots
-    /// of many were asked for.
+    /// Counts the draws and outputs them column by column, so that the cache misses of a batch overlap.
+    ///
+    /// The caller has prefetched the slots of many picks.
     pub(super) fn deliver(&mut self, picks: &[Pick], now: u64, into: &mut Draws) {
         if let [pick] = picks {
             return self.deliver_one(*pick, now, into);
@@ -153,7 +157,7 @@ impl Table {
         }
     }
 
-    /// The same of a single draw, as a table makes that deletes sampled items: there are no misses to overlap.
+    /// The same for a single draw, as in a table that deletes sampled items: there are no misses to overlap.
     fn deliver_one(&mut self, pick: Pick, now: u64, into: &mut Draws) {
         let (times, size) = (self.slots.count_draw(pick.slot), self.len() as u64);
         let slot = self.slots.slot(pick.slot);

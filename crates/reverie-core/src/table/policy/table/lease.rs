@@ -1,5 +1,8 @@
-//! Draws that may come back. A draw that uses up its item is leased: the item leaves the selectors, and its slot keeps
-//! it until the draw is acknowledged. A draw that is returned is undone: the item takes the place that it had.
+//! Draws that may be returned.
+//!
+//! A draw that uses up its item is leased: the item leaves the selectors, and its slot
+//! keeps
+//! it until the draw is acknowledged. If the draw is returned, it is undone: the item gets its former place.
 
 use super::Table;
 use crate::item::Key;
@@ -9,12 +12,12 @@ use crate::table::policy::slots::page::Cut;
 use crate::table::types::info::Stats;
 
 impl Table {
-    /// Draws of which it is not known yet whether their clients have them.
+    /// Draws that the clients have not acknowledged yet.
     pub fn leased(&self) -> u64 {
         self.leases.draws
     }
 
-    /// True where the slot's item is used up and waits for the acknowledgement of its draws.
+    /// True if the slot's item is used up and waits for the acknowledgement of its draws.
     fn is_leased_out(&self, slot: u32) -> bool {
         let leased = || self.leases.by_key.get(&self.slots.key(slot));
         self.leases.used_up > 0 && leased().is_some_and(|leased| leased.out().is_some())
@@ -26,7 +29,7 @@ impl Table {
         self.slots.find(key).filter(|slot| !self.is_leased_out(*slot))
     }
 
-    /// Slots whose item is used up.
+    /// The number of slots whose item is used up.
     #[inline]
     pub(super) fn num_used_up(&self) -> usize {
         self.leases.used_up as usize
@@ -41,7 +44,7 @@ impl Table {
         cut
     }
 
-    /// Notes that a draw of the slot's item, just delivered, is leased; takes the item out where that used it up.
+    /// Leases a draw of the slot's item that was just delivered; takes the item out if it is used up.
     pub(super) fn lease(&mut self, slot: u32, now: u64) {
         let age = now.saturating_sub(self.slots.slot(slot).inserted_at);
         self.leases.draws += 1;
@@ -55,7 +58,7 @@ impl Table {
         }
     }
 
-    /// All that is done where an item leaves, but for the selectors and the slot.
+    /// Everything that happens when an item leaves, except for the selectors and the slot.
     fn leave(&mut self, slot: u32) {
         self.uncount(slot);
         let item = self.slots.slot(slot).item.clone().expect("a leased slot holds its item");
@@ -63,7 +66,7 @@ impl Table {
         self.release(&item);
     }
 
-    /// The draws of these keys reached their client. Unknown keys are ignored.
+    /// The draws of these keys reached their client. Missing keys are ignored.
     pub fn acknowledge(&mut self, keys: &[Key]) {
         for key in keys {
             let Some((last, item, _)) = self.end_lease(*key) else { continue };
@@ -75,11 +78,13 @@ impl Table {
         }
     }
 
-    /// The draws of these keys did not reach their client: their counts are undone, and an item that they used up takes
-    /// the place that it had. Inserts have gone on meanwhile, so that the table may be beyond its bounds then: nothing is evicted
-    /// for that before the next insert, which a queue's limiter holds back. Unknown keys are ignored.
+    /// The draws of these keys did not reach their client and are undone. Missing keys are ignored.
+    ///
+    /// A used-up item gets its former place. The table may then be above its bounds, because inserts continued
+    /// meanwhile:
+    /// nothing is evicted for that before the next insert, which a queue's limiter holds back.
     pub fn give_back(&mut self, keys: &[Key]) {
-        // The newest first: where many go to the front of a line, each is the first then.
+        // Newest first: if many go to the front of a list, each is then the first.
         for key in keys.iter().rev() {
             let Some((last, item, age)) = self.end_lease(*key) else { continue };
             self.counters.samples -= 1;
@@ -100,7 +105,7 @@ impl Table {
         self.spares |= self.is_over();
     }
 
-    /// Takes one draw off an item's leases: whether it was the last, where the item is, and the draw's age bucket.
+    /// Ends one lease of an item; returns whether it was the last, the item's state, and the draw's age bucket.
     fn end_lease(&mut self, key: Key) -> Option<(bool, Where, usize)> {
         let leased = self.leases.by_key.get_mut(&key)?;
         let age = leased.ages.pop().expect("a leased item has a draw");
@@ -112,7 +117,7 @@ impl Table {
         Some((last, item, usize::from(age)))
     }
 
-    /// The item of a slot that was taken out is present again.
+    /// Makes the item of a slot present again after it was taken out.
     fn put_back(&mut self, slot: u32, (sampled, removed): (u64, u64)) {
         let leaving = self.slots.slot(slot);
         let (item, priority) = (leaving.item.clone().expect("a leased slot holds its item"), leaving.priority());
@@ -127,7 +132,7 @@ impl Table {
         self.lineage.put_back(slot, item.stream, age);
     }
 
-    /// The slot's item leaves for another reason, and does not come back.
+    /// Notes that the slot's item leaves for another reason and is not put back.
     #[inline]
     pub(super) fn note_gone(&mut self, slot: u32) {
         if self.leases.draws > 0
@@ -137,7 +142,7 @@ impl Table {
         }
     }
 
-    /// Forgets all leases, and releases the items that were used up.
+    /// Discards all leases, and releases the items that were used up.
     pub(super) fn drop_leased(&mut self) {
         let leases = std::mem::take(&mut self.leases);
         for slot in leases.by_key.values().filter_map(Leased::out) {
@@ -146,8 +151,9 @@ impl Table {
         }
     }
 
-    /// Looks at the table as it would be without the leased draws: what a checkpoint keeps, since a server that goes on
-    /// from it does not know the clients that have them.
+    /// Calls `look` on the table as it would be without the leased draws.
+    ///
+    /// A checkpoint needs this: a server restored from it does not know the clients that hold the draws.
     pub(super) fn without_leases<R>(&mut self, look: impl FnOnce(&mut Self) -> R) -> R {
         if self.leases.draws == 0 {
             return look(self);
@@ -171,7 +177,7 @@ impl Table {
             let Some(slot) = self.slots.find(*key) else { continue };
             leased.ages.iter().for_each(|_| _ = self.slots.count_draw(slot));
             if leased.out().is_some() {
-                // The counts are put back as they were below; they must only not fall under zero here.
+                // The counts are restored below; here they must only not fall below zero.
                 self.stats.sampled_present += 1;
                 _ = (self.sampler.take_out(slot), self.remover.take_out(slot));
                 self.leave(slot);

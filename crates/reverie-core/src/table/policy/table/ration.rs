@@ -1,4 +1,4 @@
-//! A table as one of several shards: what it tells whoever draws from all of them, and what that admits to it.
+//! A table as one of several shards: its tally for the client that draws from all, and the inserts granted to it.
 
 use super::Table;
 use crate::table::policy::selector::Selector;
@@ -7,7 +7,7 @@ use crate::table::types::tally::{Seen, Tally};
 use std::time::Duration;
 
 impl Table {
-    /// True where the table, with so many inserts that wait, is not what was seen.
+    /// True if the table, with this many waiting inserts, differs from what was seen.
     pub fn differs(&self, seen: &Seen, waiting_inserts: u64) -> bool {
         seen.incarnation != self.incarnation
             || self.counters.inserts > seen.inserts
@@ -19,7 +19,7 @@ impl Table {
         self.options.limiter.is_rationed().then_some(self.ration)
     }
 
-    /// What the table is at this moment; whoever holds its queues fills in `waiting_inserts` and `now`.
+    /// The table's figures at this moment; the owner of its queues fills in `waiting_inserts` and `now`.
     pub fn tally(&mut self) -> Tally {
         Tally {
             shard: self.options.shard,
@@ -34,21 +34,22 @@ impl Table {
         }
     }
 
-    /// Admits inserts up to so many in all, those before included; fewer than before take back what was not used. Only
-    /// for the incarnation that is meant: an order that was on its way during a reset is void.
+    /// Grants inserts up to a total, those before included. A smaller total revokes unused grants.
+    ///
+    /// Ignored for another incarnation: a grant sent before a reset is void.
     pub fn grant(&mut self, incarnation: u64, ration: u64) {
         if incarnation == self.incarnation {
             self.ration = ration.max(self.counters.inserts);
         }
     }
 
-    /// True when one more item may come in.
+    /// True if one more item may be inserted.
     #[inline]
     pub fn can_insert(&self) -> bool {
         self.can_insert_many(1)
     }
 
-    /// True when so many more items may come in.
+    /// True if this many more items may be inserted.
     #[inline]
     pub fn can_insert_many(&self, n: u64) -> bool {
         let limiter = &self.options.limiter;
@@ -58,7 +59,7 @@ impl Table {
         }
     }
 
-    /// Why one insert has to wait; `None` where it has not.
+    /// The reason why one insert has to wait; `None` if it need not.
     pub fn blocked_insert(&self) -> Option<InsertBlock> {
         let limiter = &self.options.limiter;
         let (inserts, ration) = (self.counters.inserts, self.ration);

@@ -1,4 +1,4 @@
-//! How a table is cut for a checkpoint, and set up again from one.
+//! How a table is cut for a checkpoint, and restored from one.
 
 use super::Table;
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use crate::table::types::options::TableOptions;
 use crate::table::types::restoring::Restoring;
 use crate::table::types::senders::{Arrivals, Sender};
 
-/// A table as it was at one moment, whatever it does afterwards.
+/// A table as it was at one moment. Later changes do not affect it.
 #[derive(Clone, Debug)]
 pub struct TableCut {
     /// The configuration.
@@ -23,19 +23,18 @@ pub struct TableCut {
     pub stats: Stats,
     /// Insertions and updates so far: the largest position in their order.
     pub order: u64,
-    /// Slots ever given out.
+    /// The number of slots ever allocated.
     pub allocated: u32,
     /// Number of items.
     pub size: u64,
     /// The items.
     pub items: Cut,
-    /// What is in of inserts that may be sent again, by their senders.
+    /// The inserted part of inserts that may be retried, by sender.
     pub sent: Vec<(Sender, Arrivals)>,
 }
 
 impl Table {
-    /// The table without its leased draws, at the cost of one reference per page; the holder of its queues fills in
-    /// `sent`.
+    /// The table without its leased draws; costs one reference per page. The owner of its queues fills in `sent`.
     pub fn snapshot(&mut self) -> TableCut {
         self.without_leases(Self::cut)
     }
@@ -53,7 +52,7 @@ impl Table {
         }
     }
 
-    /// How many pages its items lie in.
+    /// The number of pages of its items.
     pub fn num_pages(&self) -> u64 {
         self.slots.num_pages()
     }
@@ -63,8 +62,9 @@ impl Table {
         self.slots.exchange_spares(spares)
     }
 
-    /// Refuses what [`Table::restore`] could not take in: a table that is in use, items that its signature or its
-    /// selectors do not allow, keys of another shard.
+    /// Refuses what [`Table::restore`] cannot accept.
+    ///
+    /// That is: a table in use, items that its signature or its selectors do not allow, keys of another shard.
     pub fn check_restoring(&self, from: &Restoring) -> Result<()> {
         let name = &self.options.name;
         let refuse = |reason: String| Err(Error::InvalidArgument(format!("table '{name}': {reason}")));
@@ -91,10 +91,13 @@ impl Table {
         Ok(())
     }
 
-    /// Takes the items in under the keys that they had, in the order that they had, then removes until the table is
-    /// within its bounds. [`Table::check_restoring`] must have accepted it. Slots that are filled later start at
-    /// generations from `incarnation`, which is random: keys that were given out after the checkpoint and lost with
-    /// the process are stale.
+    /// Inserts a checkpoint's items under their former keys and in their former order.
+    ///
+    /// Then evicts until the table is within its bounds. [`Table::check_restoring`] must have accepted the items. Slots
+    /// that
+    /// are filled later start at generations from `incarnation`, which is random: keys that were returned after the
+    /// checkpoint
+    /// and lost with the process are stale.
     pub fn restore(&mut self, from: Restoring, incarnation: u64) {
         let Restoring { counters, stats, order, rows, .. } = from;
         let mut ages: Vec<(u64, u64, u32, f64)> =
@@ -112,7 +115,7 @@ impl Table {
         for (_, _, slot, _) in &ages {
             self.lineage.insert(*slot, self.slots.slot(*slot).item.as_ref().map_or(0, |item| item.stream));
         }
-        // A heap's ties go by the order of updates, everything else by that of insertions.
+        // A heap's ties follow the order of updates, everything else that of insertions.
         let mut heaps = Vec::new();
         for selector in [&mut self.sampler, &mut self.remover] {
             match selector {
@@ -126,7 +129,7 @@ impl Table {
         }
         // No other caller uses the table yet.
         if self.options.max_times_sampled > 0 && !self.can_insert() {
-            // A queue with draws that no client had acknowledged: its limiter holds inserts back, and nothing is evicted.
+            // A queue with unacknowledged draws: its limiter holds inserts back, and nothing is evicted.
             self.spares = self.is_over();
         } else {
             self.evict(usize::MAX);

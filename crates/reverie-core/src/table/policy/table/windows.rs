@@ -1,4 +1,4 @@
-//! Windows of drawn items: chosen under the same lock, by the table's own random source, so that a seed fixes them.
+//! Windows of drawn items, chosen under the same lock by the table's own random source, so that a seed fixes them.
 
 use super::Table;
 use crate::error::{Error, Result};
@@ -6,15 +6,17 @@ use crate::sample::{Borders, Draws, Window, Windows, num_steps, overlap, same_co
 use crate::table::policy::selector::{Pick, Selector};
 use smallvec::SmallVec;
 
-/// Draws in a row of items that no window fits into, before a request is refused.
+/// A request fails after this many draws in a row of items that are too short for a window.
 const MOST_SHORT: u32 = 1000;
-/// Items beyond the window's steps that are looked at for one window: more overlap than this is a mistake.
+/// Items beyond the window's steps that are visited for one window: more overlap than this is a mistake.
 const MORE_BEHIND: usize = 64;
 
 impl Table {
-    /// As [`Table::draw`], with a window of each item. A draw of an item that no window fits into counts, and another
-    /// is made in its place, or, of [`Windows::once`], passed over. `Ragged` where there are only such; draws that were
-    /// made before stay in `into`.
+    /// As [`Table::draw`], with a window of each item.
+    ///
+    /// A draw of an item that is too short for a window counts; another draw replaces it, or with [`Windows::once`] it
+    /// is
+    /// skipped. Fails with `Ragged` if only such items are drawn; earlier draws stay in `into`.
     pub fn draw_windows(&mut self, wanted: usize, windows: &Windows, now: u64, into: &mut Draws) -> Result<usize> {
         let consumes = self.options.max_times_sampled > 0;
         if consumes && windows.borders() != Borders::Pad {
@@ -53,7 +55,7 @@ impl Table {
         Ok(made)
     }
 
-    /// Counts a draw that nobody gets.
+    /// Counts a draw that is not returned.
     fn pass_over(&mut self, pick: Pick, now: u64) {
         self.deliver(&[pick], now, &mut Draws::default());
     }
@@ -62,7 +64,7 @@ impl Table {
         self.slots.slot(slot).item.as_ref().and_then(|item| num_steps(&item.pattern)).unwrap_or(0)
     }
 
-    /// `longest`: of the items that were drawn. Looking at all would take a large table's lock for long.
+    /// `longest` covers the drawn items only: visiting all items would hold a large table's lock for long.
     fn too_short(&self, windows: &Windows, longest: usize) -> Error {
         let reason = format!(
             "table '{}': none of the last {MOST_SHORT} draws holds a window of {} steps (the longest item drawn \
@@ -73,8 +75,9 @@ impl Table {
         Error::Ragged { path: String::new(), reason }
     }
 
-    /// A window of the slot's item, each that there is equally likely; `None` where there is none. An item without a
-    /// time axis gets one that cannot be gathered, so that who asked is told.
+    /// A random window of the slot's item, all equally likely; `None` if the item is too short.
+    ///
+    /// An item without a time axis gets a window that cannot be gathered, so that the caller gets an error.
     fn window(&mut self, slot: u32, windows: &Windows) -> Option<Window> {
         let item = self.slots.slot(slot).item.as_ref().expect("a picked slot holds an item");
         let Some(n) = num_steps(&item.pattern) else { return Some(Window::default()) };
@@ -95,7 +98,8 @@ impl Table {
     fn crossing(&mut self, slot: u32, n: usize, steps: usize) -> Option<Window> {
         let mut behind: SmallVec<[(u32, usize, usize); 4]> = SmallVec::new();
         let item_of = |slot: u32| self.slots.slot(slot).item.as_ref().expect("a chain is of present items");
-        // `at` follows the chain; `last` is the item that reaches furthest, which one within another does not.
+        // `at` follows the chain; `last` is the item that reaches furthest. An item within another does not become
+        // `last`.
         let (mut at, mut last, mut available) = (slot, slot, n);
         // As many steps as the last position needs.
         for _ in 0..steps + MORE_BEHIND {

@@ -1,4 +1,4 @@
-//! Items are changed by their keys.
+//! Changes of items by their keys, at a shared table.
 
 use super::SharedTable;
 use crate::error::{Error, Result};
@@ -11,8 +11,9 @@ impl SharedTable {
         Ok(self.mutate(&updates, &[])?.0)
     }
 
-    /// Deletes items, and then sets priorities, as one decision; of very many items the neighbours are raised behind it,
-    /// some at a time.
+    /// Deletes items, then sets priorities, as one decision.
+    ///
+    /// If there are very many items, their neighbours are raised afterwards, some at a time.
     pub fn mutate(&self, updates: &Updates<'_>, deletes: &[i64]) -> Result<(Updated, Updated)> {
         let Updates { keys, priorities, if_version, .. } = *updates;
         if keys.len() != priorities.len() || if_version.is_some_and(|versions| versions.len() != keys.len()) {
@@ -27,7 +28,7 @@ impl SharedTable {
         let at_once = updates.neighbours.map_or(usize::MAX, Neighbours::at_once);
         let (updated, deleted, raising) = self.decide(|state, _| {
             state.open(&self.name)?;
-            // Refused priorities refuse the whole call; without deletes `update` does.
+            // Refused priorities fail the whole call; without deletes `update` checks them.
             if !deletes.is_empty() {
                 state.table.check_priorities(priorities)?;
             }
@@ -44,7 +45,7 @@ impl SharedTable {
         Ok((updated, deleted))
     }
 
-    /// Deletes items; unknown keys are counted and ignored.
+    /// Deletes items; missing keys are counted and ignored.
     pub fn delete(&self, keys: &[i64]) -> Result<Updated> {
         self.decide(|state, _| {
             state.open(&self.name)?;

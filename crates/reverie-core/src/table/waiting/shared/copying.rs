@@ -1,4 +1,4 @@
-//! A shared table's copies: offered where they are drawn first, taken in where they go.
+//! A shared table's copies: offered at the first draw, inserted at the target.
 
 use super::SharedTable;
 use crate::item::Item;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 impl SharedTable {
-    /// Its copies go there from now on; once, and before it is used.
+    /// Sets the tables that get its copies; called once, before the table is used.
     pub(in crate::table::waiting) fn copy_to(&self, extensions: &[InsertOnSample], all: &[Arc<SharedTable>]) {
         let found = |name: &str| all.iter().find(|table| table.name() == name);
         let copying = |extension: &InsertOnSample| {
@@ -30,8 +30,9 @@ impl SharedTable {
         }
     }
 
-    /// Offers what was drawn first to the tables that take copies; true where that freed bytes, and where an insert
-    /// there waits for bytes. Called without the lock.
+    /// Offers first draws to the tables that accept copies. Called without the lock.
+    ///
+    /// True if that freed bytes, and true if an insert there waits for bytes.
     pub(in crate::table::waiting) fn copy(&self, first: Vec<FirstDraw>) -> (bool, bool) {
         let (mut freed, mut starves) = (false, false);
         for copying in self.copying.get().into_iter().flatten() {
@@ -45,7 +46,7 @@ impl SharedTable {
         (freed, starves)
     }
 
-    /// What became of the copies, for each extension.
+    /// Counts of the copies, for each extension.
     pub(in crate::table::waiting) fn copied(&self) -> Vec<Copied> {
         let all = self.copying.get().into_iter().flatten();
         all.map(|copying| {
@@ -57,19 +58,20 @@ impl SharedTable {
         .collect()
     }
 
-    /// Counts copies anew.
+    /// Resets the counts of copies.
     pub(in crate::table::waiting) fn forget_copied(&self) {
         self.copying.get().into_iter().flatten().for_each(|copying| copying.counts.clear());
     }
 
-    /// In how long the first copy that waits here for a time at most is dropped, and inserts behind it may go on; `None`
-    /// without one. Nothing else that an insert waits for comes with time alone.
+    /// The time until the first waiting copy times out, and inserts behind it may continue; `None` without one.
+    ///
+    /// Nothing else that an insert waits for happens by the passing of time alone.
     pub fn drops_late_in(&self) -> Option<Duration> {
         let late_at = lock(&self.state).inserts.late_at()?;
         Some(late_at.saturating_sub(self.clock.now()))
     }
 
-    /// Lets go of copies whose time is over: figures are as if that had been done in time.
+    /// Drops copies that timed out, so that figures are as if that had been done in time.
     pub(in crate::table::waiting) fn drop_late(&self) {
         if self.drops_late_in().is_some_and(|left| left.is_zero()) {
             self.decide(|_, _| ());
@@ -91,7 +93,7 @@ impl CopyTarget for SharedTable {
 }
 
 impl State {
-    /// Takes copies in, or lets them wait. Gives back those that were refused, to be dropped without the lock.
+    /// Inserts or queues copies. Returns those that were refused, to be dropped without the lock.
     fn offer(
         &mut self,
         first: &[FirstDraw],

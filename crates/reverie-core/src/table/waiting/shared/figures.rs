@@ -1,4 +1,4 @@
-//! What a shared table tells of itself: its figures, and who waits for what.
+//! The figures of a shared table, and its tally.
 
 use super::SharedTable;
 use crate::chunk::Compression;
@@ -40,20 +40,20 @@ impl SharedTable {
         }
     }
 
-    /// True when the limiter would let `n` more draws go on now; false once the table is closed.
+    /// True if the limiter allows `n` more draws now; false once the table is closed.
     pub fn can_sample(&self, n: u64) -> bool {
         let state = lock(&self.state);
         !state.closed && state.samples.is_empty() && state.table.limiter().can_sample(state.table.counters(), n)
     }
 
-    /// True when the limiter would let `n` more inserts go on now; false once the table is closed.
+    /// True if the limiter allows `n` more inserts now; false once the table is closed.
     pub fn can_insert(&self, n: u64) -> bool {
         self.drop_late();
         let state = lock(&self.state);
         !state.closed && state.inserts.is_empty() && state.table.can_insert_many(n)
     }
 
-    /// What every item must look like.
+    /// The columns that every item must have.
     pub fn signature(&self) -> Option<Signature> {
         lock(&self.state).table.options().signature.clone()
     }
@@ -63,8 +63,9 @@ impl SharedTable {
         lock(&self.state).table.options().compression
     }
 
-    /// What one who draws from several shards has to know of this one, after admitting inserts to it where he does:
-    /// the incarnation that he means, and how many inserts in all; see [`Table::grant`](super::Table::grant).
+    /// The figures of this shard, for a client that draws from several, after a grant of inserts if there is one.
+    ///
+    /// `grant` is an incarnation and a total number of inserts; see [`Table::grant`](super::Table::grant).
     pub fn tally(&self, grant: Option<(u64, u64)>) -> Result<Tally> {
         let tally = match grant {
             Some((incarnation, ration)) => self.decide(|state, _| {
@@ -74,11 +75,11 @@ impl SharedTable {
             }),
             None => lock(&self.state).open(&self.name),
         };
-        // What the grant let in counts.
+        // Inserts that the grant admitted count.
         tally.map(|()| lock(&self.state).tally(self.clock.now()))
     }
 
-    /// The same once the table is not what was seen; never blocks.
+    /// Returns the tally once the table differs from what was seen; never blocks.
     pub fn tally_unlike(self: &Arc<Self>, grant: Option<(u64, u64)>, seen: Seen) -> Result<Ticket<Tally>> {
         self.decide(|state, now| {
             state.open(&self.name)?;

@@ -1,4 +1,4 @@
-//! The end of leased draws: they are acknowledged, or given back.
+//! The end of leased draws: acknowledged, or returned.
 
 use super::SharedTable;
 use crate::item::Key;
@@ -7,7 +7,7 @@ use crate::sync::Arc;
 use std::sync::Weak;
 
 impl SharedTable {
-    /// The table, as its leases know it.
+    /// The table as its leases see it.
     pub(super) fn lender(self: &Arc<Self>) -> Weak<dyn Lender> {
         let table: Weak<Self> = Arc::downgrade(self);
         table
@@ -19,7 +19,7 @@ impl Lender for SharedTable {
         self.decide(|state, _| state.table.acknowledge(keys));
     }
 
-    /// Works after the table was closed, too: a last checkpoint has these items.
+    /// Works also after the table was closed: a last checkpoint contains these items.
     fn give_back(&self, keys: &[Key]) {
         self.decide(|state, _| state.table.give_back(keys));
     }

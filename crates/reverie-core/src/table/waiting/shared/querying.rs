@@ -1,4 +1,4 @@
-//! Items by what the table knows of them: looked for in a cut, outside the lock.
+//! Queries of items, searched in a cut, outside the lock.
 
 use super::SharedTable;
 use crate::error::Result;
@@ -8,12 +8,13 @@ use crate::table::policy::slots::page::Cut;
 use crate::table::types::changes::Updated;
 use crate::table::types::query::{Condition, Query};
 
-/// Items that one hold of the lock looks at and deletes.
+/// Items that one hold of the lock checks and deletes.
 const AT_ONCE: usize = 1024;
 
 impl SharedTable {
-    /// The items that fulfil the query, as they were at one moment: what [`SharedTable::get`] gives, without the items.
-    /// The lock is held for taking references to the table's pages, not for looking at the items.
+    /// The items that fulfil the query, at one moment; the result of [`SharedTable::get`] without the items.
+    ///
+    /// The lock is held to take references to the table's pages, not to search the items.
     pub fn query(&self, query: &Query) -> Result<Draws> {
         let (cut, shard, now, size) = self.look()?;
         let found = query.find(&cut, now);
@@ -30,9 +31,11 @@ impl SharedTable {
         Ok(draws)
     }
 
-    /// Deletes items for which every condition holds, of those with `keys`, or of all: they are looked for in a cut,
-    /// and deleted a thousand at a time where the conditions hold still. Counts those that were deleted, and those that
-    /// were gone by then, or for which the conditions do not hold.
+    /// Deletes items for which every condition holds, of those with `keys`, or of all.
+    ///
+    /// They are searched in a cut, and deleted a thousand at a time if the conditions still hold. Returns the number of
+    /// deleted
+    /// items, and of those that were gone by then or no longer fulfil the conditions.
     pub fn delete_where(&self, keys: Option<&[i64]>, conditions: &[Condition]) -> Result<Updated> {
         let (keys, now) = match keys {
             Some(keys) => {
@@ -58,7 +61,7 @@ impl SharedTable {
         Ok(all)
     }
 
-    /// The items as they are, the shard of their keys, the clock in nanoseconds, and how many they are.
+    /// A cut of the items, the shard of their keys, the clock in nanoseconds, and the number of items.
     fn look(&self) -> Result<(Cut, u8, u64, u64)> {
         let now = self.clock.now().as_nanos() as u64;
         let mut state = lock(&self.state);

@@ -8,7 +8,7 @@ use crate::table::types::restoring::Restoring;
 use rand_core::RngCore;
 
 impl SharedTable {
-    /// A consistent cut of the items; the table goes on at once.
+    /// A consistent cut of the items; the table can be used at once.
     pub fn cut(&self) -> Cut {
         lock(&self.state).table.cut_present()
     }
@@ -18,9 +18,11 @@ impl SharedTable {
         lock(&self.state).table.check_restoring(from)
     }
 
-    /// Puts a checkpoint's items into the table, which must be empty and unused; see [`crate::table::Table::restore`].
+    /// Restores a checkpoint's items into the table, which must be empty and unused.
+    ///
+    /// See [`crate::table::Table::restore`].
     pub fn restore(&self, from: Restoring) -> Result<()> {
-        // What is refused is dropped after the decision.
+        // Refused items are dropped after the decision.
         let mut from = from;
         self.decide(|state, now| {
             state.open(self.name())?;

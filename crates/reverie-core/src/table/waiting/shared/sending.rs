@@ -1,4 +1,4 @@
-//! Inserts that a client may send again, at a shared table.
+//! Inserts that a client may retry, at a shared table.
 
 use super::SharedTable;
 use crate::error::Result;
@@ -9,29 +9,30 @@ use crate::table::waiting::insert_queue::PendingInsert;
 use crate::table::waiting::ticket::Ticket;
 
 impl SharedTable {
-    /// [`SharedTable::insert`] of a sender, remembered until he has [received](SharedTable::received) its outcome. `before`
-    /// are the keys of its first items, which are in already and not among these.
+    /// [`SharedTable::insert`] of a sender, remembered until the sender [received](SharedTable::received) its outcome.
+    ///
+    /// `before` are the keys of its first items, which are inserted already and not among `items`.
     pub fn insert_sent(self: &Arc<Self>, items: Inserts, sent: Sent, before: Keys) -> Result<Ticket<Keys>> {
         self.insert_of(items, Some(sent), before)
     }
 
-    /// The sender will not send again what has a number below, or is among the numbers.
+    /// The sender will not retry inserts with a number below `below` or among `numbers`.
     pub fn received(&self, sender: &Sender, below: u64, numbers: &[u64]) {
         lock(&self.state).senders.received(sender, below, numbers);
     }
 
-    /// What is in of a sender's inserts, as far as he may send it again.
+    /// The inserted part of a sender's inserts that it may retry.
     pub fn arrivals(&self, sender: &Sender) -> Arrivals {
         let state = lock(&self.state);
         state.senders.all.get(sender).map(|known| known.arrivals.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// All senders that are known here: of inserts that wait or are in, until they are forgotten.
+    /// All senders known here: those with waiting or inserted items, until they are forgotten.
     pub fn senders(&self) -> Vec<Sender> {
         lock(&self.state).senders.all.keys().copied().collect()
     }
 
-    /// Takes the sender's waiting inserts out of the queue. What is in of them stays known.
+    /// Removes the sender's waiting inserts from the queue. Their inserted items stay known.
     pub fn withdraw_sender(&self, sender: &Sender) {
         let withdrawn: Vec<_> = self.decide(|state, _| {
             let own = |pending: &PendingInsert| {
@@ -50,8 +51,9 @@ impl SharedTable {
         drop(withdrawn);
     }
 
-    /// The sender will not come back, or is to be told that nothing is known of what it sent. Its inserts that wait go in
-    /// all the same, and nothing is noted of them.
+    /// Forgets a sender that will not reconnect, or that must find nothing known of what it sent.
+    ///
+    /// Its waiting inserts are still inserted, and nothing is noted of them.
     pub fn forget_sender(&self, sender: &Sender) {
         // Dropped after the lock.
         let _gone = lock(&self.state).senders.all.remove(sender);

@@ -1,4 +1,4 @@
-//! The part of one table in the budget of bytes of its server.
+//! One table's part in its server's budget of bytes.
 
 use super::SharedTable;
 use crate::sync::lock;

@@ -1,4 +1,4 @@
-//! Which requests wait, since when, for what, and what would free them. `reason.rs` puts it into words.
+//! Which requests wait, since when, for what, and what would unblock them. `reason.rs` puts it into words.
 
 use super::SharedTable;
 use crate::sync::lock;
@@ -7,7 +7,7 @@ use crate::table::waiting::insert_queue::PendingInsert;
 use std::time::Duration;
 
 impl SharedTable {
-    /// Who waits, since when, for what, and what would free them.
+    /// Which requests wait, since when, for what, and what would unblock them.
     pub fn why(&self) -> Why {
         self.drop_late();
         let now = self.clock.now();
@@ -54,7 +54,7 @@ impl SharedTable {
                 .take(MOST_REPORTED)
                 .map(|p| waiting(p.since, p.request.num_samples as u64, p.draws.len() as u64))
                 .collect(),
-            // Who hands out rations can always hand out more.
+            // The client that grants rations can always grant more.
             stuck: blocked_insert.is_some() && sample_blocked && !limiter.is_rationed() && table.leased() == 0,
             insert_reason,
             sample_reason,

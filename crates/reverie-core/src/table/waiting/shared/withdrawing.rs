@@ -1,4 +1,4 @@
-//! Withdraws requests that wait: what was done of a request becomes its outcome.
+//! Withdraws requests that wait: the completed part of a request becomes its outcome.
 
 use super::SharedTable;
 use crate::sample::Draws;
