@@ -1,8 +1,8 @@
-//! **Item**: what a table holds: references to cells of chunks, never bytes.
+//! **Item**: an entry of a table: references to cells of chunks, never bytes.
 //!
-//! An item is (body, pattern, anchor). The *body* keeps chunks alive, the *pattern* says which cells
-//! relative to the *anchor* each column takes. Patterns are shared by all items of the same form, bodies by
-//! all items on the same chunks: an n-step transition, a frame stack or a sequence costs no allocation.
+//! An item is (body, pattern, anchor). The *body* keeps chunks alive, the *pattern* lists the cells of each column
+//! relative to the *anchor*. All items of the same form share a pattern, all items on the same chunks share a
+//! body: an n-step transition, a frame stack or a sequence needs no allocation.
 
 mod check;
 
@@ -13,16 +13,16 @@ use crate::spec::{ColumnSpec, Structure};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Which cells a column takes, relative to the item's anchor.
+/// The cells of a column, relative to the item's anchor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Cells {
     /// `start, start + step, ...`, `len` cells; `step` may be negative, never zero.
     Range {
         /// The first cell.
         start: i32,
-        /// From one cell to the next.
+        /// The distance from one cell to the next.
         step: i32,
-        /// How many.
+        /// The number of cells.
         len: u32,
     },
     /// Any cells in any order, repeats allowed (padding at the start of an episode).
@@ -40,7 +40,7 @@ impl Cells {
         Cells::Range { start, step: 1, len: (end - start).max(0) as u32 }
     }
 
-    /// How many cells.
+    /// The number of cells.
     pub fn len(&self) -> usize {
         match self {
             Cells::Range { len, .. } => *len as usize,
@@ -48,7 +48,7 @@ impl Cells {
         }
     }
 
-    /// True where the column takes no cell.
+    /// True if the column has no cell.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -73,16 +73,17 @@ impl Cells {
 pub struct PatternColumn {
     /// Path in the item's structure, dtype and cell shape.
     pub spec: ColumnSpec,
-    /// Which part of the body (column group of the writer) holds it.
+    /// The part of the body (column group of the writer) that holds it.
     pub part: u32,
-    /// Which column of that part's chunks.
+    /// The column of that part's chunks.
     pub column: u32,
-    /// Which cells.
+    /// The cells.
     pub cells: Cells,
-    /// One cell without a time axis: `[...]` instead of `[1, ...]`.
+    /// True for one cell without a time axis: `[...]` instead of `[1, ...]`.
     pub squeeze: bool,
-    /// Where the axis that counts the cells stands among the cell's own axes: 0 leads, as for time;
-    /// a frame stack may want it last. Without meaning where `squeeze`.
+    /// The position of the axis that counts the cells among the cell's own axes.
+    ///
+    /// 0 leads, as for time; a frame stack may want it last. Ignored with `squeeze`.
     pub stack_axis: u8,
 }
 
@@ -98,12 +99,12 @@ pub struct Pattern {
     pub timestep: bool,
 }
 
-/// A pattern behind a handle that costs nothing to copy.
+/// A shared pattern that costs nothing to clone.
 ///
 /// A program has few patterns and refers to one for every item of every batch; counting those references took
-/// longer than reading the items. So equal patterns are made one and live as long as the process, up to a number and
-/// to bytes that no program reaches with patterns of its own; those beyond (lengths that never come back, long lists
-/// of cells) are counted.
+/// longer than reading the items. So equal patterns are merged and live as long as the process, up to a number and
+/// a size in bytes that no program reaches with its own patterns; those beyond (lengths that never recur, long lists
+/// of cells) are counted by reference.
 #[derive(Clone, Debug)]
 pub struct Form(Handle);
 
@@ -113,9 +114,9 @@ enum Handle {
     Counted(Arc<Pattern>),
 }
 
-/// Patterns that are kept for the life of the process.
+/// The number of patterns that are kept for the life of the process.
 const KEPT_FORMS: usize = 4096;
-/// And the bytes that they take together at most; one may take a 64th of them.
+/// The most bytes that kept patterns take together; one may take a 64th of them.
 const KEPT_BYTES: usize = 4 << 20;
 
 /// The patterns that are kept.
@@ -142,16 +143,16 @@ impl Kept {
 }
 
 impl Pattern {
-    /// True for a step inserted alone: readers that speak of timesteps give its columns a time axis of one.
+    /// True for a step inserted alone: readers of timesteps give its columns a time axis of one.
     pub fn is_one_step(&self) -> bool {
         self.timestep && self.columns.iter().all(|column| column.squeeze)
     }
 
-    /// Bytes of memory, about.
+    /// The approximate bytes of memory.
     pub fn size_bytes(&self) -> usize {
         let column = |column: &PatternColumn| {
             let list = if let Cells::List(list) = &column.cells { size_of_val(&**list) } else { 0 };
-            // The path stands in the structure, too.
+            // The structure contains the path, too.
             size_of::<PatternColumn>() + list + 2 * column.spec.path.len() + size_of_val(&column.spec.shape[..]) + 64
         };
         size_of::<Self>() + self.columns.iter().map(column).sum::<usize>()
@@ -159,14 +160,14 @@ impl Pattern {
 }
 
 impl Form {
-    /// The handle of this pattern; the same for equal patterns while there is room to keep them.
+    /// A handle for this pattern; the same for equal patterns while there is room to keep them.
     pub fn new(pattern: Pattern) -> Self {
-        /// Guards the set; under it a look-up and an insertion.
+        /// Guards the set; a look-up and an insertion happen under it.
         static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().form(pattern)
     }
 
-    /// True where both are one pattern; equal ones beyond those that are kept may be told apart.
+    /// True if both are one pattern; equal patterns that are not kept may compare as different.
     #[inline]
     pub fn same(&self, other: &Self) -> bool {
         std::ptr::eq(&**self, &**other)
@@ -190,23 +191,25 @@ impl std::ops::Deref for Form {
 pub struct Part {
     /// The chunks in order.
     pub chunks: Box<[Arc<Chunk>]>,
-    /// The position, relative to the body's origin, of each chunk's first cell, and behind the last the end.
+    /// The position, relative to the body's origin, of each chunk's first cell, then the end of the last chunk.
+    ///
     /// One longer than `chunks`, strictly increasing.
     pub starts: Box<[i64]>,
 }
 
-/// The chunks of items that one is not enough for.
+/// The chunks of items that need more than one.
 #[derive(Debug)]
 pub struct Span {
     /// One for each column group.
     pub parts: Vec<Part>,
-    /// The episodes that the items have cells of beside the one that they begin in, each once. None as a rule: only a
-    /// writer that keeps its history over the end of an episode makes items over several.
+    /// The episodes of the items' cells other than the one in which the items begin, each once.
+    ///
+    /// Usually empty: only a writer that keeps its history across the end of an episode creates items over several.
     pub episodes: Box<[u32]>,
 }
 
 impl From<Vec<Part>> for Span {
-    /// Of items that are each in one episode.
+    /// A span for items that are each in one episode.
     fn from(parts: Vec<Part>) -> Self {
         Self { parts, episodes: Box::default() }
     }
@@ -221,7 +224,7 @@ impl std::ops::Deref for Span {
     }
 }
 
-/// What keeps an item's chunks alive.
+/// Keeps an item's chunks alive.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// All cells are in one chunk and of one episode: positions are cells of the chunk, and every column is of part 0.
@@ -237,19 +240,22 @@ pub struct Item {
     pub body: Body,
     /// The form.
     pub pattern: Form,
-    /// The position that the pattern's cells are relative to, from the body's origin.
+    /// The position, from the body's origin, that the pattern's cells are relative to.
     pub anchor: u32,
-    /// The episode the item begins in, unique among the writers of one server; 0 for a step inserted alone,
-    /// which is an episode of its own.
+    /// The episode in which the item begins, unique among the writers of one server.
+    ///
+    /// 0 for a step inserted alone, which is an episode of its own.
     pub episode: u32,
-    /// The stream of steps that the item begins in: one for each writer, and for each environment of a vector writer;
-    /// unique among those of one server. 0 where none is known.
+    /// The stream of steps in which the item begins; unique on one server. 0 if unknown.
+    ///
+    /// Each writer has a stream, and a vector writer one for each environment.
     pub stream: u32,
 }
 
 impl Item {
-    /// The chunk that holds the cell `relative` of a column of `part`, and the cell's index in it;
-    /// `None` where the body ends before.
+    /// The chunk that holds the cell `relative` of a column of `part`, and the cell's index in it.
+    ///
+    /// `None` if the body ends before.
     #[inline]
     pub fn locate(&self, part: u32, relative: i64) -> Option<(&Arc<Chunk>, usize)> {
         let position = i64::from(self.anchor) + relative;
@@ -265,7 +271,7 @@ impl Item {
         }
     }
 
-    /// The episodes that the item has cells of, beside the one that it begins in.
+    /// The episodes of the item's cells other than the one in which it begins.
     #[inline]
     pub fn further_episodes(&self) -> &[u32] {
         match &self.body {
@@ -274,7 +280,7 @@ impl Item {
         }
     }
 
-    /// Asks for the header of the item's chunk, which is read when the item is cloned and gathered.
+    /// Prefetches the header of the item's chunk, which is read when the item is cloned and gathered.
     #[inline]
     pub fn prefetch(&self) {
         if let Body::Chunk(chunk) = &self.body {
@@ -282,10 +288,10 @@ impl Item {
         }
     }
 
-    /// Asks for the count of references that cloning the item adds to, and no more.
+    /// Prefetches only the reference count that a clone of the item increments.
     #[inline]
     pub fn prefetch_count(&self) {
-        // The counts lie right before what they count.
+        // The counts lie right before the counted value.
         let behind: *const u8 = match &self.body {
             Body::Chunk(chunk) => Arc::as_ptr(chunk).cast(),
             Body::Span(span) => Arc::as_ptr(span).cast(),

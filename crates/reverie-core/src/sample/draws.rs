@@ -1,11 +1,11 @@
-//! What a request for samples gets: one entry per draw in every vector.
+//! The result of a request for samples: one entry per draw in every vector.
 
 use super::lease::Lease;
 use super::windows::{Window, Windows};
 use crate::item::{Item, Key};
 use crate::table::Tally;
 
-/// A number that somebody asks for is no reason to take memory for it: beyond, it comes with the draws.
+/// The most draws that memory is reserved for in advance; for more, it grows with the draws.
 const MOST_RESERVED: usize = 1 << 16;
 
 /// A batch of draws, column by column, in the order in which they were made.
@@ -15,39 +15,42 @@ pub struct Draws {
     pub keys: Vec<Key>,
     /// The items: they keep their chunks alive while the draws live.
     pub items: Vec<Item>,
-    /// Probability of the draw at its time; 1 for deterministic selectors.
+    /// The probability of the draw when it was made; 1 for deterministic selectors.
     pub probabilities: Vec<f64>,
     /// The priority as it was given.
     pub priorities: Vec<f64>,
-    /// Items in the table at the draw, before any removal by it.
+    /// The number of items in the table at the draw, before any removal by it.
     pub table_sizes: Vec<u64>,
-    /// How often the item was drawn, this draw included.
+    /// The item's number of draws, this one included.
     pub times_sampled: Vec<u32>,
-    /// Updates of the item's priority so far.
+    /// The number of updates of the item's priority so far.
     pub versions: Vec<u32>,
     /// When the item was inserted: nanoseconds of the table's clock.
     pub inserted_at: Vec<u64>,
-    /// The smallest probability of any item with a weight, after the last draw: weights normalised by table.
+    /// The smallest probability of any item with a weight, after the last draw.
+    ///
+    /// It normalises importance weights over the whole table.
     pub smallest_probability: Option<f64>,
-    /// What the table was after the last draw, for one who draws from several shards.
+    /// The table's tally after the last draw, for a client that draws from several shards.
     pub tally: Option<Tally>,
-    /// What windows were drawn of the items, where any were.
+    /// The windows that were requested, if any.
     pub wanted_windows: Option<Windows>,
-    /// One for each draw then; else none.
+    /// One window for each draw, if windows were requested; else empty.
     pub windows: Vec<Window>,
-    /// Draws that were passed over since the last one here, their items being too short for a window.
+    /// Draws that were skipped since the last one here, because their items were too short for a window.
     pub short: u32,
-    /// True where the draws are made to be leased.
+    /// True if the draws are to be leased.
     pub is_leased: bool,
-    /// What returns the draws to their tables unless it is [acknowledged](Lease::acknowledge). Stays with these draws as
-    /// they are cut and copied, and joins as they are joined.
+    /// Returns the draws to their tables unless it is [acknowledged](Lease::acknowledge).
+    ///
+    /// Stays with these draws when they are split or copied, and joins when they are joined.
     pub lease: Lease,
-    /// Draws that met such an item and were not to be made again; see [`Windows::once`].
+    /// Draws of items too short for a window that are not replaced; see [`Windows::once`].
     pub passed: usize,
 }
 
 impl Draws {
-    /// Room for `n` draws, or for as many as a request may want before there is one.
+    /// Reserves memory for `n` draws, up to a limit.
     pub fn with_capacity(n: usize) -> Self {
         let n = n.min(MOST_RESERVED);
         Self {
@@ -70,12 +73,12 @@ impl Draws {
         }
     }
 
-    /// How many draws were made.
+    /// The number of draws.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// How many draws of the request need no more to be made.
+    /// The number of draws of the request that are done: made, or skipped for good.
     pub fn done(&self) -> usize {
         self.len() + self.passed
     }
@@ -85,13 +88,13 @@ impl Draws {
         self.keys.is_empty()
     }
 
-    /// The same draws of whole items.
+    /// The same draws, of whole items.
     pub fn without_windows(mut self) -> Self {
         (self.wanted_windows, self.windows) = (None, Vec::new());
         self
     }
 
-    /// Takes the draws behind the first `n` off, in order.
+    /// Removes and returns the draws after the first `n`, in order.
     pub fn split_off(&mut self, n: usize) -> Draws {
         Draws {
             keys: self.keys.split_off(n),
@@ -113,7 +116,7 @@ impl Draws {
         }
     }
 
-    /// Puts other draws behind these.
+    /// Appends other draws.
     pub fn append(&mut self, mut other: Draws) {
         self.keys.append(&mut other.keys);
         self.items.append(&mut other.items);

@@ -1,4 +1,4 @@
-//! The holder's end of leased draws: returned when it is dropped, unless it was acknowledged.
+//! The holder's end of leased draws: they are returned when it is dropped, unless it was acknowledged.
 
 use crate::item::Key;
 use smallvec::SmallVec;
@@ -16,8 +16,9 @@ pub(crate) trait Lender: Send + Sync {
 /// The table that leased draws, and their keys.
 type Lent = (Weak<dyn Lender>, Vec<Key>);
 
-/// Draws of tables that delete sampled items, of which it is open whether they reach anybody. Dropped, it undoes them:
-/// the items take the places that they had. A copy holds nothing.
+/// Draws of tables that delete sampled items, not yet known to have reached a client.
+///
+/// Dropping it undoes the draws: the items get their former places. A clone holds no draws.
 #[derive(Default)]
 pub struct Lease(SmallVec<[Lent; 1]>);
 
@@ -26,12 +27,12 @@ impl Lease {
         Self(SmallVec::from_iter((!keys.is_empty()).then(|| (Weak::clone(lender), keys.to_vec()))))
     }
 
-    /// True where it holds no draw.
+    /// True if it holds no draw.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The draws reached their client: used-up items leave for good.
+    /// The draws reached their client: used-up items are removed for good.
     pub fn acknowledge(mut self) {
         for (lender, keys) in std::mem::take(&mut self.0) {
             if let Some(lender) = lender.upgrade() {
@@ -40,7 +41,7 @@ impl Lease {
         }
     }
 
-    /// Takes over what another holds.
+    /// Takes over the draws of another lease.
     pub fn join(&mut self, mut other: Self) {
         self.0.append(&mut other.0);
     }
@@ -48,7 +49,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // The draws made last go back first.
+        // The latest draws go back first.
         for (lender, keys) in self.0.drain(..).rev() {
             if let Some(lender) = lender.upgrade() {
                 lender.give_back(&keys);

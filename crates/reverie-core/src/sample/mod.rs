@@ -1,4 +1,4 @@
-//! **Sample**: the draws: which items, with what probability, and what the table knew of them.
+//! **Sample**: the draws: the items, their probabilities, and the table's figures at the draw.
 
 mod draws;
 mod lease;

@@ -1,4 +1,4 @@
-//! Batches made ahead: one thread draws and gathers into memory of the reader's, a bounded number ahead of it.
+//! Batches made ahead: one thread draws and gathers into the reader's memory, a bounded number ahead of the reader.
 
 use super::{Draws, SampleRequest, Source, Windows};
 use crate::batch::{Plan, Planner};
@@ -9,37 +9,37 @@ use std::mem::MaybeUninit;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long the thread waits for a table before it looks whether it is to stop.
+/// How long the thread waits for a table before it checks whether it must stop.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// Memory for one array.
 pub trait Memory: Send + 'static {
-    /// So many bytes at least, of whatever content; `None` where there is no memory for them.
+    /// At least this many bytes, with any content; `None` if there is no memory for them.
     fn take(bytes: usize) -> Option<Self>
     where
         Self: Sized;
 
-    /// The first `bytes` of them.
+    /// The first `bytes` bytes.
     fn bytes(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>];
 }
 
-/// What a [`Prefetcher`] is to draw.
+/// The draws that a [`Prefetcher`] makes.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// Each batch has so many draws of each of these tables, one table behind the other.
+    /// Each batch has this many draws of each of these tables, one table after the other.
     pub parts: Vec<(String, usize)>,
     /// See [`SampleRequest::without_replacement`].
     pub without_replacement: bool,
     /// See [`SampleRequest::windows`].
     pub windows: Option<Windows>,
-    /// Draws in all; the last batch is smaller where they do not fill it. `None`: without end.
+    /// The total number of draws; the last batch is smaller if they do not fill it. `None` for no end.
     pub max_samples: Option<usize>,
-    /// Batches made ahead at most; at least 1.
+    /// The most batches made ahead; at least 1.
     pub ahead: usize,
 }
 
 impl Schedule {
-    /// The draws of the next batch of each table, where so many were asked for already; none at the end.
+    /// The draws of the next batch from each table, after this many draws; empty at the end.
     pub fn next(&self, drawn: usize) -> Vec<(&str, usize)> {
         let mut left = self.max_samples.map_or(usize::MAX, |max| max.saturating_sub(drawn));
         let mut parts = Vec::with_capacity(self.parts.len());
@@ -54,11 +54,11 @@ impl Schedule {
     }
 }
 
-/// A batch that is ready: what the tables knew of the draws, and one array for each of the plan's outputs.
+/// A batch that is ready: the draws' figures, and one array for each of the plan's outputs.
 pub struct Prefetched<M> {
-    /// The draws, without their items: these are gathered.
+    /// The draws, without their items, which are gathered already.
     pub draws: Draws,
-    /// What the arrays are.
+    /// Describes the arrays.
     pub plan: Arc<Plan>,
     /// The arrays, in the order of the plan's outputs.
     pub arrays: Vec<M>,
@@ -71,7 +71,7 @@ pub struct Prefetcher<M> {
 }
 
 struct Shared<M> {
-    /// Guards the queue; held for a push or a pop, never while drawing or copying.
+    /// Guards the queue; held for a push or a pop, never during a draw or a copy.
     state: Mutex<State<M>>,
     changed: Condvar,
     ahead: usize,
@@ -79,7 +79,7 @@ struct Shared<M> {
 
 struct State<M> {
     ready: VecDeque<Result<Prefetched<M>>>,
-    /// Draws that were made for a batch which was not finished when the reader closed, or cannot be gathered.
+    /// Draws for a batch that was unfinished when the reader closed, or that cannot be gathered.
     unfinished: Draws,
     stop: bool,
     ended: bool,
@@ -98,8 +98,9 @@ impl<M: Memory> Prefetcher<M> {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The next batch, waiting for it at most for `timeout`: `None` where there is none yet, `Some(None)` at the end.
-    /// After an error comes the end.
+    /// Waits for the next batch, at most for `timeout`: `None` if there is none yet, `Some(None)` at the end.
+    ///
+    /// An error is followed by the end.
     pub fn next(&self, timeout: Duration) -> Option<Option<Result<Prefetched<M>>>> {
         let mut state = lock(&self.shared.state);
         if state.ready.is_empty() && !state.ended && !timeout.is_zero() {
@@ -115,13 +116,14 @@ impl<M: Memory> Prefetcher<M> {
         next.map(Some).or(ended.then_some(None))
     }
 
-    /// Stops the thread, and hands out what was drawn and never delivered: batches that are ready, and draws (with
-    /// their items) of one that is not. Blocks for as long as a gather takes.
+    /// Stops the thread, and returns what was drawn and not delivered. Blocks for as long as a gather takes.
+    ///
+    /// These are the batches that are ready, and the draws (with their items) of an unfinished one.
     pub fn close(&mut self) -> (Vec<Prefetched<M>>, Draws) {
         lock(&self.shared.state).stop = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic there has ended the thread, which is all that is wanted here.
+            // A panic there ended the thread, which is all that is needed here.
             let _ = thread.join();
         }
         let mut state = lock(&self.shared.state);
@@ -131,14 +133,14 @@ impl<M: Memory> Prefetcher<M> {
 }
 
 impl<M> Drop for Prefetcher<M> {
-    /// Tells the thread to stop, and does not wait for it.
+    /// Signals the thread to stop, and does not wait for it.
     fn drop(&mut self) {
         lock(&self.shared.state).stop = true;
         self.shared.changed.notify_all();
     }
 }
 
-/// Sets the end however the thread ends, a panic included.
+/// Sets `ended` however the thread ends, also by a panic.
 struct Ending<'a, M>(&'a Shared<M>);
 
 impl<M> Drop for Ending<'_, M> {
@@ -177,8 +179,9 @@ fn run<M: Memory>(source: &dyn Source, schedule: &Schedule, mut planner: Planner
     }
 }
 
-/// The draws of one batch; `None` where the reader closed meanwhile. Then, and after an error, the reader is left what
-/// was drawn: of a consuming table it is nowhere else.
+/// The draws of one batch; `None` if the reader closed meanwhile.
+///
+/// Then, and after an error, the draws are kept for the reader: items of a consuming table exist nowhere else.
 fn draw<M>(
     source: &dyn Source,
     schedule: &Schedule,
@@ -194,7 +197,7 @@ fn draw<M>(
     whole.map(|_| None)
 }
 
-/// Adds the draws of every part to `all`; false where the reader closed before the last.
+/// Adds the draws of every part to `all`; false if the reader closed before the last.
 fn draw_parts<M>(
     source: &dyn Source,
     schedule: &Schedule,
@@ -219,14 +222,14 @@ fn draw_parts<M>(
             *all = draws;
         } else {
             all.append(draws);
-            // The smallest of one table says nothing of weights in a mixture.
+            // One table's smallest probability is meaningless for weights in a mixture.
             all.smallest_probability = None;
         }
     }
     Ok(true)
 }
 
-/// Draws that cannot be gathered come back beside the error.
+/// Gathers draws; on an error, returns the draws with it.
 fn gather<M: Memory>(mut draws: Draws, planner: &mut Planner) -> Result<Prefetched<M>, Box<(Draws, Error)>> {
     let plan = match planner.plan_draws(&draws) {
         Ok(plan) => plan,
@@ -244,13 +247,13 @@ fn gather<M: Memory>(mut draws: Draws, planner: &mut Planner) -> Result<Prefetch
     if let Err(error) = plan.gather_draws(&draws, &mut out) {
         return Err(Box::new((draws, error)));
     }
-    // The chunks need not live for as long as the batch stands in the queue.
+    // The chunks need not stay alive while the batch waits in the queue.
     draws.items = Vec::new();
     Ok(Prefetched { draws, plan, arrays })
 }
 
 impl<M> Shared<M> {
-    /// False where the reader closed.
+    /// False if the reader closed.
     fn wait_for_room(&self) -> bool {
         let mut state = lock(&self.state);
         while !state.stop && state.ready.len() >= self.ahead {

@@ -1,14 +1,18 @@
-//! Several tables drawn from, and limited, as one: which shard gives how many draws, and how many inserts each may let
-//! in. Pure decisions over what the shards told; whoever makes the requests holds this.
+//! Several tables sampled and rate-limited as one: the draws from each shard, and the inserts granted to each.
 //!
-//! An item of shard s has the probability `chance(s) * P(item | s)`: the first is the shard's mass over that of all, as
-//! they were last heard of; the second is what the shard says of the draw. The product is the probability that was used,
-//! also where a mass has changed meanwhile.
+//! These are pure decisions over the shards' tallies; the client that makes the requests holds this.
 //!
-//! One limiter holds for all, over summed counters. Each shard admits inserts up to a *ration*, so that no two have to
-//! agree on an insert: the rations in force never add up to more than the limiter allows in all, and what one shard does
-//! not use is taken back, and then given to another. (A limiter per shard would stop for ever where draws go to the
-//! shards 60/40 and inserts 50/50.)
+//! An item of shard s has the probability `chance(s) * P(item | s)`: the first is the shard's share of the mass of all
+//! shards in their last tallies; the second is the probability that the shard returned with the draw. The product is
+//! the
+//! probability that was used, even if a mass has changed meanwhile.
+//!
+//! One limiter applies to all, over summed counters. Each shard admits inserts up to a *ration*, so that no two have to
+//! agree on an insert: the rations in force never add up to more than the limiter allows in total, and the unused part
+//! of
+//! one shard's ration is taken back first and only then given to another. (A limiter per shard would stop for ever if
+//! draws
+//! go to the shards 60/40 and inserts 50/50.)
 
 mod clocks;
 mod rations;
@@ -29,27 +33,27 @@ pub struct Shards {
     limiter: Limiter,
     random: Xoshiro256PlusPlus,
     shards: Vec<Shard>,
-    /// Others draw by the same limiter.
+    /// Other clients draw under the same limiter.
     among_others: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Shard {
-    /// As it was last heard of; `None` before the first time.
+    /// Its last tally; `None` before the first.
     tally: Option<Tally>,
-    /// False while it cannot be reached: it counts with what it did, and without its items.
+    /// False while it cannot be reached: its counters count, its items do not.
     present: bool,
-    /// Inserts and samples of incarnations that are gone.
+    /// Inserts and samples of earlier incarnations.
     past: Counters,
-    /// What the present incarnation's counters stood at when they began to count here.
+    /// The counters of the present incarnation when they began to count here.
     start: Counters,
-    /// The largest ration that may be in force there.
+    /// The largest ration that may be in force at the shard.
     ration: u64,
-    /// The ration that it was told last.
+    /// The ration that was last sent to it and is not confirmed yet.
     told: Option<u64>,
-    /// Draws of this incarnation that it counted and nobody was given.
+    /// Draws of this incarnation that the shard counted and no caller received.
     discarded: u64,
-    /// What its clock shows.
+    /// The bounds of its clock's offset.
     clocks: Clocks,
 }
 
@@ -64,26 +68,29 @@ impl Shard {
         self.past.samples + now.saturating_sub(self.start.samples + self.discarded)
     }
 
-    /// What it tells, while it can be reached.
+    /// Its last tally, while it can be reached.
     fn here(&self) -> Option<&Tally> {
         self.tally.as_ref().filter(|_| self.present)
     }
 }
 
 impl Shards {
-    /// So many shards, none of which was heard of. `seed` fixes which shards are drawn from.
+    /// Shards without a tally yet. `seed` fixes which shards are drawn from.
     pub fn new(num_shards: usize, limiter: Limiter, seed: u64) -> Self {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
         Self { limiter, random, shards: vec![Shard::default(); num_shards], among_others: false }
     }
 
-    /// The same as one of several who draw by this limiter, each with what it heard by itself. All of them have to count
-    /// alike, whenever they began: so incarnations that are gone are forgotten, and what shards count is all.
+    /// The same, as one of several clients under this limiter, each with tallies of its own.
+    ///
+    /// All of them have to count alike, whenever they began: earlier incarnations are forgotten, and only the shards'
+    /// own
+    /// counters count.
     pub fn among_others(self) -> Self {
         Self { among_others: true, ..self }
     }
 
-    /// How many shards there are, those that cannot be reached included.
+    /// The number of shards, unreachable ones included.
     pub fn len(&self) -> usize {
         self.shards.len()
     }
@@ -93,8 +100,11 @@ impl Shards {
         self.shards.is_empty()
     }
 
-    /// A shard told what it is; it is there from now on. Counters of another incarnation count from where they stand:
-    /// a checkpoint's were counted before they were lost, and a new shard admits nothing before it was heard of.
+    /// Takes in a shard's tally; the shard is reachable from now on.
+    ///
+    /// Counters of another incarnation count from their present values: those of a checkpoint were counted before they
+    /// were
+    /// lost, and a new shard admits nothing before its first tally.
     pub fn heard(&mut self, shard: usize, tally: Tally) {
         let (shard, forgets) = (&mut self.shards[shard], self.among_others);
         let known = shard.tally.map(|tally| tally.incarnation);
@@ -112,7 +122,7 @@ impl Shards {
         shard.settle();
     }
 
-    /// A shard cannot be reached: its mass leaves the distribution, and what it may still admit goes to the others.
+    /// Marks a shard as unreachable: its mass leaves the distribution, and its unused ration goes to the others.
     pub fn lost(&mut self, shard: usize) {
         self.shards[shard].present = false;
     }
@@ -122,12 +132,12 @@ impl Shards {
         self.shards[shard].present
     }
 
-    /// What the shard told last.
+    /// The shard's last tally.
     pub fn tally(&self, shard: usize) -> Option<&Tally> {
         self.shards[shard].tally.as_ref()
     }
 
-    /// Starts counting anew, after all tables were reset; nothing is known of any shard until it is heard of.
+    /// Resets all counts, after all tables were reset; nothing is known of a shard until its next tally.
     pub fn reset(&mut self) {
         self.shards.fill(Shard::default());
     }
@@ -139,7 +149,7 @@ impl Shards {
         Counters { inserts, samples, deletes: inserts.saturating_sub(self.size()) }
     }
 
-    /// Items that can be reached: the N of importance weights.
+    /// The number of reachable items: the N of importance weights.
     pub fn size(&self) -> u64 {
         self.present().map(|(_, tally)| tally.size).sum()
     }
@@ -149,20 +159,20 @@ impl Shards {
         &self.limiter
     }
 
-    /// Another limiter of all shards; the counts go on.
+    /// Replaces the limiter of all shards; the counts continue.
     pub fn set_limiter(&mut self, limiter: Limiter) {
         self.limiter = limiter;
     }
 
-    /// More inserts of any one shard than these may change what [`Shards::allowed`] says of a draw, if nothing else does.
+    /// The number of new inserts of any one shard above which [`Shards::allowed`] may change, if nothing else does.
     pub fn patience(&self) -> u64 {
         let needed = self.limiter.inserts_until_sample(&self.counters()).unwrap_or(1);
         let present = self.present().count().max(1) as u64;
-        // So many in all are not there before one shard has its part of them.
+        // Before there are that many in total, at least one shard has its part of them.
         needed.div_ceil(present).max(1)
     }
 
-    /// How many of `wanted` draws may be made now.
+    /// The number of draws, up to `wanted`, that are allowed now.
     pub fn allowed(&self, wanted: u64) -> u64 {
         let counters = self.counters();
         let open = |n: u64| self.limiter.can_sample(&counters, n);
@@ -177,17 +187,18 @@ impl Shards {
         least
     }
 
-    /// Why no draw may be made now; `None` where one may.
+    /// The reason why no draw is allowed now; `None` if one is.
     pub fn blocked_sample(&self) -> Option<SampleBlock> {
         self.limiter.blocked_sample(&self.counters())
     }
 
-    /// The probability of each shard: that of its items together in one table of them all. So items of infinite weight
-    /// come first, and where nothing weighs anything every item is as likely as the others.
+    /// The probability of each shard: that of its items in one table of them all; `None` if nothing can be drawn.
+    ///
+    /// Items of infinite weight come first, and if no item has weight, all are equally likely.
     pub fn chances(&self) -> Option<Vec<f64>> {
         let masses = || self.shards.iter().map(|shard| shard.here().map(|tally| tally.mass).unwrap_or_default());
         let largest = masses().map(|mass| mass.total).fold(0.0, f64::max);
-        // Over the largest: a sum of several large ones may be none.
+        // Divided by the largest: a sum of several large masses may overflow.
         let mut chances: Vec<f64> = if largest.is_infinite() {
             masses().map(|mass| if mass.total.is_infinite() { mass.zeros as f64 } else { 0.0 }).collect()
         } else if largest > 0.0 {
@@ -203,21 +214,23 @@ impl Shards {
         Some(chances)
     }
 
-    /// The smallest probability of any item, where shards are chosen with these chances. `None` where there is none, or
-    /// a selector has none.
+    /// The smallest probability of any item, if shards are chosen with these chances.
+    ///
+    /// `None` if there are no items, or a selector has no smallest probability.
     pub fn smallest_probability(&self, chances: &[f64]) -> Option<f64> {
         let shards = self.shards.iter().zip(chances).filter(|(_, chance)| **chance > 0.0);
         let least = shards.map(|(shard, chance)| Some(shard.tally?.smallest_probability? * chance));
         least.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)
     }
 
-    /// A shard's answer, which came between these moments of one's own clock, had this reading of its clock.
+    /// Takes in a reading of a shard's clock, taken between these two times of the client's clock.
     pub fn heard_clock(&mut self, shard: usize, asked: Duration, answered: Duration, shown: Duration) {
         self.shards[shard].clocks.heard(asked, answered, shown);
     }
 
-    /// By how many seconds the shard's clock is ahead of one's own: to half of the shortest round trip at worst. 0 where
-    /// nothing was heard.
+    /// The number of seconds by which the shard's clock is ahead of the client's; 0 without a reading.
+    ///
+    /// The error is at most half of the shortest round trip.
     pub fn clock_ahead(&self, shard: usize) -> f64 {
         self.shards[shard].clocks.ahead()
     }

@@ -1,28 +1,30 @@
-//! Where samples come from: the seam behind which a network may stand.
+//! The interface to draw samples from: local tables, or a client of a server.
 
 use super::{Draws, Windows};
 use crate::error::Result;
 use crate::table::Ticket;
 
-/// What a caller should let one request ask for: more is a mistake, and where no limiter stops it, its draws take the
-/// table's lock for seconds and all memory.
+/// The most draws that one request may ask for: more is a mistake.
+///
+/// Without a limiter that stops them, they would hold the table's lock for seconds and use all memory.
 pub const MAX_SAMPLES: usize = 1 << 24;
 
-/// What is asked of a table.
+/// A request for samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SampleRequest {
-    /// How many draws; see [`MAX_SAMPLES`].
+    /// The number of draws; see [`MAX_SAMPLES`].
     pub num_samples: usize,
-    /// No item twice within this request (random selectors only); the draw's probability is still that of a
-    /// draw from the whole table, so that importance weights are approximate.
+    /// No item twice within this request (random selectors only).
+    ///
+    /// The draw's probability is still that of a draw from the whole table, so that importance weights are approximate.
     pub without_replacement: bool,
-    /// Windows of the items, each chosen as its item is drawn.
+    /// Windows of the items, each chosen when its item is drawn.
     pub windows: Option<Windows>,
     /// Draws of a table that deletes sampled items are leased: see [`Draws::lease`].
     pub lease: bool,
 }
 
-/// Gives draws. A batch of n is n single draws in sequence; a request keeps its place until it is full.
+/// A source of draws. A batch of n is n single draws in sequence; a request keeps its place until it is complete.
 pub trait Source: Send + Sync {
     /// Enqueues a request; never blocks.
     fn sample(&self, table: &str, request: SampleRequest) -> Result<Ticket<Draws>>;

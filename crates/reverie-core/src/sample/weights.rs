@@ -3,11 +3,14 @@
 use crate::error::{Error, Result};
 use crate::power::Power;
 
-/// Importance weights `(N * P) ** -beta`, divided by the largest (Schaul et al. 2016, section 3.4), so that none is
-/// above 1. Without `bound` that is the largest of these draws, and N is `table_size` of each draw; with it, that of an
-/// item whose probability is `bound`, and N, the same for all, cancels out. `beta` is in [0, 1].
+/// Importance weights `(N * P) ** -beta`, divided by the largest, so that none is above 1.
 ///
-/// `InvalidArgument` where a draw has no probability: it was none.
+/// See Schaul et al. 2016, section 3.4. Without `bound` the largest is that of these draws, and N is `table_size` of
+/// each
+/// draw; with it, that of an item whose probability is `bound`, and N, the same for all, cancels out. `beta` is in [0,
+/// 1].
+///
+/// `InvalidArgument` if an entry has no probability because it was not drawn.
 pub fn weights(
     probabilities: &[f64],
     table_size: impl Fn(usize) -> f64,
@@ -15,7 +18,7 @@ pub fn weights(
     bound: Option<f64>,
 ) -> Result<Vec<f64>> {
     let mut masses = match bound {
-        // N is the same for a whole batch but for draws that removed items: keep it under the exponent.
+        // N is the same for a whole batch except for draws that removed items: keep it under the exponent.
         None => probabilities.iter().enumerate().map(|(draw, probability)| probability * table_size(draw)).collect(),
         Some(_) => probabilities.to_vec(),
     };

@@ -4,21 +4,21 @@ use crate::error::{Counted, Error, Result};
 use crate::item::{Body, Cells, Item, Pattern, PatternColumn};
 use smallvec::SmallVec;
 
-/// Steps of a window at most: more is a mistake.
+/// The most steps of a window: more is a mistake.
 pub const MAX_WINDOW: u64 = 1 << 24;
 
-/// What becomes of a window that an item is too short for.
+/// The handling of windows that are longer than the rest of their item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Borders {
-    /// Windows lie within their item; shorter items give none.
+    /// Windows lie within their item; shorter items have no window.
     Drop,
-    /// The part to learn from begins anywhere in the item; steps that are not there are zeros, and masked.
+    /// The part to learn from begins anywhere in the item; missing steps are zeros, and masked.
     Pad,
-    /// Windows begin anywhere in the item and go on in what came in behind it, of the same stream of steps.
+    /// Windows begin anywhere in the item and continue in later items of the same stream of steps.
     Cross,
 }
 
-/// The windows that are asked for.
+/// The windows that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Windows {
     length: u32,
@@ -43,13 +43,14 @@ impl Windows {
         }
     }
 
-    /// The same, of which a draw that meets an item too short for one is made by nobody else: the request then gets
-    /// fewer, and who draws from several tables makes it again anywhere.
+    /// The same windows, without a replacement for a draw of an item that is too short for one.
+    ///
+    /// The request then returns fewer draws, and a client that draws from several tables replaces them from any table.
     pub fn once(self) -> Self {
         Self { once: true, ..self }
     }
 
-    /// True of what [`Windows::once`] gave.
+    /// True if [`Windows::once`] made it.
     pub fn is_once(&self) -> bool {
         self.once
     }
@@ -59,47 +60,48 @@ impl Windows {
         self.length as usize + self.burn_in as usize
     }
 
-    /// Steps that are learned from, the last ones.
+    /// The number of steps to learn from, the last ones.
     pub fn length(&self) -> u32 {
         self.length
     }
 
-    /// Steps that stand before them.
+    /// The number of steps before them.
     pub fn burn_in(&self) -> u32 {
         self.burn_in
     }
 
-    /// What becomes of windows that reach over an end.
+    /// The handling of windows that are longer than the rest of their item.
     pub fn borders(&self) -> Borders {
         self.borders
     }
 }
 
-/// Where the window of one draw lies.
+/// The position of one draw's window.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
-    /// The step of the drawn item that it begins at; below 0 where it begins with padding.
+    /// The step of the drawn item at which it begins; below 0 if it begins with padding.
     pub start: i64,
-    /// Where it goes on behind the drawn item: items, and the step of each from which on.
+    /// The later items in which it continues, and the first step of each.
     pub behind: SmallVec<[(Item, u32); 1]>,
 }
 
-/// Steps of an item that stand next to one another in a window.
+/// Consecutive steps of one item in a window.
 pub(crate) struct Segment {
     /// The window's number.
     pub(crate) row: usize,
-    /// The step of the window that they begin at.
+    /// The step of the window at which they begin.
     pub(crate) at: usize,
-    /// How many.
+    /// The number of steps.
     pub(crate) len: usize,
-    /// An episode begins with them.
+    /// True if an episode begins with them.
     pub(crate) begins: bool,
-    /// An item of nothing but these steps; columns without a time axis as they were.
+    /// An item of only these steps; columns without a time axis are unchanged.
     pub(crate) item: Item,
 }
 
-/// How many steps an item has: as many as each of its columns with a time axis. `None` where they differ, where there
-/// is no such column, or where cells stand behind other axes, as stacked frames do.
+/// The number of steps of an item: that of each of its columns with a time axis.
+///
+/// `None` if they differ, if there is no such column, or if the time axis is not the first, as with stacked frames.
 pub(crate) fn num_steps(pattern: &Pattern) -> Option<usize> {
     let mut steps = None;
     for column in pattern.columns.iter().filter(|column| !column.squeeze) {
@@ -111,7 +113,7 @@ pub(crate) fn num_steps(pattern: &Pattern) -> Option<usize> {
     steps.filter(|steps| *steps > 0)
 }
 
-/// True where windows can go from one item to the other.
+/// True if windows can continue from one item in the other.
 pub(crate) fn same_columns(left: &Item, right: &Item) -> bool {
     let alike = |(left, right): (&PatternColumn, &PatternColumn)| {
         left.spec == right.spec && (left.squeeze, left.stack_axis) == (right.squeeze, right.stack_axis)
@@ -123,7 +125,7 @@ pub(crate) fn same_columns(left: &Item, right: &Item) -> bool {
             && left.columns.iter().zip(&right.columns).all(alike))
 }
 
-/// How many of `right`'s first steps `left` has already: sequences may overlap. Both have steps.
+/// How many of `right`'s first steps are also in `left`: sequences may overlap. Both have steps.
 pub(crate) fn overlap(left: &Item, right: &Item) -> usize {
     let timed = |item: &Item| item.pattern.columns.iter().position(|column| !column.squeeze);
     let (Some(index), true) = (timed(left), same_columns(left, right)) else { return 0 };
@@ -141,10 +143,10 @@ pub(crate) fn overlap(left: &Item, right: &Item) -> usize {
     relative.and_then(|relative| of_right.cells.iter().position(|cell| cell == relative)).map_or(0, |at| at + 1)
 }
 
-/// The item with `len` of its steps, from `first` on. The same form for all `first` where the columns allow it.
+/// The item with `len` of its steps, starting at `first`. The form is the same for all `first` if the columns allow it.
 fn part_of(item: &Item, first: usize, len: usize) -> Item {
     let plain = |column: &PatternColumn| matches!(column.cells, Cells::Range { step: 1, .. }) && !column.squeeze;
-    // Where every cell moves by the same, the anchor does: windows of one length then share a form.
+    // If every cell moves by the same amount, the anchor moves instead: windows of one length then share a form.
     let moves = item.pattern.columns.iter().all(plain);
     let column = |column: &PatternColumn| {
         let cells = match &column.cells {
@@ -172,7 +174,7 @@ fn part_of(item: &Item, first: usize, len: usize) -> Item {
 
 /// The segments of all windows, row by row and in the order of their steps.
 ///
-/// `Ragged`: an item whose columns have no common time axis.
+/// Fails with `Ragged` for an item whose columns have no common time axis.
 pub(crate) fn segments(items: &[Item], windows: &[Window], wanted: &Windows) -> Result<Vec<Segment>> {
     let mut all = Vec::with_capacity(items.len());
     for (row, (item, window)) in items.iter().zip(windows).enumerate() {

@@ -1,12 +1,12 @@
-//! How many inserts each shard may let in.
+//! The number of inserts granted to each shard.
 
 use super::{Shard, Shards};
 
-/// What a shard that nothing limits is told. A signed 64-bit integer holds it.
+/// The ration of a shard without a limit. A signed 64-bit integer holds it.
 const UNLIMITED: u64 = i64::MAX as u64;
 
 impl Shard {
-    /// What may be in force there: what it says, and what was told since, until it says that.
+    /// The ration that may be in force: the larger of the reported one and the one sent since, until that is reported.
     pub(super) fn settle(&mut self) {
         let says = self.tally.and_then(|tally| tally.ration).unwrap_or(0);
         if self.told == Some(says) {
@@ -15,19 +15,22 @@ impl Shard {
         self.ration = says.max(self.told.unwrap_or(0));
     }
 
-    /// Inserts that it may still let in.
+    /// The inserts that it may still admit.
     fn unused(&self) -> u64 {
         self.here().map_or(0, |tally| self.ration.saturating_sub(tally.counters.inserts))
     }
 }
 
 impl Shards {
-    /// What each shard is to be told now: its incarnation, and the inserts that it may let in, counted as its own
-    /// counters do. `None` for those that know it, that cannot be reached, or whose own limiter decides. `wants` are
-    /// inserts that are about to come, beside those that wait.
+    /// The ration to send to each shard now: its incarnation, and a total of inserts as its own counters count.
     ///
-    /// Nothing is given that another shard may still use: what is taken back from one is given at the next call, when
-    /// that shard has said how much it was.
+    /// `None` for shards that have their ration already, that cannot be reached, or whose own limiter decides. `wants`
+    /// are
+    /// inserts that are about to come, in addition to those that wait.
+    ///
+    /// Never grants what another shard may still use: what is taken back from one is granted at the next call, after
+    /// that shard
+    /// has reported how much it was.
     pub fn rations(&mut self, wants: &[u64]) -> Vec<Option<(u64, u64)>> {
         let most = self.limiter.most_inserts(&self.counters());
         let so_far: u64 = self.shards.iter().map(Shard::inserts).sum();
@@ -56,7 +59,7 @@ impl Shards {
         told
     }
 
-    /// Spreads inserts: first to those that wait, then evenly.
+    /// Distributes inserts: first to shards where some wait, then evenly.
     fn targets(&self, mut left: u64, wants: &[u64]) -> Vec<u64> {
         let rationed = |shard: &Shard| shard.here().is_some_and(|tally| tally.ration.is_some());
         let mut targets = vec![0; self.shards.len()];
@@ -65,7 +68,7 @@ impl Shards {
             .map(|(at, shard)| (at, shard.here().map_or(0, |tally| tally.waiting_inserts).max(wants[at])))
             .filter(|(_, wants)| *wants > 0)
             .collect();
-        // Those that want least first, so that what they leave goes to the others.
+        // The smallest demands first, so that the rest goes to the others.
         wanting.sort_by_key(|(_, wants)| *wants);
         for (served, (at, wants)) in wanting.iter().enumerate() {
             targets[*at] = (*wants).min(left.div_ceil((wanting.len() - served) as u64));
@@ -80,7 +83,7 @@ impl Shards {
         targets
     }
 
-    /// Inserts that the limiter would let in now, over all shards; `None`: no end.
+    /// Inserts that the limiter would admit now, over all shards; `None` for no limit.
     pub fn inserts_left(&self) -> Option<u64> {
         let counters = self.counters();
         self.limiter.most_inserts(&counters).map(|most| most.saturating_sub(counters.inserts))

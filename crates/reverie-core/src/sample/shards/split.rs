@@ -1,48 +1,51 @@
-//! Draws spread over shards by their masses, also where the masses were others when the draws were made.
+//! Draws distributed over shards by their masses, also if the masses changed after the draws.
 
 use super::Shards;
 use rand_core::RngCore;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The part of a shard's mass below which nothing is left of it.
+/// The part of a shard's mass below which nothing of it is left.
 const NOTHING: f64 = 1e-12;
 
-/// How the draws of one round are spread.
+/// The distribution of the draws of one round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Split {
-    /// Draws of each shard.
+    /// The number of draws of each shard.
     pub counts: Vec<u64>,
-    /// The probability with which each was chosen for a draw.
+    /// The probability of each shard for a draw.
     pub chances: Vec<f64>,
 }
 
-/// What becomes of draws that were spread by masses of before.
+/// The correction of draws that were distributed by earlier masses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
-    /// How many of each shard's draws stay; those behind go.
+    /// How many of each shard's draws are kept; the later ones are discarded.
     pub counts: Vec<u64>,
-    /// Where those that are missing are made.
+    /// How many replacement draws each shard makes.
     pub again: Vec<u64>,
-    /// The probability with which each shard was chosen for a draw, all taken together.
+    /// The probability of each shard for a draw, all draws together.
     pub chances: Vec<f64>,
 }
 
 impl Shards {
-    /// Spreads draws over the shards, each draw by itself: shards are chosen by their mass. `None` where no shard that
-    /// can be reached has an item.
+    /// Distributes independent draws over the shards by their masses; `None` if no reachable shard has an item.
     pub fn split(&mut self, draws: u64) -> Option<Split> {
         let chances = self.chances()?;
         Some(Split { counts: spread(&mut self.random, draws, &chances), chances })
     }
 
-    /// Draws were made with the chances of `split`, and the shards told their masses since. Some stay and the others are
-    /// made again, so that all of them together are spread as they would be by what the shards are now: a draw of a
-    /// shard whose chance went from q down to p stays with the probability p / q, and one that goes is made where the
-    /// chance rose, in proportion to by how much. Each draw then is of a shard with just its chance p, by itself. (As
-    /// Leviathan et al. 2023 do it for tokens, "Fast inference from transformers via speculative decoding", appendix A.)
+    /// Corrects draws made with the chances of `split`, after the shards reported new masses.
     ///
-    /// Draws of one shard must be independent of each other: those that go are the last. `None` where no shard that can
-    /// be reached has an item.
+    /// Some draws are kept and the others are made again, so that all together are distributed by the shards' present
+    /// masses: a
+    /// draw of a shard whose chance fell from q to p is kept with the probability p / q, and a discarded one is made
+    /// where the
+    /// chance rose, in proportion to the rise. Each draw is then of a shard with exactly its chance p, independently.
+    /// (Leviathan
+    /// et al. 2023 do this for tokens, "Fast inference from transformers via speculative decoding", appendix A.)
+    ///
+    /// Draws of one shard must be independent of each other: the last are discarded. `None` if no reachable shard has
+    /// an item.
     pub fn keep(&mut self, split: &Split) -> Option<Kept> {
         let chances = self.chances()?;
         let rose: Vec<f64> = chances.iter().zip(&split.chances).map(|(now, then)| (now - then).max(0.0)).collect();
@@ -56,20 +59,26 @@ impl Shards {
                 *count = left;
             }
         }
-        // By rounding, a chance may fall where none rose.
+        // By rounding, a chance may fall although none rose.
         let by = if rose.iter().any(|rose| *rose > 0.0) { &rose } else { &chances };
         let again = spread(&mut self.random, gone, by);
         Some(Kept { counts, again, chances })
     }
 
-    /// Draws without replacement as from one table. Each shard made its own, `offered` in order: the probability of each
-    /// among all items of the shard. How many of the first of each are taken, and the chances of the shards; `None` where
-    /// there are fewer than `wanted` in all.
+    /// Draws without replacement as from one table.
     ///
-    /// An item of weight w stands for a clock that rings after a time of the exponential distribution of rate w: the order
+    /// Returns how many of each shard's first draws are taken, and the shards' chances.
+    ///
+    /// Each shard made its own draws, `offered` in order: the probability of each among all items of the shard. `None`
+    /// if there
+    /// are fewer than `wanted` in total.
+    ///
+    /// An item of weight w stands for a clock that rings after a time of the exponential distribution of rate w: the
+    /// order
     /// in which they ring is that of draws without replacement (Efraimidis and Spirakis 2006, "Weighted random sampling
-    /// with a reservoir"), and a shard's next ring comes at the rate of all that it has left. So only the times are left to
-    /// chance here. Items that weigh nothing ring last, each as soon as any other.
+    /// with a reservoir"), and a shard's next ring comes at the rate of the weight that it has left. So only the times
+    /// are
+    /// random here. Items without weight ring last, all at the same rate.
     pub fn race(&mut self, offered: &[Vec<f64>], wanted: u64) -> Option<Split> {
         let chances = self.chances()?;
         let mut rings = Vec::with_capacity(offered.iter().map(Vec::len).sum());
@@ -77,7 +86,7 @@ impl Shards {
             let zeros = self.shards[shard].here().map_or(0, |tally| tally.mass.zeros);
             let (mut left, mut time, mut last) = (if *chance > 0.0 { 1.0 } else { 0.0 }, 0.0, None);
             for probability in offered {
-                // What is left by rounding is nothing.
+                // A rest below the rounding error counts as nothing.
                 if last.is_none() && left < NOTHING {
                     (last, time) = (Some(zeros.max(1)), 0.0);
                 }
@@ -100,18 +109,18 @@ impl Shards {
         Some(Split { counts, chances })
     }
 
-    /// Draws that the shard, as it is since it began or was reset, counted and nobody was given.
+    /// Draws of the shard's present incarnation that it counted and no caller received.
     pub fn discarded(&self, shard: usize) -> u64 {
         self.shards[shard].discarded
     }
 
-    /// A shard made draws that nobody is given: they count as none.
+    /// Counts draws that no caller receives, so that they do not count as samples.
     pub fn discard(&mut self, shard: usize, draws: u64) {
         self.shards[shard].discarded += draws;
     }
 }
 
-/// So many choices, each by itself, in proportion to the weights, one of which is above 0.
+/// Makes this many independent choices in proportion to the weights, one of which must be above 0.
 fn spread(random: &mut Xoshiro256PlusPlus, choices: u64, weights: &[f64]) -> Vec<u64> {
     let mut ends = weights.to_vec();
     for at in 1..ends.len() {
@@ -122,7 +131,7 @@ fn spread(random: &mut Xoshiro256PlusPlus, choices: u64, weights: &[f64]) -> Vec
     let mut counts = vec![0; weights.len()];
     for _ in 0..choices {
         let point = unit(random) * all;
-        // Rounding may put a point on the end of all: then it is the last's that has a chance at all.
+        // Rounding may put a point at the end of all: it then belongs to the last weight above 0.
         counts[ends.partition_point(|end| *end <= point).min(likely)] += 1;
     }
     counts
