@@ -1,13 +1,13 @@
-//! The forms of a writer's items, each made once: items that look alike share one pattern.
+//! The forms of a writer's items, each created once: items of the same form share one pattern.
 
 use crate::item::{Cells, Form, Pattern, PatternColumn};
 use crate::spec::{ColumnSpec, Structure};
 use std::sync::Arc;
 
-/// A writer's items take few forms over and over; beyond this many the oldest is made anew when it comes back.
+/// The most forms that are kept; a writer's items repeat few forms. The oldest is created again if it recurs.
 const KEPT: usize = 32;
 
-/// One column of an item, by the writer's column and the cells relative to the item's anchor.
+/// One column of an item: the writer's column, and the cells relative to the item's anchor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FormColumn {
     pub(super) column: u32,
@@ -32,7 +32,7 @@ pub(super) struct Forms {
 }
 
 impl Forms {
-    /// The pattern of that form; `spec` tells what a writer's column holds.
+    /// The pattern of that form; `spec` returns the specification of a writer's column.
     pub(super) fn intern<'a>(
         &mut self,
         structure: &Arc<Structure>,

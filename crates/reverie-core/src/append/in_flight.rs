@@ -5,7 +5,7 @@ use crate::table::{Keys, Ticket};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What may be left unconfirmed.
+/// The target of a wait: the most that may stay unconfirmed.
 #[derive(Clone, Copy, Debug)]
 pub enum Room {
     /// Items.

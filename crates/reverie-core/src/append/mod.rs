@@ -1,4 +1,4 @@
-//! **Append**: what a writer does with steps: cells go into open chunks, items refer to them at once.
+//! **Append**: a writer puts cells of steps into open chunks; items refer to them at once.
 
 mod forms;
 mod in_flight;

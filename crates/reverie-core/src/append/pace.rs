@@ -28,8 +28,9 @@ pub struct Pace {
 const LEAST: u64 = 256 << 10;
 /// The largest bound; a writer's own limit is usually smaller.
 const MOST: u64 = 1 << 30;
-/// A pause of at most this and two round trips is short: one round trip until the items that are on their way are
-/// confirmed, and one for packets that were lost and sent again.
+/// A pause of at most this and two round trips is short.
+///
+/// One round trip until the items in flight are confirmed, and one for packets that were lost and sent again.
 const SHORT: Duration = Duration::from_millis(2);
 /// A pause of at least this and four round trips is long.
 const LONG: Duration = Duration::from_millis(8);
@@ -44,8 +45,9 @@ impl Pace {
     /// No pause is longer than this and a round trip: many times what a server needs to serve each of many senders.
     pub const PAUSE: Duration = Duration::from_secs(1);
 
-    /// A request of so many bytes is sent. The bound is at least two of them, so that one is on its way while the other
-    /// is confirmed.
+    /// Notes that a request of this many bytes is sent.
+    ///
+    /// The bound is at least two requests, so that one is in flight while the other is confirmed.
     pub fn sent(&mut self, bytes: u64) {
         self.request = bytes;
         if self.bound < self.least() {
@@ -58,7 +60,7 @@ impl Pace {
         LEAST.max(self.request.saturating_mul(2)).min(MOST)
     }
 
-    /// True where a sender with so many unconfirmed bytes should pause.
+    /// True if a sender with this many unconfirmed bytes should pause.
     pub fn is_due(&mut self, bytes: u64) -> bool {
         if bytes < self.bound {
             (self.next, self.fruitless) = (self.bound, 0);
@@ -66,12 +68,12 @@ impl Pace {
         bytes >= self.next
     }
 
-    /// A pause ends when at most so many bytes are unconfirmed.
+    /// A pause ends when at most this many bytes are unconfirmed.
     pub fn aim(&self) -> u64 {
         self.bound / 2
     }
 
-    /// A pause was due and would not help: the next is due after as many bytes again.
+    /// Skips a pause that was due but would not help: the next is due after another bound of bytes.
     pub fn passed(&mut self, bytes: u64) {
         self.next = bytes.saturating_add(self.bound);
     }
@@ -104,8 +106,9 @@ mod tests {
             let mut pace = Pace::default();
             for _ in 0..40 {
                 let bound = pace.bound as f64;
-                // Half of the bound was confirmed: a round trip after the first byte of it was sent where the way is not
-                // full, and as fast as the way carries it where it is.
+                // Half of the bound was confirmed: a round trip after its first byte was sent if the connection is not
+                // full, at the
+                // connection's bandwidth if it is.
                 let took = f64::max(round_trip, bound / 2.0 / bytes_per_second);
                 let (took, round_trip) = (Duration::from_secs_f64(took), Duration::from_secs_f64(round_trip));
                 pace.paused(pace.bound, pace.aim(), took, round_trip);

@@ -1,4 +1,4 @@
-//! Steps that are items by themselves: `insert` and `insert_batch`. Rows of one form share open chunks.
+//! Steps that are single items: `insert` and `insert_batch`. Rows of one form share open chunks.
 
 use super::run::{layout, packing};
 use super::sink::{Cells, Sink, next_stream};
@@ -9,8 +9,9 @@ use crate::spec::Schema;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Rows that one chunk holds at most, and the bytes that it aims at: items that share nothing hold each other
-/// alive while they share a chunk, so it is kept small.
+/// The most rows of a chunk, and its target size in bytes.
+///
+/// Items that share nothing else keep each other alive while they share a chunk, so it is kept small.
 const MAX_ROWS: usize = 64;
 const CHUNK_BYTES: usize = 8 << 10;
 
@@ -28,21 +29,22 @@ pub struct RowWriter {
 struct RowForm {
     schema: Arc<Schema>,
     pattern: item::Form,
-    /// One for all chunks: readers that see the same layout again need not compare.
+    /// One for all chunks: readers need not compare layouts again.
     layout: Arc<Layout>,
     itemsizes: SmallVec<[usize; 8]>,
     widths: SmallVec<[usize; 8]>,
 }
 
 impl RowWriter {
-    /// `timestep`: the rows are steps of an environment loop (see [`Pattern::timestep`]).
+    /// Creates a writer. `timestep`: the rows are steps of an environment loop (see [`Pattern::timestep`]).
     pub fn new(sink: Arc<dyn Sink>, compression: Compression, timestep: bool) -> Self {
         let (stream, chooser) = (next_stream(), Chooser::new(compression));
         Self { sink, compression, timestep, stream, form: None, open: None, chooser }
     }
 
-    /// Stores `rows` rows, given column by column, and returns one item for each. Nothing is stored where the
-    /// columns do not fit the schema.
+    /// Stores `rows` rows, given column by column, and returns one item for each.
+    ///
+    /// If the columns do not fit the schema, nothing is stored.
     pub fn append(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>], rows: usize) -> Result<SmallVec<[Item; 1]>> {
         self.take_form(schema, columns, rows)?;
         let mut items = SmallVec::with_capacity(rows);
@@ -65,7 +67,7 @@ impl RowWriter {
         Ok(items)
     }
 
-    /// As [`RowWriter::append`], of one row.
+    /// As [`RowWriter::append`], for one row.
     pub fn append_row(&mut self, schema: &Arc<Schema>, columns: &[Cells<'_>]) -> Result<Item> {
         self.take_form(schema, columns, 1)?;
         let (form, writer) = self.writer();
@@ -79,7 +81,7 @@ impl RowWriter {
         Ok(item(chunk, pattern, row, self.stream))
     }
 
-    /// The form, which was set, and the open chunk, which has room.
+    /// The form, which must be set, and the open chunk, which has room.
     #[inline]
     fn writer(&mut self) -> (&RowForm, &mut ChunkWriter) {
         let form = self.form.as_ref().expect("the form was just set");
@@ -116,7 +118,7 @@ impl RowWriter {
                 && form.itemsizes.iter().zip(columns).all(|(itemsize, cells)| *itemsize == cells.itemsize)
         });
         if !same {
-            // The form is only replaced once the columns are known to fit it.
+            // The form is replaced only after the columns are known to fit it.
             let form = RowForm::new(schema, columns, rows, item::Form::new(self.pattern(schema)))?;
             self.close();
             self.chooser = Chooser::new(self.compression);

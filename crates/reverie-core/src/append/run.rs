@@ -1,4 +1,4 @@
-//! The chunks that one writer cuts from one column group, oldest first; the last ones are open.
+//! The chunks that one writer fills for one column group, oldest first; the last ones are open.
 
 use super::sink::Cells;
 use crate::chunk::{Chooser, Chunk, ChunkWriter, Compression, Layout, Meter};
@@ -6,30 +6,31 @@ use crate::item::Part;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Chunks aim at this many bytes: large enough that a header costs nothing, small enough that the last item
-/// on a chunk does not hold much else alive.
+/// The target size of a chunk in bytes.
+///
+/// Large enough that a header costs nothing, small enough that the last item on a chunk keeps little else alive.
 const CHUNK_BYTES: usize = 16 << 10;
-/// And at no more steps than this.
+/// The most steps of a chunk.
 const MAX_STEPS: usize = 128;
-/// Below this many bytes a step's cells lie together, so that a step is one or two cache lines.
+/// Below this many bytes a step's cells are stored together, so that a step is one or two cache lines.
 const INTERLEAVED_BYTES: usize = 256;
 
-/// How many steps a chunk takes when its items overlap.
+/// The number of steps of a chunk whose items overlap.
 pub(super) fn chunk_length(step_bytes: usize) -> usize {
     (CHUNK_BYTES / step_bytes.max(1)).clamp(4, MAX_STEPS)
 }
 
-/// Cells by their widths and element sizes: row by row where a row is small, else column by column.
+/// The layout of cells by their widths and element sizes: row by row if a row is small, else column by column.
 pub(super) fn layout(cells: &[(usize, usize)], capacity: usize) -> Arc<Layout> {
     let step_bytes: usize = cells.iter().map(|(width, _)| width).sum();
     let together = step_bytes <= INTERLEAVED_BYTES && cells.len() > 1;
     Arc::new(if together { Layout::interleaved(cells, capacity) } else { Layout::columnar(cells, capacity) })
 }
 
-/// Below this many bytes a step, `auto` leaves chunks as they are: a draw of one such step would unpack a whole chunk.
+/// Below this many bytes a step, `auto` leaves chunks raw: a draw of one such step would unpack a whole chunk.
 const PACKED_STEP_BYTES: usize = 1 << 10;
 
-/// How a chunk of this layout is to be stored.
+/// The compression for a chunk of this layout.
 pub(super) fn packing(compression: Compression, layout: &Layout) -> Compression {
     let step_bytes: usize = (0..layout.num_columns()).map(|column| layout.width(column)).sum();
     match compression {
@@ -46,8 +47,11 @@ pub(super) struct Link {
     writer: Option<ChunkWriter>,
 }
 
-/// One column group's chunks. Steps count from the writer's start; every column has one cell per step, which
-/// may hold no value; columns may lag behind one another.
+/// The chunks of one column group.
+///
+/// Steps count from the writer's start; every column has one cell per step, which may hold no value; columns may lag
+/// behind
+/// one another.
 pub(super) struct Run {
     links: VecDeque<Link>,
     layout: Arc<Layout>,
@@ -61,12 +65,12 @@ impl Run {
         Self { links: VecDeque::new(), layout, compression, chooser: Chooser::new(compression), meter }
     }
 
-    /// Later chunks are laid out so; the present ones must be closed.
+    /// Sets the layout of later chunks; the present ones must be closed.
     pub(super) fn set_layout(&mut self, layout: Arc<Layout>) {
         self.layout = layout;
     }
 
-    /// The open chunk that has the cell of `step`; the next chunk is begun where the step is behind the last.
+    /// The open chunk that has the cell of `step`; begins the next chunk if the step is after the last.
     pub(super) fn writer(&mut self, step: u64) -> &mut ChunkWriter {
         if self.links.back().is_none_or(|link| link.writer.is_none() || step >= link.start + link.capacity) {
             let compression = packing(self.chooser.next(), &self.layout);
@@ -83,13 +87,13 @@ impl Run {
         self.writer_at(step)
     }
 
-    /// The open chunk that has the cell of a step which was begun before.
+    /// The open chunk that has the cell of a step begun earlier.
     pub(super) fn writer_at(&mut self, step: u64) -> &mut ChunkWriter {
         let link = self.links.iter_mut().rev().find(|link| link.start <= step).expect("a step that is still kept");
         link.writer.as_mut().expect("a chunk that is still open")
     }
 
-    /// True where an open chunk has room for the step.
+    /// True if an open chunk has room for the step.
     pub(super) fn is_open_at(&self, step: u64) -> bool {
         self.links.back().is_some_and(|link| link.writer.is_some() && step < link.start + link.capacity)
     }
@@ -100,7 +104,7 @@ impl Run {
         self.writer(step).push(column, cell.bytes);
     }
 
-    /// Closes the chunks that are full, packing them where that pays.
+    /// Closes the chunks that are full, and packs them if that pays.
     pub(super) fn seal_full(&mut self) {
         for link in &mut self.links {
             if link.writer.as_ref().is_some_and(ChunkWriter::is_full) {
@@ -118,7 +122,7 @@ impl Run {
         }
     }
 
-    /// Lets go of closed chunks all of whose steps are before `step`; true where there was one.
+    /// Releases closed chunks whose steps are all before `step`; true if there was one.
     pub(super) fn forget_before(&mut self, step: u64) -> bool {
         let kept = self.links.len();
         while let Some(link) = self.links.front() {
@@ -131,12 +135,12 @@ impl Run {
         self.links.len() < kept
     }
 
-    /// Lets go of everything; the chunks must be closed.
+    /// Releases all chunks; they must be closed.
     pub(super) fn clear(&mut self) {
         self.links.clear();
     }
 
-    /// True where the column has a value at the step and the chunk is still kept.
+    /// True if the column has a value at the step and the chunk is still kept.
     pub(super) fn has(&self, step: u64, column: usize) -> bool {
         self.link(step).is_some_and(|index| {
             let link = &self.links[index];
@@ -144,7 +148,7 @@ impl Run {
         })
     }
 
-    /// The link that has the step.
+    /// The index of the link that has the step.
     pub(super) fn link(&self, step: u64) -> Option<usize> {
         let index = self.links.partition_point(|link| link.start <= step).checked_sub(1)?;
         let link = &self.links[index];
@@ -155,7 +159,7 @@ impl Run {
         &self.links[index]
     }
 
-    /// The links from one to another as a part of a body, positions counted from `origin`.
+    /// The links `first` to `last` as a part of a body, with positions counted from `origin`.
     pub(super) fn part(&self, first: usize, last: usize, origin: u64) -> Part {
         let links = || (first..=last).map(|index| &self.links[index]);
         let relative = |step: u64| step as i64 - origin as i64;

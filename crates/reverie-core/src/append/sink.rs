@@ -1,4 +1,4 @@
-//! Where chunks and items go: the seam behind which a network may stand.
+//! The interface that writers send items through: local tables, or a client of a server.
 
 use crate::chunk::{Compression, Meter};
 use crate::error::Result;
@@ -8,32 +8,35 @@ use crate::table::{Inserts, Keys, Priority, Ticket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Takes items, and the chunks that they keep alive.
+/// Accepts items, and the chunks that they keep alive.
 pub trait Sink: Send + Sync {
-    /// Enqueues items for a table, in order, as one request; never blocks. All or none are accepted; those that
-    /// are accepted go in one by one as the table's limiter allows. Every cell of the items must exist.
+    /// Enqueues items for a table, in order, as one request; never blocks.
+    ///
+    /// All or none are accepted; accepted items are inserted one by one as the table's limiter allows. Every cell of
+    /// the items
+    /// must exist.
     fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>>;
 
-    /// Refuses items that [`Sink::insert`] would refuse, as far as can be told without waiting; puts none in.
+    /// Refuses items that [`Sink::insert`] would refuse, as far as known without waiting; inserts nothing.
     fn check(&self, table: &str, items: &[(Item, Priority)]) -> Result<()>;
 
     /// Refuses a priority that [`Sink::insert`] would refuse.
     fn check_priority(&self, table: &str, priority: Priority) -> Result<()>;
 
-    /// What every item of the table must look like.
+    /// The columns that every item of the table must have.
     fn signature(&self, table: &str) -> Result<Option<Signature>>;
 
-    /// Who waits at the table for what, as a sentence: for a caller whose insert waits. Soon done.
+    /// Which requests wait at the table and why, as a sentence, for a caller whose insert waits. Completes soon.
     fn why(&self, table: &str) -> Ticket<String>;
 
-    /// How chunks for this table are to be stored.
+    /// The compression of chunks for this table.
     fn compression(&self, table: &str) -> Result<Compression>;
 
     /// Counts the bytes of chunks.
     fn meter(&self) -> &Arc<Meter>;
 }
 
-/// Consecutive cells of one column, one behind another.
+/// Consecutive cells of one column, contiguous.
 #[derive(Clone, Copy, Debug)]
 pub struct Cells<'a> {
     /// Bytes of one element: the dtype's own, or the width of these `Bytes` or `Str` elements.
@@ -42,13 +45,13 @@ pub struct Cells<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The number of a new episode: never 0, unique until four thousand million episodes later.
+/// The number of a new episode: never 0; wraps after 2^32 episodes.
 pub fn next_episode() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     next_of(&NEXT)
 }
 
-/// The number of a new stream of steps: as those of episodes.
+/// The number of a new stream of steps: never 0; wraps after 2^32 streams.
 pub fn next_stream() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     next_of(&NEXT)

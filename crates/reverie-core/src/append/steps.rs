@@ -1,4 +1,4 @@
-//! The writer of trajectories: steps are appended, in parts if wished, and items refer to any kept cells.
+//! The writer of trajectories: appends whole or partial steps; items refer to any kept cells.
 
 mod items;
 mod spans;
@@ -16,12 +16,12 @@ use spans::Spanned;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// How a [`StepWriter`] keeps and cuts its steps.
+/// How a [`StepWriter`] keeps its steps and divides them into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriterOptions {
-    /// Cells of a column that items may refer to, the latest included.
+    /// The number of cells of a column that items may refer to, the latest included.
     pub keep_alive: usize,
-    /// Steps that are cut together; `None` chooses by their size.
+    /// The number of steps in a chunk; `None` chooses by their size.
     pub chunk_length: Option<usize>,
     /// How the chunks are stored.
     pub compression: Compression,
@@ -39,12 +39,12 @@ struct Column {
 struct Group {
     run: Run,
     columns: Vec<usize>,
-    /// Elements without a width: every chunk is one step, as wide as its value.
+    /// Elements without a fixed width: every chunk is one step, as wide as its value.
     variable: bool,
     itemsizes: SmallVec<[usize; 4]>,
 }
 
-/// The writer's side of trajectories: history, chunk building, items. It never blocks.
+/// The writer's side of trajectories: history, chunks, items. It never blocks.
 pub struct StepWriter {
     meter: Arc<Meter>,
     options: WriterOptions,
@@ -52,26 +52,26 @@ pub struct StepWriter {
     columns: Vec<Column>,
     by_path: HashMap<String, usize>,
     groups: Vec<Group>,
-    /// The number of the step that is open, or that comes next.
+    /// The number of the open step, or of the next one.
     step: u64,
     step_open: bool,
-    /// Where the history begins: steps before it were cleared.
+    /// The beginning of the history: steps before it were cleared.
     base: u64,
-    /// The episodes that kept steps are of, each with its first step, the present one last.
+    /// The episodes of the kept steps, each with its first step, the present one last.
     episodes: VecDeque<(u64, u32)>,
     stream: u32,
     forms: Forms,
-    /// The bodies over several chunks that were made last, the latest first.
+    /// The latest bodies over several chunks, latest first.
     spans: SmallVec<[Spanned; 1]>,
 }
 
 impl StepWriter {
-    /// A writer without columns; they appear as they are appended.
+    /// A writer without columns; they are added when they are first appended.
     pub fn new(sink: Arc<dyn Sink>, options: WriterOptions) -> Result<Self> {
         Self::metered(Arc::clone(sink.meter()), options)
     }
 
-    /// The same where the items go to no sink: the chunks count in this meter.
+    /// The same for items that go to no sink: the chunks count in this meter.
     pub fn metered(meter: Arc<Meter>, options: WriterOptions) -> Result<Self> {
         Self::check_options(&options)?;
         Ok(Self {
@@ -109,8 +109,11 @@ impl StepWriter {
         Ok(())
     }
 
-    /// Sets a column's options. One that was appended before stays together with those that it is cut with, whose
-    /// chunks end here: the next are no longer than any of them asks for. What it kept no more does not come back.
+    /// Sets a column's options.
+    ///
+    /// A column that was appended before stays in its group, whose chunks end here: the next chunks are no longer than
+    /// any
+    /// column of the group asks for. Cells that it no longer kept do not come back.
     pub fn configure(&mut self, path: &str, options: WriterOptions) -> Result<()> {
         Self::check_options(&options)?;
         let Some(column) = self.by_path.get(path).copied() else {
@@ -132,9 +135,11 @@ impl StepWriter {
         Ok(())
     }
 
-    /// Numbers the columns of a schema, taking up those that are new: columns that appear together and have the
-    /// same options are cut together. A column that has another dtype or shape than before is refused, and so are two
-    /// of one path.
+    /// Returns the numbers of a schema's columns, and adds new columns.
+    ///
+    /// New columns of one call with the same options share chunks. Refuses a column whose dtype or shape changed, and
+    /// two
+    /// columns with one path.
     pub fn resolve(&mut self, schema: &Schema) -> Result<Vec<usize>> {
         let mut paths = HashSet::with_capacity(schema.columns.len());
         for spec in &schema.columns {
@@ -204,8 +209,11 @@ impl StepWriter {
         group.run.set_layout(layout(&cells, length.unwrap_or_else(|| chunk_length(step_bytes))));
     }
 
-    /// Appends one cell to each of `columns`; with `partial` the step stays open for more. Columns that a step
-    /// leaves out hold no value there. A column that has its cell already refuses the call, and nothing is written.
+    /// Appends one cell to each of `columns`; with `partial` the step stays open for more.
+    ///
+    /// Columns that a step leaves out hold no value there. If a column has its cell already, the call fails and nothing
+    /// is
+    /// written.
     pub fn append(&mut self, columns: &[usize], cells: &[Cells<'_>], partial: bool) -> Result<()> {
         for (column, cells) in columns.iter().zip(cells) {
             let column = &self.columns[*column];
@@ -241,14 +249,14 @@ impl StepWriter {
         Ok(())
     }
 
-    /// Ends a step that was left open; without one nothing happens.
+    /// Ends a step that was left open; does nothing without one.
     pub fn close_step(&mut self) {
         if !self.step_open {
             return;
         }
         for group in &mut self.groups {
             let written = |column: &usize| self.columns[*column].written == Some(self.step);
-            // A group that took no part begins no chunk, but an open one keeps in step.
+            // A group without cells in this step begins no chunk, but an open chunk keeps in step.
             if group.columns.iter().any(written) || group.run.is_open_at(self.step) {
                 for column in group.columns.iter().filter(|column| !written(column)) {
                     group.run.writer(self.step).skip(self.columns[*column].within);
@@ -257,7 +265,7 @@ impl StepWriter {
             let keep = group.columns.iter().map(|column| self.columns[*column].options.keep_alive).max();
             group.run.seal_full();
             if group.run.forget_before((self.step + 1).saturating_sub(keep.unwrap_or(1) as u64)) {
-                // They may hold what was forgotten.
+                // They may refer to released chunks.
                 self.spans.clear();
             }
         }
@@ -270,12 +278,12 @@ impl StepWriter {
         self.step_open
     }
 
-    /// Steps since the history was cleared, the open one included.
+    /// The number of steps since the history was cleared, the open one included.
     pub fn num_steps(&self) -> u64 {
         self.step - self.base + u64::from(self.step_open)
     }
 
-    /// Whole steps of this episode.
+    /// The number of whole steps of this episode.
     pub fn episode_steps(&self) -> u64 {
         self.step - self.episodes.back().map_or(0, |(start, _)| *start)
     }
@@ -285,7 +293,7 @@ impl StepWriter {
         self.base
     }
 
-    /// What a column holds.
+    /// The specification of a column.
     pub fn spec(&self, column: usize) -> &ColumnSpec {
         &self.columns[column].spec
     }
@@ -295,13 +303,14 @@ impl StepWriter {
         self.by_path.get(path).copied()
     }
 
-    /// True where the column got its cell of the open step.
+    /// True if the column has its cell of the open step.
     pub fn written_in_open_step(&self, column: usize) -> bool {
         self.step_open && self.columns[column].written == Some(self.step)
     }
 
-    /// Ends the episode and the step: what follows is another one. With `clear_buffers` the history begins anew;
-    /// without, items may still refer to what came before.
+    /// Ends the episode and the step; the next step begins another episode.
+    ///
+    /// With `clear_buffers` the history is cleared; without, items may still refer to earlier steps.
     pub fn end_episode(&mut self, clear_buffers: bool) {
         self.close_step();
         self.episodes.push_back((self.step, next_episode()));
@@ -320,7 +329,7 @@ impl StepWriter {
         }
     }
 
-    /// The episode of a step that is kept.
+    /// The episode of a kept step.
     fn episode_at(&self, step: u64) -> u32 {
         let after = self.episodes.partition_point(|(start, _)| *start <= step);
         self.episodes[after.saturating_sub(1)].1

@@ -1,11 +1,11 @@
 //! The writer of n-step transitions from vector environments.
 //!
-//! Each environment has a run of chunks of its own. A step's observation and action are written as they come;
-//! the n-step return and discount of a step follow when its right end is known, into the same row: every
+//! Each environment has its own run of chunks. A step's observation and action are written when they arrive;
+//! its n-step return and discount follow when its right end is known, into the same row: every
 //! observation is stored once, and an item is the row, its form and the chunk.
 //!
 //! For a start s whose right end is s + m, m <= n (Sutton & Barto, 2nd ed., section 7.1):
-//! reward = sum over k < m of discount^k * r_{s+k}, discount = discount^m, or 0 where the m-th step terminated.
+//! reward = sum over k < m of discount^k * r_{s+k}, discount = discount^m, or 0 if the m-th step terminated.
 
 mod columns;
 mod env;
@@ -31,8 +31,9 @@ pub struct TransitionWriter {
 }
 
 impl TransitionWriter {
-    /// A writer for steps of these forms. `extras` fills further names of the item and must be a dictionary;
-    /// names that the writer gives itself are refused.
+    /// A writer for steps of these schemas.
+    ///
+    /// `extras` adds further names to the item and must be a dictionary; names that the writer sets itself are refused.
     pub fn new(
         sink: &Arc<dyn Sink>,
         options: TransitionOptions,
@@ -64,8 +65,9 @@ impl TransitionWriter {
         Ok(Self { envs: (0..options.num_envs).map(env).collect(), options, columns, dropped: 0 })
     }
 
-    /// Appends one step of every environment, and returns the items that are complete with it, environment by
-    /// environment. Arrays of the wrong length refuse the call, and nothing is written.
+    /// Appends one step of every environment; returns the items that are complete with it, environment by environment.
+    ///
+    /// If an array has the wrong length, the call fails and nothing is written.
     pub fn append(&mut self, step: &TransitionStep<'_>) -> Result<Inserts> {
         self.check(step)?;
         let mut items = Inserts::new();
@@ -127,7 +129,7 @@ impl TransitionWriter {
         }
     }
 
-    /// Values that could only be left out of account, without a word, are refused.
+    /// Refuses values that would be silently ignored.
     fn check_pairs(&self, step: &TransitionStep<'_>) -> Result<()> {
         let refuse = |reason: &str| Err(Error::InvalidArgument(reason.to_owned()));
         if step.q_taken.is_some() != step.bootstrap.is_some() {
@@ -148,10 +150,14 @@ impl TransitionWriter {
         }
     }
 
-    /// Ends all episodes as they are: steps whose observation was followed by another get the last one as their
-    /// right end, and their items are returned. The very last step of each environment has none: it is dropped
-    /// and counted. `bootstrap` is the value of the last observations; values that do not fit refuse the call, and
-    /// nothing is ended. The writer holds no chunk afterwards, and may go on with new episodes.
+    /// Ends all episodes as they are; returns the completed items.
+    ///
+    /// A step whose observation was followed by another gets the last one as its right end. The very last step of each
+    /// environment has no right end: it is dropped and counted. `bootstrap` is the value of the last observations; if
+    /// the
+    /// values do not fit, the call fails and nothing is ended. The writer holds no chunk afterwards, and new episodes
+    /// may
+    /// follow.
     pub fn finish(&mut self, bootstrap: Option<&[f64]>) -> Result<Inserts> {
         check_values("bootstrap_value", bootstrap, self.envs.len())?;
         let mut items = Inserts::new();
@@ -180,7 +186,7 @@ fn check_rows(path: &str, got: usize, want: usize, num_envs: usize) -> Result<()
     }
 }
 
-/// A NaN would only be seen steps later, as a priority that the table refuses.
+/// Refuses a NaN now: it would show only steps later, as a priority that the table refuses.
 fn check_values(path: &str, values: Option<&[f64]>, num_envs: usize) -> Result<()> {
     check_rows(path, values.map_or(num_envs, <[f64]>::len), num_envs, num_envs)?;
     match values.and_then(|values| values.iter().position(|value| !value.is_finite())) {

@@ -1,4 +1,4 @@
-//! Items over the steps of a writer: which cells they may refer to, and the chunks under these.
+//! Items over the steps of a writer: the cells that they may refer to, and the chunks of these cells.
 
 use super::spans::{KEPT_SPANS, SpanKey, Spanned};
 use super::{Column, StepWriter};
@@ -9,16 +9,16 @@ use crate::spec::Structure;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// One column of an item that is created: a writer's column and steps of it, counted from the writer's start.
+/// One column of a new item: a writer's column and steps of it, counted from the writer's start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemColumn {
-    /// The writer's column, as [`StepWriter::resolve`] numbered it.
+    /// The writer's column, as numbered by [`StepWriter::resolve`].
     pub column: usize,
     /// The first step.
     pub start: u64,
     /// The steps relative to `start`.
     pub cells: item::Cells,
-    /// One cell without a time axis.
+    /// True for one cell without a time axis.
     pub squeeze: bool,
 }
 
@@ -28,31 +28,31 @@ impl ItemColumn {
     }
 }
 
-/// The form of items that a writer makes over and over.
+/// The form of items that a writer creates repeatedly.
 #[derive(Clone, Debug)]
 pub struct ItemForm {
     pattern: item::Form,
     spans: Spans,
-    /// The item's anchor relative to the step that it is made at.
+    /// The item's anchor relative to the step at which it is created.
     anchor: i64,
     bytes: usize,
 }
 
 impl ItemForm {
-    /// Bytes of an item's cells; those of elements without a width are guessed.
+    /// The bytes of an item's cells; elements without a fixed width are estimated.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// For each column group the first step and the last, relative to the item's anchor.
+/// For each column group the first and the last step, relative to the item's anchor.
 type Spans = SmallVec<[(usize, i64, i64); 2]>;
 
-/// Episodes that an item has cells of, beside the one that it begins in.
+/// The episodes of an item's cells, other than the one in which it begins.
 type Further = SmallVec<[u32; 2]>;
 
 impl StepWriter {
-    /// Refuses a cell that an item cannot refer to, and says why.
+    /// Refuses a cell that an item cannot refer to, with the reason.
     pub fn check_cell(&self, column: usize, step: i64) -> Result<()> {
         let Column { spec, options, group, within, .. } = &self.columns[column];
         let latest = if self.step_open { self.step } else { self.step.saturating_sub(1) };
@@ -81,7 +81,7 @@ impl StepWriter {
                 self.check_cell(column.column, step)?;
             }
         }
-        // The first cell of the first column: it exists, so that no chunk of the item begins behind it.
+        // The first cell of the first column: it exists, so that no chunk of the item begins after it.
         let anchor = columns.first().and_then(|column| column.steps().next()).unwrap_or(0);
         let relative = columns.iter().map(|column| FormColumn {
             column: column.column as u32,
@@ -94,8 +94,9 @@ impl StepWriter {
         Ok(self.item_at(&pattern, &spans, anchor as u64))
     }
 
-    /// The form of items over these columns (`start` is 0, the cells count from the step that an item is made at),
-    /// to make many of: see [`StepWriter::item_of`].
+    /// The form of items over these columns, for many items: see [`StepWriter::item_of`].
+    ///
+    /// `start` is 0, and the cells count from the step at which an item is created.
     pub fn form(&mut self, structure: &Arc<Structure>, columns: &[ItemColumn]) -> Result<ItemForm> {
         let anchor = columns.first().and_then(|column| column.cells.iter().next()).unwrap_or(0);
         let relative = columns.iter().map(|column| FormColumn {
@@ -117,7 +118,7 @@ impl StepWriter {
         self.item_at(&form.pattern, &form.spans, (step as i64 + form.anchor) as u64)
     }
 
-    /// True where the column has a value at the step, which is kept.
+    /// True if the column has a value at the step and the step is kept.
     pub fn holds(&self, column: usize, step: i64) -> bool {
         let Column { options, group, within, written, .. } = &self.columns[column];
         let latest = if *written == Some(self.step) { self.step } else { self.step.saturating_sub(1) };
@@ -126,7 +127,7 @@ impl StepWriter {
             && self.groups[*group].run.has(step as u64, *within)
     }
 
-    /// The pattern of these columns, whose cells count from the anchor, and the steps that each group gives to it.
+    /// The pattern of these columns, whose cells count from the anchor, and the steps of each group in it.
     fn lay_out_item(
         &mut self,
         structure: &Arc<Structure>,
@@ -166,7 +167,7 @@ impl StepWriter {
         Item { body, pattern: pattern.clone(), anchor: (anchor - origin) as u32, episode, stream: self.stream }
     }
 
-    /// The episodes of an item's cells but the one that it begins in, each once.
+    /// The episodes of an item's cells except the one in which it begins, each once.
     #[cold]
     fn further(&self, pattern: &item::Form, anchor: u64, begins: u32) -> Further {
         let cells = pattern.columns.iter().flat_map(|column| column.cells.iter());
@@ -177,8 +178,7 @@ impl StepWriter {
         further
     }
 
-    /// The chunks under the spans of steps, and the step that their positions count from; for items that have cells of
-    /// these further episodes.
+    /// The body for the spans of steps, and the step from which its positions count; with these further episodes.
     fn body(&mut self, spans: SpanKey, further: &Further) -> (Body, u64) {
         let groups = &self.groups;
         // From steps to chunks: all items on the same chunks share one body.

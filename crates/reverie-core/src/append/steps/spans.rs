@@ -1,16 +1,16 @@
-//! Bodies of items over several chunks: kept, because the next items mostly share them.
+//! Bodies of items over several chunks. They are kept because consecutive items mostly share them.
 
 use crate::item::Span;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// Bodies over several chunks that a writer remembers: forms of different lengths take turns.
+/// The number of bodies that a writer keeps: forms of different lengths alternate.
 pub(super) const KEPT_SPANS: usize = 4;
 
-/// For each column group the first step, and the last.
+/// For each column group the first and the last step.
 pub(super) type SpanKey = SmallVec<[(usize, u64, u64); 2]>;
 
-/// A body over several chunks: which, and the step that its positions count from.
+/// A body over several chunks: its key, and the step from which its positions count.
 pub(super) struct Spanned {
     pub(super) key: SpanKey,
     pub(super) span: Arc<Span>,

@@ -1,4 +1,4 @@
-//! What a structured writer is told: which items to make of its steps, and when.
+//! The configuration of a structured writer: the items to create from its steps, and the conditions for them.
 
 use crate::error::{Error, Result};
 use crate::item::Cells;
@@ -8,26 +8,26 @@ use std::sync::Arc;
 /// One column of the items of a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Which field of the step, as [`StructuredWriter`](super::StructuredWriter) numbers them.
+    /// The field of the step, as numbered by [`StructuredWriter`](super::StructuredWriter).
     pub field: usize,
-    /// Which steps: 0 is the latest, -1 the one before.
+    /// The steps: 0 is the latest, -1 the one before.
     pub cells: Cells,
-    /// One cell without a time axis.
+    /// True for one cell without a time axis.
     pub squeeze: bool,
 }
 
-/// What a condition looks at.
+/// A quantity that a condition compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// The latest step's place in its episode; the first is 0.
     StepIndex,
-    /// Steps since the config's last item, the latest included; since the writer's start where there was none.
+    /// Steps since the config's last item, the latest included; since the writer's start before the first item.
     StepsSinceApplied,
-    /// The value of a field in the latest step. Where it has none no condition on it holds.
+    /// The value of a field in the latest step. Without a value, no condition on it holds.
     Data(usize),
 }
 
-/// How the quantity is to stand to the number.
+/// The comparison of a quantity with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Relation {
@@ -39,26 +39,26 @@ pub enum Relation {
     AtLeast,
 }
 
-/// What must hold for a config to make an item.
+/// A condition for a config to create an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// The episode is being ended.
+    /// The episode ends.
     EndsEpisode,
-    /// A quantity, or its remainder of a division, stands so to a number.
+    /// A quantity, or the remainder of its division, compares with a number as given.
     Compare {
-        /// What is looked at.
+        /// The quantity.
         quantity: Quantity,
-        /// Takes the remainder, which is never negative, where given.
+        /// If given, compares the remainder of a division by this number; it is never negative.
         modulo: Option<i64>,
-        /// How it must stand to `number`.
+        /// The comparison with `number`.
         relation: Relation,
-        /// What it is compared with.
+        /// The number to compare with.
         number: i64,
     },
 }
 
 impl Condition {
-    /// True where the condition holds for a quantity of this value.
+    /// True if the condition holds for a quantity of this value.
     #[inline]
     pub(super) fn holds(modulo: Option<i64>, relation: Relation, number: i64, value: i128) -> bool {
         let value = modulo.map_or(value, |modulo| value.rem_euclid(i128::from(modulo)));
@@ -74,28 +74,29 @@ impl Condition {
     }
 }
 
-/// Where the priorities of a config's items come from.
+/// The source of the priorities of a config's items.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// All have this one.
+    /// All items have this one.
     Constant(f64),
-    /// `w * max |x| + (1 - w) * mean |x|` over the item's cells of one field
-    /// (Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed RL", section 2.3).
+    /// `w * max |x| + (1 - w) * mean |x|` over the item's cells of one field.
+    ///
+    /// See Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed RL", section 2.3.
     TdError {
         /// `w`, within [0, 1].
         max_weight: f64,
-        /// The field of x, which the pattern takes exactly once.
+        /// The field of x, which must occur exactly once in the pattern.
         field: usize,
     },
 }
 
-/// Steps that a pattern may reach back: all of them are kept.
+/// The most steps that a pattern may reach back: all of them are kept.
 const MAX_REACH: i64 = 1 << 20;
 
 /// Items of one form for one table.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where they go.
+    /// The table that they are inserted into.
     pub table: String,
     /// The structure that the columns fill.
     pub structure: Arc<Structure>,
@@ -103,12 +104,12 @@ pub struct Config {
     pub nodes: Vec<Node>,
     /// All must hold.
     pub conditions: Vec<Condition>,
-    /// Their priorities.
+    /// The source of their priorities.
     pub rule: Rule,
 }
 
 impl Config {
-    /// Refuses what the writer takes for granted; `fields` are the paths of the step.
+    /// Refuses an invalid config; `fields` are the paths of the step.
     pub(super) fn check(&self, fields: &[String]) -> Result<()> {
         let refuse = |why: String| {
             Err(Error::InvalidArgument(format!("the config for table '{}' cannot be used: {why}", self.table)))

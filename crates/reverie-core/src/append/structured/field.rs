@@ -1,4 +1,4 @@
-//! One field of the step: where its cells go, and what conditions and priorities read of it.
+//! One field of the step: the column of its cells, and its values for conditions and priorities.
 
 use super::config::Node;
 use crate::append::Cells;
@@ -7,20 +7,20 @@ use crate::error::{Error, Result};
 use crate::item;
 use crate::spec::{ColumnSpec, DType};
 
-/// A field that a config looks at.
+/// A field that a config uses.
 pub(super) struct Field {
     pub(super) path: String,
-    /// A pattern takes it: its cells are stored.
+    /// True if a pattern takes it: its cells are stored.
     pub(super) stored: bool,
-    /// A condition looks at its value.
+    /// True if a condition compares its value.
     pub(super) compared: bool,
-    /// A priority is made of its cells.
+    /// Set if a priority is computed from its cells.
     pub(super) errors: Option<Errors>,
-    /// What it holds, once a value came.
+    /// Its specification, once it has had a value.
     pub(super) spec: Option<ColumnSpec>,
-    /// The writer's column, where it is stored.
+    /// The writer's column, if it is stored.
     pub(super) column: usize,
-    /// The last step with a value, and the first of the run of steps with values that ends there.
+    /// The last step with a value; `unbroken` is the first of the run of steps with values that ends there.
     pub(super) last: Option<u64>,
     unbroken: u64,
     value: i128,
@@ -44,13 +44,13 @@ impl Field {
         }
     }
 
-    /// Keeps |x| of so many steps.
+    /// Keeps |x| of this many steps.
     pub(super) fn keep_errors(&mut self, steps: usize) {
         let kept = self.errors.as_ref().map_or(0, |errors| errors.0.len());
         self.errors = Some(Errors(vec![0.0; kept.max(steps)]));
     }
 
-    /// Refuses what a condition or a priority cannot be made of, and what differs from the steps before.
+    /// Refuses values that a condition or a priority cannot use, and values that differ from those of earlier steps.
     pub(super) fn check(&self, spec: &ColumnSpec) -> Result<()> {
         let refuse = |want: &str| {
             Err(Error::Signature {
@@ -73,7 +73,7 @@ impl Field {
         }
     }
 
-    /// Refuses a cell of another width than the field's.
+    /// Refuses a cell whose width differs from the field's.
     #[inline]
     pub(super) fn check_width(&self, cells: &Cells<'_>) -> Result<()> {
         match self.spec.as_ref().and_then(ColumnSpec::cell_bytes) {
@@ -86,7 +86,7 @@ impl Field {
         }
     }
 
-    /// The |x| of a cell, where priorities are made of it; refused where it is not finite.
+    /// The |x| of a cell, if priorities are computed from it; refused if it is not finite.
     pub(super) fn error_of(&self, cells: &Cells<'_>) -> Result<Option<f64>> {
         let (Some(_), Some(spec)) = (&self.errors, &self.spec) else { return Ok(None) };
         let error = real(spec.dtype, cells.bytes).abs();
@@ -115,7 +115,7 @@ impl Field {
         }
     }
 
-    /// The history begins anew.
+    /// Clears the history.
     pub(super) fn forget(&mut self) {
         self.last = None;
     }
@@ -126,7 +126,7 @@ impl Field {
         (self.last == Some(step)).then_some(self.value)
     }
 
-    /// True where the column has a value at every step that the node takes at `step`.
+    /// True if the column has a value at every step that the node takes at `step`.
     #[inline]
     pub(super) fn has(&self, node: &Needs, cells: &item::Cells, steps: &StepWriter, step: u64) -> bool {
         let (first, latest) = (step as i64 + node.first, step as i64 + node.last);
@@ -186,7 +186,7 @@ fn is_number(dtype: DType) -> bool {
     is_integer(dtype) || matches!(dtype, DType::Float32 | DType::Float64)
 }
 
-/// The value of one element of such a dtype.
+/// The value of one element of an integer or bool dtype.
 fn integer(dtype: DType, bytes: &[u8]) -> i128 {
     macro_rules! of {
         ($kind:ty) => {
@@ -205,7 +205,7 @@ fn integer(dtype: DType, bytes: &[u8]) -> i128 {
     }
 }
 
-/// The value of one element of such a dtype.
+/// The value of one element of a number dtype.
 fn real(dtype: DType, bytes: &[u8]) -> f64 {
     match dtype {
         DType::Float32 => bytes.try_into().map_or(f64::NAN, |bytes| f64::from(f32::from_ne_bytes(bytes))),

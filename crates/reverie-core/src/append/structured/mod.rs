@@ -1,8 +1,10 @@
-//! The structured writer: patterns say once which items to make, conditions when; every step is matched against them.
+//! The structured writer: patterns define the items to create, conditions define when.
 //!
-//! A config makes at most one item of a step: at the first append, or at the end of the episode, at which all its
-//! conditions hold and all its cells are there. Its cost is a few comparisons; cells are looked for one by one only
-//! where a step without a value is within reach.
+//! Every step is matched against them.
+//!
+//! A config creates at most one item per step: at the first append, or at the end of the episode, at which all its
+//! conditions hold and all its cells exist. It costs a few comparisons; cells are checked one by one only
+//! if a step without a value is within reach.
 
 mod config;
 mod field;
@@ -20,10 +22,10 @@ use field::{Field, Needs};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// An item that a config made.
+/// An item that a config created.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// Which config, in the order in which they were given.
+    /// The config, by its position among the given ones.
     pub config: usize,
     /// The item, not yet in any table.
     pub item: Item,
@@ -39,25 +41,25 @@ pub type Makes = SmallVec<[Made; 2]>;
 struct Program {
     config: Config,
     needs: Vec<Needs>,
-    /// Once every column of it was seen.
+    /// Set once every column of it was seen.
     form: Option<ItemForm>,
     /// The step of its last item; -1 before the first.
     applied: i64,
 }
 
-/// Makes items of steps by configs; never blocks.
+/// Creates items from steps by configs; never blocks.
 pub struct StructuredWriter {
     steps: StepWriter,
     fields: Vec<Field>,
     programs: Vec<Program>,
-    /// The step that is open, or comes next, from the writer's start.
+    /// The open step, or the next one, counted from the writer's start.
     step: u64,
     /// The first step of the episode.
     episode: u64,
 }
 
 impl StructuredWriter {
-    /// A writer for steps with these fields (paths), which configs name by their index.
+    /// A writer for steps with these fields (paths); configs refer to them by index.
     pub fn new(meter: Arc<Meter>, compression: Compression, fields: Vec<String>, configs: Vec<Config>) -> Result<Self> {
         if configs.is_empty() {
             return Err(Error::InvalidArgument("a structured writer needs at least one config".to_owned()));
@@ -95,13 +97,14 @@ impl StructuredWriter {
         self.fields.iter().map(|field| field.path.as_str())
     }
 
-    /// True where a config looks at the field; others are not stored, and need not be given.
+    /// True if a config uses the field; others are not stored, and may be left out.
     pub fn wants(&self, field: usize) -> bool {
         self.fields[field].stored || self.fields[field].compared
     }
 
-    /// Learns what fields hold, before their first append; one that holds something else than before is refused, as
-    /// is one that conditions or priorities cannot be made of. Nothing is learnt where one is refused.
+    /// Takes the specifications of fields, before their first append. If one is refused, none is taken.
+    ///
+    /// Refuses a field whose specification changed, and one that conditions or priorities cannot use.
     pub fn resolve(&mut self, fields: &[usize], specs: &[ColumnSpec]) -> Result<()> {
         let mut columns = Vec::with_capacity(fields.len());
         for (field, spec) in fields.iter().zip(specs) {
@@ -123,9 +126,11 @@ impl StructuredWriter {
         Ok(())
     }
 
-    /// Appends a value to each of `fields`, which were resolved, and returns the items that are complete with it. With
-    /// `partial` the step stays open for more. A field that has its value already refuses the call, as does an error
-    /// for a priority that is not finite; nothing is written then.
+    /// Appends a value to each of `fields`, which were resolved; returns the items that are complete with it.
+    ///
+    /// With `partial` the step stays open for more. If a field has its value already, or an error for a priority is not
+    /// finite,
+    /// the call fails and nothing is written.
     pub fn append(&mut self, fields: &[usize], cells: &[Cells<'_>], partial: bool) -> Result<Makes> {
         let mut columns: SmallVec<[usize; 8]> = SmallVec::with_capacity(fields.len());
         let mut stored: SmallVec<[Cells<'_>; 8]> = SmallVec::with_capacity(fields.len());
@@ -151,8 +156,9 @@ impl StructuredWriter {
         makes
     }
 
-    /// Ends the step and the episode, and returns the items that are complete with that. With `clear_buffers` no
-    /// later item has cells from before.
+    /// Ends the step and the episode; returns the items that are complete with that.
+    ///
+    /// With `clear_buffers` no later item has cells from before.
     pub fn end_episode(&mut self, clear_buffers: bool) -> Result<Makes> {
         let open = u64::from(self.steps.step_is_open());
         // An episode without steps ends without items.
@@ -174,7 +180,7 @@ impl StructuredWriter {
         self.steps.step_is_open()
     }
 
-    /// The items of the configs that apply at this step and did not yet.
+    /// The items of the configs that apply at this step and have not applied at it yet.
     fn apply(&mut self, step: u64, ending: bool) -> Result<Makes> {
         let Self { steps, fields, programs, episode, .. } = self;
         let mut makes = Makes::new();

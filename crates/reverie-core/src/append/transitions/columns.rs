@@ -6,14 +6,14 @@ use crate::item::{self, Form, Pattern, PatternColumn};
 use crate::spec::{ColumnSpec, DType, Key, Schema, Structure};
 use std::collections::HashMap;
 
-/// The names that the writer gives to what it adds.
+/// The names that the writer adds.
 const RESERVED: [&str; 5] = ["action", "discount", "next_obs", "obs", "reward"];
 
-/// The columns of a writer: observation, action, extras as they are given, then reward and discount.
+/// The columns of a writer: observation, action and extras as given, then reward and discount.
 pub(super) struct Columns {
     pub(super) specs: Vec<ColumnSpec>,
     pub(super) num_obs: usize,
-    /// For every column of an item in flattening order: its path, the column, and whether it is of the right end.
+    /// For every column of an item in flattening order: its path, the column, and whether it is read at the right end.
     item: Vec<(String, usize, bool)>,
     structure: Structure,
     patterns: HashMap<(usize, usize), Form>,
@@ -69,8 +69,10 @@ impl Columns {
         Ok(Self { num_obs, item: item.collect(), structure, patterns: HashMap::new(), specs })
     }
 
-    /// The form of an item with `before` earlier frames in its episode (at most a stack's) and its right end
-    /// `steps` later. Where a stack reaches before the episode, the first frame is repeated.
+    /// The form of an item with `before` earlier frames in its episode and its right end `steps` later.
+    ///
+    /// `before` is at most a stack's frames less one. If a stack reaches before the episode, the first frame is
+    /// repeated.
     pub(super) fn pattern(&mut self, options: &TransitionOptions, before: usize, steps: usize) -> Form {
         let Self { item, specs, num_obs, structure, patterns, .. } = self;
         let make = || {

@@ -17,7 +17,7 @@ struct Start {
     q_taken: Option<f64>,
 }
 
-/// The body that the latest items over two or more chunks share: from the chunk of one first step to that of another.
+/// The body that the latest items over several chunks share: from the chunk with step `first` to that with `last`.
 struct Span {
     first: u64,
     last: u64,
@@ -31,8 +31,9 @@ pub(super) struct Env {
     episode: u32,
     episode_start: u64,
     ended: bool,
-    /// The last step's reward, and whether it terminated: counts for the open starts only once the observation
-    /// after it is known.
+    /// The last step's reward, and whether it terminated.
+    ///
+    /// It counts for the open starts only once the observation after it is known.
     earned: Option<(f64, bool)>,
     open: VecDeque<Start>,
     span: Option<Span>,
@@ -53,7 +54,7 @@ impl Env {
         }
     }
 
-    /// Takes this environment's row of a step; the items that are complete with it go to `items`.
+    /// Takes this environment's row of a step; adds the items that are complete with it to `items`.
     pub(super) fn append(
         &mut self,
         columns: &mut Columns,
@@ -83,8 +84,9 @@ impl Env {
         self.tidy(options);
     }
 
-    /// Ends the episode as it is, the last observation being the right end of all starts before it; true where the
-    /// last step was dropped, as it has none. No chunk is held afterwards.
+    /// Ends the episode as it is, with the last observation as the right end of all starts before it.
+    ///
+    /// True if the last step was dropped, because it has no right end. No chunk is held afterwards.
     pub(super) fn finish(
         &mut self,
         columns: &mut Columns,
@@ -107,7 +109,7 @@ impl Env {
         dropped
     }
 
-    /// Lets the open starts have the last reward.
+    /// Adds the last reward to the open starts.
     fn earn(&mut self, options: &TransitionOptions) {
         let Some((reward, terminated)) = self.earned.take() else { return };
         for start in &mut self.open {
@@ -125,8 +127,9 @@ impl Env {
         }
     }
 
-    /// Takes the observation after the last action: it is the right end of all open starts, and its row holds
-    /// nothing else.
+    /// Takes the observation after the last action: it is the right end of all open starts.
+    ///
+    /// Its row holds nothing else.
     fn end_episode(
         &mut self,
         columns: &mut Columns,
@@ -153,7 +156,7 @@ impl Env {
         self.episode_start = self.step;
     }
 
-    /// The oldest open start ends at the present step, whose observation is written.
+    /// Completes the oldest open start at the present step, whose observation is written.
     fn complete(
         &mut self,
         columns: &mut Columns,
@@ -176,12 +179,12 @@ impl Env {
         };
         // Horgan et al. 2018, section 3 and algorithm 1: the absolute n-step TD error, of values that the actor
         // computed anyway.
-        // Behind a terminal step nothing is bootstrapped: its value is not needed.
+        // After a terminal step nothing is bootstrapped: its value is not needed.
         let value = if discount == 0.0 { Some(0.0) } else { value };
         let priority = match (q_taken, value) {
             (Some(q), Some(value)) => {
                 let error = (reward + discount * value - q).abs();
-                // What is not finite stays so, and is refused.
+                // A value that is not finite stays so, and is refused later.
                 let bounded = if error.is_finite() { error.min(options.priority_clip) } else { error };
                 Priority::Value(bounded + options.priority_eps)
             }

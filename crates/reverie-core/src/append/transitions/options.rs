@@ -5,33 +5,33 @@ use crate::chunk::Compression;
 use crate::error::{Error, Result};
 use crate::table::Priority;
 
-/// Where the observation after a step that ended an episode comes from.
+/// The source of the observation after a step that ended an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RightEnds {
-    /// From the next append, which is then no transition (Gymnasium's `NEXT_STEP` autoreset).
+    /// The next append, which is then no transition (Gymnasium's `NEXT_STEP` autoreset).
     NextAppend,
-    /// From the same append, as `final_obs` (`SAME_STEP` autoreset, or environments that the caller resets).
+    /// The same append, as `final_obs` (`SAME_STEP` autoreset, or environments that the caller resets).
     Given,
 }
 
-/// What a [`TransitionWriter`](super::TransitionWriter) is told.
+/// The options of a [`TransitionWriter`](super::TransitionWriter).
 #[derive(Clone, Debug)]
 pub struct TransitionOptions {
-    /// Environments that step together.
+    /// The number of environments that step together.
     pub num_envs: usize,
-    /// Steps from an item's observation to its next observation, at most.
+    /// The most steps from an item's observation to its next observation.
     pub n_step: usize,
-    /// Per step, within [0, 1].
+    /// The discount per step, within [0, 1].
     pub discount: f64,
     /// Observations are stacks of this many frames; the environment gives the newest one.
     pub frame_stack: Option<usize>,
-    /// Where the stack's axis stands among a frame's axes.
+    /// The position of the stack's axis among a frame's axes.
     pub stack_axis: u8,
-    /// Where last observations come from.
+    /// The source of last observations.
     pub right_ends: RightEnds,
-    /// Added to |TD error| where priorities are computed.
+    /// Added to |TD error| in computed priorities.
     pub priority_eps: f64,
-    /// An absolute TD error counts for no more in a priority; infinite: whatever it is.
+    /// The upper bound of an absolute TD error in a priority; infinite for no bound.
     pub priority_clip: f64,
     /// The priority of items whose TD error is not known.
     pub priority: Priority,
@@ -40,7 +40,7 @@ pub struct TransitionOptions {
 }
 
 impl TransitionOptions {
-    /// Refuses what can never work.
+    /// Refuses options that can never work.
     pub fn validate(&self) -> Result<()> {
         let refuse = |reason: String| Err(Error::InvalidArgument(reason));
         if self.num_envs < 1 || self.n_step < 1 || self.n_step > 10_000 {
@@ -71,7 +71,7 @@ impl TransitionOptions {
 pub struct TransitionStep<'a> {
     /// The observations in which the actions were taken, then the actions, then the extras; column by column.
     pub columns: &'a [Cells<'a>],
-    /// What the actions earned.
+    /// The rewards of the actions.
     pub rewards: &'a [f64],
     /// The episode ended in a terminal state.
     pub terminated: &'a [bool],
@@ -83,6 +83,6 @@ pub struct TransitionStep<'a> {
     pub bootstrap: Option<&'a [f64]>,
     /// The observations after the actions, read where an episode ended; only with [`RightEnds::Given`].
     pub final_obs: Option<&'a [Cells<'a>]>,
-    /// The value of those.
+    /// The value of `final_obs`.
     pub final_value: Option<&'a [f64]>,
 }
