@@ -1,9 +1,9 @@
-//! Who is charged how much for a chunk: the server once, each table that refers to it once.
+//! The accounting of a chunk's bytes: charged once to the server, and once to each table that refers to it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// What the chunks of one server hold, each chunk counted once whoever refers to it.
+/// The bytes of the chunks of one server, each chunk counted once.
 #[derive(Debug, Default)]
 pub struct Meter {
     bytes: AtomicU64,
@@ -12,7 +12,7 @@ pub struct Meter {
     packed: Hook,
 }
 
-/// Called after a chunk was packed; once set.
+/// Called after a chunk was packed; set at most once.
 #[derive(Default)]
 struct Hook(OnceLock<Box<dyn Fn() + Send + Sync>>);
 
@@ -28,29 +28,29 @@ impl Meter {
         Self::default()
     }
 
-    /// Bytes of the chunks that live: allocations and headers.
+    /// Bytes of the live chunks: allocations and headers.
     pub fn live_bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// Chunks that live.
+    /// The number of live chunks.
     pub fn live_chunks(&self) -> u64 {
         self.chunks.load(Relaxed)
     }
 
-    /// Bytes of the chunks that tables refer to, each counted once however many do. The rest is held by writers
-    /// and readers.
+    /// Bytes of the chunks that tables refer to, each counted once. Only writers and readers hold the rest.
     pub fn table_bytes(&self) -> u64 {
         self.in_tables.load(Relaxed)
     }
 
-    /// Calls `then` each time that a chunk was packed and takes fewer bytes than before, which no table sees. On the
-    /// writer's thread, with no lock of a chunk or a table held. Only the first call of this has an effect.
+    /// Sets a hook that runs each time packing makes a chunk smaller, which no table notices.
+    ///
+    /// It runs on the writer's thread, with no lock of a chunk or a table held. Only the first call has an effect.
     pub(crate) fn on_packed(&self, then: impl Fn() + Send + Sync + 'static) {
         let _ = self.packed.0.set(Box::new(then));
     }
 
-    /// A chunk takes fewer bytes than before.
+    /// A chunk became smaller: runs the hook.
     pub(super) fn packed(&self) {
         if let Some(then) = self.packed.0.get() {
             then();
@@ -62,12 +62,12 @@ impl Meter {
         self.in_tables.fetch_add(bytes, Relaxed);
     }
 
-    /// The last table let go of it.
+    /// The last table released a chunk of that size.
     pub(super) fn leave_tables(&self, bytes: u64) {
         self.in_tables.fetch_sub(bytes, Relaxed);
     }
 
-    /// A chunk that tables refer to has another size now.
+    /// The size of a chunk that tables refer to changed.
     pub(super) fn replace_in_tables(&self, old: u64, new: u64) {
         self.in_tables.fetch_add(new.wrapping_sub(old), Relaxed);
     }
@@ -89,7 +89,7 @@ impl Meter {
 
 /// Bytes of the chunks that one table refers to, each chunk counted once however many items share it.
 ///
-/// The chunks keep it exact themselves: [`Chunk::table_ref`](super::Chunk::table_ref) adds at the table's first
+/// The chunks keep it exact: [`Chunk::table_ref`](super::Chunk::table_ref) adds at the table's first
 /// reference, `table_unref` subtracts at its last, and a chunk that is packed meanwhile corrects by the difference.
 #[derive(Debug)]
 pub struct Account {
@@ -104,7 +104,7 @@ impl Default for Account {
 }
 
 impl Account {
-    /// An account at zero. Each has an identity of its own in this process.
+    /// An account at zero. Each has a unique identity in this process.
     pub fn new() -> Self {
         // Zero means "no table" in a chunk's header.
         static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -133,8 +133,10 @@ impl Account {
 
 /// References per table, for chunks whose size never changes.
 ///
-/// A slot is `account id << 32 | references`, zero where free. Only the table that owns a slot changes it, under
-/// its own lock; tables meet when they take a free slot, and behind the second table in a list under a lock.
+/// A slot is `account id << 32 | references`, zero if free. Only the table that owns a slot changes it, under
+/// its own lock; tables share access only when they take a free slot, and, from the third table on, in a list with its
+/// own
+/// lock.
 #[derive(Debug, Default)]
 pub(super) struct TableRefs {
     slots: [AtomicU64; 2],
@@ -149,7 +151,7 @@ impl TableRefs {
         self.slots.iter().find(|slot| (slot.load(Relaxed) >> 32) as u32 == id)
     }
 
-    /// True where this is the table's first reference.
+    /// True if this is the table's first reference.
     pub(super) fn add(&self, account: &Account) -> bool {
         if let Some(slot) = self.owned(account.id) {
             slot.store(slot.load(Relaxed) + 1, Relaxed);
@@ -174,7 +176,7 @@ impl TableRefs {
         found.map(|(_, references)| *references += 1).is_some()
     }
 
-    /// True where this was the table's last reference.
+    /// True if this was the table's last reference.
     pub(super) fn remove(&self, account: &Account) -> bool {
         if let Some(slot) = self.owned(account.id) {
             let references = slot.load(Relaxed);

@@ -1,23 +1,23 @@
-//! Which coding suits a column: measured on its first chunks, and again now and then.
+//! The choice of a column's coding: measured on its first chunks, and again now and then.
 
 use super::codec::{Coding, ENTRY, Method, Packed, RAW, Section, delta};
 use super::slab::Slab;
 
-/// How the chunks of a column group are stored.
+/// The compression of a column group's chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// As they are: the cheapest reads.
+    /// No compression: the cheapest reads.
     #[default]
     None,
-    /// LZ4 behind a per-step delta where that is smaller.
+    /// LZ4, after a per-step delta if that is smaller.
     Lz4,
-    /// Zstandard, level 1, behind a per-step delta where that is smaller.
+    /// Zstandard, level 1, after a per-step delta if that is smaller.
     Zstd,
     /// Measured on the first chunks, column by column: raw, LZ4 or Zstandard.
     Auto,
 }
 
-/// What `Chooser` measures.
+/// The codings that `Chooser` measures.
 const CANDIDATES: [Coding; 4] = [
     Coding { method: Method::Lz4, delta: false },
     Coding { method: Method::Lz4, delta: true },
@@ -28,29 +28,31 @@ const CANDIDATES: [Coding; 4] = [
 /// Chunks that are measured before a column's coding is settled.
 const TRIALS: u64 = 2;
 
-/// Chunks after which a settled coding is measured anew: the first steps of a run may not be typical.
+/// Chunks after which a settled coding is measured again: the first steps of a run may not be typical.
 const SETTLED_FOR: u64 = 128;
 
-/// What `auto` asks of a coding before it gives up plain reads.
+/// How much smaller a coding must make the data before `auto` gives preference to it over plain reads.
 const WORTH_PACKING: f64 = 1.2;
 
-/// How much smaller zstd must be than lz4. Where little compresses it unpacks at half of lz4's speed (1.2 against
-/// 2.5 GB/s at a ratio of 2 to 3), where much does at several times of it (Pong frames: 13 against 1.6 GB/s).
+/// How much smaller zstd must be than lz4.
+///
+/// Data that hardly compresses unpacks at half of lz4's speed (1.2 against 2.5 GB/s at a ratio of 2 to 3), data that
+/// compresses well several times faster than with lz4 (Pong frames: 13 against 1.6 GB/s).
 const WORTH_ZSTD: f64 = 1.25;
 
 /// How much smaller the delta must be, which costs another pass over the bytes.
 const WORTH_DELTA: f64 = 1.05;
 
-/// Stored and raw bytes that one column's trials came to.
+/// Stored and raw bytes of one column's trials.
 #[derive(Clone, Debug, Default)]
 struct Trial {
     raw: u64,
     stored: [u64; CANDIDATES.len()],
 }
 
-/// Chooses how each column of a group is stored: owned by the group's writer, asked at every chunk.
+/// Chooses how each column of a group is stored. The group's writer owns it and asks it for every chunk.
 ///
-/// The choice follows from sizes alone, so that the same steps are packed alike everywhere.
+/// The choice depends on sizes alone, so that the same steps are packed alike everywhere.
 pub struct Chooser {
     compression: Compression,
     /// Chunks since the present trials began.
@@ -74,7 +76,7 @@ impl std::fmt::Debug for Chooser {
 }
 
 impl Chooser {
-    /// A chooser that has seen nothing.
+    /// A chooser without measurements.
     pub fn new(compression: Compression) -> Self {
         Self {
             compression,
@@ -87,7 +89,9 @@ impl Chooser {
         }
     }
 
-    /// What to make the next chunk with: `None` once `auto` has settled on raw for all columns, else what was asked.
+    /// The compression of the next chunk.
+    ///
+    /// `None` once `auto` has settled on raw for all columns, else the requested one.
     pub fn next(&self) -> Compression {
         let settled_raw = !self.settled.is_empty() && self.settled.iter().all(|coding| *coding == RAW);
         match self.compression {
@@ -96,12 +100,12 @@ impl Chooser {
         }
     }
 
-    /// A chunk went by that was not to be packed.
+    /// Counts a chunk that was not to be packed.
     pub(super) fn pass(&mut self) {
         self.seen += 1;
     }
 
-    /// The chunk's packed form; `None` where it is better left as it is.
+    /// The chunk's packed form; `None` if raw is better.
     pub(super) fn pack(&mut self, slab: &Slab) -> Option<Packed> {
         let layout = slab.layout().clone();
         let columns = layout.num_columns();
@@ -153,7 +157,7 @@ impl Chooser {
         (coding, out.len() - start)
     }
 
-    /// Tries every coding that was asked for on this chunk; gives the one that suits this chunk alone.
+    /// Tries every candidate coding on this chunk; returns the one that suits this chunk alone.
     fn measure(&mut self, raw: &[u8], column: usize) -> Coding {
         let mut now = Trial { raw: raw.len() as u64, ..Trial::default() };
         let mut scratch = Vec::new();
@@ -185,7 +189,7 @@ impl Chooser {
         }
     }
 
-    /// Appends `raw` in that coding to `out`; `self.delta` holds its delta.
+    /// Appends `raw` in that coding to `out`; `self.delta` must hold its delta.
     fn encode(&mut self, coding: Coding, raw: &[u8], out: &mut Vec<u8>) {
         let bytes = if coding.delta { &self.delta } else { raw };
         let start = out.len();
@@ -208,7 +212,7 @@ impl Chooser {
     }
 }
 
-/// One bit per cell, set where it holds no value; nothing where all do.
+/// One bit per cell, set if it holds no value; empty if all hold values.
 pub(super) fn hole_bits(slab: &Slab, column: usize, cells: usize) -> Vec<u8> {
     if !slab.has_holes() || (0..cells).all(|cell| slab.has(column, cell)) {
         return Vec::new();

@@ -1,8 +1,9 @@
 //! The packed form of a chunk.
 //!
 //! Packed form, little-endian: `version u8 | columns u32 | columns x (cells u32, method u8, flags u8, stored u64) |
-//! per column: bits of cells without value (ceil(cells / 8) bytes, where flagged), stored bytes`. Nothing in it is
-//! trusted: sizes come from the layout, and a damaged chunk is an error before memory is set aside for it.
+//! per column: bits of cells without value (ceil(cells / 8) bytes, if flagged), stored bytes`. The reader trusts none
+//! of
+//! it: sizes come from the layout, and a damaged chunk fails before memory is allocated for it.
 
 use super::Layout;
 use crate::error::{Error, Result};
@@ -29,7 +30,7 @@ pub(super) struct Coding {
 
 pub(super) const RAW: Coding = Coding { method: Method::Raw, delta: false };
 
-/// Each cell less the cell before it, byte by byte and wrapping: frames that hardly change become zeros.
+/// Each cell minus the cell before it, byte by byte and wrapping: frames that hardly change become zeros.
 pub(super) fn delta(raw: &[u8], width: usize, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&raw[..width.min(raw.len())]);
@@ -50,7 +51,7 @@ pub(super) struct Section {
     pub(super) cells: u32,
     pub(super) coding: Coding,
     pub(super) holes: bool,
-    /// Where its bits (if any) and then its bytes begin, counted from behind the entries.
+    /// The position of its bits (if any) and then its bytes, counted from the end of the entries.
     pub(super) start: usize,
     pub(super) stored: usize,
 }
@@ -118,7 +119,7 @@ impl Packed {
         &self.bytes
     }
 
-    /// Bytes held for it.
+    /// The bytes of memory that it uses.
     pub(super) fn size_bytes(&self) -> usize {
         self.bytes.len() + size_of_val::<[Section]>(&self.sections)
     }
@@ -132,7 +133,7 @@ impl Packed {
         cell < section.cells as usize && !(section.holes && self.body(section)[cell / 8] & (1 << (cell % 8)) != 0)
     }
 
-    /// True where all these cells hold values.
+    /// True if all these cells hold values.
     pub(super) fn has_run(&self, column: usize, first: usize, n: usize) -> bool {
         let section = &self.sections[column];
         let end = first.checked_add(n).filter(|end| *end <= section.cells as usize);
@@ -140,12 +141,12 @@ impl Packed {
         end.is_some_and(|end| !section.holes || !(first..end).any(|cell| bits()[cell / 8] & (1 << (cell % 8)) != 0))
     }
 
-    /// Cells of all columns together.
+    /// The number of cells of all columns together.
     pub(super) fn cells(&self) -> u64 {
         self.sections.iter().map(|section| u64::from(section.cells)).sum()
     }
 
-    /// The bytes of a column's cells, one behind another; `None` where they are packed.
+    /// The contiguous bytes of a column's cells; `None` if they are packed.
     pub(super) fn raw(&self, column: usize) -> Option<&[u8]> {
         let section = &self.sections[column];
         (section.coding == RAW).then(|| &self.body(section)[section.hole_bytes()..])
@@ -181,11 +182,11 @@ fn damaged(what: impl Into<String>) -> Error {
     Error::Damaged(what.into())
 }
 
-/// Unpacks chunks, one after another, into storage that it keeps: no more than the largest chunk's raw bytes.
+/// Unpacks chunks, one after another, into reused memory: no more than the largest chunk's raw bytes.
 #[derive(Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
-    /// Where each column begins in `bytes` and how many cells it has; `None` where it was not asked for.
+    /// The beginning in `bytes` and the number of cells of each column; `None` if it was not requested.
     columns: Vec<Option<(usize, usize)>>,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
@@ -197,7 +198,7 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// Unpacks the columns that `wanted` says.
+    /// Unpacks the columns that `wanted` selects.
     pub(super) fn decode(&mut self, packed: &Packed, layout: &Layout, wanted: &dyn Fn(usize) -> bool) -> Result<()> {
         self.columns.clear();
         let mut end = 0;
@@ -248,7 +249,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// `n` cells of a column that was asked for, each `width` bytes.
+    /// `n` cells of a requested column, each `width` bytes.
     #[inline]
     pub(super) fn run(&self, column: usize, width: usize, first: usize, n: usize) -> Option<&[u8]> {
         let (start, cells) = self.columns[column]?;

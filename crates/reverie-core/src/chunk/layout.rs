@@ -1,4 +1,4 @@
-//! Where each column's cells lie inside a chunk's one allocation.
+//! The positions of each column's cells inside a chunk's one allocation.
 
 use crate::error::{Error, Result};
 
@@ -11,10 +11,10 @@ pub(super) struct Place {
     pub(super) itemsize: usize,
 }
 
-/// Where the columns of a chunk lie: shared by all chunks that a writer cuts alike.
+/// The layout of a chunk's columns, shared by all chunks of a writer with the same columns.
 ///
-/// The allocation holds the cells, then one published length per column, then one bit per cell for those
-/// that hold no value.
+/// The allocation holds the cells, then one published length per column, then one bit per cell, which is set if the
+/// cell holds no value.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Layout {
     places: Box<[Place]>,
@@ -25,31 +25,36 @@ pub struct Layout {
     interleaved: bool,
 }
 
-/// Columns begin this far apart at least, so that two of them share no cache line but at their ends.
+/// Columns begin at least this far apart, so that two of them share no cache line except at their ends.
 const LINE: usize = 64;
 
-/// What every allocator gives without asking, and enough for every element type. A stricter one costs memory: glibc
-/// then asks for more and gives the rest back in front, so that the room of a packed chunk never fits the next open
-/// one, and a table of packed frames grew as if they were raw.
+/// The alignment of allocations: every allocator guarantees it, and it is enough for every element type.
+///
+/// A stricter one costs memory: glibc then allocates more and returns the rest in front, so that the memory of a packed
+/// chunk never fits the next open one, and a table of packed frames grew as if they were raw.
 pub(super) const ALIGN: usize = 16;
 
 impl Layout {
     /// Column after column, each contiguous: a trajectory is one copy per column.
     ///
-    /// `cells` has for each column the bytes of a cell and of one of its elements; `capacity` is the cells
-    /// that each column can hold. Panics where the size overflows or `capacity` is zero or above `u32::MAX`.
+    /// `cells` has for each column the bytes of a cell and of one of its elements; `capacity` is the number of cells
+    /// of each column. Panics if the size overflows or `capacity` is zero or above `u32::MAX`.
     pub fn columnar(cells: &[(usize, usize)], capacity: usize) -> Self {
         Self::columns(cells, capacity).unwrap_or_else(|| panic!("a chunk of {capacity} steps is too large"))
     }
 
     /// Row after row, the cells of a step together: a small transition is in one or two cache lines.
-    /// Arguments and panics as [`Layout::columnar`].
+    ///
+    /// Arguments and panics as for [`Layout::columnar`].
     pub fn interleaved(cells: &[(usize, usize)], capacity: usize) -> Self {
         Self::rows(cells, capacity).unwrap_or_else(|| panic!("a chunk of {capacity} steps is too large"))
     }
 
-    /// A layout of numbers that may be anything. `InvalidArgument`: no columns, a capacity of zero or above `u32::MAX`,
-    /// cells that are not whole elements, a size that overflows.
+    /// A layout from unchecked numbers.
+    ///
+    /// `InvalidArgument`: no columns, a capacity of zero or above `u32::MAX`, cells that are not whole elements, a size
+    /// that
+    /// overflows.
     pub fn checked(cells: &[(usize, usize)], capacity: usize, interleaved: bool) -> Result<Self> {
         let whole = |(width, itemsize): &(usize, usize)| match itemsize {
             0 => *width == 0,
@@ -108,7 +113,7 @@ impl Layout {
         })
     }
 
-    /// True where the cells of a step lie together.
+    /// True if the cells of a step are stored together.
     pub fn is_interleaved(&self) -> bool {
         self.interleaved
     }
@@ -144,17 +149,17 @@ impl Layout {
         self.places[column].stride
     }
 
-    /// Bytes of one element of the column: of interest for bytes and str, whose dtype has no width.
+    /// Bytes of one element of the column: needed for bytes and str, whose dtype has no width.
     pub fn itemsize(&self, column: usize) -> usize {
         self.places[column].itemsize
     }
 
-    /// Number of columns.
+    /// The number of columns.
     pub fn num_columns(&self) -> usize {
         self.places.len()
     }
 
-    /// Cells that each column can hold.
+    /// The number of cells of each column.
     pub fn capacity(&self) -> usize {
         self.capacity
     }

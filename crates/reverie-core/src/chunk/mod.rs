@@ -1,7 +1,7 @@
 //! **Chunk**: consecutive steps of one writer, column by column.
 //!
 //! A chunk is open while its [`ChunkWriter`] lives: its published cells only grow, and readers see them at once.
-//! Sealed, it is immutable. It lives while an item or its writer refers to it.
+//! Once sealed, it is immutable. It lives while an item or its writer refers to it.
 
 mod account;
 mod chooser;
@@ -30,22 +30,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of consecutive steps.
 #[derive(Debug)]
-#[repr(C)] // what every read needs comes first
+#[repr(C)] // fields that every read needs come first
 pub struct Chunk {
     storage: Storage,
     meter: Arc<Meter>,
     size: AtomicU64,
-    /// Tables that refer to the chunk.
+    /// The number of tables that refer to the chunk.
     tables: AtomicU32,
-    /// References of tables where the size is fixed; a packable chunk keeps them beside its bytes.
+    /// References of tables if the size is fixed; a packable chunk stores them with its bytes.
     refs: TableRefs,
 }
 
 #[derive(Debug)]
 enum Storage {
-    /// Raw for ever: read without lock.
+    /// Raw for ever: read without a lock.
     Plain(Slab),
-    /// Raw until sealed, packed after.
+    /// Raw until sealed, then packed.
     Packable(Box<Packable>),
 }
 
@@ -53,7 +53,7 @@ enum Storage {
 struct Packable {
     layout: Arc<Layout>,
     raw_bytes: u64,
-    /// Guards the present form and who is charged for it. Nothing is copied, packed or freed under it.
+    /// Guards the present form and the accounts that are charged. Nothing is copied, packed or freed under it.
     state: Mutex<State>,
 }
 
@@ -99,7 +99,7 @@ impl Packable {
     }
 }
 
-/// The chunk itself and its two counts.
+/// The size of the chunk itself and of its two reference counts.
 const HEADER: u64 = (size_of::<Chunk>() + 2 * size_of::<usize>()) as u64;
 
 impl Chunk {
@@ -116,9 +116,9 @@ impl Chunk {
         Arc::new(Self { storage, meter: meter.clone(), size, tables, refs })
     }
 
-    /// A sealed chunk from its packed form, as [`Chunk::packed`] gave it.
+    /// A sealed chunk from its packed form, as returned by [`Chunk::packed`].
     ///
-    /// `Damaged` where the bytes cannot be the packed form of a chunk of that layout. Damage inside a column shows
+    /// `Damaged` if the bytes cannot be the packed form of a chunk of that layout. Damage inside a column is reported
     /// when the column is read.
     pub fn from_packed(layout: Arc<Layout>, bytes: &[u8], meter: &Arc<Meter>) -> Result<Arc<Self>> {
         let packed = Arc::new(Packed::parse(bytes.into(), &layout)?);
@@ -127,7 +127,7 @@ impl Chunk {
         Ok(Self::new(Storage::Packable(Box::new(Packable { layout, raw_bytes, state })), meter))
     }
 
-    /// The packed bytes; `None` where the chunk is open or was left raw.
+    /// The packed bytes; `None` if the chunk is open or was left raw.
     pub fn packed(&self) -> Option<Vec<u8>> {
         match &self.storage {
             Storage::Packable(packable) => match packable.form() {
@@ -138,7 +138,7 @@ impl Chunk {
         }
     }
 
-    /// The raw bytes give way to the packed: readers that hold them keep them until they are done.
+    /// Replaces the raw bytes by the packed form; readers keep the raw bytes until they are done.
     fn replace(&self, packed: Packed) {
         let Storage::Packable(packable) = &self.storage else { unreachable!("only packable chunks are packed") };
         let size = HEADER + size_of::<Packable>() as u64 + packed.size_bytes() as u64;
@@ -157,7 +157,7 @@ impl Chunk {
         }
     }
 
-    /// True where the cell was written and holds a value; false for a column that there is not.
+    /// True if the cell was written and holds a value; false for a column that does not exist.
     pub fn has(&self, column: usize, cell: usize) -> bool {
         if column >= self.layout().num_columns() {
             return false;
@@ -171,7 +171,7 @@ impl Chunk {
         }
     }
 
-    /// True where all these cells were written and hold values; false for a column that there is not.
+    /// True if all these cells were written and hold values; false for a column that does not exist.
     pub fn has_run(&self, column: usize, first: usize, n: usize) -> bool {
         if column >= self.layout().num_columns() {
             return false;
@@ -185,7 +185,7 @@ impl Chunk {
         }
     }
 
-    /// Cells published in the column: only grows.
+    /// The number of published cells of the column: only grows.
     pub fn len(&self, column: usize) -> usize {
         match &self.storage {
             Storage::Plain(slab) => slab.len(column),
@@ -196,12 +196,12 @@ impl Chunk {
         }
     }
 
-    /// True where no column has a cell.
+    /// True if no column has a cell.
     pub fn is_empty(&self) -> bool {
         (0..self.layout().num_columns()).all(|column| self.len(column) == 0)
     }
 
-    /// Where the columns lie while the chunk is raw; widths and element sizes hold for the packed form too.
+    /// The layout of the columns while the chunk is raw; widths and element sizes also apply to the packed form.
     #[inline]
     pub fn layout(&self) -> &Arc<Layout> {
         match &self.storage {
@@ -210,13 +210,14 @@ impl Chunk {
         }
     }
 
-    /// Bytes that the chunk counts for, its header included: the whole allocation from the start, or the packed form
-    /// once sealed so.
+    /// The bytes that the chunk counts for, its header included.
+    ///
+    /// That is the whole allocation from the start, or the packed form once sealed so.
     pub fn size_bytes(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the chunk counts for while it is raw.
+    /// The bytes that the chunk counts for while it is raw.
     pub fn raw_bytes(&self) -> u64 {
         match &self.storage {
             Storage::Plain(_) => self.size_bytes(),
@@ -224,9 +225,9 @@ impl Chunk {
         }
     }
 
-    /// An item of the table refers to the chunk: true, and charged to the table's account, where it is the first.
+    /// Adds a reference of a table; true if it is the table's first, which charges the chunk to the table's account.
     ///
-    /// Called under the table's lock; other tables may call at once. The account follows when the chunk is packed.
+    /// Called under the table's lock; other tables may call at the same time. Packing the chunk adjusts the account.
     pub fn table_ref(&self, account: &Arc<Account>) -> bool {
         match &self.storage {
             Storage::Plain(_) => {
@@ -255,8 +256,9 @@ impl Chunk {
         }
     }
 
-    /// An item of the table lets go of the chunk: true, and taken off the table's account, where it was the last.
-    /// Called as [`Chunk::table_ref`]. Panics where the table holds no reference.
+    /// Removes a reference of a table; true if it was the last, which takes the chunk off the table's account.
+    ///
+    /// Called as [`Chunk::table_ref`]. Panics if the table holds no reference.
     pub fn table_unref(&self, account: &Arc<Account>) -> bool {
         match &self.storage {
             Storage::Plain(_) => {
@@ -300,8 +302,9 @@ impl Chunk {
         self.tables.load(Ordering::Relaxed) > 0
     }
 
-    /// A view of all columns: borrowed where the chunk is raw, unpacked otherwise. No lock is held on return, nor
-    /// while unpacking. `Damaged` where the packed bytes are not what was packed.
+    /// A view of all columns: borrowed if the chunk is raw, unpacked otherwise.
+    ///
+    /// No lock is held on return, nor while unpacking. `Damaged` if the packed bytes are corrupt.
     pub fn read(&self) -> Result<Cells<'_>> {
         match self.raw() {
             Some(source) => Ok(Cells { source, layout: self.layout() }),
@@ -313,7 +316,7 @@ impl Chunk {
         }
     }
 
-    /// As [`Chunk::read`], unpacking only the columns that `wanted` says, into storage that is used again.
+    /// As [`Chunk::read`], unpacking only the columns that `wanted` selects, into reused memory.
     pub fn read_with<'a>(&'a self, decoder: &'a mut Decoder, wanted: &dyn Fn(usize) -> bool) -> Result<Cells<'a>> {
         match self.raw() {
             Some(source) => Ok(Cells { source, layout: self.layout() }),
@@ -340,7 +343,7 @@ impl Chunk {
         decoder.decode(&packed, &packable.layout, wanted)
     }
 
-    /// The memory of a chunk that is raw for ever.
+    /// The memory of a chunk that is never packed.
     #[inline]
     pub(crate) fn plain(&self) -> Option<&Slab> {
         match &self.storage {
@@ -373,8 +376,9 @@ enum Source<'a> {
 }
 
 impl Cells<'_> {
-    /// The bytes of a cell, zeros where it holds no value; `None` where it was not published when the view was made
-    /// (or, in an open chunk, is not yet).
+    /// The bytes of a cell, zeros if it holds no value; `None` if it is not published.
+    ///
+    /// Cells published after the view was made may be missing from it, except in an open chunk.
     #[inline]
     pub fn cell(&self, column: usize, index: usize) -> Option<&[u8]> {
         match &self.source {
@@ -385,7 +389,7 @@ impl Cells<'_> {
         }
     }
 
-    /// `n` cells in one slice, where they lie one behind another and are all published.
+    /// `n` cells in one slice, if they are contiguous and all published.
     #[inline]
     pub fn run(&self, column: usize, first: usize, n: usize) -> Option<&[u8]> {
         match &self.source {

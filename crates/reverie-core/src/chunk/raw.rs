@@ -1,12 +1,11 @@
-//! What a chunk holds, for who sends it elsewhere.
+//! The contents of a chunk, to send it elsewhere.
 
 use super::codec::Packed;
 use super::slab::Slab;
 use super::{Chunk, Form, Layout, Storage};
 use std::sync::Arc;
 
-/// The cells of a chunk as they are while it is raw. They stay readable when the chunk is packed, and grow as long as
-/// it is written.
+/// The cells of a raw chunk. They stay readable after the chunk is packed, and grow as long as it is written.
 #[derive(Clone, Debug)]
 pub struct Raw(Of);
 
@@ -16,7 +15,7 @@ enum Of {
     Shared(Arc<Slab>),
 }
 
-/// The packed bytes of a chunk, as [`Chunk::from_packed`] takes them.
+/// The packed bytes of a chunk, as accepted by [`Chunk::from_packed`].
 #[derive(Clone, Debug)]
 pub struct PackedBytes(Arc<Packed>);
 
@@ -32,7 +31,7 @@ impl Chunk {
         }
     }
 
-    /// The packed bytes; `None` where the chunk is open or was left raw.
+    /// The packed bytes; `None` if the chunk is open or was left raw.
     pub fn packed_bytes(&self) -> Option<PackedBytes> {
         match &self.storage {
             Storage::Plain(_) => None,
@@ -43,7 +42,7 @@ impl Chunk {
         }
     }
 
-    /// Bytes that unpacking these columns makes; 0 where the chunk is raw.
+    /// The bytes that unpacking these columns yields; 0 if the chunk is raw.
     pub fn unpacked_bytes(&self, wanted: &dyn Fn(usize) -> bool) -> u64 {
         let Storage::Packable(packable) = &self.storage else { return 0 };
         let Form::Packed(packed) = packable.form() else { return 0 };
@@ -51,7 +50,7 @@ impl Chunk {
         columns.map(|column| packed.len(column) as u64 * packable.layout.width(column) as u64).sum()
     }
 
-    /// True where the chunk is packed, or may be when it is sealed.
+    /// True if the chunk is packed, or may be packed when it is sealed.
     pub fn is_packable(&self) -> bool {
         matches!(self.storage, Storage::Packable(_))
     }
@@ -76,32 +75,32 @@ impl Raw {
         }
     }
 
-    /// Where the columns lie.
+    /// The layout of the columns.
     pub fn layout(&self) -> &Arc<Layout> {
         self.slab().layout()
     }
 
-    /// Cells that every column has.
+    /// The number of cells that every column has.
     pub fn rows(&self) -> usize {
         self.slab().rows()
     }
 
-    /// Cells that the column has.
+    /// The number of cells of the column.
     pub fn len(&self, column: usize) -> usize {
         self.slab().len(column)
     }
 
-    /// True where no column has a cell.
+    /// True if no column has a cell.
     pub fn is_empty(&self) -> bool {
         (0..self.layout().num_columns()).all(|column| self.len(column) == 0)
     }
 
-    /// True where some cell may hold no value.
+    /// True if some cell may hold no value.
     pub fn has_holes(&self) -> bool {
         self.slab().has_holes()
     }
 
-    /// One bit for each of these cells, the lowest first, set where the cell holds no value; empty where all do.
+    /// One bit for each of these cells, the lowest first, set if the cell holds no value; empty if all hold values.
     pub fn holes(&self, column: usize, first: usize, n: usize) -> Vec<u8> {
         let slab = self.slab();
         if slab.has_run(column, first, n) {
@@ -112,8 +111,9 @@ impl Raw {
         bits
     }
 
-    /// Gives the bytes of these cells to `put`, in order, in as few pieces as they lie in; zeros where a cell holds no
-    /// value. Panics where the column does not have them.
+    /// Passes the bytes of these cells to `put`, in order and in as few pieces as possible.
+    ///
+    /// The bytes of a cell without a value are zeros. Panics if the column does not have the cells.
     pub fn each_piece(&self, column: usize, first: usize, n: usize, mut put: impl FnMut(&[u8])) {
         let slab = self.slab();
         assert!(first + n <= slab.len(column), "cells {first} to {} of column {column}", first + n);

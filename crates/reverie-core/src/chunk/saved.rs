@@ -1,8 +1,8 @@
 //! A chunk as bytes that outlive the process.
 //!
-//! Little-endian: `order u8 (0 column after column, 1 row after row) | plain u8 (1 where the chunk was not packed) |
+//! Little-endian: `order u8 (0 column after column, 1 row after row) | plain u8 (1 if the chunk was not packed) |
 //! columns u32 | capacity u32 | columns x (width u64, itemsize u64) | the packed form` (see `codec`), whose columns are
-//! all raw where the chunk was plain. Of a chunk that is still open, the cells that are published.
+//! all raw if the chunk was plain. For an open chunk, the published cells are saved.
 
 use super::chooser::hole_bits;
 use super::codec::{Packed, RAW, Section};
@@ -14,18 +14,19 @@ use std::sync::Arc;
 
 const HEAD: usize = 10;
 const ENTRY: usize = 16;
-/// A plain chunk is set up anew as one where that takes at most so many times the bytes that were saved of it, and this
-/// much more: a few cells of one column must not bring back the room that all columns once had.
+/// A plain chunk is restored as a plain one if it takes at most this many times its saved bytes, plus [`ROOM_MORE`].
+///
+/// Otherwise a few cells of one column would bring back the memory that all columns once had.
 const ROOM: usize = 2;
 const ROOM_MORE: usize = 4096;
 
 impl Chunk {
-    /// Cells published, of all columns together: it only grows, so that two equal numbers mean the same bytes.
+    /// The number of published cells of all columns together: it only grows, so that equal numbers mean equal bytes.
     pub fn published(&self) -> u64 {
         (0..self.layout().num_columns()).map(|column| self.len(column) as u64).sum()
     }
 
-    /// Appends the chunk as bytes to `out`; gives [`Chunk::published`] of what was appended.
+    /// Appends the chunk as bytes to `out`; returns the [`Chunk::published`] of these bytes.
     pub fn save(&self, out: &mut Vec<u8>) -> u64 {
         let layout = self.layout();
         let cells: Vec<_> = layout.places().iter().map(|place| (place.width, place.itemsize)).collect();
@@ -75,7 +76,7 @@ fn raw_form(slab: &Slab) -> Packed {
     Packed::new(sections, &bodies)
 }
 
-/// Brings chunks back, those that lie alike with one layout.
+/// Restores chunks; chunks with the same layout share it.
 #[derive(Debug)]
 pub struct Restorer {
     meter: Arc<Meter>,
@@ -83,12 +84,12 @@ pub struct Restorer {
 }
 
 impl Restorer {
-    /// The chunks will be counted in `meter`.
+    /// A restorer whose chunks are counted in `meter`.
     pub fn new(meter: &Arc<Meter>) -> Self {
         Self { meter: Arc::clone(meter), layouts: HashMap::new() }
     }
 
-    /// The chunk that [`Chunk::save`] made the bytes of; sealed. `Damaged` where no chunk could have been.
+    /// The sealed chunk from the bytes that [`Chunk::save`] wrote. `Damaged` if they cannot be those of a chunk.
     pub fn chunk(&mut self, bytes: &[u8]) -> Result<Arc<Chunk>> {
         let damaged = |what: &str| Error::Damaged(what.to_owned());
         let head = bytes.get(..HEAD).ok_or_else(|| damaged("it ends within its head"))?;
@@ -122,7 +123,7 @@ impl Restorer {
         let number = |bytes: &[u8]| usize::try_from(u64::from_le_bytes(bytes.try_into().expect("eight bytes"))).ok();
         let cells: Option<Vec<(usize, usize)>> =
             entries.chunks_exact(ENTRY).map(|entry| Some((number(&entry[..8])?, number(&entry[8..])?))).collect();
-        // Far below what would overflow, however the columns are aligned.
+        // Far below an overflow, however the columns are aligned.
         let most = isize::MAX as usize / 8;
         let size = |cells: &[(usize, usize)]| {
             let row = cells.iter().try_fold(0_usize, |sum, (width, _)| sum.checked_add(width.checked_add(64)?))?;
@@ -138,7 +139,7 @@ impl Restorer {
     }
 }
 
-/// A chunk that is read without unpacking.
+/// Creates a chunk that is read without unpacking.
 fn plain(layout: Arc<Layout>, packed: &Packed, meter: &Arc<Meter>) -> Result<Arc<Chunk>> {
     let mut writer = ChunkWriter::new(Arc::clone(&layout), Compression::None, meter);
     for column in 0..layout.num_columns() {

@@ -1,8 +1,8 @@
 //! The crate's one `unsafe` module for memory: an allocation that one pen fills while others read.
 //!
 //! A slab is not zeroed. Bytes become readable when a column's published length passes them, and never change
-//! after: readers hold plain slices of published cells while the pen writes behind them. The functions here are
-//! safe to call with any arguments; what holds that up is said at each `unsafe`.
+//! after that: readers hold plain slices of published cells while the pen writes after them. The functions here are
+//! safe to call with any arguments; each `unsafe` states its reason.
 
 mod fill;
 mod reserve;
@@ -24,22 +24,22 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// The memory of one chunk.
 #[derive(Debug)]
 pub(crate) struct Slab {
-    /// Start of `layout.size_bytes()` bytes, owned.
+    /// The start of `layout.size_bytes()` bytes, owned.
     base: NonNull<u8>,
-    /// Cells that every column has published: one load answers for all columns.
+    /// The number of cells that every column has published: one load serves all columns.
     rows: AtomicU32,
-    /// True once a cell without a value exists; only then are the bits at `holes_at` set up.
+    /// True once a cell without a value exists; only then are the bits at `holes_at` initialised.
     holes: AtomicBool,
-    /// Which pen may write.
+    /// Identifies the pen that may write.
     id: u64,
     layout: Arc<Layout>,
 }
 
-/// The right to write one slab: made with it, once, and not to be copied.
+/// The right to write one slab: created with it, exactly once; cannot be copied.
 #[derive(Debug)]
 pub(super) struct Pen {
     id: u64,
-    /// Columns whose length is `rows`: when the last of them grows, `rows` does.
+    /// The number of columns whose length is `rows`: when the last of them grows, `rows` does.
     lagging: usize,
 }
 
@@ -74,18 +74,18 @@ impl Slab {
         }
     }
 
-    /// Cells published in the column.
+    /// The number of published cells of the column.
     pub(super) fn len(&self, column: usize) -> usize {
         self.lengths()[column].load(Ordering::Acquire) as usize
     }
 
-    /// True where the cell is published: one load in the slab's head for rows that are complete.
+    /// True if the cell is published: one load from the slab's header if its row is complete.
     #[inline]
     fn published(&self, column: usize, end: usize) -> bool {
         end <= self.rows.load(Ordering::Acquire) as usize || end <= self.len(column)
     }
 
-    /// The published bytes of one cell; zeros where it holds no value.
+    /// The published bytes of one cell; zeros if it holds no value.
     #[inline]
     pub(super) fn cell(&self, column: usize, index: usize) -> Option<&[u8]> {
         let place = self.layout.place(column);
@@ -94,7 +94,7 @@ impl Slab {
             .then(|| unsafe { slice::from_raw_parts(self.at(place, index), place.width) })
     }
 
-    /// `n` published cells in one slice, where the column's cells lie one behind another.
+    /// `n` published cells in one slice, if the column's cells are contiguous.
     #[inline]
     pub(crate) fn run(&self, column: usize, first: usize, n: usize) -> Option<&[u8]> {
         let place = self.layout.place(column);
@@ -105,29 +105,29 @@ impl Slab {
             .then(|| unsafe { slice::from_raw_parts(self.at(place, first), n * place.width) })
     }
 
-    /// Address of a cell. Sound to use for an `index` up to the layout's capacity.
+    /// The address of a cell. Sound to use for an `index` up to the layout's capacity.
     #[inline]
     fn at(&self, place: &Place, index: usize) -> *mut u8 {
         self.base.as_ptr().wrapping_add(place.offset + index * place.stride)
     }
 
-    /// True where the cell is published and holds a value.
+    /// True if the cell is published and holds a value.
     pub(super) fn has(&self, column: usize, index: usize) -> bool {
         index < self.len(column) && !(self.has_holes() && self.hole(column, index))
     }
 
-    /// True where all these cells are published and hold values.
+    /// True if all these cells are published and hold values.
     pub(super) fn has_run(&self, column: usize, first: usize, n: usize) -> bool {
         let end = first.checked_add(n).filter(|end| *end <= self.len(column));
         end.is_some_and(|end| !self.has_holes() || !(first..end).any(|index| self.hole(column, index)))
     }
 
-    /// Cells that every column has published.
+    /// The number of cells that every column has published.
     pub(super) fn rows(&self) -> usize {
         self.rows.load(Ordering::Acquire) as usize
     }
 
-    /// True where some published cell may hold no value.
+    /// True if some published cell may hold no value.
     pub(super) fn has_holes(&self) -> bool {
         self.holes.load(Ordering::Acquire)
     }
@@ -138,7 +138,7 @@ impl Slab {
             != 0
     }
 
-    /// The bits of cells without value. To be called only once `holes` is seen true.
+    /// The bits of cells without a value. Call it only after `holes` was read as true.
     fn hole_bits(&self) -> &[AtomicU8] {
         let len = self.layout.num_columns() * self.layout.capacity().div_ceil(8);
         assert!(self.holes.load(Ordering::Acquire));
@@ -146,17 +146,18 @@ impl Slab {
         unsafe { slice::from_raw_parts(self.base.add(self.layout.holes_at()).cast().as_ptr(), len) }
     }
 
-    /// Writes the next `n` cells of the column and publishes them. `cells` has their bytes one behind another.
-    /// Panics where they do not fit, or where the pen is of another slab.
+    /// Writes the next `n` cells of the column and publishes them. `cells` has their contiguous bytes.
+    ///
+    /// Panics if they do not fit, or if the pen is of another slab.
     #[inline]
     pub(super) fn push(&self, pen: &mut Pen, column: usize, cells: &[u8], n: usize) {
         let (first, place) = self.claim(pen, column, n);
-        // SAFETY: `claim` saw to it.
+        // SAFETY: `claim` checked it.
         unsafe { self.write(&place, first, cells, n) };
         self.publish(pen, column, first, n);
     }
 
-    /// The same for the columns in order, which are published at once. Panics too where there are not as many.
+    /// The same for all columns in order, published together. Also panics if their number is wrong.
     #[inline]
     pub(super) fn push_rows<'a>(&self, pen: &mut Pen, columns: impl Iterator<Item = &'a [u8]>, n: usize) {
         let lengths = self.lengths();
@@ -167,8 +168,9 @@ impl Slab {
         let (first, _) = self.claim(pen, 0, n);
         let mut written = 0;
         for (place, cells) in self.layout.places().iter().zip(columns) {
-            // SAFETY: what was claimed in the first column is there in every other, as the pen says that none lags
-            // behind: all are equally long, and have the same capacity.
+            // SAFETY: the cells claimed in the first column exist in every other column, because the pen knows that
+            // none
+            // lags: all are equally long, and have the same capacity.
             unsafe { self.write(place, first, cells, n) };
             written += 1;
         }
@@ -178,15 +180,15 @@ impl Slab {
         self.rows.store(end, Ordering::Release);
     }
 
-    /// Writes the bytes of `n` cells. Panics where they are not as many.
+    /// Writes the bytes of `n` cells. Panics if their number is wrong.
     ///
     /// # Safety
-    /// The cells are in bounds, unpublished, and the caller's pen's alone to write.
+    /// The cells must be in bounds, unpublished, and only the caller's pen may write them.
     #[inline(always)]
     unsafe fn write(&self, place: &Place, first: usize, cells: &[u8], n: usize) {
         assert!(cells.len() == n * place.width, "{} bytes for {n} cells of {} bytes", cells.len(), place.width);
         if place.stride == place.width || n == 1 {
-            // SAFETY: the caller's; `cells` cannot overlap them, as no slice of unpublished cells exists.
+            // SAFETY: as required of the caller; `cells` cannot overlap them, as no slice of unpublished cells exists.
             unsafe { copy_small(cells.as_ptr(), self.at(place, first), cells.len()) };
         } else {
             for index in 0..n {
@@ -197,8 +199,11 @@ impl Slab {
         }
     }
 
-    /// As [`Slab::push`], the bytes coming from `fill(at, to)`: it fills all of `to` with what is `at` bytes behind the
-    /// first, and gives it back. Asked once, or for each cell where they do not lie together.
+    /// As [`Slab::push`], with the bytes from `fill(at, to)`.
+    ///
+    /// It fills all of `to` with the bytes `at` bytes after the first, and returns it. Called once, or for each cell if
+    /// the
+    /// cells are not contiguous.
     pub(super) fn push_with(
         &self,
         pen: &mut Pen,
@@ -211,11 +216,13 @@ impl Slab {
         let (pieces, cells) = if whole { (1, n) } else { (n, 1) };
         for piece in 0..pieces {
             let (start, bytes) = (self.at(&place, first + piece), cells * place.width);
-            // SAFETY: `claim` saw that the cells are in bounds, unpublished, and the pen's alone to write, and the pen
+            // SAFETY: `claim` checked that the cells are in bounds, unpublished, and only the pen's to write, and the
+            // pen
             // is borrowed as long as the slice lives: nothing else refers to these bytes.
             let to = unsafe { slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), bytes) };
             let filled = fill(piece * place.width, to);
-            // What is published is initialised: nobody else could have a slice of bytes in this place.
+            // Published bytes are initialised: only a caller that filled `to` can return a slice of bytes at this
+            // address.
             assert!(filled.as_ptr() == start && filled.len() == bytes, "a filler gives back what it was given");
         }
         self.publish(pen, column, first, n);
@@ -226,7 +233,7 @@ impl Slab {
         let (index, place) = self.claim(pen, column, 1);
         if !self.has_holes() {
             let bytes = self.layout.num_columns() * self.layout.capacity().div_ceil(8);
-            // SAFETY: in bounds by `Layout::finish`, and not yet read by anyone: `holes` is false.
+            // SAFETY: in bounds by `Layout::finish`, and no thread has read them: `holes` is false.
             unsafe { ptr::write_bytes(self.base.add(self.layout.holes_at()).as_ptr(), 0, bytes) };
             self.holes.store(true, Ordering::Release);
         }
@@ -237,7 +244,7 @@ impl Slab {
         self.publish(pen, column, index, 1);
     }
 
-    /// Checks that the pen may write `n` more cells of the column; gives the first.
+    /// Checks that the pen may write `n` more cells of the column; returns the first.
     #[inline]
     fn claim(&self, pen: &Pen, column: usize, n: usize) -> (usize, Place) {
         assert!(pen.id == self.id, "the pen of another chunk");
@@ -265,7 +272,7 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with the same layout, and nobody can hold a slice of it any more.
+        // SAFETY: allocated in `new` with the same layout, and no slice of it can exist any more.
         unsafe { reserve::free(self.base, alloc_layout(&self.layout)) };
     }
 }
@@ -274,20 +281,20 @@ fn alloc_layout(layout: &Layout) -> alloc::Layout {
     alloc::Layout::from_size_align(layout.size_bytes().max(1), ALIGN).expect("checked by `Layout::finish`")
 }
 
-/// Rows of plain chunks that are laid out alike, to be gathered column by column without looking at the chunks again.
+/// Rows of plain chunks with one layout, to gather column by column without reading the chunks again.
 #[derive(Debug)]
 pub(crate) struct Rows<'a> {
     layout: &'a Arc<Layout>,
-    /// The layout that was seen last to be the same.
+    /// The layout last found to be equal.
     alike: &'a Arc<Layout>,
     /// The cells, relative to each row's anchor, that are known to be published.
     cells: Range<i64>,
     rows: Vec<Row<'a>>,
-    /// One behind the last place.
+    /// The largest place plus one.
     places: usize,
 }
 
-/// A position in a slab, and which place of the batch it fills.
+/// A position in a slab, and the place of the batch that it fills.
 #[derive(Clone, Copy, Debug)]
 struct Row<'a> {
     base: *const u8,
@@ -297,13 +304,14 @@ struct Row<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// No rows yet. Of each that will be added, `cells` relative to its anchor can be gathered.
+    /// Creates an empty list. For each added row, `cells` relative to its anchor can be gathered.
     pub(crate) fn new(layout: &'a Arc<Layout>, cells: Range<i64>, capacity: usize) -> Self {
         Self { layout, alike: layout, cells, rows: Vec::with_capacity(capacity), places: 0 }
     }
 
-    /// Adds the position `anchor` of the slab, for the place `place`; false where the slab is laid out otherwise or
-    /// has not published the cells in all columns.
+    /// Adds the position `anchor` of the slab, for the place `place`.
+    ///
+    /// False if the slab has another layout or has not published the cells in all columns.
     #[inline]
     pub(crate) fn push(&mut self, slab: &'a Slab, anchor: u32, place: u32) -> bool {
         let known = Arc::ptr_eq(self.layout, &slab.layout) || Arc::ptr_eq(self.alike, &slab.layout);
@@ -321,7 +329,7 @@ impl<'a> Rows<'a> {
         fits
     }
 
-    /// Asks for the cache line of a column's cell, `relative` to the anchor of the row added last.
+    /// Prefetches the cache line of a column's cell, `relative` to the anchor of the row added last.
     #[inline]
     pub(crate) fn prefetch_last(&self, column: usize, relative: i64) {
         if let Some(row) = self.rows.last() {
@@ -331,8 +339,10 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Copies `n` cells of the column, the first `relative` to the anchor, from each row to its place in `out`, places
-    /// being as large as `n` cells. Panics where the cells are none of those promised, or `out` lacks the place.
+    /// Copies `n` cells of the column from each row to its place in `out`; the first cell is `relative` to the anchor.
+    ///
+    /// A place is as large as `n` cells. Panics if the cells are not among those of [`Rows::new`], or `out` lacks the
+    /// place.
     pub(crate) fn gather(&self, column: usize, relative: i64, n: usize, out: &mut [MaybeUninit<u8>]) {
         let place = *self.layout.place(column);
         assert!(self.cells.start <= relative && n as i64 <= self.cells.end - relative, "cells that were not promised");
@@ -351,8 +361,8 @@ impl<'a> Rows<'a> {
                 match bytes {
                     $($width => self.gather_with(relative, $width, out, |row, first, to| {
                         let from = row.base.wrapping_add(place.offset + first * place.stride);
-                        // SAFETY: `push` saw that the row's promised cells are published, `gather_with` that `to` has
-                        // room for as many bytes, and a `&mut` does not overlap what is published.
+                        // SAFETY: `push` checked that the row's cells are published, `gather_with` that `to` has
+                        // room for as many bytes, and a `&mut` does not overlap published bytes.
                         unsafe { ptr::copy_nonoverlapping(from, to, $width) }
                     }),)*
                     _ => self.gather_with(relative, bytes, out, |row, first, to| {
@@ -366,7 +376,7 @@ impl<'a> Rows<'a> {
         copies!(1 2 4 8 12 16 20 24 28 32 48 64)
     }
 
-    /// Calls `copy(row, first cell, where to)` for each row, the latter with room for `bytes`.
+    /// Calls `copy(row, first cell, destination)` for each row; the destination has room for `bytes`.
     #[inline(always)]
     fn gather_with(
         &self,
@@ -375,7 +385,7 @@ impl<'a> Rows<'a> {
         out: &mut [MaybeUninit<u8>],
         copy: impl Fn(&Row<'_>, usize, *mut u8),
     ) {
-        // One check for all rows: none has a place behind `places`.
+        // One check for all rows: none has a place beyond `places`.
         let out = out[..self.places * bytes].as_mut_ptr().cast::<u8>();
         for row in &self.rows {
             let to = out.wrapping_add(row.place as usize * bytes);

@@ -1,4 +1,4 @@
-//! The one who can write a chunk.
+//! The writer of a chunk.
 
 use super::chooser::{Chooser, Compression};
 use super::codec::Packed;
@@ -8,20 +8,20 @@ use crate::error::{Error, Result};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// Writes one chunk, column by column; readers may have the chunk meanwhile.
+/// Writes one chunk, column by column; readers may read the chunk meanwhile.
 #[derive(Debug)]
 pub struct ChunkWriter {
     chunk: Arc<Chunk>,
-    /// The memory of a chunk that will be packed, which then lets go of it.
+    /// The memory of a chunk that will be packed; the chunk releases it then.
     packable: Option<Arc<Slab>>,
     pen: Pen,
 }
 
 impl ChunkWriter {
-    /// Sets memory aside for `layout`, not zeroed, counted in `meter` as long as the chunk lives.
+    /// Allocates memory for `layout`, not zeroed, counted in `meter` as long as the chunk lives.
     ///
-    /// With `Compression::None` the chunk stays plain, whatever the chooser at `seal` says: it has the cheapest
-    /// reads. Take the argument from [`Chooser::next`], which knows of a column group that does not compress.
+    /// With `Compression::None` the chunk stays plain, whatever the chooser at `seal` decides: it has the cheapest
+    /// reads. Take the argument from [`Chooser::next`], which knows whether a column group compresses.
     pub fn new(layout: Arc<Layout>, compression: Compression, meter: &Arc<Meter>) -> Self {
         let (slab, pen) = Slab::new(layout);
         let (storage, packable) = match compression {
@@ -34,29 +34,33 @@ impl ChunkWriter {
         Self { chunk: Chunk::new(storage, meter), packable, pen }
     }
 
-    /// Writes the next cell of the column. Panics where the column is full or `cell` has another width.
+    /// Writes the next cell of the column. Panics if the column is full or `cell` has another width.
     #[inline]
     pub fn push(&mut self, column: usize, cell: &[u8]) {
         self.push_cells(column, cell, 1);
     }
 
-    /// Writes the next `n` cells of the column, whose bytes lie one behind another.
-    /// Panics where they do not fit or have another width.
+    /// Writes the next `n` cells of the column, whose bytes are contiguous.
+    ///
+    /// Panics if they do not fit or have another width.
     #[inline]
     pub fn push_cells(&mut self, column: usize, cells: &[u8], n: usize) {
         Self::slab(&self.packable, &self.chunk).push(&mut self.pen, column, cells, n);
     }
 
-    /// Writes the next `n` cells of every column: `columns` are their bytes, in order. Readers see them at once.
-    /// Panics where they do not fit, have another width, or are not as many as the columns.
+    /// Writes the next `n` cells of every column: `columns` are their bytes, in order. Readers see them together.
+    ///
+    /// Panics if they do not fit, have another width, or if there are more or fewer than the columns.
     #[inline]
     pub fn push_rows<'a>(&mut self, columns: impl Iterator<Item = &'a [u8]>, n: usize) {
         Self::slab(&self.packable, &self.chunk).push_rows(&mut self.pen, columns, n);
     }
 
-    /// As [`ChunkWriter::push_cells`], the bytes coming from `fill(at, to)`, which fills all of `to` with the bytes from
-    /// the `at`th on and gives it back: from memory that can only be copied. Asked once where the cells lie one behind
-    /// another, else cell by cell. Panics where they do not fit, or where something else is given back.
+    /// As [`ChunkWriter::push_cells`], with the bytes from `fill(at, to)`, for memory that can only be copied.
+    ///
+    /// It fills all of `to` with the bytes from `at` on and returns it. Called once if the cells are contiguous, else
+    /// for each
+    /// cell. Panics if they do not fit, or if `fill` returns something else.
     pub fn push_cells_with(
         &mut self,
         column: usize,
@@ -66,28 +70,28 @@ impl ChunkWriter {
         Self::slab(&self.packable, &self.chunk).push_with(&mut self.pen, column, n, fill);
     }
 
-    /// Counts a cell as written that holds no value. Panics where the column is full.
+    /// Writes a cell that holds no value. Panics if the column is full.
     pub fn skip(&mut self, column: usize) {
         Self::slab(&self.packable, &self.chunk).skip(&mut self.pen, column);
     }
 
-    /// Cells written to the column.
+    /// The number of cells written to the column.
     pub fn len(&self, column: usize) -> usize {
         Self::slab(&self.packable, &self.chunk).len(column)
     }
 
-    /// True where no column was written.
+    /// True if no column was written.
     pub fn is_empty(&self) -> bool {
         (0..self.layout().num_columns()).all(|column| self.len(column) == 0)
     }
 
-    /// True where no column has room.
+    /// True if no column has room.
     pub fn is_full(&self) -> bool {
         let layout = self.layout();
         (0..layout.num_columns()).all(|column| self.len(column) == layout.capacity())
     }
 
-    /// Where the columns lie.
+    /// The layout of the columns.
     pub fn layout(&self) -> &Arc<Layout> {
         self.chunk.layout()
     }
@@ -97,8 +101,9 @@ impl ChunkWriter {
         &self.chunk
     }
 
-    /// Nothing more will come: packs the chunk where the chooser says so. The raw bytes are freed when the last
-    /// reader lets go of them. Compresses on the caller's thread, under no lock.
+    /// Seals the chunk, and packs it if the chooser decides so. Compresses on the caller's thread, under no lock.
+    ///
+    /// The raw bytes are freed when the last reader releases them.
     pub fn seal(self, chooser: &mut Chooser) -> Arc<Chunk> {
         match &self.packable {
             None => chooser.pass(),
@@ -111,9 +116,11 @@ impl ChunkWriter {
         self.chunk
     }
 
-    /// Nothing more will come, and the packed form was made elsewhere, of these cells and perhaps more: it takes the
-    /// place of the raw bytes. `Damaged` where the bytes cannot be that, or lack a cell that was written here: the chunk
-    /// then stays as it is. Panics where the chunk was made without compression.
+    /// Seals the chunk with a packed form that was made elsewhere, of these cells and perhaps more.
+    ///
+    /// `Damaged` if the bytes cannot be that, or lack a cell that was written here: the chunk then stays as it is.
+    /// Panics if
+    /// the chunk was created without compression.
     pub fn seal_packed(self, bytes: Box<[u8]>) -> Result<Arc<Chunk>> {
         let slab = self.packable.as_ref().expect("a chunk that may be packed");
         let packed = Packed::parse(bytes, slab.layout())?;

@@ -1,10 +1,10 @@
-//! Memory that is filled by others, and proof that it was.
+//! Memory that a callback fills, and the proof that it did.
 
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::slice;
 
-/// Fills `to` from `from`, and gives it back as what it is now. Panics where their lengths differ.
+/// Fills `to` from `from`, and returns it as initialised bytes. Panics if their lengths differ.
 #[inline]
 pub fn fill<'a>(to: &'a mut [MaybeUninit<u8>], from: &[u8]) -> &'a mut [u8] {
     assert!(to.len() == from.len(), "{} bytes into {}", from.len(), to.len());
@@ -15,23 +15,23 @@ pub fn fill<'a>(to: &'a mut [MaybeUninit<u8>], from: &[u8]) -> &'a mut [u8] {
     }
 }
 
-/// `len` bytes from memory that can only be copied: `fill` fills all that it is given and gives it back.
+/// `len` bytes from memory that can only be copied: `fill` fills all that it gets and returns it.
 pub fn filled(len: usize, fill: impl for<'a> FnOnce(&'a mut [MaybeUninit<u8>]) -> &'a mut [u8]) -> Box<[u8]> {
     let mut bytes = Box::<[u8]>::new_uninit_slice(len);
     let start = bytes.as_ptr().cast::<u8>();
     let filled = fill(&mut bytes);
     assert!(filled.as_ptr() == start && filled.len() == len, "a filler gives back what it was given");
-    // SAFETY: a slice of bytes in this place can only be had by who filled all of it.
+    // SAFETY: only a caller that filled all of it can return a slice of bytes at this address.
     unsafe { bytes.assume_init() }
 }
 
-/// Copies with one or two moves for the widths that scalars and small vectors have.
+/// Copies with one or two moves for the widths of scalars and small vectors.
 ///
 /// # Safety
 /// As `ptr::copy_nonoverlapping`.
 #[inline(always)]
 pub(super) unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: passed on to the caller; the lengths are those asked for.
+    // SAFETY: as required of the caller; the lengths are the requested ones.
     unsafe {
         match len {
             1 => ptr::copy_nonoverlapping(from, to, 1),

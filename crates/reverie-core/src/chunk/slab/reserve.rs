@@ -1,59 +1,66 @@
-//! Large allocations that nobody uses, kept to be used again: a first touch of fresh pages takes ten times as long as
-//! the copy that follows, and an allocator gives large allocations back to the system when they are freed.
+//! Large unused allocations, kept for reuse.
+//!
+//! A first touch of fresh pages takes ten times as long as the copy that follows, and an allocator returns large
+//! allocations to the system when they are freed.
 
 use std::alloc::{self, Layout};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::{Mutex, TryLockError};
 
-/// Smaller allocations are the allocator's. Larger ones it gives back too, in the end: a writer's chunks of 25 kB, freed
-/// some together when they are confirmed, are the end of its memory, which it cuts off from 128 KiB on.
+/// Smaller allocations are left to the allocator.
+///
+/// An allocator returns larger ones to the system, too: a writer's chunks of 25 kB, freed several at once when they are
+/// confirmed, are at the top of its heap, which it trims when more than 128 KiB there are free.
 const LARGE: usize = 8 << 10;
 
-/// So many of the youngest are looked at for one of the layout that is wanted.
+/// The number of the youngest allocations that are searched for a layout.
 const LOOKED_AT: usize = 64;
 
-/// Bytes that the process keeps at most. They are no chunk's, and counted for none.
+/// The most bytes that the process keeps. They belong to no chunk and are counted for none.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Guards the list only: memory is asked for and given back outside. Only ever tried, since a child that was forked
-/// while another thread held it finds it locked for ever.
+/// Guards the list only: memory is allocated and freed outside.
+///
+/// Only `try_lock` is used, because a child that was
+/// forked
+/// while another thread held the lock finds it locked for ever.
 static RESERVE: Mutex<Reserve> = Mutex::new(Reserve::new(MOST_BYTES));
 
-/// Memory as `alloc` gives it: not zeroed, and perhaps used before.
+/// Allocates memory like `alloc`: not zeroed, and perhaps used before.
 ///
 /// # Safety
 /// As `alloc`.
 pub(super) unsafe fn allocate(layout: Layout) -> NonNull<u8> {
     let kept = (layout.size() >= LARGE).then(|| tried(|reserve| reserve.take(layout))).flatten().flatten();
-    // SAFETY: the caller's.
+    // SAFETY: as required of the caller.
     let fresh = || NonNull::new(unsafe { alloc::alloc(layout) }).unwrap_or_else(|| alloc::handle_alloc_error(layout));
     kept.map_or_else(fresh, |Free(memory)| memory)
 }
 
-/// Takes back what `allocate` gave for this layout.
+/// Frees memory that `allocate` returned for this layout.
 ///
 /// # Safety
 /// As `dealloc`.
 pub(super) unsafe fn free(memory: NonNull<u8>, layout: Layout) {
     if layout.size() < LARGE || layout.size() > MOST_BYTES {
-        // SAFETY: the caller's.
+        // SAFETY: as required of the caller.
         return unsafe { alloc::dealloc(memory.as_ptr(), layout) };
     }
     let mut unused = Some(Free(memory));
     let mut over = tried(|reserve| reserve.give(unused.take()?, layout)).flatten();
     if let Some(Free(memory)) = unused {
-        // SAFETY: the caller's; it was not kept.
+        // SAFETY: as required of the caller; it was not kept.
         unsafe { alloc::dealloc(memory.as_ptr(), layout) };
     }
     while let Some((Free(memory), layout)) = over {
-        // SAFETY: kept with the layout that it was allocated with, and taken off the list: nobody has it but us.
+        // SAFETY: kept with the layout that it was allocated with, and taken off the list: nothing else refers to it.
         unsafe { alloc::dealloc(memory.as_ptr(), layout) };
         over = tried(Reserve::shed).flatten();
     }
 }
 
-/// `None` where somebody else has the list just now.
+/// Runs `work` on the list; `None` if another thread holds it just now.
 fn tried<T>(work: impl FnOnce(&mut Reserve) -> T) -> Option<T> {
     match RESERVE.try_lock() {
         Ok(mut reserve) => Some(work(&mut reserve)),
@@ -62,14 +69,14 @@ fn tried<T>(work: impl FnOnce(&mut Reserve) -> T) -> Option<T> {
     }
 }
 
-/// The start of an allocation that nobody uses.
+/// The start of an unused allocation.
 #[derive(Debug, PartialEq)]
 struct Free(NonNull<u8>);
 
-// SAFETY: who has it is the only one who knows of the memory.
+// SAFETY: the holder has the only reference to the memory.
 unsafe impl Send for Free {}
 
-/// See the module. The last to come are at the end.
+/// The kept allocations, see the module. The youngest are at the end.
 #[derive(Debug)]
 struct Reserve {
     free: VecDeque<(Free, Layout)>,
@@ -82,7 +89,7 @@ impl Reserve {
         Self { free: VecDeque::new(), bytes: 0, most }
     }
 
-    /// The youngest of exactly this layout: it is the warmest.
+    /// The youngest allocation of exactly this layout: it is most likely in the cache.
     fn take(&mut self, layout: Layout) -> Option<Free> {
         let first = self.free.len().saturating_sub(LOOKED_AT);
         let at = first + self.free.range(first..).rposition(|(_, kept)| *kept == layout)?;
@@ -91,14 +98,14 @@ impl Reserve {
         Some(free)
     }
 
-    /// Keeps the memory; gives what [`Reserve::shed`] does.
+    /// Keeps the memory; returns the result of [`Reserve::shed`].
     fn give(&mut self, free: Free, layout: Layout) -> Option<(Free, Layout)> {
         self.bytes += layout.size();
         self.free.push_back((free, layout));
         self.shed()
     }
 
-    /// The oldest, where there is more than may be kept.
+    /// Removes and returns the oldest allocation, if more is kept than allowed.
     fn shed(&mut self) -> Option<(Free, Layout)> {
         let (free, layout) = (self.bytes > self.most).then(|| self.free.pop_front()).flatten()?;
         self.bytes -= layout.size();
@@ -117,7 +124,7 @@ mod tests {
         Layout::from_size_align(size, 16).unwrap()
     }
 
-    /// No memory: a number that stands for some.
+    /// A number in place of an address; there is no memory behind it.
     fn named(number: usize) -> Free {
         Free(NonNull::new(std::ptr::without_provenance_mut(number)).unwrap())
     }
@@ -149,7 +156,7 @@ mod tests {
         }
     }
 
-    /// How often, of a hundred times, memory that was freed is given to the next who asks.
+    /// How often, in a hundred attempts, freed memory is returned by the next allocation.
     fn used_again(size: usize) -> usize {
         let layout = layout(size);
         let once = |_: &usize| {
@@ -159,7 +166,7 @@ mod tests {
                 free(first, layout);
                 (first, allocate(layout))
             };
-            // Of two that are held at a time, none can be the other.
+            // Two allocations held at the same time must differ.
             // SAFETY: as above.
             unsafe {
                 let third = allocate(layout);
@@ -175,7 +182,7 @@ mod tests {
 
     #[test]
     fn large_memory_is_used_again_and_small_or_huge_memory_is_the_allocators() {
-        // Another thread may have the list for a moment, and the memory then goes its usual way.
+        // Another thread may hold the list for a moment; the memory is then freed as usual.
         assert!(used_again(LARGE + 4711) > 0);
         assert_eq!((used_again(LARGE - 1), used_again(MOST_BYTES + 1)), (0, 0));
     }
