@@ -1,4 +1,4 @@
-//! Copies of a gather that are known before any is made, so that memory is asked for ahead.
+//! Copies of a gather that are known before any is made, so that their memory can be prefetched.
 
 use crate::chunk::Chunk;
 use crate::chunk::slab::fill;
@@ -8,17 +8,17 @@ use std::borrow::Borrow;
 use std::mem::MaybeUninit;
 
 const LINE: usize = 64;
-/// Lines of the next copy that are asked for: behind them the processor goes on by itself.
+/// The number of lines of the next copy that are prefetched: the processor prefetches the later ones.
 const LINES_AHEAD: usize = 16;
 
-/// `from` goes to the output `column`, `at` bytes behind its start.
+/// A copy of `from` to the output `column`, `at` bytes after its start.
 pub(super) struct Copy<'a> {
     pub(super) from: &'a [u8],
     pub(super) column: usize,
     pub(super) at: usize,
 }
 
-/// Asks for what is read first of each item.
+/// Prefetches the memory of each item that is read first.
 pub(super) fn ask_for_bodies<T: Borrow<Item>>(items: &[T]) {
     for item in items {
         match &item.borrow().body {
@@ -28,8 +28,9 @@ pub(super) fn ask_for_bodies<T: Borrow<Item>>(items: &[T]) {
     }
 }
 
-/// Asks for what is read to find the cells of items that span chunks, one step of the way for all items at a time: the
-/// misses of one step overlap, those of two steps of one item cannot.
+/// Prefetches the memory that leads to the cells of items that span chunks, one step for all items at a time.
+///
+/// The misses of one step overlap, those of two steps of one item cannot.
 pub(super) fn ask_for_chunks<T: Borrow<Item>>(items: &[T], numbers: &[usize]) {
     let parts = || {
         numbers.iter().flat_map(|number| match &items[*number].borrow().body {
@@ -49,7 +50,7 @@ pub(super) fn ask_for_chunks<T: Borrow<Item>>(items: &[T], numbers: &[usize]) {
     parts().flat_map(|part| &part.chunks[..]).for_each(|chunk| prefetch_whole(&**chunk));
 }
 
-/// Makes the copies, in order, and asks for the beginning of each while the one before is made.
+/// Makes the copies, in order, and prefetches the beginning of each during the one before.
 pub(super) fn run(copies: &[Copy<'_>], out: &mut [&mut [MaybeUninit<u8>]]) {
     for (index, Copy { from, column, at }) in copies.iter().enumerate() {
         if let Some(next) = copies.get(index + 1) {

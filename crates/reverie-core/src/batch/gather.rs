@@ -1,4 +1,4 @@
-//! Filling a plan's arrays.
+//! Fills a plan's arrays.
 
 use super::copies::{self, Copy, ask_for_bodies, ask_for_chunks};
 use super::output::Role;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 pub(super) type Bytes = [MaybeUninit<u8>];
 
-/// Cells of a chunk that is not plain: copied when the chunk's turn comes, so that each is unpacked once.
+/// Cells of a chunk that is not plain: copied chunk by chunk at the end, so that each is unpacked once.
 pub(super) struct Deferred<'a> {
     pub(super) chunk: &'a Chunk,
-    /// Which of the plan's columns.
+    /// The plan's column.
     pub(super) column: usize,
     /// The bytes of its item in the batch.
     pub(super) to: Range<usize>,
@@ -34,14 +34,15 @@ pub(super) struct Run {
     at: usize,
 }
 
-/// Kinds of items (pattern and layout) that are gathered together, each in a pass of its own; the items at the ends
-/// of episodes often have patterns of their own. The rest goes one by one.
+/// The number of kinds of items (pattern and layout) that are gathered together, each in its own pass.
+///
+/// The items at the ends of episodes often have their own patterns. The remaining items are gathered one by one.
 const KINDS_ALIKE: usize = 4;
 
-/// Items that are tried for whether others can be gathered like them.
+/// The number of items that are tried as the leader of a kind.
 const LEADERS_TRIED: usize = 8;
 
-/// `n` cells of a chunk's column, the first `start` from the item's anchor.
+/// `n` cells of a chunk's column; the first is at `start` relative to the item's anchor.
 #[derive(Clone, Copy)]
 struct LeadingRun {
     column: usize,
@@ -50,17 +51,19 @@ struct LeadingRun {
 }
 
 impl Plan {
-    /// Fills every byte of every output. `items` are those that the plan was made of, `out` has one slice per output,
-    /// each [`Output::bytes`](super::output::Output::bytes) long. Takes no lock while it copies or unpacks.
+    /// Fills every byte of every output. Takes no lock while it copies or unpacks.
+    ///
+    /// `items` are those that the plan was made for; `out` has one slice per output, each
+    /// [`Output::bytes`](super::output::Output::bytes) long.
     ///
     /// `InvalidArgument`: other sizes. `Signature`: an item whose cells do not exist or do not have the width of
-    /// their dtype, which no table takes. `Damaged`: a packed chunk that does not unpack. After an error the outputs
-    /// may be filled in part.
+    /// their dtype, which no table accepts. `Damaged`: a packed chunk that does not unpack. After an error the outputs
+    /// may be partly filled.
     pub fn gather<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut Bytes]) -> Result<()> {
         self.gather_with(items, out, &mut |_| Ok(()))
     }
 
-    /// As [`Plan::gather`], with a pause before each chunk that is unpacked.
+    /// As [`Plan::gather`]; calls `pause` before each chunk is unpacked.
     pub(super) fn gather_with<T: Borrow<Item>>(
         &self,
         items: &[T],
@@ -109,8 +112,9 @@ impl Plan {
         )))
     }
 
-    /// The common case: gathers those of the items with these numbers that are of one pattern, in plain chunks laid
-    /// out alike, one run of cells per column. Gives the numbers of the others.
+    /// The common case: gathers the items of one pattern, in plain chunks of one layout, one run of cells per column.
+    ///
+    /// `numbers` are the items to consider. Returns the numbers of the others.
     fn gather_alike<T: Borrow<Item>>(
         &self,
         items: &[T],
@@ -144,7 +148,7 @@ impl Plan {
         left
     }
 
-    /// For each column its run in the chunk, where all columns are runs that fill the place of their item.
+    /// The run of each column in the chunk, if all columns are runs that fill the place of their item.
     fn leading_runs(&self, pattern: &Form, layout: &Layout) -> Option<Vec<LeadingRun>> {
         let only = self.pattern.as_ref().is_some_and(|only| only.same(pattern));
         let run = |column: &Column| {
@@ -173,7 +177,7 @@ impl Plan {
     ) -> Result<()> {
         ask_for_chunks(items, left);
         let (mut copies, mut deferred) = (Vec::with_capacity(2 * left.len() * self.columns.len()), Vec::new());
-        // Item by item: columns that share cells, as obs and next_obs do, find them in the cache.
+        // Item by item: columns that share cells, such as obs and next_obs, find them in the cache.
         for number in left.iter().copied() {
             let item: &Item = items[number].borrow();
             for (index, (column, out)) in self.columns.iter().zip(out.iter_mut()).enumerate() {
@@ -222,7 +226,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The item's column, where its cells fill its place in the batch exactly.
+    /// The item's column, if its cells fill its place in the batch exactly.
     fn source<'a>(&self, item: &'a Item, number: usize, column: &Column) -> Result<&'a PatternColumn> {
         let source = item.pattern.columns.get(column.source);
         source
@@ -263,7 +267,7 @@ impl Item {
     }
 }
 
-/// One (column, cell) per cache line that the runs of a row begin in: the cells of an interleaved row share lines.
+/// One (column, cell) for each cache line in which the runs of a row begin: interleaved cells share lines.
 fn lines(layout: &Layout, runs: &[LeadingRun]) -> Vec<(usize, i64)> {
     const LINE: i64 = 64;
     let mut places = runs
@@ -286,8 +290,7 @@ fn lines(layout: &Layout, runs: &[LeadingRun]) -> Vec<(usize, i64)> {
 }
 
 impl Column {
-    /// Calls `each` for the runs that the item's cells fall into, in order. A cell that the body does not reach is
-    /// an error.
+    /// Calls `each` for the runs that the item's cells fall into, in order. Fails for a cell beyond the body.
     pub(super) fn each_run<'a>(
         &self,
         item: &'a Item,
@@ -316,7 +319,7 @@ impl Column {
         Ok(())
     }
 
-    /// Zeros behind the last cell of an item shorter than the longest.
+    /// Writes zeros after the last cell of an item shorter than the longest.
     fn zero_tail(&self, cells: usize, to: &mut Bytes) {
         if self.kind == Kind::Padded && cells < self.steps {
             let first = if self.outer == 1 { cells * self.cell_bytes() } else { 0 };
@@ -326,7 +329,7 @@ impl Column {
         }
     }
 
-    /// The bytes of a run that becomes one piece of the batch as it is.
+    /// The bytes of a run that can be copied to the batch in one piece.
     #[inline]
     pub(super) fn whole<'a>(&self, slab: &'a Slab, run: Run) -> Option<&'a [u8]> {
         let layout = slab.layout();
@@ -335,8 +338,9 @@ impl Column {
         if fits { slab.run(run.source, run.first, run.n) } else { None }
     }
 
-    /// Copies a run to its place in the item's part of the batch. `None` where the chunk does not have the cells, or
-    /// not in this width.
+    /// Copies a run to its place in the item's part of the batch.
+    ///
+    /// `None` if the chunk does not have the cells, or not in this width.
     pub(super) fn copy(&self, view: &View<'_>, chunk: &Chunk, run: Run, to: &mut Bytes) -> Option<()> {
         let Run { source, first, n, at } = run;
         let layout = chunk.layout();
@@ -365,12 +369,13 @@ impl Column {
         Some(())
     }
 
-    /// Writes one cell whose pieces do not lie together: the counting axis stands behind others, or the elements
-    /// are narrower than in the batch.
+    /// Writes one cell whose pieces are not contiguous in the batch.
+    ///
+    /// The counting axis comes after others, or the elements are narrower than in the batch.
     fn spread(&self, cell: &[u8], itemsize: usize, at: usize, to: &mut Bytes) {
         let inner = self.elements / self.outer.max(1);
         if self.outer > 1 && (inner, itemsize, self.itemsize) == (1, 1, 1) {
-            // Frames stacked along their last axis: every byte goes elsewhere.
+            // Frames stacked along their last axis: every byte has its own destination.
             to.chunks_exact_mut(self.steps).zip(cell).for_each(|(to, byte)| {
                 to[at].write(*byte);
             });

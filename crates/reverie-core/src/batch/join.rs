@@ -1,12 +1,15 @@
-//! Batches of several servers as one: what the arrays become, and where the rows of each go.
+//! Joins the batches of several servers: the shapes of the arrays, and the rows of each part.
 
 use super::output::{Output, Ragged};
 use crate::chunk::fill;
 use crate::error::{Error, Result};
 use std::mem::MaybeUninit;
 
-/// The arrays of batches put behind one another: `parts` has the outputs of each, which are alike but for their rows,
-/// for the width of text, and, where `Pad` was asked for, for the longest item. `Ragged` where they are not.
+/// The concatenated arrays of several batches; `parts` has the outputs of each.
+///
+/// They may differ in their rows, in the width of text, and, with `Pad`, in the longest item. `Ragged` if they differ
+/// in
+/// anything else.
 pub fn join(parts: &[&[Output]], ragged: Ragged) -> Result<Vec<Output>> {
     let Some((first, others)) = parts.split_first() else { return Ok(Vec::new()) };
     let mut whole = first.to_vec();
@@ -40,8 +43,9 @@ fn differ(path: &str, what: &str) -> Error {
     Error::Ragged { path: path.to_owned(), reason: format!("the shards have {what}") }
 }
 
-/// Writes the rows of a part, whose bytes these are, into the whole array from row `row` on; gives the first row behind
-/// them. What the part does not reach into (shorter items, narrower text) becomes zero.
+/// Writes the rows of a part, whose bytes are given, into the whole array from row `row` on; returns the next row.
+///
+/// The rest of shorter items and of narrower text becomes zero.
 pub fn place(out: &mut [MaybeUninit<u8>], whole: &Output, row: usize, part: &Output, bytes: &[u8]) -> usize {
     let (rows, stride) = (part.shape[0], whole.bytes() / whole.shape[0].max(1));
     let out = &mut out[row * stride..(row + rows) * stride];
@@ -54,7 +58,7 @@ pub fn place(out: &mut [MaybeUninit<u8>], whole: &Output, row: usize, part: &Out
     row + rows
 }
 
-/// `rows` cells of a shape and an element's width into cells of another that is nowhere smaller.
+/// Copies `rows` cells of one shape and element width into cells of another that is nowhere smaller.
 fn widen(
     out: &mut [MaybeUninit<u8>],
     (to, to_width): (&[usize], usize),

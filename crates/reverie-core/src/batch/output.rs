@@ -1,64 +1,69 @@
-//! The options of a batch, and the arrays that it consists of.
+//! The options of a batch, and its arrays.
 
 use crate::error::{Error, Result};
 use crate::spec::DType;
 
-/// What becomes of a column whose items have unequal lengths.
+/// The handling of a column whose items have unequal lengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ragged {
     /// An error that names the column and the lengths.
     #[default]
     Refuse,
-    /// `[B, longest, ...]`, zeros behind each item's last cell, and a mask.
+    /// `[B, longest, ...]`, with zeros after each item's last cell, and a mask.
     Pad,
-    /// `[sum of lengths, ...]` and the lengths. A column whose cells are stacked behind other axes
-    /// (`stack_axis > 0`) has no leading axis to run along: its lengths must be equal, and it stays stacked.
+    /// `[sum of lengths, ...]` and the lengths.
+    ///
+    /// A column whose cells are stacked behind other axes (`stack_axis > 0`) has no leading axis to concatenate along:
+    /// its
+    /// lengths must be equal, and it stays stacked.
     Values,
 }
 
-/// How to make a batch.
+/// The options of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'a> {
-    /// What becomes of unequal lengths.
+    /// The handling of unequal lengths.
     pub ragged: Ragged,
-    /// Paths to read, all where `None`. A path above columns (`obs`) means every column below it.
+    /// The paths to read; `None` for all. A path above columns (`obs`) means every column below it.
     pub columns: Option<&'a [String]>,
 }
 
-/// What an output holds.
+/// The content of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The cells of a column; these come first, in the order of the plan's structure.
     Column,
-    /// bool `[B, longest]`: true where an item has a cell. Of the column output with that index, or of every column
-    /// with a time axis where `None`.
+    /// bool `[B, longest]`: true where an item has a cell.
+    ///
+    /// For the column output with that index; `None` for every column with a time axis.
     Mask(Option<usize>),
-    /// int64 `[B]`: how many cells each item has. Of the column output with that index, or of every column that is
-    /// given as values where `None`.
+    /// int64 `[B]`: the number of cells of each item.
+    ///
+    /// For the column output with that index; `None` for every column that is returned as values.
     Lengths(Option<usize>),
-    /// Of windows: bool `[B, T]`, true where an episode or the window begins.
+    /// For windows: bool `[B, T]`, true where an episode or the window begins.
     First,
-    /// Of windows: int64 `[B]`, the step of the item at which each begins; below 0 where it begins with padding.
+    /// For windows: int64 `[B]`, the step of the item at which each begins; below 0 if it begins with padding.
     Start,
 }
 
-/// One array to allocate: contiguous, in C order, of the machine's byte order.
+/// One array to allocate: contiguous, in C order and native byte order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// The column's path; `mask` or `lengths` where it speaks of all columns.
+    /// The column's path; `mask` or `lengths` if it applies to all columns.
     pub path: String,
     /// The type of an element.
     pub dtype: DType,
-    /// Bytes of an element: for bytes and str the widest of the batch, narrower ones are padded with zeros.
+    /// Bytes of an element: for bytes and str the widest of the batch; narrower ones are padded with zeros.
     pub itemsize: usize,
     /// The whole shape, batch axis included.
     pub shape: Vec<usize>,
-    /// What it holds.
+    /// The content.
     pub role: Role,
 }
 
 impl Output {
-    /// Refuses an array that fits no memory.
+    /// Refuses an array that is too large for memory.
     pub(super) fn check_size(&self) -> Result<()> {
         let fits = self.shape.iter().try_fold(self.itemsize, |bytes, size| bytes.checked_mul(*size));
         if fits.is_none_or(|bytes| isize::try_from(bytes).is_err()) {

@@ -1,4 +1,4 @@
-//! What a batch will look like: every decision and every refusal.
+//! The plan of a batch: every decision and every refusal.
 
 use super::output::{Options, Output, Ragged, Role};
 use super::select::select;
@@ -8,39 +8,40 @@ use crate::spec::{ColumnSpec, DType, Structure};
 use std::borrow::Borrow;
 use std::collections::HashSet;
 
-/// What a batch will look like: which arrays to allocate and what they mean.
+/// The plan of a batch: the arrays to allocate and their meaning.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The arrays: first the columns in the structure's order, then masks or lengths.
     pub outputs: Vec<Output>,
-    /// What the columns fill: the items' structure without the columns that are not read. A list, tuple or record
-    /// of which only a part is read has become a dictionary by index or field name.
+    /// The items' structure without the columns that are not read.
+    ///
+    /// A list, tuple or record that is only partly read becomes a dictionary by index or field name.
     pub structure: Structure,
-    /// How many of the outputs are columns.
+    /// The number of outputs that are columns.
     pub num_columns: usize,
     pub(super) batch: usize,
     pub(super) columns: Vec<Column>,
-    /// For each output behind the columns, the column whose cells it counts.
+    /// For each output after the columns, the column whose cells it counts.
     pub(super) counted: Vec<usize>,
-    /// The pattern that all items share; `None` where they have several.
+    /// The pattern that all items share; `None` if they have several.
     pub(super) pattern: Option<Form>,
 }
 
-/// How the cells of one column are laid out.
+/// The layout of one column's cells.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
-    /// Which column of the pattern.
+    /// The column of the pattern.
     pub(super) source: usize,
     pub(super) kind: Kind,
     /// Elements of a cell.
     pub(super) elements: usize,
     /// Bytes of an element in the batch.
     pub(super) itemsize: usize,
-    /// The product of the cell's axes that stand before the axis that counts cells.
+    /// The product of the cell's axes before the axis that counts cells.
     pub(super) outer: usize,
-    /// Size of the axis that counts cells; 1 where there is none. Of no meaning for values.
+    /// The size of the axis that counts cells; 1 if there is none. Meaningless for values.
     pub(super) steps: usize,
-    /// For values: the first cell of each item, and behind the last the end.
+    /// For values: the first cell of each item, then the end of the last.
     pub(super) starts: Vec<usize>,
 }
 
@@ -58,7 +59,7 @@ impl Column {
         self.elements * self.itemsize
     }
 
-    /// Where the cells of an item go.
+    /// The byte range of an item's cells.
     pub(super) fn range(&self, item: usize) -> std::ops::Range<usize> {
         let (first, end) = match self.kind {
             Kind::Values => (self.starts[item], self.starts[item + 1]),
@@ -69,7 +70,7 @@ impl Column {
 }
 
 impl Plan {
-    /// Of no items: no arrays. What is known of draws may be wanted without them.
+    /// A plan for no items, without arrays, for callers that want only the draws' figures.
     pub fn nothing() -> Self {
         Self {
             outputs: Vec::new(),
@@ -83,7 +84,7 @@ impl Plan {
     }
 
     pub(super) fn serves<T: Borrow<Item>>(&self, items: &[T]) -> bool {
-        // The width of bytes and str is another in every batch.
+        // The width of bytes and str differs from batch to batch.
         let fixed = || self.outputs.iter().all(|output| output.dtype.size().is_some());
         self.batch == items.len() && self.pattern.as_ref().is_some_and(|pattern| shared(pattern, items)) && fixed()
     }
@@ -93,10 +94,10 @@ fn shared<T: Borrow<Item>>(pattern: &Form, items: &[T]) -> bool {
     items.iter().all(|item| item.borrow().pattern.same(pattern))
 }
 
-/// Decides how the items become a batch. Reads no cell; chunks are looked at only for the widths of bytes and str.
+/// Decides how the items become a batch. Reads no cell; chunks are read only for the widths of bytes and str.
 ///
 /// `InvalidArgument`: no items, or a path in `columns` that they do not have. `Ragged`: items with different columns,
-/// or unequal lengths that were to be refused. `Signature`: a column whose dtype or cell shape differs among items.
+/// or unequal lengths with [`Ragged::Refuse`]. `Signature`: a column whose dtype or cell shape differs among items.
 pub fn plan<T: Borrow<Item>>(items: &[T], options: &Options<'_>) -> Result<Plan> {
     let Some(first) = items.first() else {
         return Err(Error::InvalidArgument("a batch of no items has no columns; ask for at least one".to_owned()));
@@ -296,7 +297,7 @@ pub(super) fn missing(path: &str) -> Error {
 }
 
 impl Plan {
-    /// The masks (`pad`) or lengths (`values`): one for all columns where each item has them equally long.
+    /// Adds the masks (`pad`) or lengths (`values`): one for all columns if each item has them equally long.
     fn add_lengths(&mut self, patterns: &[&Pattern], ragged: Ragged) {
         let concerns = |column: &&Column| match ragged {
             Ragged::Refuse => false,

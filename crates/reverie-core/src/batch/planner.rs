@@ -1,4 +1,4 @@
-//! Keeps the last plan, which serves the next batch where the items are alike.
+//! Keeps the last plan, which fits the next batch if the items are alike.
 
 use super::output::{Options, Ragged};
 use super::plan::{Plan, plan};
@@ -9,7 +9,7 @@ use crate::sample::Draws;
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-/// Makes plans with the same options, and keeps the last one for as long as it serves.
+/// Makes plans with the same options, and keeps the last one for as long as it fits.
 #[derive(Debug)]
 pub struct Planner {
     ragged: Ragged,
@@ -23,7 +23,7 @@ impl Planner {
         Self { ragged: options.ragged, columns: options.columns.map(<[String]>::to_vec), last: None }
     }
 
-    /// The plan of draws: of their items, or of the windows that were drawn of these.
+    /// The plan for draws: for their items, or for their windows.
     pub fn plan_draws(&mut self, draws: &Draws) -> Result<Arc<Plan>> {
         match &draws.wanted_windows {
             None => self.plan(&draws.items),
@@ -34,8 +34,7 @@ impl Planner {
         }
     }
 
-    /// As [`plan`]. The same plan as before where the batch has the same size and all its items the pattern of the
-    /// batch before.
+    /// As [`plan`]. Reuses the last plan if the batch has the same size and all its items have the same pattern.
     pub fn plan<T: Borrow<Item>>(&mut self, items: &[T]) -> Result<Arc<Plan>> {
         if let Some(last) = self.last.as_ref().filter(|last| last.serves(items)) {
             return Ok(Arc::clone(last));

@@ -1,12 +1,12 @@
-//! Which columns a batch reads, and the structure that is left of them.
+//! The columns that a batch reads, and the remaining structure.
 
 use crate::error::{Error, Result};
 use crate::spec::{Key, Structure};
 
-/// The columns that the paths mean, in flattening order of the structure that is left, and that structure.
+/// The columns that the paths select, in flattening order of the remaining structure, and that structure.
 ///
-/// A list, tuple or record of which a part is selected becomes a dictionary by index or field name: its class
-/// could not be made from a part.
+/// A partly selected list, tuple or record becomes a dictionary by index or field name: its class
+/// could not be built from a part.
 pub(super) fn select(structure: &Structure, known: &[&str], paths: &[String]) -> Result<(Vec<usize>, Structure)> {
     let mut selected = vec![false; known.len()];
     for path in paths {

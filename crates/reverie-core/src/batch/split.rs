@@ -1,4 +1,4 @@
-//! Batches of which the large columns are sent from where their cells lie, without being gathered.
+//! Batches whose large columns are sent directly from the chunks, without a gather.
 
 use super::gather::Bytes;
 use super::plan::{Kind, Plan};
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::sample::Draws;
 use std::sync::Arc;
 
-/// A plan in two: columns whose cells are large enough to be sent from their chunks, and the rest, which is gathered.
+/// A plan in two parts: columns whose cells are large enough to be sent from their chunks, and the rest.
 #[derive(Clone, Debug)]
 pub struct Split {
     plan: Arc<Plan>,
@@ -16,7 +16,7 @@ pub struct Split {
     least: usize,
 }
 
-/// Cells of a chunk that lie one behind another. The chunk lives as long as this.
+/// Contiguous cells of a chunk. The chunk lives as long as this.
 #[derive(Clone, Debug)]
 pub struct Lying {
     chunk: Arc<Chunk>,
@@ -33,8 +33,9 @@ impl AsRef<[u8]> for Lying {
 }
 
 impl Split {
-    /// Splits a plan where an item's cells in a column have `least` bytes or more together. `None` where there is no such
-    /// column, or its cells are not in the batch as they are in a chunk.
+    /// Splits off columns of which an item's cells have `least` bytes or more together.
+    ///
+    /// `None` if there is no such column, or if the batch stores its cells in another form than the chunk.
     pub fn new(plan: &Arc<Plan>, least: usize) -> Option<Self> {
         let fits = |index: &usize| {
             let column = &plan.columns[*index];
@@ -62,13 +63,14 @@ impl Split {
         &self.plan
     }
 
-    /// Which of the plan's outputs are not gathered.
+    /// The plan's outputs that are not gathered.
     pub fn large(&self) -> &[usize] {
         &self.large
     }
 
-    /// The bytes of the large outputs, one output behind another. `None` where some of them do not lie in a chunk as
-    /// they are in the batch, or in pieces that are too small: then all of the batch is to be gathered.
+    /// The bytes of the large outputs, one output after another; `None` if the whole batch must be gathered.
+    ///
+    /// That is so if a chunk stores some of them in another form than the batch, or in pieces that are too small.
     pub fn lying(&self, draws: &Draws) -> Option<Vec<Lying>> {
         if draws.wanted_windows.is_some() || draws.items.len() != self.plan.batch {
             return None;

@@ -1,4 +1,4 @@
-//! What a batch has to unpack before it is gathered.
+//! The bytes that a batch has to unpack before it is gathered.
 
 use super::copies::ask_for_bodies;
 use super::plan::{Plan, missing};
@@ -9,15 +9,16 @@ use crate::sample::{Draws, segments};
 use std::borrow::Borrow;
 use std::collections::HashSet;
 
-/// Called before a chunk is unpacked, with the bytes that this makes. An error ends the gather.
+/// Called before a chunk is unpacked, with the number of unpacked bytes. An error ends the gather.
 pub type Pause<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
-/// An item of more chunks is not looked through only to see whether all of them are plain.
+/// Items with more chunks are not searched to find out whether all of them are plain.
 const FEW_CHUNKS: usize = 64;
 
 impl Plan {
-    /// Bytes that [`Plan::gather_draws`] unpacks: of each packed chunk the columns that are read, once. The errors are
-    /// those of the gather.
+    /// The bytes that [`Plan::gather_draws`] unpacks: the columns read of each packed chunk, once.
+    ///
+    /// The errors are those of the gather.
     pub fn unpacked_bytes(&self, draws: &Draws) -> Result<u64> {
         ask_for_bodies(&draws.items);
         if draws.items.iter().all(is_plain) {
@@ -50,7 +51,7 @@ impl Plan {
     }
 }
 
-/// True where none of the item's chunks can be packed. False also of an item of many chunks.
+/// True if none of the item's chunks can be packed. Also false for an item of many chunks.
 fn is_plain(item: &Item) -> bool {
     match &item.body {
         Body::Chunk(chunk) => chunk.plain().is_some(),

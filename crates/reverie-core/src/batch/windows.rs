@@ -1,4 +1,4 @@
-//! Batches of windows: which arrays, and how they are filled from the items that the windows reach into.
+//! Batches of windows: the arrays, and how they are filled from the items that the windows cover.
 
 use super::gather::{Bytes, Deferred};
 use super::output::{Options, Output, Role};
@@ -11,8 +11,9 @@ use crate::item::Item;
 use crate::sample::{Borders, Draws, Segment, Windows, segments};
 use crate::spec::DType;
 
-/// Decides how the windows of these draws become a batch; see [`super::plan`]. `Ragged` too where an item has no common
-/// time axis.
+/// Decides how the windows of these draws become a batch; see [`super::plan`].
+///
+/// `Ragged` also if an item has no common time axis.
 pub(super) fn plan(draws: &Draws, wanted: &Windows, options: &Options<'_>) -> Result<Plan> {
     let (Some(first), segments) = (draws.items.first(), segments(&draws.items, &draws.windows, wanted)?) else {
         return Err(Error::InvalidArgument("a batch of no items has no columns; ask for at least one".to_owned()));
@@ -63,18 +64,18 @@ pub(super) fn plan(draws: &Draws, wanted: &Windows, options: &Options<'_>) -> Re
 }
 
 impl Plan {
-    /// As [`Plan::gather`], of draws: their items, or where windows were drawn these. Only the windows' cells are read.
+    /// As [`Plan::gather`], for draws: their items, or their windows. Reads only the windows' cells.
     pub fn gather_draws(&self, draws: &Draws, out: &mut [&mut Bytes]) -> Result<()> {
         self.gather_draws_with(draws, out, &mut |_| Ok(()))
     }
 
-    /// As [`Plan::gather_draws`], with a pause before each chunk that is unpacked.
+    /// As [`Plan::gather_draws`]; calls `pause` before each chunk is unpacked.
     pub fn gather_draws_with(&self, draws: &Draws, out: &mut [&mut Bytes], pause: Pause<'_>) -> Result<()> {
         let Some(wanted) = draws.wanted_windows else { return self.gather_with(&draws.items, out, pause) };
         self.check_sizes(draws.items.len(), out)?;
         let segments = segments(&draws.items, &draws.windows, &wanted)?;
         let (columns, others) = out.split_at_mut(self.num_columns);
-        // One whole segment a row: items like any others.
+        // One whole segment a row: gathered like ordinary items.
         if segments.len() == self.batch && segments.iter().all(|segment| segment.len == wanted.steps()) {
             let items: Vec<&Item> = segments.iter().map(|segment| &segment.item).collect();
             self.gather_columns(&items, columns, pause)?;
@@ -87,7 +88,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Segment by segment; chunks that are not plain come last, each unpacked once.
+    /// Gathers segment by segment; chunks that are not plain come last, each unpacked once.
     fn gather_segments(&self, segments: &[Segment], out: &mut [&mut Bytes], pause: Pause<'_>) -> Result<()> {
         let mut filled = vec![0; self.batch];
         segments.iter().for_each(|segment| filled[segment.row] += segment.len);
@@ -103,7 +104,7 @@ impl Plan {
                     item.pattern.columns.get(column.source).ok_or_else(|| missing(&self.outputs[index].path))?;
                 let (whole, cell) = (column.range(*row), column.cell_bytes());
                 let to = match column.kind {
-                    // Of the drawn item, which comes first.
+                    // Taken from the drawn item, which comes first.
                     Kind::Squeezed if last == Some(*row) => continue,
                     Kind::Squeezed => whole,
                     _ => whole.start + at * cell..whole.start + (at + len) * cell,
@@ -124,7 +125,7 @@ impl Plan {
     }
 }
 
-/// What is told of each window beside its columns.
+/// Writes the outputs of windows other than their columns.
 fn write_places(role: Role, segments: &[Segment], draws: &Draws, steps: usize, out: &mut Bytes) {
     if role == Role::Start {
         for (window, out) in draws.windows.iter().zip(out.chunks_exact_mut(size_of::<i64>())) {

@@ -1,4 +1,4 @@
-//! Whether an item refers to what there is.
+//! Checks that an item refers to existing cells.
 
 use super::{Body, Cells, Item, Part, PatternColumn};
 use crate::chunk::Chunk;
@@ -6,8 +6,9 @@ use crate::error::{Error, Result};
 use crate::spec::DType;
 
 impl Item {
-    /// Checks what a table and a batch take for granted, for items that come from outside: every cell exists and holds
-    /// a value, as wide as its dtype and shape ask for.
+    /// Checks an item from outside for what tables and batches rely on.
+    ///
+    /// Every cell must exist and hold a value, with the width of its dtype and shape.
     pub fn check(&self) -> Result<()> {
         self.pattern.columns.iter().try_for_each(|column| self.check_column(column))
     }
@@ -23,7 +24,7 @@ impl Item {
         Ok(())
     }
 
-    /// Checks as many of `n` consecutive cells as are in one chunk: how many these are.
+    /// Checks as many of `n` consecutive cells as are in one chunk; returns their number.
     fn check_run(&self, column: &PatternColumn, relative: i64, n: usize) -> Result<usize> {
         let missing = || refuse(column, "a cell that was never written", "cells that were appended before the item");
         let (chunk, first) = self.locate(column.part, relative).ok_or_else(missing)?;
@@ -40,7 +41,7 @@ impl Item {
     }
 }
 
-/// Positions from this one on that are in the same chunk.
+/// The number of positions from this one on that are in the same chunk.
 fn left(part: &Part, position: i64) -> usize {
     let end = part.starts[part.starts.partition_point(|start| *start <= position)..].first();
     end.map_or(usize::MAX, |end| (end - position) as usize)
