@@ -1,10 +1,11 @@
-//! Numbers and texts as little-endian bytes, and back. What is read is not trusted: every length is held against the
-//! bytes that are left before memory is set aside for it.
+//! Numbers and texts as little-endian bytes, and back.
+//!
+//! The input is not trusted: every length is checked against the remaining bytes before memory is allocated for it.
 
-/// What is wrong with bytes that were read, for people.
+/// A decoded value, or a description of the invalid bytes for users.
 pub(super) type Decoded<T> = Result<T, String>;
 
-/// Bytes on their way out.
+/// Bytes to be written.
 #[derive(Debug, Default)]
 pub(super) struct Bytes(pub(super) Vec<u8>);
 
@@ -34,13 +35,13 @@ impl Bytes {
         self.0.extend_from_slice(value.as_bytes());
     }
 
-    /// A count, then each.
+    /// Writes a count, then each value.
     pub(super) fn all<T>(&mut self, values: &[T], mut each: impl FnMut(&mut Self, &T)) {
         self.u32(values.len() as u32);
         values.iter().for_each(|value| each(self, value));
     }
 
-    /// Whether there is one, then it.
+    /// Writes whether there is a value, then the value.
     pub(super) fn option<T>(&mut self, value: Option<&T>, each: impl FnOnce(&mut Self, &T)) {
         self.bool(value.is_some());
         if let Some(value) = value {
@@ -49,7 +50,7 @@ impl Bytes {
     }
 }
 
-/// Bytes that were read.
+/// Bytes to be read.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     left: &'a [u8],
@@ -66,7 +67,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Refuses bytes that nobody read.
+    /// Refuses unread bytes.
     pub(super) fn end(&self) -> Decoded<()> {
         if self.left.is_empty() { Ok(()) } else { Err(format!("{} bytes too many", self.left.len())) }
     }
@@ -111,7 +112,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn all<T>(&mut self, mut each: impl FnMut(&mut Self) -> Decoded<T>) -> Decoded<Vec<T>> {
         let count = self.u32()? as usize;
-        // What is read takes at least a byte each, so that this bounds the memory.
+        // Each value takes at least a byte, so this bounds the memory.
         if count > self.left.len() {
             return Err(format!("{count} values in {} bytes", self.left.len()));
         }

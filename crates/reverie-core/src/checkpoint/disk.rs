@@ -1,4 +1,4 @@
-//! What a checkpoint asks of a file system, and the machine's own.
+//! The file operations that checkpoints need, and the machine's own file system.
 
 use crate::error::{Error, Result};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -6,32 +6,34 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
-/// A file system. What was written is on the disk once it was synced, and a name (created, renamed, removed) once its
-/// folder was; before that, a crash may leave any part of it.
+/// A file system.
+///
+/// Written bytes are on the disk once the file was synced, and a name (created, renamed, removed) once its
+/// folder was; before that, a crash may leave any part of them.
 pub trait Disk: Send + Sync {
-    /// A new file; refuses a name that exists.
+    /// Creates a file; refuses a name that exists.
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>>;
-    /// A file to read.
+    /// Opens a file to read.
     fn open(&self, path: &Path) -> io::Result<Box<dyn Input>>;
-    /// Gives a file another name, whose present file goes.
+    /// Renames a file, and replaces a file of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Leaves the first `size` bytes of a file that is longer.
+    /// Truncates a longer file to its first `size` bytes.
     fn shorten(&self, path: &Path, size: u64) -> io::Result<()>;
-    /// The names in a folder, in no order; `NotFound` where there is no folder.
+    /// The names in a folder, in no order; `NotFound` if there is no folder.
     fn list(&self, folder: &Path) -> io::Result<Vec<String>>;
-    /// Makes a folder and those above it that there are not, for this user alone, and waits until the names of all of
-    /// them are on the disk; nothing where it exists.
+    /// Creates a folder and its missing parents, for this user alone; does nothing if it exists.
+    ///
+    /// Waits until the names of all of them are on the disk.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
     /// Waits until the folder's names are on the disk.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
-    /// A lock that one holder at a time has, on this machine, until it is dropped or its process ends; `None` while
-    /// somebody else has it.
+    /// Takes a lock with one holder on this machine, until it is dropped or its process ends; `None` if it is taken.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Send>>>;
 }
 
-/// A file that is written from front to back.
+/// A file that is written sequentially.
 pub trait Output: Send {
     /// Appends all the bytes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
@@ -39,11 +41,11 @@ pub trait Output: Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// A file that is read anywhere.
+/// A file that is read at any offset.
 pub trait Input: Send {
     /// Its length in bytes.
     fn size(&self) -> u64;
-    /// Fills `into` from `offset` on; `UnexpectedEof` where the file ends before.
+    /// Fills `into` from `offset` on; `UnexpectedEof` if the file ends before.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 }
 
@@ -81,7 +83,7 @@ impl Disk for Folder {
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
         let names = fs::read_dir(folder)?.map(|found| Ok(found?.file_name().into_string().ok()));
-        // A name that is no text is none of ours.
+        // A name that is not valid text is not a checkpoint's file.
         names.filter_map(io::Result::transpose).collect()
     }
 
@@ -104,19 +106,20 @@ impl Disk for Folder {
     }
 }
 
-/// Makes a folder and those above it that there are not, and calls `sync` for the folder above each of them. With an error
-/// none of them stays, so that the next attempt does not take a name for safe that is not.
+/// Creates a folder and its missing parents, and calls `sync` for the parent of each of them.
+///
+/// On an error it removes all of them, so that the next attempt does not rely on a name that is not on the disk.
 fn make_folders(folder: &Path, sync: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
     let missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.is_dir();
     let mut made: Vec<&Path> = folder.ancestors().take_while(missing).collect();
     made.reverse();
     let outcome = made.iter().try_for_each(|folder| {
-        // Another thread may have made it.
+        // Another thread may have created it.
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         sync(folder.parent().unwrap_or(Path::new("")))
     });
     if outcome.is_err() {
-        // What has something in it is another's by now.
+        // A folder that is not empty is used by others by now.
         made.iter().rev().for_each(|folder| _ = fs::remove_dir(folder));
     }
     outcome
@@ -142,7 +145,7 @@ impl Input for Read {
     }
 }
 
-/// A file system's refusal as an error.
+/// Converts an error of the file system.
 pub(super) fn storage<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
     move |error| Error::Storage { path: path.display().to_string(), action: action.into(), reason: error.to_string() }
 }
@@ -156,12 +159,12 @@ pub(super) fn reading<'a>(path: &'a Path, offset: u64) -> impl FnOnce(io::Error)
     }
 }
 
-/// The error for a file that is not what was written.
+/// The error for a file whose content is not what was written.
 pub(super) fn damaged(path: &Path, what: impl Into<String>, offset: u64) -> Error {
     Error::DamagedFile { path: path.display().to_string(), what: what.into(), offset }
 }
 
-/// The names in a folder; none where there is no folder.
+/// The names in a folder; empty if there is no folder.
 pub(super) fn names(disk: &dyn Disk, folder: &Path) -> Result<Vec<String>> {
     match disk.list(folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
@@ -169,7 +172,7 @@ pub(super) fn names(disk: &dyn Disk, folder: &Path) -> Result<Vec<String>> {
     }
 }
 
-/// The folder that a file is in.
+/// The folder of a file.
 pub(super) fn folder_of(path: &Path) -> PathBuf {
     path.parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }

@@ -8,7 +8,7 @@ use crate::table::limiter::{Counters, Limiter};
 use crate::table::selector::SelectorOptions;
 use crate::table::{AGE_BUCKETS, Stats, TableOptions};
 
-/// Structures nested more deeply than this are not read: no program has them.
+/// Structures nested more deeply than this are refused: no program has them.
 const DEEPEST: usize = 256;
 
 fn put_structure(out: &mut Bytes, structure: &Structure) {
@@ -130,7 +130,7 @@ fn cells(from: &mut Reader<'_>) -> Decoded<Cells> {
 pub(super) fn pattern(from: &mut Reader<'_>) -> Decoded<Pattern> {
     let columns = from.all(|from| {
         let spec = ColumnSpec { path: from.text()?, dtype: dtype(from)?, shape: from.all(Reader::size)? };
-        // A size that no memory holds; the bytes of a cell are computed without looking again.
+        // Refuses a size beyond any memory; later code computes the bytes of a cell without a check.
         let bytes = spec.shape.iter().try_fold(16_usize, |bytes, size| bytes.checked_mul(*size));
         if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
             return Err(format!("a cell of the shape {:?}", spec.shape));
@@ -185,8 +185,9 @@ fn selector(from: &mut Reader<'_>) -> Decoded<SelectorOptions> {
 /// The names that users know, in the order of their numbers.
 const COMPRESSIONS: [Compression; 4] = [Compression::None, Compression::Lz4, Compression::Zstd, Compression::Auto];
 
-/// Everything but the seeds, as the next process draws its own, and the extensions, which a table has from its
-/// constructor.
+/// Writes all options except the seeds and the extensions.
+///
+/// The next process draws new seeds, and a table has its extensions from its constructor.
 pub(super) fn put_options(out: &mut Bytes, options: &TableOptions) {
     out.text(&options.name);
     put_selector(out, &options.sampler);
@@ -247,7 +248,7 @@ pub(super) fn put_counts(out: &mut Bytes, counters: &Counters, stats: &Stats) {
     out.all(&stats.age_histogram, |out, count| out.u64(*count));
 }
 
-/// The counts of present items are the items' to give.
+/// The counts of present items are computed from the items.
 pub(super) fn counts(from: &mut Reader<'_>) -> Decoded<(Counters, Stats)> {
     let counters = Counters { inserts: from.u64()?, samples: from.u64()?, deletes: from.u64()? };
     let mut stats = Stats {

@@ -1,5 +1,6 @@
-//! Every decoder of a manifest on bytes that were changed at random: none panics, and what one takes is what it would
-//! write.
+//! Fuzzes every decoder of a manifest with randomly changed bytes.
+//!
+//! None panics, and an accepted input is encoded to the same bytes.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use super::forms;
@@ -14,7 +15,7 @@ use crate::table::{Stats, TableOptions};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Inputs for each decoder; six of them.
+/// The number of inputs for each of the six decoders.
 const INPUTS: usize = 40_000;
 
 /// Changes some bytes, cuts some off, or repeats some.
@@ -33,7 +34,7 @@ fn change(bytes: &[u8], random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
     changed
 }
 
-/// Decodes `INPUTS` changed forms of `whole`; what is decoded must encode to the bytes that it was decoded from.
+/// Decodes `INPUTS` changed forms of `whole`; a decoded value must encode to the same bytes.
 fn fuzz<T>(whole: &T, decode: impl Fn(&mut Reader<'_>) -> Decoded<T>, encode: impl Fn(&mut Bytes, &T)) {
     let mut bytes = Bytes::default();
     encode(&mut bytes, whole);

@@ -1,4 +1,4 @@
-//! Reading a checkpoint back: all of it is read and checked before any table sees an item.
+//! Reads a checkpoint back: all of it is read and checked before any table gets an item.
 
 use super::disk::{Disk, folder_of};
 use super::manifest::{Manifest, Summary};
@@ -13,20 +13,20 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-/// A checkpoint in memory, whole and checked.
+/// A checkpoint in memory, complete and checked.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// What it holds.
+    /// Its summary.
     pub summary: Summary,
-    /// For each table what goes into it; times are those of the clock that the checkpoint was taken by.
+    /// The content of each table; times are those of the clock that the checkpoint was taken with.
     pub(super) tables: Vec<Restoring>,
-    /// Senders of whom it is not known any more what is in of the inserts that they may send again.
+    /// Senders of whose inserts the checkpoint no longer knows which are done, although they may be retried.
     pub(super) forgotten: Vec<Sender>,
-    /// Every chunk and where it was read.
+    /// Every chunk and its place on the disk.
     pub(super) chunks: Vec<(Weak<Chunk>, Place)>,
 }
 
-/// What [`verify`] looked at.
+/// The result of [`verify`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Items.
@@ -37,8 +37,9 @@ pub struct Verified {
     pub bytes: u64,
 }
 
-/// Reads the checkpoint at `path`; its chunks count in `meter` for as long as they live. Takes as much memory as the
-/// items. `DamagedFile` names what is not as it was written.
+/// Reads the checkpoint at `path`. Takes as much memory as the items.
+///
+/// Its chunks count in `meter` for as long as they live. `DamagedFile` names the part that is not as it was written.
 pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoint> {
     let mut manifest = Manifest::read(disk, path)?;
     let mut chunks: Vec<Option<Arc<Chunk>>> = vec![None; manifest.chunks.len()];
@@ -92,7 +93,7 @@ pub fn load(disk: &dyn Disk, path: &Path, meter: &Arc<Meter>) -> Result<Checkpoi
     Ok(Checkpoint { summary: manifest.summary, tables, forgotten: manifest.forgotten, chunks })
 }
 
-/// Checks every byte of the checkpoint at `path`, holding one chunk at a time.
+/// Checks every byte of the checkpoint at `path`, with one chunk in memory at a time.
 pub fn verify(disk: &dyn Disk, path: &Path) -> Result<Verified> {
     let manifest = Manifest::read(disk, path)?;
     let mut restorer = Restorer::new(&Arc::new(Meter::new()));
@@ -102,7 +103,7 @@ pub fn verify(disk: &dyn Disk, path: &Path) -> Result<Verified> {
     Ok(Verified { items, chunks: num_chunks, bytes: manifest_bytes + chunk_bytes })
 }
 
-/// Hands out every chunk with its number, in the order in which they are on the disk.
+/// Passes every chunk to `each` with its number, in the order on the disk.
 fn read_chunks(
     disk: &dyn Disk,
     root: &Path,
@@ -129,7 +130,7 @@ fn ours(episodes: &mut HashMap<u32, u32>, theirs: u32) -> u32 {
     *episodes.entry(theirs).or_insert_with(next_episode)
 }
 
-/// The item with what the table knows of it, in an episode that no writer of this process will begin.
+/// The item and its table row, in an episode that no writer of this process will begin.
 fn row(saved: &SavedItem, mut item: Item, episodes: &mut HashMap<u32, u32>, manifest: &Manifest) -> Result<Row> {
     item.check().map_err(|error| manifest.damaged(format!("an item refers to cells that are not there: {error}")))?;
     item.episode = match saved.episode {

@@ -1,7 +1,8 @@
-//! **Manifests**: one checkpoint each.
+//! **Manifests**: the files of one checkpoint each.
 //!
-//! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span`, `epis`, `item`,
-//! `strm`, `copy`, `sent` and `forg`, and `end.`. What users ask for most is in the first three.
+//! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span`, `epis`,
+//! `item`,
+//! `strm`, `copy`, `sent` and `forg`, and `end.`. The first three have what users ask for most.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use super::disk::{Disk, names as names_in};
@@ -24,18 +25,18 @@ const AT_ONCE: usize = 8192;
 /// Senders of a section.
 const SENDERS_AT_ONCE: usize = 64;
 
-/// What a checkpoint holds, without its items.
+/// The content of a checkpoint, without its items.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// The file.
     pub path: PathBuf,
-    /// Later checkpoints of a folder have larger numbers.
+    /// Its number; later checkpoints of a folder have larger numbers.
     pub number: u64,
-    /// Since the Unix epoch.
+    /// Time since the Unix epoch.
     pub created: Duration,
     /// The reading of the tables' clock.
     pub clock: Duration,
-    /// Different chunks of all items.
+    /// The number of different chunks of all items.
     pub num_chunks: u64,
     /// Bytes of these chunks on the disk.
     pub chunk_bytes: u64,
@@ -62,7 +63,7 @@ pub struct TableSummary {
     pub(super) allocated: u32,
 }
 
-/// A whole manifest: what its items refer to is given by number, and is not read yet.
+/// A whole manifest; its items refer to chunks by number, and these are not read yet.
 #[derive(Debug)]
 pub(super) struct Manifest {
     pub(super) summary: Summary,
@@ -71,19 +72,19 @@ pub(super) struct Manifest {
     pub(super) spans: Vec<Vec<SavedPart>>,
     /// The further episodes of the items of spans, by the spans' numbers, ascending.
     pub(super) episodes: Vec<(u32, Box<[u32]>)>,
-    /// For each table.
+    /// The items of each table.
     pub(super) items: Vec<Vec<SavedItem>>,
-    /// For each table the streams of its items; empty where nobody wrote them down.
+    /// The streams of each table's items; empty if the checkpoint has none.
     pub(super) streams: Vec<Vec<u32>>,
-    /// For each table the slots of copies, ascending, with the keys of what they are copies of.
+    /// The slots of each table's copies, ascending, with the keys of the originals.
     pub(super) copies: Vec<Vec<(u32, i64)>>,
-    /// For each table what is in of inserts that may be sent again; none in checkpoints of older versions.
+    /// The inserted part of each table's inserts that may be retried; empty in checkpoints of older versions.
     pub(super) sent: Vec<Vec<(Sender, Arrivals)>>,
-    /// Senders of whom that is not known any more.
+    /// Senders for which that is no longer known.
     pub(super) forgotten: Vec<Sender>,
 }
 
-/// The segments that chunks are in, ascending.
+/// The segments of the chunks, ascending.
 pub(super) fn segments(places: &[Place]) -> Vec<u64> {
     let mut segments: Vec<u64> = places.iter().map(|place| place.segment).collect();
     segments.sort_unstable();
@@ -91,7 +92,7 @@ pub(super) fn segments(places: &[Place]) -> Vec<u64> {
     segments
 }
 
-/// Writes the manifest of a cut, whose chunks are at `places`; gives its bytes.
+/// Writes the manifest of a cut, whose chunks are at `places`; returns its size in bytes.
 pub(super) fn write(
     mut out: SectionWriter,
     number: u64,
@@ -235,12 +236,12 @@ fn summary(from: &mut SectionReader, path: &Path) -> Result<Summary> {
     Ok(summary)
 }
 
-/// Reads what a checkpoint holds, without its items, of which nothing is checked.
+/// Reads the summary of a checkpoint. The items are neither read nor checked.
 pub fn describe(disk: &dyn Disk, path: &Path) -> Result<Summary> {
     summary(&mut SectionReader::open(disk, path)?, path)
 }
 
-/// The newest checkpoint of a folder; `None` where there is none.
+/// The newest checkpoint of a folder; `None` if there is none.
 pub fn latest(disk: &dyn Disk, root: &Path) -> Result<Option<PathBuf>> {
     Ok(numbers(disk, root)?.last().map(|number| names::manifest(root, *number)))
 }
@@ -255,7 +256,7 @@ fn numbers(disk: &dyn Disk, root: &Path) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The checkpoints of a folder, oldest first; each with what [`describe`] gives.
+/// The checkpoints of a folder, oldest first; each with the result of [`describe`].
 pub fn list(disk: &dyn Disk, root: &Path) -> Result<Vec<(PathBuf, Result<Summary>)>> {
     let described = |number| {
         let path = names::manifest(root, number);
@@ -279,7 +280,7 @@ enum Part {
     End,
 }
 
-/// The number of one of the tables.
+/// Reads the number of a table.
 fn number(from: &mut Reader<'_>, summary: &Summary) -> Decoded<usize> {
     let table = from.u32()? as usize;
     match table < summary.tables.len() {
@@ -337,7 +338,7 @@ impl Manifest {
         Ok(all)
     }
 
-    /// Holds the numbers of everything against what there is of it.
+    /// Checks all numbers against the number of the things that they refer to.
     fn check(&self) -> Decoded<()> {
         let (chunks, spans, patterns) = (self.chunks.len(), self.spans.len(), self.patterns.len());
         if chunks as u64 != self.summary.num_chunks {
@@ -368,7 +369,7 @@ impl Manifest {
                 if !body || item.pattern as usize >= patterns {
                     return Err(format!("an item of table '{name}' that refers to nothing"));
                 }
-                // Slots come in their order, each once.
+                // Slots are ascending, each once.
                 if item.slot >= table.allocated || last.is_some_and(|last| last >= item.slot) {
                     return Err(format!("an item of table '{name}' in the slot {} out of turn", item.slot));
                 }
@@ -390,7 +391,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// The error for an item that cannot be; `self` was read from the file that it names.
+    /// The error for an invalid item; `self` was read from the file that the error names.
     pub(super) fn damaged(&self, what: String) -> Error {
         super::disk::damaged(&self.summary.path, what, 0)
     }

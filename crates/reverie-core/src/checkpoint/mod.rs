@@ -1,11 +1,11 @@
 //! **Checkpoint**: the tables of a server as files that outlive it.
 //!
 //! A folder holds *segments*, append-only files of chunks, each chunk written once, and *manifests*, one per
-//! checkpoint: the tables' options, counters and items, and where in which segments the chunks are. A manifest is
-//! renamed into place when everything that it names is on the disk, so that a crash at any byte leaves the
-//! checkpoints that were there. `docs/guides/checkpoints.md` describes the files.
+//! checkpoint: the tables' options, counters and items, and the places of the chunks in the segments. A manifest is
+//! renamed into place after everything that it names is on the disk, so that a crash at any byte leaves the
+//! earlier checkpoints intact. `docs/guides/checkpoints.md` describes the files.
 //!
-//! Everything here goes through [`Disk`]; wall time is an argument.
+//! All access goes through [`Disk`]; wall time is an argument.
 
 mod bytes;
 mod disk;

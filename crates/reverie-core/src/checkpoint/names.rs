@@ -1,14 +1,14 @@
-//! What the files are called.
+//! The names of the files.
 
 use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "checkpoint";
 const SEGMENT: &str = "segment";
 const UNFINISHED: &str = "unfinished";
-/// Digits of a number, so that names sort as numbers do.
+/// The digits of a number, so that names sort as numbers do.
 const DIGITS: usize = 10;
 
-/// What a file of a checkpoint's folder is.
+/// The kind of a file in a checkpoint's folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A checkpoint.
@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Unfinished(u64),
 }
 
-/// What the name says; `None` for a file that is none of ours.
+/// The kind of the file with this name; `None` for other files.
 pub(super) fn kind(name: &str) -> Option<Kind> {
     let (number, suffix) = name.split_once('.')?;
     if number.len() < DIGITS || !number.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -46,7 +46,7 @@ pub(super) fn unfinished(root: &Path, number: u64) -> PathBuf {
     path(root, number, UNFINISHED)
 }
 
-/// What the server that writes to the folder holds a lock on.
+/// The file that the server that writes to the folder locks.
 pub(super) fn lock(root: &Path) -> PathBuf {
     root.join("lock")
 }

@@ -1,11 +1,11 @@
-//! A thread that does something again and again until it is told to end.
+//! A thread that repeats a call until it is stopped.
 
 use crate::error::{Error, Result};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The thread. Dropped, it tells the thread to end, and does not wait for it.
+/// A thread that repeats a call. Dropping it signals the thread to end, and does not wait for it.
 pub struct Periodic {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -13,13 +13,13 @@ pub struct Periodic {
 
 #[derive(Default)]
 struct Shared {
-    /// True once the thread is to end. Nothing is done under the lock but that.
+    /// True once the thread must end. Nothing else happens under the lock.
     ended: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Periodic {
-    /// Calls `act` a period from now, and then a period after each call began, or at once where a call took longer.
+    /// Calls `act` after a period, and then a period after each call began, or at once if a call took longer.
     pub fn start(period: Duration, mut act: impl FnMut() + Send + 'static) -> Result<Self> {
         if period.is_zero() {
             return Err(Error::InvalidArgument("period must be above 0 seconds".to_owned()));
@@ -45,7 +45,7 @@ impl Periodic {
         self.shared.end();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // A panic there has ended it, which is all that is wanted.
+            // A panic there ended it, which is all that is needed.
             let _ = thread.join();
         }
     }
@@ -63,7 +63,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// False where the thread is to end; a moment beyond what a clock can tell never comes.
+    /// Waits; false if the thread must end. A moment beyond the clock's range never comes.
     fn wait_until(&self, moment: Option<Instant>) -> bool {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         while !*ended {

@@ -1,4 +1,4 @@
-//! What a cut refers to: every chunk, run of chunks and pattern once, with a number.
+//! The objects that a cut refers to: every chunk, run of chunks and pattern once, with a number.
 
 use crate::chunk::Chunk;
 use crate::item::{Body, Form, Item, Pattern, Span};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::rows::SavedBody;
 
-/// Addresses need no strong hash, and a million of them no slow one.
+/// A hash for addresses: they need no strong hash, and a million of them need a fast one.
 #[derive(Default)]
 struct AddressHasher(u64);
 
@@ -31,7 +31,7 @@ impl Hasher for AddressHasher {
 
 type Numbers = HashMap<usize, u32, BuildHasherDefault<AddressHasher>>;
 
-/// Numbers for what items share.
+/// Numbers for the objects that items share.
 #[derive(Default)]
 pub(super) struct Plan<'a> {
     pub(super) chunks: Vec<&'a Arc<Chunk>>,
@@ -52,7 +52,7 @@ fn number<T>(numbers: &mut Numbers, all: &mut Vec<T>, address: usize, value: T) 
 }
 
 impl<'a> Plan<'a> {
-    /// Looks at every item of the cuts.
+    /// Visits every item of the cuts.
     pub(super) fn of(tables: &'a [TableCut]) -> Self {
         let mut plan = Self::default();
         let (mut last_chunk, mut last_form): (_, Option<&'a Form>) = (std::ptr::null(), None);
@@ -64,7 +64,7 @@ impl<'a> Plan<'a> {
                 last_form = Some(&item.pattern);
             }
             match &item.body {
-                // Neighbours often share their chunk.
+                // Consecutive items often share their chunk.
                 Body::Chunk(chunk) if Arc::as_ptr(chunk) == last_chunk => {}
                 Body::Chunk(chunk) => {
                     plan.add_chunk(chunk);

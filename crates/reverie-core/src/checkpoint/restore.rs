@@ -1,4 +1,4 @@
-//! Putting a checkpoint into the tables of a server that starts.
+//! Restores a checkpoint into the tables of a server that starts.
 
 use super::load::Checkpoint;
 use crate::error::{Counted, Result};
@@ -8,18 +8,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the tables differ from the checkpoint: the tables' own configuration holds.
+/// A difference between the tables and the checkpoint: the tables' own configuration applies.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Difference {
-    /// An option is another one now.
+    /// An option has another value now.
     Option {
         /// The table.
         table: String,
         /// The option, as users know it.
         option: &'static str,
-        /// What the checkpoint has.
+        /// The checkpoint's value.
         was: String,
-        /// What holds now.
+        /// The present value.
         now: String,
     },
     /// A table of the checkpoint that the server does not have; its items were left out.
@@ -34,11 +34,11 @@ pub enum Difference {
         /// The table.
         table: String,
     },
-    /// Items that are beyond the table's limits now; its remover chose them.
+    /// Items above the table's present limits; its remover evicted them.
     Evicted {
         /// The table.
         table: String,
-        /// How many.
+        /// The number of items.
         items: u64,
     },
 }
@@ -62,22 +62,25 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What became of a checkpoint.
+/// The outcome of a restore.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Restored {
-    /// The tables that got items back, and how many are in them.
+    /// The tables that got items back, and the number of items in each.
     pub tables: Vec<(String, u64)>,
-    /// Where the tables differ from the checkpoint.
+    /// The differences between the tables and the checkpoint.
     pub differences: Vec<Difference>,
 }
 
 impl Checkpoint {
-    /// Puts the items into the tables of the same names, which must be empty and unused, each under its key. Either
-    /// all tables take theirs in or, with an error, none does. The tables' configuration holds; where it differs from
-    /// the checkpoint's is told.
+    /// Puts the items into the tables of the same names, which must be empty and unused, each under its key.
     ///
-    /// `now` is the time since the Unix epoch. Items are as old as the tables' clock allows: it should be ahead by
-    /// [`Checkpoint::clock_at`].
+    /// Either all tables accept their items or, on an error, none does. The tables' configuration applies; differences
+    /// from
+    /// the checkpoint's are returned.
+    ///
+    /// `now` is the time since the Unix epoch. An item's age is limited by the reading of the tables' clock: set the
+    /// clock
+    /// ahead to [`Checkpoint::clock_at`] first.
     pub fn restore(mut self, tables: &Tables, now: Duration) -> Result<Restored> {
         let mut restored = Restored { tables: Vec::new(), differences: Vec::new() };
         let (theirs, ours) = (self.clock_at(now), tables.now());
@@ -112,13 +115,13 @@ impl Checkpoint {
         Ok(restored)
     }
 
-    /// What the clock of the checkpoint's tables would read now, had their process gone on.
+    /// The reading that the clock of the checkpoint's tables would have now, if their process had continued.
     pub fn clock_at(&self, now: Duration) -> Duration {
         self.summary.clock + now.saturating_sub(self.summary.created)
     }
 }
 
-/// Keeps the item's age where the clock reaches back so far.
+/// Keeps the item's age, as far as the clock reaches back.
 fn shift(row: &mut Row, theirs: Duration, ours: Duration) {
     let age = (theirs.as_nanos() as u64).saturating_sub(row.inserted_at);
     row.inserted_at = (ours.as_nanos() as u64).saturating_sub(age);

@@ -1,4 +1,4 @@
-//! What of a folder stays, and what goes.
+//! The files of a folder that are kept, and those that are removed.
 
 use super::disk::{Disk, names as names_in, storage};
 use super::manifest::describe;
@@ -8,16 +8,16 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-/// Which checkpoints of a folder stay. The newest always does.
+/// The checkpoints of a folder that are kept. The newest always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// So many of the newest, at least 1.
+    /// How many of the newest, at least 1.
     pub count: usize,
-    /// Of these, those that are at most so old; `None` for any age.
+    /// The largest age of these; `None` for any age.
     pub max_age: Option<Duration>,
 }
 
-/// What a folder holds.
+/// The content of a folder.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) manifests: Vec<u64>,
@@ -58,8 +58,9 @@ pub(super) fn scan(disk: &dyn Disk, root: &Path) -> Result<Found> {
     Ok(found)
 }
 
-/// Removes the checkpoints that need not stay, and then the segments that none of the others refers to. A checkpoint
-/// that stays and cannot be read is an error, and then all segments stay: some may be its.
+/// Removes the checkpoints that need not be kept, and then the segments that no other checkpoint refers to.
+///
+/// A kept checkpoint that cannot be read is an error, and then all segments are kept: some may belong to it.
 pub(super) fn retain(
     disk: &dyn Disk,
     root: &Path,
@@ -74,7 +75,7 @@ pub(super) fn retain(
     let earlier = before.manifests.iter().rev().filter(|number| **number != newest.number);
     for (index, number) in earlier.enumerate() {
         let path = names::manifest(root, *number);
-        // The newest is one of those that stay.
+        // The newest checkpoint counts as one of those that are kept.
         let mut stays = index + 1 < keep.count;
         if stays {
             match describe(disk, &path) {
@@ -105,10 +106,13 @@ pub(super) fn retain(
     Ok(())
 }
 
-/// Removes what a checkpoint that failed wrote: its manifest where that was not renamed, its segments and others that no
-/// checkpoint refers to, and what is behind the bytes of the segment that was written before (`kept`: its number and end).
-/// Nothing where the manifest may be in its place, and no error: the files do no harm, and the next checkpoint that is
-/// taken removes those that are left.
+/// Removes the files of a failed checkpoint, as far as possible.
+///
+/// These are its manifest if that was not renamed, segments that no checkpoint refers to, and the new bytes of the
+/// segment
+/// that existed before (`kept`: its number and end). Does nothing if the manifest may be in its place, and reports no
+/// error:
+/// the files do no harm, and the next checkpoint removes those that are left.
 pub(super) fn clean_up(disk: &dyn Disk, root: &Path, before: &Found, kept: Option<(u64, u64)>) {
     let Ok(now) = scan(disk, root) else { return };
     if now.manifests.last() > before.manifests.last() {
@@ -117,7 +121,7 @@ pub(super) fn clean_up(disk: &dyn Disk, root: &Path, before: &Found, kept: Optio
     now.unfinished.iter().for_each(|number| _ = disk.remove(&names::unfinished(root, *number)));
     let segments = |number: &u64| describe(disk, &names::manifest(root, *number)).map(|summary| summary.segments);
     let used = now.manifests.iter().map(segments).collect::<Result<Vec<_>>>();
-    // Those of a checkpoint that cannot be read are not known: they stay.
+    // The segments of a checkpoint that cannot be read are unknown: all are kept.
     let used = used.map_or_else(|_| before.segments.clone(), |used| used.into_iter().flatten().collect());
     for segment in now.segments.difference(&used) {
         let _ = disk.remove(&names::segment(root, *segment));

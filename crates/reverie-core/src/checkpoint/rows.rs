@@ -1,4 +1,4 @@
-//! Items, and the runs of chunks that they share, as bytes with numbers in the place of references.
+//! Items, and the runs of chunks that they share, as bytes with numbers in place of references.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use crate::item::{Item, Part};
@@ -7,7 +7,7 @@ use crate::table::{Age, Slot};
 /// Items of a section.
 pub(super) const ITEMS_AT_ONCE: usize = 4096;
 
-/// One item: what it refers to by number.
+/// One item, with its references as numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SavedItem {
     pub(super) slot: u32,
@@ -24,7 +24,7 @@ pub(super) struct SavedItem {
     pub(super) body: SavedBody,
 }
 
-/// What keeps the item's chunks.
+/// The body of a saved item, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SavedBody {
     Chunk(u32),
@@ -38,7 +38,7 @@ pub(super) struct SavedPart {
     pub(super) starts: Vec<i64>,
 }
 
-/// The item in an occupied slot, of which the pattern and the body have these numbers.
+/// The item in an occupied slot; the numbers are those of its pattern and body.
 pub(super) fn saved(index: u32, slot: &Slot, age: &Age, item: &Item, (pattern, body): (u32, SavedBody)) -> SavedItem {
     SavedItem {
         slot: index,
@@ -97,7 +97,7 @@ pub(super) fn item(from: &mut Reader<'_>) -> Decoded<SavedItem> {
     })
 }
 
-/// Writes a span, each chunk as `number` gives it.
+/// Writes a span; `number` returns the number of a chunk.
 pub(super) fn put_span(out: &mut Bytes, parts: &[Part], number: impl Fn(&std::sync::Arc<crate::chunk::Chunk>) -> u32) {
     out.all(parts, |out, part| {
         out.all(&part.chunks, |out, chunk| out.u32(number(chunk)));

@@ -1,4 +1,4 @@
-//! A server's checkpoints: its tables and where they are saved.
+//! A server's checkpoints: its tables and the folder where they are saved.
 
 use super::disk::Disk;
 use super::load::load;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The tables of one server and the folder that they are saved in. Who serves them needs nothing else.
+/// The tables of one server and the folder where they are saved.
 pub struct Saver {
     tables: Arc<Tables>,
     disk: Arc<dyn Disk>,
@@ -21,7 +21,7 @@ pub struct Saver {
 }
 
 impl Saver {
-    /// Saves these tables there. `now` gives the time since the Unix epoch.
+    /// A saver of these tables to this store. `now` returns the time since the Unix epoch.
     pub fn new(
         tables: Arc<Tables>,
         disk: Arc<dyn Disk>,
@@ -41,13 +41,14 @@ impl Saver {
         self.store.save_last(&self.tables, (self.now)())
     }
 
-    /// Where checkpoints go.
+    /// The store of the checkpoints.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Restores the checkpoint at `path`; see [`Checkpoint::restore`](super::Checkpoint::restore). `forward` is to set
-    /// the tables' clock ahead, which was not used yet, so that items are as old as they are.
+    /// Restores the checkpoint at `path`; see [`Checkpoint::restore`](super::Checkpoint::restore).
+    ///
+    /// `forward` must set the tables' clock, which is not used yet, to the given reading, so that items keep their age.
     pub fn restore(&self, path: &Path, forward: impl FnOnce(Duration)) -> Result<(Summary, Restored)> {
         let checkpoint = load(&*self.disk, path, self.tables.bytes().0)?;
         let now = (self.now)();

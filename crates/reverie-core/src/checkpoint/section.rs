@@ -1,5 +1,8 @@
-//! A manifest's frame: `"REVCKPT\x01"`, then sections: `tag 4 bytes | length u64 | payload | crc u32`, the CRC (CRC-32,
-//! IEEE) over all that is before it in the section, the number of the section included: sections cannot change places.
+//! A manifest's frame: `"REVCKPT\x01"`, then sections: `tag 4 bytes | length u64 | payload | crc u32`.
+//!
+//! The CRC (CRC-32, IEEE) covers the number of the section and everything before the CRC in the section, so that
+//! sections
+//! cannot change places.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use super::disk::{Disk, Input, Output, damaged, reading, storage};
@@ -9,10 +12,10 @@ use std::path::{Path, PathBuf};
 const MAGIC: &[u8; 8] = b"REVCKPT\x01";
 const HEAD: usize = 12;
 const CRC: usize = 4;
-/// Bytes that are collected before they are written.
+/// Bytes that are buffered before they are written.
 const AT_ONCE: usize = 1 << 20;
 
-/// What a section holds.
+/// The kind of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
     Head,
@@ -63,7 +66,7 @@ fn crc(number: u64, section: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// A manifest on its way out.
+/// A manifest that is being written.
 pub(super) struct SectionWriter {
     path: PathBuf,
     output: Box<dyn Output>,
@@ -99,7 +102,7 @@ impl SectionWriter {
         Ok(())
     }
 
-    /// Waits until everything is on the disk; gives the file's bytes.
+    /// Waits until everything is on the disk; returns the file's size in bytes.
     pub(super) fn finish(mut self) -> Result<u64> {
         self.write()?;
         self.output.sync().map_err(storage("sync", &self.path))?;
@@ -107,13 +110,13 @@ impl SectionWriter {
     }
 }
 
-/// A manifest that is read.
+/// A manifest that is being read.
 pub(super) struct SectionReader {
     path: PathBuf,
     input: Box<dyn Input>,
-    /// Where the next section begins.
+    /// The offset of the next section.
     at: u64,
-    /// Where the present one does.
+    /// The offset of the present section.
     start: u64,
     sections: u64,
     payload: Vec<u8>,
@@ -131,7 +134,7 @@ impl SectionReader {
         Ok(Self { path: path.to_owned(), input, at, start: at, sections: 0, payload: Vec::new() })
     }
 
-    /// Reads the next section, which must be whole, with what `decode` makes of it.
+    /// Reads and checks the next section, and returns the result of `decode`.
     pub(super) fn section<T>(&mut self, decode: impl FnOnce(Tag, &mut Reader<'_>) -> Decoded<T>) -> Result<T> {
         self.start = self.at;
         let size = self.input.size();
@@ -159,7 +162,7 @@ impl SectionReader {
         decoded.map_err(|what| self.damaged(&what))
     }
 
-    /// Refuses bytes behind the last section.
+    /// Refuses bytes after the last section.
     pub(super) fn end(&self) -> Result<()> {
         match self.input.size() - self.at {
             0 => Ok(()),
@@ -167,12 +170,12 @@ impl SectionReader {
         }
     }
 
-    /// The manifest's bytes.
+    /// The manifest's size in bytes.
     pub(super) fn size(&self) -> u64 {
         self.input.size()
     }
 
-    /// The error for something that is wrong in the section read last.
+    /// The error for an invalid section, the one read last.
     pub(super) fn damaged(&self, what: &str) -> crate::error::Error {
         damaged(&self.path, what, self.start)
     }

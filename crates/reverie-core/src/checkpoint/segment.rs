@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 const MAGIC: &[u8; 8] = b"REVSEGM\x01";
 const HEAD: u64 = 20;
 const RECORD: usize = 12;
-/// Bytes that are collected before they are written, and read ahead.
+/// Bytes that are buffered before they are written, and that are read ahead.
 const AT_ONCE: usize = 1 << 20;
 
-/// Where a chunk is.
+/// The place of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) segment: u64,
-    /// Where the record begins.
+    /// The offset of the record.
     pub(super) offset: u64,
     /// Bytes of the payload.
     pub(super) length: u64,
@@ -37,9 +37,9 @@ pub(super) struct SegmentWriter {
     pub(super) number: u64,
     path: PathBuf,
     output: Box<dyn Output>,
-    /// Where the next record begins.
+    /// The offset of the next record.
     pub(super) end: u64,
-    /// Not yet written.
+    /// Bytes that are not written yet.
     waiting: Vec<u8>,
 }
 
@@ -54,7 +54,7 @@ impl SegmentWriter {
         Ok(Self { number, path, output, end: HEAD, waiting })
     }
 
-    /// Appends a record whose payload `fill` appends to what it is given.
+    /// Appends a record, whose payload `fill` appends to its argument.
     pub(super) fn append(&mut self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<Place> {
         let start = self.waiting.len();
         self.waiting.extend_from_slice(&[0; RECORD]);
@@ -78,14 +78,14 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Waits until all records are on the disk; the file's name is so once its folder is synced.
+    /// Waits until all records are on the disk; the file's name is on the disk once its folder is synced.
     pub(super) fn sync(&mut self) -> Result<()> {
         self.write()?;
         self.output.sync().map_err(storage("sync", &self.path))
     }
 }
 
-/// A segment that is read, best from front to back.
+/// A segment that is being read, best from front to back.
 pub(super) struct SegmentReader {
     number: u64,
     path: PathBuf,
@@ -113,7 +113,7 @@ impl SegmentReader {
     pub(super) fn read(&mut self, place: &Place) -> Result<&[u8]> {
         debug_assert_eq!(place.segment, self.number);
         let (path, offset) = (self.path.clone(), place.offset);
-        // Before memory is set aside for a length that only a damaged file has.
+        // Check before memory is allocated for a length that only a damaged file has.
         let end = place.offset.checked_add(RECORD as u64).and_then(|end| end.checked_add(place.length));
         if end.is_none_or(|end| end > self.input.size()) {
             return Err(damaged(&path, "the file ends within a chunk", offset));
@@ -130,7 +130,7 @@ impl SegmentReader {
         Ok(payload)
     }
 
-    /// Names this segment in an error of a chunk that was read from it.
+    /// Adds this segment to an error about a chunk that was read from it.
     pub(super) fn named(&self, place: &Place, error: Error) -> Error {
         match error {
             Error::Damaged(what) => damaged(&self.path, format!("a chunk is none: {what}"), place.offset),

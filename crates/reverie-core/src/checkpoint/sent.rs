@@ -1,4 +1,4 @@
-//! Inserts that may be sent again, as bytes.
+//! Inserts that may be retried, as bytes.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use crate::item::Key;

@@ -1,4 +1,4 @@
-//! Taking checkpoints.
+//! Takes checkpoints.
 
 use super::disk::{Disk, folder_of, storage};
 use super::load::Checkpoint;
@@ -16,13 +16,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// Bytes after which a new segment is begun.
+/// The size in bytes after which a new segment begins.
 const SEGMENT_BYTES: u64 = 256 << 20;
-/// A segment less than this part of which is still in use is given up: what is in use is written again, so that the
-/// disk holds at most about so many times the live bytes, and not a segment for each chunk that stays.
+/// A segment of which less than this fraction (1 / `SPARSE`) is in use is abandoned.
+///
+/// The used part is written again, so that the disk holds at most about this many times the live bytes, and not a
+/// segment
+/// for each remaining chunk.
 const SPARSE: u64 = 4;
 
-/// What taking a checkpoint came to.
+/// The outcome of taking a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saved {
     /// The checkpoint: its manifest.
@@ -37,23 +40,26 @@ pub struct Saved {
     pub new_chunks: u64,
     /// Bytes written, manifest included.
     pub written: u64,
-    /// For how long the tables stood still.
+    /// How long the tables were locked.
     pub pause: Duration,
-    /// Bytes of memory that were set aside for what was changed meanwhile, see [`Tables::spare`].
+    /// Bytes of memory set aside for changes during the checkpoint, see [`Tables::spare`].
     pub spare: u64,
-    /// And bytes of it that were used.
+    /// Bytes of it that were used.
     pub spare_used: u64,
-    /// Why checkpoints or segments that are not needed any more are still there; `None` where they are gone.
+    /// The error that left unneeded checkpoints or segments behind; `None` if they are gone.
     pub left_behind: Option<Error>,
 }
 
-/// A folder of checkpoints, one server's to write.
+/// A folder of checkpoints that one server writes.
 pub struct Store {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     keep: Keep,
     segment_bytes: u64,
-    /// Guards what is on the disk, as far as this store wrote it: held while a checkpoint is taken, so that there is one
+    /// Guards the record of what this store wrote to the disk.
+    ///
+    /// It is held while a checkpoint is taken, so that there is
+    /// one
     /// at a time. No table waits for it.
     written: Mutex<Written>,
 }
@@ -62,18 +68,19 @@ pub struct Store {
 struct Written {
     /// Held from the first checkpoint on: two servers in one folder would remove each other's files.
     lock: Option<Box<dyn Send>>,
-    /// The checkpoint taken last.
+    /// The number of the latest checkpoint.
     newest: Option<u64>,
     segment: Option<SegmentWriter>,
-    /// Where the chunks of the newest checkpoint are, by their addresses, ascending. The weak references keep the
-    /// addresses from being used again.
+    /// The places of the newest checkpoint's chunks, by their addresses, ascending.
+    ///
+    /// The weak references prevent the reuse of the addresses.
     chunks: Vec<OnDisk>,
 }
 
 #[derive(Clone)]
 struct OnDisk {
     chunk: Weak<Chunk>,
-    /// What was published of it, see [`Chunk::published`].
+    /// The number of saved cells, see [`Chunk::published`].
     cells: u64,
     place: Place,
 }
@@ -85,7 +92,7 @@ impl OnDisk {
 }
 
 impl Store {
-    /// Checkpoints in `root`, which need not exist: the first checkpoint makes it.
+    /// A store in `root`, which need not exist: the first checkpoint creates it.
     pub fn new(disk: Arc<dyn Disk>, root: PathBuf, keep: Keep) -> Result<Self> {
         if keep.count == 0 {
             return Err(Error::InvalidArgument("keep must be at least 1: the newest checkpoint stays".to_owned()));
@@ -103,8 +110,9 @@ impl Store {
         &self.root
     }
 
-    /// Goes on from a checkpoint of this folder, which was just loaded and is about to be restored: what it has on the
-    /// disk is not written again. Nothing for a checkpoint of another folder.
+    /// Continues from a checkpoint of this folder that was just loaded and will be restored.
+    ///
+    /// Its chunks on the disk are not written again. Does nothing for a checkpoint of another folder.
     pub fn adopt(&self, checkpoint: &Checkpoint) {
         if folder_of(&checkpoint.summary.path) != self.root {
             return;
@@ -119,18 +127,20 @@ impl Store {
         *written = Written { newest: Some(checkpoint.summary.number), chunks, ..Written::default() };
     }
 
-    /// Takes a checkpoint of all tables, which stand still only while references to them are taken. Blocks until it is
-    /// on the disk, and while another is being taken. `now` is the time since the Unix epoch.
+    /// Takes a checkpoint of all tables. Blocks until it is on the disk, and while another is being taken.
     ///
-    /// With an error the checkpoints that were there are as they were, and what was written is removed as far as the disk
-    /// allows, so that it is no fuller than before. `Closed` for tables that are closed,
-    /// `Storage` where another server saves in the folder.
+    /// The tables are locked only while references to them are taken. `now` is the time since the Unix epoch.
+    ///
+    /// On an error the earlier checkpoints are intact, and what was written is removed as far as the disk allows, so
+    /// that it is
+    /// no fuller than before. `Closed` for tables that are closed, `Storage` if another server saves in the folder.
     pub fn save(&self, tables: &Tables, now: Duration) -> Result<Saved> {
         self.take(tables, now, false)
     }
 
-    /// As [`save`](Self::save), of tables that are closed, before the folder is let go of: all that was ever said to be
-    /// in them is in this checkpoint.
+    /// As [`save`](Self::save), for closed tables, before the folder is released.
+    ///
+    /// This checkpoint contains everything that was ever acknowledged.
     pub fn save_last(&self, tables: &Tables, now: Duration) -> Result<Saved> {
         self.take(tables, now, true)
     }
@@ -138,7 +148,7 @@ impl Store {
     fn take(&self, tables: &Tables, now: Duration, last: bool) -> Result<Saved> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if !last {
-            // Before the folder is asked for: a server that is closed has let go of it.
+            // Check before the folder is locked: a closed server has released it.
             tables.check_open()?;
         }
         self.disk.make_folder(&self.root).map_err(storage("make the folder", &self.root))?;
@@ -147,9 +157,9 @@ impl Store {
         if written.newest.is_some() && before.manifests.last().copied() > written.newest {
             return Err(self.refusal("another server took a checkpoint there since this one's last"));
         }
-        // Files may have been deleted by someone else.
+        // Another process may have deleted files.
         written.segment.take_if(|segment| !before.segments.contains(&segment.number));
-        // A closed table is changed by nobody.
+        // Nothing changes a closed table.
         let spared = (!last).then(|| tables.spare());
         let cuts = if last { tables.last_cut() } else { tables.cut() }?;
         let kept = written.segment.as_ref().map(|segment| (segment.number, segment.end));
@@ -157,7 +167,7 @@ impl Store {
         drop(cuts);
         let spare = spared.map_or((0, 0), |spared| (spared.size_bytes(), spared.take_back()));
         if saved.is_err() {
-            // What is behind its last sync is not known: the next checkpoint begins another.
+            // The content after its last sync is unknown: the next checkpoint begins another segment.
             written.segment = None;
             clean_up(&*self.disk, &self.root, &before, kept);
         }
@@ -180,8 +190,9 @@ impl Store {
         Error::Storage { path: self.root.display().to_string(), action: "save to".into(), reason }
     }
 
-    /// Lets another server save in the folder. Blocks while a checkpoint is being taken; the next one, if any, asks
-    /// for the folder again.
+    /// Releases the folder to other servers. Blocks while a checkpoint is being taken.
+    ///
+    /// The next checkpoint, if any, locks the folder again.
     pub fn release(&self) {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).lock = None;
     }
@@ -228,19 +239,19 @@ impl Store {
         let out = SectionWriter::create(&*self.disk, unfinished.clone())?;
         let places: Vec<Place> = chunks.iter().map(|chunk| chunk.place).collect();
         saved.written += manifest::write(out, number, now, cuts, &plan, &places)?;
-        // Ours from here on, also where it is not known whether the disk has it.
+        // Counts as this store's from here on, also if it is unknown whether the disk has it.
         written.newest = Some(number);
         self.disk.rename(&unfinished, &path).map_err(storage("rename", &unfinished))?;
         sync_folder()?;
         let segments = manifest::segments(&places);
-        // From now on this is what is known to be on the disk; chunks that are gone from the tables are forgotten.
+        // From now on this is what is known to be on the disk; chunks that left the tables are forgotten.
         chunks.sort_unstable_by_key(OnDisk::address);
         written.chunks = chunks;
         let open = written.segment.as_ref().map(|segment| segment.number);
         Ok((saved, Newest { number, segments, open }))
     }
 
-    /// Writes a chunk; gives where it is, and what was published of it.
+    /// Writes a chunk; returns its place, and the number of its published cells.
     fn append(&self, segment: &mut Option<SegmentWriter>, before: &Found, chunk: &Chunk) -> Result<(Place, u64)> {
         let next = match segment {
             Some(segment) if segment.end >= self.segment_bytes => {
@@ -260,7 +271,7 @@ impl Store {
     }
 }
 
-/// For every chunk of the plan where it is on the disk, and what is published of it; `None` where it must be written.
+/// The place of every chunk of the plan, and the number of its saved cells; `None` if it must be written.
 fn known(written: &Written, before: &Found, plan: &Plan<'_>) -> Vec<Option<(Place, u64)>> {
     let find = |chunk: &&Arc<Chunk>| {
         let address = Arc::as_ptr(chunk) as usize;
@@ -269,7 +280,7 @@ fn known(written: &Written, before: &Found, plan: &Plan<'_>) -> Vec<Option<(Plac
         (chunk.published() == cells && before.segments.contains(&place.segment)).then_some((place, cells))
     };
     let mut known: Vec<Option<(Place, u64)>> = plan.chunks.iter().map(find).collect();
-    // For each segment: bytes that are still in use, and bytes in all.
+    // For each segment: bytes still in use, and bytes in total.
     let mut bytes: HashMap<u64, (u64, u64)> = HashMap::new();
     for OnDisk { place, .. } in &written.chunks {
         let (_, end) = bytes.entry(place.segment).or_default();
