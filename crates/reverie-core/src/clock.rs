@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A monotonic clock. The zero point is the clock's own; only differences mean something.
+/// A monotonic clock. The zero point is the clock's own; only differences have a meaning.
 pub trait Clock: Send + Sync {
     /// Time since the clock's zero point.
     fn now(&self) -> Duration;
@@ -13,7 +13,7 @@ pub trait Clock: Send + Sync {
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
-    /// Nanoseconds that were put in front.
+    /// Nanoseconds by which the clock was moved forward.
     ahead: AtomicU64,
 }
 
@@ -23,7 +23,7 @@ impl SystemClock {
         Self { start: Instant::now(), ahead: AtomicU64::new(0) }
     }
 
-    /// Moves the clock forward, so that what a checkpoint brings back is as old as it is: before it is restored.
+    /// Moves the clock forward before a checkpoint is restored, so that its items keep their age.
     pub fn forward(&self, by: Duration) {
         self.ahead.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX / 2), Ordering::Relaxed);
     }
@@ -41,7 +41,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when it is told to; for tests.
+/// A clock that moves only when it is advanced; for tests.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     nanos: AtomicU64,

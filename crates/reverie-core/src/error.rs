@@ -1,4 +1,4 @@
-//! Every way in which the engine can refuse, as data. No caller ever has to read the text.
+//! All errors of the engine, as data. No caller has to parse the text.
 
 use crate::key::Key;
 use std::borrow::Cow;
@@ -6,7 +6,7 @@ use std::borrow::Cow;
 /// The engine's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// So many of something, as one says it: "1 item", "2 items".
+/// A count with its noun: "1 item", "2 items".
 pub(crate) struct Counted(pub(crate) u64, pub(crate) &'static str);
 
 impl std::fmt::Display for Counted {
@@ -16,31 +16,31 @@ impl std::fmt::Display for Counted {
     }
 }
 
-/// Why something was refused.
+/// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument that cannot be right, whatever the state.
+    /// An argument that is invalid in any state.
     #[error("{0}")]
     InvalidArgument(String),
 
     /// A table that the server does not have.
     #[error("there is no table '{name}'; the server has {}", list(known))]
     UnknownTable {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: Vec<String>,
     },
 
-    /// Data that does not fit what was promised or what came before.
+    /// Data that does not match a signature or earlier data.
     #[error("{}: got {got}, want {want}", column(path))]
     Signature {
         /// The column, as the user knows it.
         path: String,
-        /// What was given.
+        /// The given data.
         got: String,
-        /// What fits.
+        /// The expected data.
         want: String,
     },
 
@@ -49,20 +49,20 @@ pub enum Error {
     Ragged {
         /// The column, as the user knows it.
         path: String,
-        /// What differs, and what to ask for.
+        /// The difference, and the option that would allow it.
         reason: String,
     },
 
-    /// Something larger than any room that could be made for it.
+    /// Something larger than its budget allows.
     #[error("{what} needs {needed} bytes, {budget} are allowed; {hint}")]
     ResourceExhausted {
-        /// What asked for the room.
+        /// The request that needs the memory.
         what: String,
-        /// Bytes it needs.
+        /// The bytes that it needs.
         needed: u64,
-        /// Bytes that there are.
+        /// The bytes allowed.
         budget: u64,
-        /// What to do about it.
+        /// Advice for the user.
         hint: String,
     },
 
@@ -73,49 +73,49 @@ pub enum Error {
         needed: u64,
     },
 
-    /// The table, or its server, was closed while or before this was asked.
+    /// The table, or its server, was closed before or during the request.
     #[error("the table '{name}' is closed")]
     Closed {
         /// The table.
         name: String,
     },
 
-    /// The client was closed while or before this was asked of it.
+    /// The client was closed before or during the request.
     #[error("the client of {address} is closed; make another one")]
     ClientClosed {
-        /// The server's.
+        /// The server's address.
         address: String,
     },
 
-    /// An item whose key is not (or no longer) in the table.
+    /// An item whose key is not, or no longer, in the table.
     #[error("table '{table}' has no item with the key {key}")]
     UnknownKey {
         /// The table.
         table: String,
-        /// The key asked for.
+        /// The requested key.
         key: Key,
     },
 
-    /// The server, or the way to it, is not there.
+    /// The server, or the connection to it, is not available.
     #[error("{0}")]
     Unavailable(String),
 
-    /// A server that does not let this client in: no or a wrong token, a certificate that is not trusted.
+    /// The server refuses this client: a missing or wrong token, or an untrusted certificate.
     #[error("{0}")]
     Unauthenticated(String),
 
-    /// A peer that does not keep to the protocol, or speaks another version of it.
+    /// A peer that violates the protocol, or uses another version of it.
     #[error("{0}")]
     Protocol(String),
 
-    /// A withdrawn insert of which the server has not said yet whether it is in its table.
+    /// A withdrawn insert for which the server has not reported yet whether it is in its table.
     #[error("whether the insert is in its table is not known: the server has not answered since it was withdrawn")]
     UnknownFate {
-        /// The insert, to ask later what became of it.
+        /// The number of the insert, to ask for its outcome later.
         number: u64,
     },
 
-    /// The deadline passed, or the request was withdrawn, before all of it was done.
+    /// The deadline passed, or the request was withdrawn, before it was complete.
     #[error("the timeout passed; {0}")]
     Deadline(String),
 
@@ -123,25 +123,25 @@ pub enum Error {
     #[error("damaged chunk: {0}")]
     Damaged(String),
 
-    /// A file that is not what was written. Nothing of it was used.
+    /// A file whose content is not what was written. Nothing of it was used.
     #[error("{path} is damaged at byte {offset}: {what}; restore another checkpoint, or delete this one to do without")]
     DamagedFile {
         /// The file.
         path: String,
-        /// What is wrong there.
+        /// The problem.
         what: String,
-        /// Where the part that is wrong begins.
+        /// The offset of the damaged part.
         offset: u64,
     },
 
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("cannot {action} {path}: {reason}")]
     Storage {
         /// The file or folder.
         path: String,
-        /// What was tried.
+        /// The attempted operation.
         action: Cow<'static, str>,
-        /// What the file system says.
+        /// The file system's message.
         reason: String,
     },
 }
@@ -150,7 +150,7 @@ fn column(path: &str) -> String {
     if path.is_empty() { "the data".to_owned() } else { format!("column '{path}'") }
 }
 
-/// How many names a text has; the error itself has them all.
+/// The most names that a text lists; the error itself has them all.
 const NAMED: usize = 20;
 
 fn list(names: &[String]) -> String {

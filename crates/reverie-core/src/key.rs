@@ -1,9 +1,9 @@
-//! What an item is called: also by errors, which know no items.
+//! The key of an item; a separate module, because errors use it and know no items.
 
-/// The name of an item in its table: 63 bits, so that a signed 64-bit integer holds it.
+/// The key of an item in its table: 63 bits, so that a signed 64-bit integer holds it.
 ///
-/// `shard (6 bits) | generation (29 bits) | slot (28 bits)`. Look-up is an index; the generation tells a key
-/// of an earlier tenant of the slot from the present one.
+/// `shard (6 bits) | generation (29 bits) | slot (28 bits)`. Look-up is an index; the generation distinguishes a key
+/// of an earlier item of the slot from the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(i64);
 
@@ -14,10 +14,10 @@ impl Key {
     pub const GENERATION_BITS: u32 = 29;
     /// Bits of the shard.
     pub const SHARD_BITS: u32 = 6;
-    /// Slots that a table can have.
+    /// The most slots of a table.
     pub const MAX_SLOTS: usize = 1 << Self::SLOT_BITS;
 
-    /// Packs the parts; each is cut to its bits.
+    /// Packs the parts; each is truncated to its bits.
     pub fn new(shard: u8, generation: u32, slot: u32) -> Self {
         let shard = i64::from(shard) & ((1 << Self::SHARD_BITS) - 1);
         let generation = i64::from(generation) & ((1 << Self::GENERATION_BITS) - 1);
@@ -47,7 +47,7 @@ impl Key {
 }
 
 impl From<i64> for Key {
-    /// Any integer is a key; those that no table gave out are found in none.
+    /// Any integer is a key; keys that no table returned are found in none.
     fn from(key: i64) -> Self {
         Self(key)
     }

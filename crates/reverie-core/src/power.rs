@@ -1,16 +1,16 @@
 //! Powers of many positive numbers: priorities that become weights, probabilities that become importance weights.
 //!
-//! In plain arithmetic, so that a loop over them runs several lanes at a time, and so that every processor and every C
+//! Plain arithmetic, so that a loop runs several lanes at a time, and so that every processor and every C
 //! library gives the same numbers. The relative error is below `(2 + |exponent * log2(number)|) * 2^-51`.
 
 use crate::wide::{Lanes, Wide, wide};
 
-/// The smallest power of a positive number: what would underflow to 0 does not.
+/// The smallest power of a positive number: a power that would underflow to 0 is raised to it.
 pub(crate) const SMALLEST: f64 = f64::MIN_POSITIVE;
-/// The largest, 2^990: the sum of 2^28 of them stays finite.
+/// The largest power, 2^990: the sum of 2^28 of them stays finite.
 pub(crate) const LARGEST: f64 = f64::from_bits((1023 + 990) << 52);
 
-/// `number ** exponent`, with the exponents that have a cheaper way told apart once.
+/// `number ** exponent`; exponents with a cheaper computation are separate variants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Power {
     /// Exponent 0: 1, for 0 too.
@@ -33,8 +33,9 @@ impl Power {
         }
     }
 
-    /// The power of a number that is finite and not negative: within [`SMALLEST`] and [`LARGEST`], except that of 0,
-    /// which is 0 unless the exponent is 0.
+    /// The power of a finite number that is not negative.
+    ///
+    /// Within [`SMALLEST`] and [`LARGEST`], except that of 0, which is 0 unless the exponent is 0.
     #[inline(always)]
     pub(crate) fn of(self, number: f64) -> f64 {
         match self {
@@ -45,7 +46,7 @@ impl Power {
         }
     }
 
-    /// The same for many, each in its place.
+    /// The same for many numbers, in place.
     pub(crate) fn of_each(self, numbers: &mut [f64]) {
         wide(Each(self, numbers));
     }
@@ -59,7 +60,7 @@ impl Wide for Each<'_> {
     #[inline(always)]
     fn run(self, _: impl Lanes) {
         let Self(power, numbers) = self;
-        // Told apart out here: a loop with a `match` inside goes number by number.
+        // Matched outside the loop: a loop with a `match` inside is not vectorised.
         match power {
             Power::Zero => numbers.fill(1.0),
             Power::Half => {
@@ -81,7 +82,7 @@ impl Wide for Each<'_> {
     }
 }
 
-/// Keeps the power within bounds, and 0 at 0. Selections, not branches.
+/// Keeps the power within bounds, and 0 at 0. Uses selections, not branches.
 #[inline(always)]
 fn bounded(number: f64, power: f64) -> f64 {
     let power = if power > SMALLEST { power } else { SMALLEST };
@@ -97,21 +98,21 @@ fn power(number: f64, exponent: f64) -> f64 {
 /// 1.5 * 2^52: added to a number below 2^51, it leaves the nearest whole number in the lowest bits.
 const WHOLE: f64 = 6_755_399_441_055_744.0;
 
-/// The logarithm of a positive finite number; anything for another.
+/// The logarithm of a positive finite number; undefined for others.
 #[inline(always)]
 fn log2(number: f64) -> f64 {
-    // Numbers without a leading bit get one.
+    // Subnormal numbers are scaled to normal ones.
     let tiny = number < f64::MIN_POSITIVE;
     let number = if tiny { number * (1_u64 << 54) as f64 } else { number };
     let lowest = if tiny { 54.0 } else { 0.0 };
-    // number = 2^whole * part, with the part between the roots of 1/2 and 2. All in logical shifts, and the whole part
-    // into the bits of a float: that is what every processor does several lanes at a time.
+    // number = 2^whole * part, with the part between the roots of 1/2 and 2. Only logical shifts, and the whole part
+    // goes into the bits of a float: every processor can do that several lanes at a time.
     const ROOT: u64 = std::f64::consts::FRAC_1_SQRT_2.to_bits();
     let above = number.to_bits().wrapping_sub(ROOT).wrapping_add(1023 << 52);
     let biased = above >> 52;
     let part = f64::from_bits(number.to_bits().wrapping_sub(biased << 52).wrapping_add(1023 << 52));
     let whole = f64::from_bits(biased | 0x4330_0000_0000_0000) - ((1_u64 << 52) as f64 + 1023.0) - lowest;
-    // log(part) = 2 atanh(s), and its series: the first term that is left out is below 2^-57 of the first.
+    // log(part) = 2 atanh(s), and its series: the first omitted term is below 2^-57 of the first.
     let s = (part - 1.0) / (part + 1.0);
     let (z, zz) = (s * s, (s * s) * (s * s));
     let even = 1.0 + zz * (1.0 / 5.0 + zz * (1.0 / 9.0 + zz * (1.0 / 13.0 + zz * (1.0 / 17.0 + zz * (1.0 / 21.0)))));
@@ -119,13 +120,13 @@ fn log2(number: f64) -> f64 {
     whole + s * (even + z * odd) * (2.0 * std::f64::consts::LOG2_E)
 }
 
-/// 2 to a power, within [`SMALLEST`] / 2 and [`LARGEST`]; anything for NaN.
+/// 2 to a power, within [`SMALLEST`] / 2 and [`LARGEST`]; undefined for NaN.
 #[inline(always)]
 fn exp2(power: f64) -> f64 {
     let power = if power > -1022.0 { power } else { -1022.0 };
     let power = if power < 990.0 { power } else { 990.0 };
     let whole = power + WHOLE;
-    // x is at most log(2) / 2: the series ends below 2^-57.
+    // x is at most log(2) / 2: the omitted terms of the series are below 2^-57.
     let x = (power - (whole - WHOLE)) * std::f64::consts::LN_2;
     let xx = x * x;
     let even = 1.0
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// How far a power may be from what the C library says, relative to it.
+    /// The allowed relative difference of a power from the C library's result.
     fn tolerance(number: f64, exponent: f64) -> f64 {
         (2.0 + (exponent * number.log2()).abs()) * 2_f64.powi(-51)
     }

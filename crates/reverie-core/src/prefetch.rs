@@ -1,7 +1,8 @@
-//! Asking for memory ahead of its use, so that the misses of a batch overlap.
+//! Prefetches memory ahead of its use, so that the misses of a batch overlap.
 
-/// Asks the processor to bring the cache line at which `value` starts. A hint: it changes no state that a
-/// program can see, and on a processor without such a hint it does nothing.
+/// Prefetches the cache line at which `value` starts.
+///
+/// A hint: it changes no state that a program can see, and does nothing on a processor without such an instruction.
 #[inline(always)]
 pub(crate) fn prefetch<T: ?Sized>(value: &T) {
     hint(std::ptr::from_ref(value).cast());
@@ -21,7 +22,7 @@ pub(crate) fn prefetch_at<T>(slice: &[T], index: usize) {
     hint(slice.as_ptr().wrapping_add(index).cast());
 }
 
-/// Like [`prefetch`] for any address: one that nothing lies at is a wasted hint.
+/// Like [`prefetch`] for any address: an unmapped one is a wasted hint.
 #[inline(always)]
 pub(crate) fn prefetch_address(address: *const u8) {
     hint(address);

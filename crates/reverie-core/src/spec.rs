@@ -1,11 +1,13 @@
-//! What a column is: dtype, cell shape, path; and the structure that columns came from.
+//! The specification of columns: dtype, cell shape, path; and the structure that they came from.
 
 mod difference;
 
 use std::fmt;
 
-/// The type of one array element. `Bytes` and `Str` have no width of their own: each chunk
-/// says how wide its elements are (`Str` elements are UCS-4, as NumPy's `U`).
+/// The type of one array element.
+///
+/// `Bytes` and `Str` have no fixed width: each chunk defines the width of its elements (`Str` elements are UCS-4, as
+/// NumPy's `U`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum DType {
@@ -66,7 +68,7 @@ impl DType {
         DType::Str,
     ];
 
-    /// Bytes of one element; `None` where each chunk has its own width.
+    /// Bytes of one element; `None` if each chunk has its own width.
     pub fn size(self) -> Option<usize> {
         use DType::*;
         Some(match self {
@@ -80,7 +82,7 @@ impl DType {
         })
     }
 
-    /// The name that NumPy (and ml_dtypes) give it.
+    /// The dtype's name in NumPy or ml_dtypes.
     pub fn name(self) -> &'static str {
         use DType::*;
         match self {
@@ -112,7 +114,7 @@ impl DType {
         }
     }
 
-    /// The dtype of that name.
+    /// The dtype with this name.
     pub fn from_name(name: &str) -> Option<DType> {
         Self::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
@@ -124,10 +126,10 @@ impl fmt::Display for DType {
     }
 }
 
-/// One column of a writer or an item: where it stood in the user's structure, and what one cell holds.
+/// One column of a writer or an item: its path in the user's structure, and the type and shape of a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ColumnSpec {
-    /// The path in the user's structure, `obs/pixels`; empty where the structure is one array.
+    /// The path in the user's structure, `obs/pixels`; empty if the structure is one array.
     pub path: String,
     /// The type of an element.
     pub dtype: DType,
@@ -141,13 +143,13 @@ impl ColumnSpec {
         self.shape.iter().product()
     }
 
-    /// Bytes of one cell where the dtype has a width.
+    /// Bytes of one cell; `None` if the dtype has no fixed width.
     pub fn cell_bytes(&self) -> Option<usize> {
         self.dtype.size().map(|size| size * self.elements())
     }
 }
 
-/// What a table promises of one column of its items: dimensions may be open.
+/// A table's requirements for one column of its items: dimensions may be open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ColumnSignature {
     /// The path in the signature's structure.
@@ -158,7 +160,7 @@ pub struct ColumnSignature {
     pub shape: Vec<Option<usize>>,
 }
 
-/// What a table promises of its items.
+/// A table's requirements for its items.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Signature {
     /// The columns in flattening order.
@@ -180,7 +182,7 @@ impl fmt::Display for Signature {
     }
 }
 
-/// What a writer is given at each step, or a group of rows: columns in flattening order, and their structure.
+/// The columns that a writer gets at each step, or in a group of rows, in flattening order, and their structure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Schema {
     /// The columns.
@@ -189,7 +191,7 @@ pub struct Schema {
     pub structure: Structure,
 }
 
-/// A dictionary key: what NumPy-based nests use and what can be sorted.
+/// A dictionary key, of the kinds that NumPy-based nests use and that can be sorted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// An integer key.
@@ -242,14 +244,16 @@ impl Structure {
         }
     }
 
-    /// The structure that has the columns of both: dictionaries are united, sequences are as long as the longer.
-    /// `holds` tells whether a path was ever a column: a leaf that was none (it was always `None`) gives way to
-    /// what is below its path. `Err` is the path at which the two differ.
+    /// The structure with the columns of both: dictionaries are united, sequences are as long as the longer.
+    ///
+    /// `holds` returns whether a path was ever a column: a leaf that never was one (it was always `None`) is replaced
+    /// by
+    /// the structure below its path. `Err` is the path at which the two differ.
     pub fn merged(&self, other: &Structure, holds: &dyn Fn(&str) -> bool) -> Result<Structure, String> {
         merge(self, other, &mut String::new(), holds)
     }
 
-    /// True where a list or a tuple is somewhere in it.
+    /// True if it contains a list or a tuple.
     pub fn has_lists(&self) -> bool {
         match self {
             Structure::Leaf => false,
@@ -259,7 +263,7 @@ impl Structure {
         }
     }
 
-    /// A path that two columns share, as with the keys `a/b` and, below `a`, `b`: neither could be named.
+    /// A path that two columns share, as with the keys `a/b` and, below `a`, `b`: neither could be addressed.
     pub fn ambiguous_path(&self) -> Option<String> {
         let mut paths = self.paths();
         paths.sort_unstable();

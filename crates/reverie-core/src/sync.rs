@@ -1,4 +1,4 @@
-//! The lock, the condition and the atomics, from one place, so that a model checker can replace them.
+//! The lock, the condition variable and the atomics, from one place, so that a model checker can replace them.
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -6,14 +6,16 @@ pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// Locks, and goes on after a panic elsewhere: the state machines behind our locks are consistent
+/// Locks, also after a panic in another thread: the state machines behind these locks are consistent
 /// between statements that can panic, and a poisoned lock would turn one error into many.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// While it lives, this thread decides under a table's lock, where nothing may be freed: chunks check it as they are
-/// dropped. Nothing in a release build, nor under the model checker, whose threads are one.
+/// Marks that this thread decides under a table's lock, where no chunk may be freed.
+///
+/// Chunks check it when they are dropped. Does nothing in a release build, nor under the model checker, which runs all
+/// its threads on one.
 pub(crate) struct Deciding(());
 
 #[cfg(all(debug_assertions, not(feature = "shuttle")))]
@@ -30,7 +32,7 @@ impl Deciding {
         Self(())
     }
 
-    /// Panics where this thread decides (and does not panic already).
+    /// Panics if this thread decides (and does not panic already).
     #[inline]
     pub(crate) fn check_not() {
         #[cfg(all(debug_assertions, not(feature = "shuttle")))]

@@ -1,28 +1,30 @@
-//! Loops over many numbers, compiled for the widest instructions that the processor at hand has.
+//! Loops over many numbers, compiled for the widest instructions of the present processor.
 //!
 //! The same source runs everywhere, and no operation is contracted or reordered: results are the same to the bit.
 
-/// A loop to be compiled more than once. `run` is to be `#[inline(always)]`, as is all that it calls: what is not
-/// inlined stays as it is.
+/// A loop that is compiled more than once.
+///
+/// `run` and everything that it calls must be `#[inline(always)]`: code that is not inlined is not compiled again.
 pub(crate) trait Wide {
-    /// What comes of it.
+    /// The result of the loop.
     type Output;
 
     /// The loop.
     fn run(self, lanes: impl Lanes) -> Self::Output;
 }
 
-/// What a compiler does not find by itself.
+/// Operations that a compiler does not vectorise by itself.
 pub(crate) trait Lanes: Copy {
-    /// Of eight numbers that do not fall, none of them negative: how many are at most `bound`, and the last of these,
-    /// 0 where there is none.
+    /// For eight ascending numbers, none negative: how many are at most `bound`, and the last of these.
+    ///
+    /// The last is 0 if there is none.
     fn last_at_most(self, rising: &[f64; 8], bound: f64) -> (usize, f64);
 
-    /// How many of eight numbers that lie in registers are at most `bound`.
+    /// How many of eight numbers in registers are at most `bound`.
     fn at_most(self, numbers: [f64; 8], bound: f64) -> usize;
 }
 
-/// Runs the loop. Finding out which version to take costs a load and a branch.
+/// Runs the loop. The choice of the version costs a load and a branch.
 #[inline]
 pub(crate) fn wide<W: Wide>(work: W) -> W::Output {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -40,15 +42,14 @@ pub(crate) fn wide<W: Wide>(work: W) -> W::Output {
     work.run(Plain)
 }
 
-/// What every processor has.
+/// The version for every processor.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain;
 
 impl Lanes for Plain {
     #[inline(always)]
     fn last_at_most(self, rising: &[f64; 8], bound: f64) -> (usize, f64) {
-        // The last is the largest of them. In floating point throughout, so that it goes two lanes at a time on any
-        // processor.
+        // The last is the largest of them. Only floating point, so that any processor handles two lanes at a time.
         let last = fold(rising.map(|sum| if sum <= bound { sum } else { 0.0 }), |a, b| if a > b { a } else { b });
         (self.at_most(*rising, bound), last)
     }
@@ -72,24 +73,24 @@ mod x86 {
     use std::arch::x86_64::*;
 
     /// # Safety
-    /// Only where the processor has the instructions.
+    /// The processor must have the instructions.
     #[target_feature(enable = "avx512f,avx512dq,avx512vl,popcnt")]
     pub(super) unsafe fn with_avx512<W: Wide>(work: W) -> W::Output {
         work.run(Avx512(()))
     }
 
     /// # Safety
-    /// Only where the processor has the instructions.
+    /// The processor must have the instructions.
     #[target_feature(enable = "avx2,popcnt")]
     pub(super) unsafe fn with_avx2<W: Wide>(work: W) -> W::Output {
         work.run(Avx2(()))
     }
 
-    /// There only where the processor has the instructions.
+    /// Exists only if the processor has the instructions.
     #[derive(Clone, Copy)]
     struct Avx512(());
 
-    /// There only where the processor has the instructions.
+    /// Exists only if the processor has the instructions.
     #[derive(Clone, Copy)]
     struct Avx2(());
 
@@ -102,7 +103,7 @@ mod x86 {
     impl Lanes for Avx512 {
         #[inline(always)]
         fn last_at_most(self, rising: &[f64; 8], bound: f64) -> (usize, f64) {
-            // SAFETY: as the type says; eight numbers are read.
+            // SAFETY: by the invariant of the type; eight numbers are read.
             let mask =
                 unsafe { _mm512_cmp_pd_mask::<_CMP_LE_OQ>(_mm512_loadu_pd(rising.as_ptr()), _mm512_set1_pd(bound)) };
             last(rising, mask.count_ones() as usize)
@@ -110,7 +111,7 @@ mod x86 {
 
         #[inline(always)]
         fn at_most(self, [a, b, c, d, e, f, g, h]: [f64; 8], bound: f64) -> usize {
-            // SAFETY: as the type says.
+            // SAFETY: by the invariant of the type.
             let mask = unsafe {
                 _mm512_cmp_pd_mask::<_CMP_LE_OQ>(_mm512_set_pd(h, g, f, e, d, c, b, a), _mm512_set1_pd(bound))
             };
@@ -121,7 +122,7 @@ mod x86 {
     impl Lanes for Avx2 {
         #[inline(always)]
         fn last_at_most(self, rising: &[f64; 8], bound: f64) -> (usize, f64) {
-            // SAFETY: as the type says; eight numbers are read.
+            // SAFETY: by the invariant of the type; eight numbers are read.
             let count = unsafe {
                 let (low, high) = (_mm256_loadu_pd(rising.as_ptr()), _mm256_loadu_pd(rising.as_ptr().add(4)));
                 self.count(low, high, bound)
@@ -131,7 +132,7 @@ mod x86 {
 
         #[inline(always)]
         fn at_most(self, [a, b, c, d, e, f, g, h]: [f64; 8], bound: f64) -> usize {
-            // SAFETY: as the type says.
+            // SAFETY: by the invariant of the type.
             unsafe { self.count(_mm256_set_pd(d, c, b, a), _mm256_set_pd(h, g, f, e), bound) }
         }
     }
@@ -139,7 +140,7 @@ mod x86 {
     impl Avx2 {
         #[inline(always)]
         fn count(self, low: __m256d, high: __m256d, bound: f64) -> usize {
-            // SAFETY: as the type says.
+            // SAFETY: by the invariant of the type.
             let (low, high) = unsafe {
                 let bound = _mm256_set1_pd(bound);
                 let at_most = |lanes| _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_LE_OQ>(lanes, bound)) as u32;
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the lanes say of numbers that do not fall.
+    /// The results of the lanes for ascending numbers.
     struct Ask([f64; 8], f64);
 
     impl Wide for Ask {

@@ -1,11 +1,12 @@
-//! Where two structures differ.
+//! The first difference of two structures.
 
 use super::{Key, Structure};
 
 impl Structure {
-    /// Where a structure first differs from this one, as (path, what it has there, what this one has). Records are alike
-    /// where their names and fields are: a class has another module where it was imported by another way. Lists and
-    /// tuples are alike: what was saved and loaded comes back as the other.
+    /// The first difference of `other` from this structure: (path, what `other` has there, what this one has).
+    ///
+    /// Records are equal if their names and fields are: the module of a class depends on how it was imported. Lists and
+    /// tuples are equal: saving and loading may turn one into the other.
     pub fn difference(&self, other: &Structure) -> Option<(String, String, String)> {
         differ(self, other, &mut String::new())
     }

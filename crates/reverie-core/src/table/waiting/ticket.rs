@@ -1,4 +1,4 @@
-//! A request that was made: done, or waiting as data with whoever will answer it.
+//! A request that was made: done, or waiting as data at the table or connection that will complete it.
 
 use crate::error::{Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Where a waiting request's outcome is put, outside the table's lock, by whoever made it possible.
+/// Receives the outcome of a waiting request. It is filled outside the table's lock.
 pub(super) struct Cell<T> {
-    /// Guards the outcome only; held for a move, never while anything else is done.
+    /// Guards the outcome only; held for a move, never during other work.
     state: Mutex<CellState<T>>,
     arrived: Condvar,
 }
@@ -17,7 +17,7 @@ pub(super) struct Cell<T> {
 struct CellState<T> {
     outcome: Option<Result<T>>,
     waker: Option<Waker>,
-    /// Threads that are parked: to wake nobody is a call to the system, too.
+    /// Threads that are parked: a wake-up without one would still be a system call.
     parked: usize,
 }
 
@@ -65,27 +65,29 @@ impl<T> Cell<T> {
     }
 }
 
-/// Who holds requests that wait: a table, or a connection to a server that has it.
+/// The holder of waiting requests: a table, or a connection to a server that has it.
 pub trait Desk<T>: Send + Sync {
-    /// Takes the request with this number back, with what is done of it. `None` where its outcome was put into its
-    /// cell, or certainly will be: whoever answers `None` must not let the caller wait for long.
+    /// Withdraws a request and returns its completed part; `None` if its outcome is in its cell or will soon be.
+    ///
+    /// After `None`, the implementation must not let the caller wait for long.
     fn withdraw(&self, id: u64) -> Option<T>;
 
-    /// Somebody waits: looks again whether a request can go on that only time allows.
+    /// A caller waits: checks again for requests that only the passing of time unblocks.
     fn retry(&self) {}
 }
 
-/// The other end of a waiting ticket: whoever holds it answers, once. Dropped unanswered, as when its holder panics, it
-/// answers that nobody will: no ticket waits for ever.
+/// The other end of a waiting ticket: its holder completes the request, once.
+///
+/// If it is dropped first, as when its holder panics, the ticket fails with `Unavailable`: no ticket waits for ever.
 pub struct Promise<T>(Option<Arc<Cell<T>>>);
 
 impl<T> Promise<T> {
-    /// False where the ticket was dropped: no caller would get the outcome.
+    /// False if the ticket was dropped: no caller would get the outcome.
     pub fn is_awaited(&self) -> bool {
         self.0.as_ref().is_some_and(|cell| Arc::strong_count(cell) > 1)
     }
 
-    /// Gives the outcome, and wakes whoever waits for it.
+    /// Sets the outcome, and wakes the thread or task that waits for it.
     pub fn fill(mut self, outcome: Result<T>) {
         if let Some(cell) = self.0.take() {
             cell.fill(outcome);
@@ -101,8 +103,10 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// A request's place. Dropping it lets an insert go on unobserved, and withdraws a sample (draws that were
-/// already made for it are given up; [`Ticket::cancel`] hands them out).
+/// A request that is done or waits.
+///
+/// Dropping it lets an insert continue unobserved, and withdraws a sample: draws already made for it are discarded.
+/// [`Ticket::cancel`] returns them.
 pub struct Ticket<T> {
     state: State<T>,
 }
@@ -130,14 +134,16 @@ impl<T> Ticket<T> {
         Self { state: State::Waiting(Waiting { desk, id, cell, withdraw_on_drop }) }
     }
 
-    /// A ticket that waits for its promise to be filled. `desk` is told, by this number, where it is withdrawn;
-    /// `withdraw_on_drop` also where it is dropped while it waits.
+    /// A ticket that waits for its promise to be filled.
+    ///
+    /// A withdrawal calls `desk` with this number. With `withdraw_on_drop`, dropping the waiting ticket withdraws it,
+    /// too.
     pub fn promised(desk: Arc<dyn Desk<T>>, id: u64, withdraw_on_drop: bool) -> (Self, Promise<T>) {
         let cell = Cell::new();
         (Self::waiting(desk, id, Arc::clone(&cell), withdraw_on_drop), Promise(Some(cell)))
     }
 
-    /// True when [`Ticket::poll`] would give something.
+    /// True if [`Ticket::poll`] would return an outcome.
     pub fn is_done(&self) -> bool {
         match &self.state {
             State::Done(_) => true,
@@ -146,7 +152,7 @@ impl<T> Ticket<T> {
         }
     }
 
-    /// The outcome, if there is one; never blocks. It is given once.
+    /// The outcome, if there is one; never blocks. It is returned once.
     pub fn poll(&mut self) -> Option<Result<T>> {
         match std::mem::replace(&mut self.state, State::Taken) {
             State::Done(outcome) => Some(outcome),
@@ -161,7 +167,7 @@ impl<T> Ticket<T> {
         }
     }
 
-    /// True when [`Ticket::poll`] would give something; where not, `waker` is woken when it would.
+    /// True if [`Ticket::poll`] would return an outcome; if not, `waker` is woken when it would.
     pub fn is_done_or_wakes(&self, waker: &Waker) -> bool {
         match &self.state {
             State::Done(_) => true,
@@ -174,7 +180,7 @@ impl<T> Ticket<T> {
         }
     }
 
-    /// Parks this thread until the outcome is there, at most for `timeout`; the outcome stays. May return early.
+    /// Parks this thread until the outcome is set, at most for `timeout`; does not take the outcome. May return early.
     pub fn park(&self, timeout: Duration) {
         if let State::Waiting(waiting) = &self.state {
             let state = lock(&waiting.cell.state);
@@ -184,14 +190,14 @@ impl<T> Ticket<T> {
         }
     }
 
-    /// Somebody waits: looks again whether the request can go on. See [`Desk::retry`].
+    /// A caller waits: checks again whether the request can continue. See [`Desk::retry`].
     pub fn nudge(&self) {
         if let State::Waiting(waiting) = &self.state {
             waiting.desk.retry();
         }
     }
 
-    /// Parks this thread until the outcome is there, at most for `timeout`. May return early with `None`.
+    /// Waits for the outcome, at most for `timeout`. May return early with `None`.
     pub fn wait(&mut self, timeout: Duration) -> Option<Result<T>> {
         self.park(timeout);
         let outcome = self.poll();
@@ -202,7 +208,9 @@ impl<T> Ticket<T> {
         outcome
     }
 
-    /// Withdraws the request without waiting: what was done of it becomes its outcome, now or when its holder answers.
+    /// Withdraws the request without waiting.
+    ///
+    /// Its completed part becomes its outcome, now or when its holder completes it.
     pub fn withdraw(&mut self) {
         if let State::Waiting(waiting) = &self.state
             && let Some(partial) = waiting.desk.withdraw(waiting.id)
@@ -211,7 +219,8 @@ impl<T> Ticket<T> {
         }
     }
 
-    /// Withdraws the request: `Ok` with what was done of it, all of it where it was completed meanwhile.
+    /// Withdraws the request and returns its completed part, all of it if it was completed meanwhile.
+    ///
     /// Items of an insert that are in their table stay there.
     pub fn cancel(mut self) -> Result<T>
     where
@@ -219,7 +228,7 @@ impl<T> Ticket<T> {
     {
         self.withdraw();
         if let State::Waiting(waiting) = &self.state {
-            // Its outcome has been put into the cell or is about to be.
+            // Its outcome was put into the cell or is about to be.
             let mut state = lock(&waiting.cell.state);
             while state.outcome.is_none() {
                 state = waiting.cell.parked(state, None);
@@ -242,7 +251,7 @@ impl<T> Drop for Ticket<T> {
 impl<T: Unpin> Future for Ticket<T> {
     type Output = Result<T>;
 
-    /// For servers: hundreds of waiting requests cost no thread. Must not be polled after it was ready.
+    /// For servers: hundreds of waiting requests need no thread. Must not be polled again after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let State::Waiting(waiting) = &self.state {
             lock(&waiting.cell.state).waker = Some(context.waker().clone());
