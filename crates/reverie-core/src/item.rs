@@ -1,8 +1,8 @@
 //! **Item**: an entry of a table: references to cells of chunks, never bytes.
 //!
 //! An item is (body, pattern, anchor). The *body* keeps chunks alive, the *pattern* lists the cells of each column
-//! relative to the *anchor*. All items of the same form share a pattern, all items on the same chunks share a
-//! body: an n-step transition, a frame stack or a sequence needs no allocation.
+//! relative to the *anchor*. All items of the same form share a pattern, all items on the same chunks share a body: an
+//! n-step transition, a frame stack or a sequence needs no allocation.
 
 mod check;
 
@@ -94,17 +94,18 @@ pub struct Pattern {
     pub columns: Box<[PatternColumn]>,
     /// The structure that the columns fill.
     pub structure: Structure,
-    /// True for an item of whole steps of an environment loop (`insert`, the legacy writer): a signature may
-    /// describe the step or the item.
+    /// True for an item of whole steps of an environment loop (`insert`, the legacy writer).
+    ///
+    /// A signature may describe the step or the item.
     pub timestep: bool,
 }
 
 /// A shared pattern that costs nothing to clone.
 ///
-/// A program has few patterns and refers to one for every item of every batch; counting those references took
-/// longer than reading the items. So equal patterns are merged and live as long as the process, up to a number and
-/// a size in bytes that no program reaches with its own patterns; those beyond (lengths that never recur, long lists
-/// of cells) are counted by reference.
+/// A program has few patterns and refers to one for every item of every batch; counting those references took longer
+/// than reading the items. So equal patterns are merged and live as long as the process, up to a number and a size in
+/// bytes that no program reaches with its own patterns; those beyond (lengths that never recur, long lists of cells)
+/// are counted by reference.
 #[derive(Clone, Debug)]
 pub struct Form(Handle);
 

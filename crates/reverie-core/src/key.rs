@@ -2,8 +2,8 @@
 
 /// The key of an item in its table: 63 bits, so that a signed 64-bit integer holds it.
 ///
-/// `shard (6 bits) | generation (29 bits) | slot (28 bits)`. Look-up is an index; the generation distinguishes a key
-/// of an earlier item of the slot from the present one.
+/// `shard (6 bits) | generation (29 bits) | slot (28 bits)`. Look-up is an index; the generation distinguishes a key of
+/// an earlier item of the slot from the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(i64);
 

@@ -1,7 +1,7 @@
 //! Powers of many positive numbers: priorities that become weights, probabilities that become importance weights.
 //!
-//! Plain arithmetic, so that a loop runs several lanes at a time, and so that every processor and every C
-//! library gives the same numbers. The relative error is below `(2 + |exponent * log2(number)|) * 2^-51`.
+//! Plain arithmetic, so that a loop runs several lanes at a time, and so that every processor and every C library gives
+//! the same numbers. The relative error is below `(2 + |exponent * log2(number)|) * 2^-51`.
 
 use crate::wide::{Lanes, Wide, wide};
 

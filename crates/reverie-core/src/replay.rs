@@ -13,8 +13,7 @@ pub trait Replay: Sink {
     /// Deletes items, then sets priorities; returns the counts of (updates, deletes).
     ///
     /// Dropping the ticket does not cancel the request. `awaited`: a caller waits for the response; otherwise a network
-    /// client
-    /// may send the request a millisecond later, together with others.
+    /// client may send the request a millisecond later, together with others.
     fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)>;
 
     /// Deletes items for which all conditions hold, of those with `keys`, or of all.

@@ -247,8 +247,7 @@ impl Structure {
     /// The structure with the columns of both: dictionaries are united, sequences are as long as the longer.
     ///
     /// `holds` returns whether a path was ever a column: a leaf that never was one (it was always `None`) is replaced
-    /// by
-    /// the structure below its path. `Err` is the path at which the two differ.
+    /// by the structure below its path. `Err` is the path at which the two differ.
     pub fn merged(&self, other: &Structure, holds: &dyn Fn(&str) -> bool) -> Result<Structure, String> {
         merge(self, other, &mut String::new(), holds)
     }

@@ -17,7 +17,7 @@ pub(crate) trait Wide {
 pub(crate) trait Lanes: Copy {
     /// For eight ascending numbers, none negative: how many are at most `bound`, and the last of these.
     ///
-    /// The last is 0 if there is none.
+    /// The last is 0 if no number is.
     fn last_at_most(self, rising: &[f64; 8], bound: f64) -> (usize, f64);
 
     /// How many of eight numbers in registers are at most `bound`.

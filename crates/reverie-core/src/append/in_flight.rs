@@ -69,8 +69,10 @@ impl InFlight {
         error.map_or(Ok(self.items), Err)
     }
 
-    /// Parks this thread until there may be room, at most for `timeout`; may return early. The thread is woken once, by
-    /// the request at the table of the oldest one whose end makes the room, and not by each request before it.
+    /// Parks this thread until there may be room, at most for `timeout`; may return early.
+    ///
+    /// The thread is woken once, by the request at the table of the oldest one whose end makes the room, and not by
+    /// each request before it.
     pub fn wait(&mut self, room: Room, timeout: Duration) -> Result<usize> {
         let Some(index) = self.oldest() else { return Ok(0) };
         let queue = &self.waiting[index].sent;

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 /// An adaptive bound on unconfirmed bytes, for senders in other processes: a sender beyond it pauses for a moment.
 ///
-/// Many senders may share a few processors with the server, which then gets one share of many. Without pauses the senders
-/// fill memory with items that wait, touch new pages for every step, and keep the server from taking any of them. A short
-/// pause means that the server keeps up and the bound was too small: it doubles. A long pause means that more unconfirmed
-/// bytes gain nothing: it halves. No item is confirmed sooner than a round trip after it was sent, so both limits add round
-/// trips: over a long distance the bound grows to a few times bandwidth times delay, and the connection is never idle.
+/// Many senders may share a few processors with the server, which then gets one share of many. Without pauses the
+/// senders fill memory with items that wait, touch new pages for every step, and keep the server from taking any of
+/// them. A short pause means that the server keeps up and the bound was too small: it doubles. A long pause means that
+/// more unconfirmed bytes gain nothing: it halves. No item is confirmed sooner than a round trip after it was sent, so
+/// both limits add round trips: over a long distance the bound grows to a few times bandwidth times delay, and the
+/// connection is never idle.
 ///
-/// A pause is all that it asks for: the sender continues after it in any case, and each pause without progress doubles the
-/// distance to the next. Items that a limiter holds, or that wait for a connection, are not confirmed by any pause: the
-/// sender does not pause for them.
+/// A pause is all that it asks for: the sender continues after it in any case, and each pause without progress doubles
+/// the distance to the next. Items that a limiter holds, or that wait for a connection, are not confirmed by any pause:
+/// the sender does not pause for them.
 #[derive(Clone, Debug)]
 pub struct Pace {
     bound: u64,
@@ -107,8 +108,7 @@ mod tests {
             for _ in 0..40 {
                 let bound = pace.bound as f64;
                 // Half of the bound was confirmed: a round trip after its first byte was sent if the connection is not
-                // full, at the
-                // connection's bandwidth if it is.
+                // full, at the connection's bandwidth if it is.
                 let took = f64::max(round_trip, bound / 2.0 / bytes_per_second);
                 let (took, round_trip) = (Duration::from_secs_f64(took), Duration::from_secs_f64(round_trip));
                 pace.paused(pace.bound, pace.aim(), took, round_trip);

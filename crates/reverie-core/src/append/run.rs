@@ -50,8 +50,7 @@ pub(super) struct Link {
 /// The chunks of one column group.
 ///
 /// Steps count from the writer's start; every column has one cell per step, which may hold no value; columns may lag
-/// behind
-/// one another.
+/// behind one another.
 pub(super) struct Run {
     links: VecDeque<Link>,
     layout: Arc<Layout>,

@@ -13,8 +13,7 @@ pub trait Sink: Send + Sync {
     /// Enqueues items for a table, in order, as one request; never blocks.
     ///
     /// All or none are accepted; accepted items are inserted one by one as the table's limiter allows. Every cell of
-    /// the items
-    /// must exist.
+    /// the items must exist.
     fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>>;
 
     /// Refuses items that [`Sink::insert`] would refuse, as far as known without waiting; inserts nothing.

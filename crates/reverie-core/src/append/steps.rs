@@ -112,8 +112,7 @@ impl StepWriter {
     /// Sets a column's options.
     ///
     /// A column that was appended before stays in its group, whose chunks end here: the next chunks are no longer than
-    /// any
-    /// column of the group asks for. Cells that it no longer kept do not come back.
+    /// any column of the group asks for. Cells that it no longer kept do not come back.
     pub fn configure(&mut self, path: &str, options: WriterOptions) -> Result<()> {
         Self::check_options(&options)?;
         let Some(column) = self.by_path.get(path).copied() else {
@@ -138,8 +137,7 @@ impl StepWriter {
     /// Returns the numbers of a schema's columns, and adds new columns.
     ///
     /// New columns of one call with the same options share chunks. Refuses a column whose dtype or shape changed, and
-    /// two
-    /// columns with one path.
+    /// two columns with one path.
     pub fn resolve(&mut self, schema: &Schema) -> Result<Vec<usize>> {
         let mut paths = HashSet::with_capacity(schema.columns.len());
         for spec in &schema.columns {
@@ -212,8 +210,7 @@ impl StepWriter {
     /// Appends one cell to each of `columns`; with `partial` the step stays open for more.
     ///
     /// Columns that a step leaves out hold no value there. If a column has its cell already, the call fails and nothing
-    /// is
-    /// written.
+    /// is written.
     pub fn append(&mut self, columns: &[usize], cells: &[Cells<'_>], partial: bool) -> Result<()> {
         for (column, cells) in columns.iter().zip(cells) {
             let column = &self.columns[*column];

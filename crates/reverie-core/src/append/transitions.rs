@@ -1,10 +1,11 @@
 //! The writer of n-step transitions from vector environments.
 //!
-//! Each environment has its own run of chunks. A step's observation and action are written when they arrive;
-//! its n-step return and discount follow when its right end is known, into the same row: every
-//! observation is stored once, and an item is the row, its form and the chunk.
+//! Each environment has its own run of chunks. A step's observation and action are written when they arrive; its n-step
+//! return and discount follow when its right end is known, into the same row: every observation is stored once, and an
+//! item is the row, its form and the chunk.
 //!
 //! For a start s whose right end is s + m, m <= n (Sutton & Barto, 2nd ed., section 7.1):
+//!
 //! reward = sum over k < m of discount^k * r_{s+k}, discount = discount^m, or 0 if the m-th step terminated.
 
 mod columns;
@@ -154,10 +155,8 @@ impl TransitionWriter {
     ///
     /// A step whose observation was followed by another gets the last one as its right end. The very last step of each
     /// environment has no right end: it is dropped and counted. `bootstrap` is the value of the last observations; if
-    /// the
-    /// values do not fit, the call fails and nothing is ended. The writer holds no chunk afterwards, and new episodes
-    /// may
-    /// follow.
+    /// the values do not fit, the call fails and nothing is ended. The writer holds no chunk afterwards, and new
+    /// episodes may follow.
     pub fn finish(&mut self, bootstrap: Option<&[f64]>) -> Result<Inserts> {
         check_values("bootstrap_value", bootstrap, self.envs.len())?;
         let mut items = Inserts::new();

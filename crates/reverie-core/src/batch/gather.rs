@@ -56,9 +56,9 @@ impl Plan {
     /// `items` are those that the plan was made for; `out` has one slice per output, each
     /// [`Output::bytes`](super::output::Output::bytes) long.
     ///
-    /// `InvalidArgument`: other sizes. `Signature`: an item whose cells do not exist or do not have the width of
-    /// their dtype, which no table accepts. `Damaged`: a packed chunk that does not unpack. After an error the outputs
-    /// may be partly filled.
+    /// `InvalidArgument`: other sizes. `Signature`: an item whose cells do not exist or do not have the width of their
+    /// dtype, which no table accepts. `Damaged`: a packed chunk that does not unpack. After an error the outputs may be
+    /// partly filled.
     pub fn gather<T: Borrow<Item>>(&self, items: &[T], out: &mut [&mut Bytes]) -> Result<()> {
         self.gather_with(items, out, &mut |_| Ok(()))
     }

@@ -8,8 +8,7 @@ use std::mem::MaybeUninit;
 /// The concatenated arrays of several batches; `parts` has the outputs of each.
 ///
 /// They may differ in their rows, in the width of text, and, with `Pad`, in the longest item. `Ragged` if they differ
-/// in
-/// anything else.
+/// in anything else.
 pub fn join(parts: &[&[Output]], ragged: Ragged) -> Result<Vec<Output>> {
     let Some((first, others)) = parts.split_first() else { return Ok(Vec::new()) };
     let mut whole = first.to_vec();

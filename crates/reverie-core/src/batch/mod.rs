@@ -1,7 +1,7 @@
 //! **Batch**: one contiguous array per column, gathered from the cells that items refer to.
 //!
-//! [`plan`] decides which arrays to allocate, or refuses, before memory is allocated. [`Plan::gather`]
-//! fills the arrays. A [`Planner`] keeps the last plan, which usually fits the next batch, too.
+//! [`plan`] decides which arrays to allocate, or refuses, before memory is allocated. [`Plan::gather`] fills the
+//! arrays. A [`Planner`] keeps the last plan, which usually fits the next batch, too.
 
 mod copies;
 mod gather;

@@ -14,8 +14,7 @@ pub enum Ragged {
     /// `[sum of lengths, ...]` and the lengths.
     ///
     /// A column whose cells are stacked behind other axes (`stack_axis > 0`) has no leading axis to concatenate along:
-    /// its
-    /// lengths must be equal, and it stays stacked.
+    /// its lengths must be equal, and it stays stacked.
     Values,
 }
 

@@ -5,8 +5,8 @@ use crate::spec::{Key, Structure};
 
 /// The columns that the paths select, in flattening order of the remaining structure, and that structure.
 ///
-/// A partly selected list, tuple or record becomes a dictionary by index or field name: its class
-/// could not be built from a part.
+/// A partly selected list, tuple or record becomes a dictionary by index or field name: its class could not be built
+/// from a part.
 pub(super) fn select(structure: &Structure, known: &[&str], paths: &[String]) -> Result<(Vec<usize>, Structure)> {
     let mut selected = vec![false; known.len()];
     for path in paths {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// A file system.
 ///
-/// Written bytes are on the disk once the file was synced, and a name (created, renamed, removed) once its
-/// folder was; before that, a crash may leave any part of them.
+/// Written bytes are on the disk once the file was synced, and a name (created, renamed, removed) once its folder was;
+/// before that, a crash may leave any part of them.
 pub trait Disk: Send + Sync {
     /// Creates a file; refuses a name that exists.
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>>;

@@ -1,8 +1,7 @@
 //! **Manifests**: the files of one checkpoint each.
 //!
 //! Sections in this order: `head`, `segm`, a `tabl` per table, then any number of `patt`, `chun`, `span`, `epis`,
-//! `item`,
-//! `strm`, `copy`, `sent` and `forg`, and `end.`. The first three have what users ask for most.
+//! `item`, `strm`, `copy`, `sent` and `forg`, and `end.`. The first three have what users ask for most.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use super::disk::{Disk, names as names_in};

@@ -2,8 +2,8 @@
 //!
 //! A folder holds *segments*, append-only files of chunks, each chunk written once, and *manifests*, one per
 //! checkpoint: the tables' options, counters and items, and the places of the chunks in the segments. A manifest is
-//! renamed into place after everything that it names is on the disk, so that a crash at any byte leaves the
-//! earlier checkpoints intact. `docs/guides/checkpoints.md` describes the files.
+//! renamed into place after everything that it names is on the disk, so that a crash at any byte leaves the earlier
+//! checkpoints intact. `docs/guides/checkpoints.md` describes the files.
 //!
 //! All access goes through [`Disk`]; wall time is an argument.
 

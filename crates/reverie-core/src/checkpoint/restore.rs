@@ -75,12 +75,10 @@ impl Checkpoint {
     /// Puts the items into the tables of the same names, which must be empty and unused, each under its key.
     ///
     /// Either all tables accept their items or, on an error, none does. The tables' configuration applies; differences
-    /// from
-    /// the checkpoint's are returned.
+    /// from the checkpoint's are returned.
     ///
     /// `now` is the time since the Unix epoch. An item's age is limited by the reading of the tables' clock: set the
-    /// clock
-    /// ahead to [`Checkpoint::clock_at`] first.
+    /// clock ahead to [`Checkpoint::clock_at`] first.
     pub fn restore(mut self, tables: &Tables, now: Duration) -> Result<Restored> {
         let mut restored = Restored { tables: Vec::new(), differences: Vec::new() };
         let (theirs, ours) = (self.clock_at(now), tables.now());

@@ -109,10 +109,8 @@ pub(super) fn retain(
 /// Removes the files of a failed checkpoint, as far as possible.
 ///
 /// These are its manifest if that was not renamed, segments that no checkpoint refers to, and the new bytes of the
-/// segment
-/// that existed before (`kept`: its number and end). Does nothing if the manifest may be in its place, and reports no
-/// error:
-/// the files do no harm, and the next checkpoint removes those that are left.
+/// segment that existed before (`kept`: its number and end). Does nothing if the manifest may be in its place, and
+/// reports no error: the files do no harm, and the next checkpoint removes those that are left.
 pub(super) fn clean_up(disk: &dyn Disk, root: &Path, before: &Found, kept: Option<(u64, u64)>) {
     let Ok(now) = scan(disk, root) else { return };
     if now.manifests.last() > before.manifests.last() {

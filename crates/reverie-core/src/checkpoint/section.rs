@@ -1,8 +1,7 @@
 //! A manifest's frame: `"REVCKPT\x01"`, then sections: `tag 4 bytes | length u64 | payload | crc u32`.
 //!
 //! The CRC (CRC-32, IEEE) covers the number of the section and everything before the CRC in the section, so that
-//! sections
-//! cannot change places.
+//! sections cannot change places.
 
 use super::bytes::{Bytes, Decoded, Reader};
 use super::disk::{Disk, Input, Output, damaged, reading, storage};

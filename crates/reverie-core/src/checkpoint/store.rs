@@ -21,8 +21,7 @@ const SEGMENT_BYTES: u64 = 256 << 20;
 /// A segment of which less than this fraction (1 / `SPARSE`) is in use is abandoned.
 ///
 /// The used part is written again, so that the disk holds at most about this many times the live bytes, and not a
-/// segment
-/// for each remaining chunk.
+/// segment for each remaining chunk.
 const SPARSE: u64 = 4;
 
 /// The outcome of taking a checkpoint.
@@ -58,9 +57,7 @@ pub struct Store {
     segment_bytes: u64,
     /// Guards the record of what this store wrote to the disk.
     ///
-    /// It is held while a checkpoint is taken, so that there is
-    /// one
-    /// at a time. No table waits for it.
+    /// It is held while a checkpoint is taken, so that there is one at a time. No table waits for it.
     written: Mutex<Written>,
 }
 
@@ -132,8 +129,8 @@ impl Store {
     /// The tables are locked only while references to them are taken. `now` is the time since the Unix epoch.
     ///
     /// On an error the earlier checkpoints are intact, and what was written is removed as far as the disk allows, so
-    /// that it is
-    /// no fuller than before. `Closed` for tables that are closed, `Storage` if another server saves in the folder.
+    /// that it is no fuller than before. `Closed` for tables that are closed, `Storage` if another server saves in the
+    /// folder.
     pub fn save(&self, tables: &Tables, now: Duration) -> Result<Saved> {
         self.take(tables, now, false)
     }

@@ -89,8 +89,8 @@ impl Meter {
 
 /// Bytes of the chunks that one table refers to, each chunk counted once however many items share it.
 ///
-/// The chunks keep it exact: [`Chunk::table_ref`](super::Chunk::table_ref) adds at the table's first
-/// reference, `table_unref` subtracts at its last, and a chunk that is packed meanwhile corrects by the difference.
+/// The chunks keep it exact: [`Chunk::table_ref`](super::Chunk::table_ref) adds at the table's first reference,
+/// `table_unref` subtracts at its last, and a chunk that is packed meanwhile corrects by the difference.
 #[derive(Debug)]
 pub struct Account {
     id: u32,
@@ -133,9 +133,8 @@ impl Account {
 
 /// References per table, for chunks whose size never changes.
 ///
-/// A slot is `account id << 32 | references`, zero if free. Only the table that owns a slot changes it, under
-/// its own lock; tables share access only when they take a free slot, and, from the third table on, in a list with its
-/// own
+/// A slot is `account id << 32 | references`, zero if free. Only the table that owns a slot changes it, under its own
+/// lock; tables share access only when they take a free slot, and, from the third table on, in a list with its own
 /// lock.
 #[derive(Debug, Default)]
 pub(super) struct TableRefs {

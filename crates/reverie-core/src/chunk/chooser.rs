@@ -31,7 +31,7 @@ const TRIALS: u64 = 2;
 /// Chunks after which a settled coding is measured again: the first steps of a run may not be typical.
 const SETTLED_FOR: u64 = 128;
 
-/// How much smaller a coding must make the data before `auto` gives preference to it over plain reads.
+/// How much smaller a coding must make the data before `auto` prefers it to plain reads.
 const WORTH_PACKING: f64 = 1.2;
 
 /// How much smaller zstd must be than lz4.

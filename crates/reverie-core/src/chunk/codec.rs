@@ -1,8 +1,7 @@
 //! The packed form of a chunk.
 //!
-//! Packed form, little-endian: `version u8 | columns u32 | columns x (cells u32, method u8, flags u8, stored u64) |
-//! per column: bits of cells without value (ceil(cells / 8) bytes, if flagged), stored bytes`. The reader trusts none
-//! of
+//! Packed form, little-endian: `version u8 | columns u32 | columns x (cells u32, method u8, flags u8, stored u64) | per
+//! column: bits of cells without value (ceil(cells / 8) bytes, if flagged), stored bytes`. The reader trusts none of
 //! it: sizes come from the layout, and a damaged chunk fails before memory is allocated for it.
 
 use super::Layout;

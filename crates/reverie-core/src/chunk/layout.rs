@@ -37,8 +37,8 @@ pub(super) const ALIGN: usize = 16;
 impl Layout {
     /// Column after column, each contiguous: a trajectory is one copy per column.
     ///
-    /// `cells` has for each column the bytes of a cell and of one of its elements; `capacity` is the number of cells
-    /// of each column. Panics if the size overflows or `capacity` is zero or above `u32::MAX`.
+    /// `cells` has for each column the bytes of a cell and of one of its elements; `capacity` is the number of cells of
+    /// each column. Panics if the size overflows or `capacity` is zero or above `u32::MAX`.
     pub fn columnar(cells: &[(usize, usize)], capacity: usize) -> Self {
         Self::columns(cells, capacity).unwrap_or_else(|| panic!("a chunk of {capacity} steps is too large"))
     }
@@ -53,8 +53,7 @@ impl Layout {
     /// A layout from unchecked numbers.
     ///
     /// `InvalidArgument`: no columns, a capacity of zero or above `u32::MAX`, cells that are not whole elements, a size
-    /// that
-    /// overflows.
+    /// that overflows.
     pub fn checked(cells: &[(usize, usize)], capacity: usize, interleaved: bool) -> Result<Self> {
         let whole = |(width, itemsize): &(usize, usize)| match itemsize {
             0 => *width == 0,

@@ -1,7 +1,7 @@
 //! **Chunk**: consecutive steps of one writer, column by column.
 //!
-//! A chunk is open while its [`ChunkWriter`] lives: its published cells only grow, and readers see them at once.
-//! Once sealed, it is immutable. It lives while an item or its writer refers to it.
+//! A chunk is open while its [`ChunkWriter`] lives: its published cells only grow, and readers see them at once. Once
+//! sealed, it is immutable. It lives while an item or its writer refers to it.
 
 mod account;
 mod chooser;

@@ -1,8 +1,8 @@
 //! The crate's one `unsafe` module for memory: an allocation that one pen fills while others read.
 //!
-//! A slab is not zeroed. Bytes become readable when a column's published length passes them, and never change
-//! after that: readers hold plain slices of published cells while the pen writes after them. The functions here are
-//! safe to call with any arguments; each `unsafe` states its reason.
+//! A slab is not zeroed. Bytes become readable when a column's published length passes them, and never change after
+//! that: readers hold plain slices of published cells while the pen writes after them. The functions here are safe to
+//! call with any arguments; each `unsafe` states its reason.
 
 mod fill;
 mod reserve;
@@ -169,8 +169,7 @@ impl Slab {
         let mut written = 0;
         for (place, cells) in self.layout.places().iter().zip(columns) {
             // SAFETY: the cells claimed in the first column exist in every other column, because the pen knows that
-            // none
-            // lags: all are equally long, and have the same capacity.
+            // none lags: all are equally long, and have the same capacity.
             unsafe { self.write(place, first, cells, n) };
             written += 1;
         }
@@ -202,8 +201,7 @@ impl Slab {
     /// As [`Slab::push`], with the bytes from `fill(at, to)`.
     ///
     /// It fills all of `to` with the bytes `at` bytes after the first, and returns it. Called once, or for each cell if
-    /// the
-    /// cells are not contiguous.
+    /// the cells are not contiguous.
     pub(super) fn push_with(
         &self,
         pen: &mut Pen,
@@ -217,8 +215,7 @@ impl Slab {
         for piece in 0..pieces {
             let (start, bytes) = (self.at(&place, first + piece), cells * place.width);
             // SAFETY: `claim` checked that the cells are in bounds, unpublished, and only the pen's to write, and the
-            // pen
-            // is borrowed as long as the slice lives: nothing else refers to these bytes.
+            // pen is borrowed as long as the slice lives: nothing else refers to these bytes.
             let to = unsafe { slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), bytes) };
             let filled = fill(piece * place.width, to);
             // Published bytes are initialised: only a caller that filled `to` can return a slice of bytes at this
@@ -361,8 +358,8 @@ impl<'a> Rows<'a> {
                 match bytes {
                     $($width => self.gather_with(relative, $width, out, |row, first, to| {
                         let from = row.base.wrapping_add(place.offset + first * place.stride);
-                        // SAFETY: `push` checked that the row's cells are published, `gather_with` that `to` has
-                        // room for as many bytes, and a `&mut` does not overlap published bytes.
+                        // SAFETY: `push` checked that the row's cells are published, `gather_with` that `to` has room
+                        // for as many bytes, and a `&mut` does not overlap published bytes.
                         unsafe { ptr::copy_nonoverlapping(from, to, $width) }
                     }),)*
                     _ => self.gather_with(relative, bytes, out, |row, first, to| {

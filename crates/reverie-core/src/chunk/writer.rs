@@ -59,8 +59,7 @@ impl ChunkWriter {
     /// As [`ChunkWriter::push_cells`], with the bytes from `fill(at, to)`, for memory that can only be copied.
     ///
     /// It fills all of `to` with the bytes from `at` on and returns it. Called once if the cells are contiguous, else
-    /// for each
-    /// cell. Panics if they do not fit, or if `fill` returns something else.
+    /// for each cell. Panics if they do not fit, or if `fill` returns something else.
     pub fn push_cells_with(
         &mut self,
         column: usize,
@@ -119,8 +118,7 @@ impl ChunkWriter {
     /// Seals the chunk with a packed form that was made elsewhere, of these cells and perhaps more.
     ///
     /// `Damaged` if the bytes cannot be that, or lack a cell that was written here: the chunk then stays as it is.
-    /// Panics if
-    /// the chunk was created without compression.
+    /// Panics if the chunk was created without compression.
     pub fn seal_packed(self, bytes: Box<[u8]>) -> Result<Arc<Chunk>> {
         let slab = self.packable.as_ref().expect("a chunk that may be packed");
         let packed = Packed::parse(bytes, slab.layout())?;

@@ -4,15 +4,12 @@
 //!
 //! An item of shard s has the probability `chance(s) * P(item | s)`: the first is the shard's share of the mass of all
 //! shards in their last tallies; the second is the probability that the shard returned with the draw. The product is
-//! the
-//! probability that was used, even if a mass has changed meanwhile.
+//! the probability that was used, even if a mass has changed meanwhile.
 //!
 //! One limiter applies to all, over summed counters. Each shard admits inserts up to a *ration*, so that no two have to
 //! agree on an insert: the rations in force never add up to more than the limiter allows in total, and the unused part
-//! of
-//! one shard's ration is taken back first and only then given to another. (A limiter per shard would stop for ever if
-//! draws
-//! go to the shards 60/40 and inserts 50/50.)
+//! of one shard's ration is taken back first and only then given to another. (A limiter per shard would stop for ever
+//! if draws go to the shards 60/40 and inserts 50/50.)
 
 mod clocks;
 mod rations;
@@ -84,8 +81,7 @@ impl Shards {
     /// The same, as one of several clients under this limiter, each with tallies of its own.
     ///
     /// All of them have to count alike, whenever they began: earlier incarnations are forgotten, and only the shards'
-    /// own
-    /// counters count.
+    /// own counters count.
     pub fn among_others(self) -> Self {
         Self { among_others: true, ..self }
     }
@@ -103,8 +99,7 @@ impl Shards {
     /// Takes in a shard's tally; the shard is reachable from now on.
     ///
     /// Counters of another incarnation count from their present values: those of a checkpoint were counted before they
-    /// were
-    /// lost, and a new shard admits nothing before its first tally.
+    /// were lost, and a new shard admits nothing before its first tally.
     pub fn heard(&mut self, shard: usize, tally: Tally) {
         let (shard, forgets) = (&mut self.shards[shard], self.among_others);
         let known = shard.tally.map(|tally| tally.incarnation);

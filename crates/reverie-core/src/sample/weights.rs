@@ -6,9 +6,8 @@ use crate::power::Power;
 /// Importance weights `(N * P) ** -beta`, divided by the largest, so that none is above 1.
 ///
 /// See Schaul et al. 2016, section 3.4. Without `bound` the largest is that of these draws, and N is `table_size` of
-/// each
-/// draw; with it, that of an item whose probability is `bound`, and N, the same for all, cancels out. `beta` is in [0,
-/// 1].
+/// each draw; with it, that of an item whose probability is `bound`, and N, the same for all, cancels out. `beta` is in
+/// [0, 1].
 ///
 /// `InvalidArgument` if an entry has no probability because it was not drawn.
 pub fn weights(

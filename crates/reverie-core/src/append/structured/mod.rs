@@ -3,8 +3,8 @@
 //! Every step is matched against them.
 //!
 //! A config creates at most one item per step: at the first append, or at the end of the episode, at which all its
-//! conditions hold and all its cells exist. It costs a few comparisons; cells are checked one by one only
-//! if a step without a value is within reach.
+//! conditions hold and all its cells exist. It costs a few comparisons; cells are checked one by one only if a step
+//! without a value is within reach.
 
 mod config;
 mod field;
@@ -129,8 +129,7 @@ impl StructuredWriter {
     /// Appends a value to each of `fields`, which were resolved; returns the items that are complete with it.
     ///
     /// With `partial` the step stays open for more. If a field has its value already, or an error for a priority is not
-    /// finite,
-    /// the call fails and nothing is written.
+    /// finite, the call fails and nothing is written.
     pub fn append(&mut self, fields: &[usize], cells: &[Cells<'_>], partial: bool) -> Result<Makes> {
         let mut columns: SmallVec<[usize; 8]> = SmallVec::with_capacity(fields.len());
         let mut stored: SmallVec<[Cells<'_>; 8]> = SmallVec::with_capacity(fields.len());

@@ -178,8 +178,7 @@ impl Env {
             stream: self.stream,
         };
         // Horgan et al. 2018, section 3 and algorithm 1: the absolute n-step TD error, of values that the actor
-        // computed anyway.
-        // After a terminal step nothing is bootstrapped: its value is not needed.
+        // computed anyway. After a terminal step nothing is bootstrapped: its value is not needed.
         let value = if discount == 0.0 { Some(0.0) } else { value };
         let priority = match (q_taken, value) {
             (Some(q), Some(value)) => {

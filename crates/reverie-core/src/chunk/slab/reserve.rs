@@ -22,9 +22,8 @@ const MOST_BYTES: usize = 64 << 20;
 
 /// Guards the list only: memory is allocated and freed outside.
 ///
-/// Only `try_lock` is used, because a child that was
-/// forked
-/// while another thread held the lock finds it locked for ever.
+/// Only `try_lock` is used, because a child that was forked while another thread held the lock finds it locked for
+/// ever.
 static RESERVE: Mutex<Reserve> = Mutex::new(Reserve::new(MOST_BYTES));
 
 /// Allocates memory like `alloc`: not zeroed, and perhaps used before.
@@ -166,8 +165,7 @@ mod tests {
                 free(first, layout);
                 (first, allocate(layout))
             };
-            // Two allocations held at the same time must differ.
-            // SAFETY: as above.
+            // Two allocations held at the same time must differ. SAFETY: as above.
             unsafe {
                 let third = allocate(layout);
                 assert_ne!(second, third);

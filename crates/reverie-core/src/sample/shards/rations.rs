@@ -25,12 +25,10 @@ impl Shards {
     /// The ration to send to each shard now: its incarnation, and a total of inserts as its own counters count.
     ///
     /// `None` for shards that have their ration already, that cannot be reached, or whose own limiter decides. `wants`
-    /// are
-    /// inserts that are about to come, in addition to those that wait.
+    /// are inserts that are about to come, in addition to those that wait.
     ///
     /// Never grants what another shard may still use: what is taken back from one is granted at the next call, after
-    /// that shard
-    /// has reported how much it was.
+    /// that shard has reported how much it was.
     pub fn rations(&mut self, wants: &[u64]) -> Vec<Option<(u64, u64)>> {
         let most = self.limiter.most_inserts(&self.counters());
         let so_far: u64 = self.shards.iter().map(Shard::inserts).sum();

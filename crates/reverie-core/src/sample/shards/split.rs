@@ -37,12 +37,10 @@ impl Shards {
     /// Corrects draws made with the chances of `split`, after the shards reported new masses.
     ///
     /// Some draws are kept and the others are made again, so that all together are distributed by the shards' present
-    /// masses: a
-    /// draw of a shard whose chance fell from q to p is kept with the probability p / q, and a discarded one is made
-    /// where the
-    /// chance rose, in proportion to the rise. Each draw is then of a shard with exactly its chance p, independently.
-    /// (Leviathan
-    /// et al. 2023 do this for tokens, "Fast inference from transformers via speculative decoding", appendix A.)
+    /// masses: a draw of a shard whose chance fell from q to p is kept with the probability p / q, and a discarded one
+    /// is made where the chance rose, in proportion to the rise. Each draw is then of a shard with exactly its chance
+    /// p, independently. (Leviathan et al. 2023 do this for tokens, "Fast inference from transformers via speculative
+    /// decoding", appendix A.)
     ///
     /// Draws of one shard must be independent of each other: the last are discarded. `None` if no reachable shard has
     /// an item.
@@ -70,15 +68,12 @@ impl Shards {
     /// Returns how many of each shard's first draws are taken, and the shards' chances.
     ///
     /// Each shard made its own draws, `offered` in order: the probability of each among all items of the shard. `None`
-    /// if there
-    /// are fewer than `wanted` in total.
+    /// if there are fewer than `wanted` in total.
     ///
     /// An item of weight w stands for a clock that rings after a time of the exponential distribution of rate w: the
-    /// order
-    /// in which they ring is that of draws without replacement (Efraimidis and Spirakis 2006, "Weighted random sampling
-    /// with a reservoir"), and a shard's next ring comes at the rate of the weight that it has left. So only the times
-    /// are
-    /// random here. Items without weight ring last, all at the same rate.
+    /// order in which they ring is that of draws without replacement (Efraimidis and Spirakis 2006, "Weighted random
+    /// sampling with a reservoir"), and a shard's next ring comes at the rate of the weight that it has left. So only
+    /// the times are random here. Items without weight ring last, all at the same rate.
     pub fn race(&mut self, offered: &[Vec<f64>], wanted: u64) -> Option<Split> {
         let chances = self.chances()?;
         let mut rings = Vec::with_capacity(offered.iter().map(Vec::len).sum());

@@ -11,8 +11,7 @@ const ABSENT: f64 = f64::NEG_INFINITY;
 /// Priorities by slot; every call except the growth is O(log n) of the n slots.
 ///
 /// Most changes touch one priority and read one maximum: a priority that neither was nor becomes the largest of its
-/// eight
-/// changes nothing above.
+/// eight changes nothing above.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Largest {
     priorities: Vec<f64>,

@@ -1,9 +1,9 @@
 //! **Rate limiter**: which requests wait, as pure functions of three counters.
 //!
-//! The limiter computes `diff = inserts * samples_per_insert - samples`: it grows with every insert and falls
-//! with every sample. A sample waits while it would push the difference below `min_diff`, an insert while it
-//! would push it above `max_diff`. Nothing is sampled from a table with fewer than `min_size_to_sample`
-//! items, and until the table has that many, inserts are always admitted.
+//! The limiter computes `diff = inserts * samples_per_insert - samples`: it grows with every insert and falls with
+//! every sample. A sample waits while it would push the difference below `min_diff`, an insert while it would push it
+//! above `max_diff`. Nothing is sampled from a table with fewer than `min_size_to_sample` items, and until the table
+//! has that many, inserts are always admitted.
 
 use crate::error::Counted;
 
@@ -130,8 +130,7 @@ impl Limiter {
     /// A warning about limits that are valid but rarely intended; `None` if there is none.
     ///
     /// These are limits that stop inserts at the minimum size, and limits so narrow that inserts and samples block each
-    /// other
-    /// while no item leaves.
+    /// other while no item leaves.
     pub fn warning(&self) -> Option<String> {
         let start = self.samples_per_insert * self.min_size_to_sample as f64;
         if self.max_diff < start {
@@ -175,8 +174,7 @@ impl Limiter {
 /// The smallest `n` for which `holds`, which is false below it and true from it on; `None` if out of range.
 ///
 /// `estimate` is that number except for rounding. The search doubles its steps and then bisects: where the counts are
-/// small
-/// compared with the ratio, the difference is the same for very many counts, and the estimate is off by as many.
+/// small compared with the ratio, the difference is the same for very many counts, and the estimate is off by as many.
 fn first(estimate: f64, holds: impl Fn(u64) -> bool) -> Option<u64> {
     if estimate > MANY {
         return None;

@@ -1,13 +1,12 @@
 //! Pages that are changed in place unless a cut shares them.
 //!
 //! `Arc::make_mut` would check this with the reference counts, which takes an atomic exchange for every change: a
-//! twelfth
-//! of an insert into a full table. A counter for each page gives the same answer, because only a cut takes a reference.
+//! twelfth of an insert into a full table. A counter for each page gives the same answer, because only a cut takes a
+//! reference.
 //!
 //! A copied page goes to a **spare page** if there is one: memory that the thread about to make a cut touched without
 //! holding the lock. A draw of 256 right after a cut copies 250 pages; in untouched memory that is 1,500 page faults
-//! under
-//! the lock.
+//! under the lock.
 
 use std::sync::Arc;
 
@@ -51,8 +50,7 @@ impl<T: Clone> Pages<T> {
         }
         // SAFETY: this is the page's only reference. It was when `owned_since` was set (by `push`, which made it, or by
         // `copy_shared`, which checks), and since then no reference was taken: only `share` takes one, which counts,
-        // and
-        // `into_shared`, which takes the list. There are no weak references. `&mut self` is borrowed as long as the
+        // and `into_shared`, which takes the list. There are no weak references. `&mut self` is borrowed as long as the
         // page is.
         unsafe { &mut *Arc::as_ptr(&self.pages[page]).cast_mut() }
     }

@@ -13,8 +13,9 @@ use page::{Cut, NO_COPY, PAGE, PAGE_BITS, Page, Spares};
 use slot::{Age, Slot};
 use std::collections::{HashMap, VecDeque};
 
-/// Free slots are reused in order of release, and only while more than this many wait, so that a short queue does not
-/// use up the generations of one slot.
+/// Free slots are reused in order of release, and only while more than this many wait.
+///
+/// So a short queue does not use up the generations of one slot.
 const FREE_BEFORE_REUSE: usize = 2048;
 const GENERATION_MASK: u32 = (1 << Key::GENERATION_BITS) - 1;
 

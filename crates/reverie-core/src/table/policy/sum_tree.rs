@@ -6,10 +6,10 @@
 //! leaves     [w0 .. w7] [w8 .. w15] ...                               one cache line each
 //! ```
 //!
-//! A node has eight lanes and is one cache line: a million weights are seven lines deep. Totals are
-//! always computed again from the lanes below and never adjusted by a difference, so that rounding errors do not
-//! accumulate. Inner nodes also hold the running sums of their totals: a descent
-//! compares a line with a point, all lanes at once and without a branch.
+//! A node has eight lanes and is one cache line: a million weights are seven lines deep. Totals are always computed
+//! again from the lanes below and never adjusted by a difference, so that rounding errors do not accumulate. Inner
+//! nodes also hold the running sums of their totals: a descent compares a line with a point, all lanes at once and
+//! without a branch.
 
 mod extremes;
 mod marks;
@@ -146,8 +146,7 @@ impl SumTree {
     /// Sets the weight of a slot; returns the old weight.
     ///
     /// The levels above are computed when they are next read, or when enough changes have accumulated: consecutive
-    /// items share
-    /// most of them.
+    /// items share most of them.
     pub fn set(&mut self, slot: u32, weight: f64) -> f64 {
         debug_assert!(weight >= 0.0 && weight.is_finite(), "slot {slot} cannot weigh {weight}");
         self.reach(slot);
@@ -174,8 +173,7 @@ impl SumTree {
     /// Sets the weights of many slots, in order, and calls `changed(slot, old, new)` for each.
     ///
     /// The levels above are deferred as in [`SumTree::set`]; every node is computed once, however many of the slots are
-    /// under
-    /// it. The slots must have been set before.
+    /// under it. The slots must have been set before.
     pub fn set_many(
         &mut self,
         updates: impl ExactSizeIterator<Item = (u32, f64)>,

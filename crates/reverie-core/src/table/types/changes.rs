@@ -33,8 +33,7 @@ pub struct Updates<'a> {
 ///
 /// When an item gets the priority p, the i-th item before it gets `max(own, p * decay ** i)`, for i from 1 to `count`
 /// (Brittain et al. 2019, prioritized sequence experience replay, section 4). Earlier items are those of the same
-/// stream of
-/// steps, and of the same episode where the item has one.
+/// stream of steps, and of the same episode where the item has one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Neighbours {
     pub(in crate::table) count: u32,

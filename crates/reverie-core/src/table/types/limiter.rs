@@ -48,8 +48,7 @@ impl Limiter {
     /// Any limiter. Infinite differences limit nothing.
     ///
     /// Refuses a `samples_per_insert` that is not positive and finite, a `min_size_to_sample` of 0, differences that
-    /// are NaN,
-    /// and `min_diff > max_diff`.
+    /// are NaN, and `min_diff > max_diff`.
     pub fn new(samples_per_insert: f64, min_size_to_sample: u64, min_diff: f64, max_diff: f64) -> Result<Self> {
         if !(samples_per_insert > 0.0 && samples_per_insert.is_finite()) {
             return refuse(format!("samples_per_insert must be a positive finite number, got {samples_per_insert}"));

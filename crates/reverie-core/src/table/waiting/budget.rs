@@ -31,9 +31,9 @@ pub(super) trait Holder: Send + Sync {
 
 /// The budget of bytes for the chunks of a server's tables.
 ///
-/// Chunks that only writers and readers hold do not count: the in-flight limit bounds writers, and a
-/// reader that waits for its own draws to be released would wait for ever. Tables that insert at the same moment
-/// may exceed the budget by an item each.
+/// Chunks that only writers and readers hold do not count: the in-flight limit bounds writers, and a reader that waits
+/// for its own draws to be released would wait for ever. Tables that insert at the same moment may exceed the budget by
+/// an item each.
 pub(super) struct Budget {
     meter: Arc<Meter>,
     max_bytes: u64,

@@ -1,9 +1,8 @@
 //! Copies: an item that one table samples for the first time is also inserted into another table.
 //!
 //! First draws are noted under the table's lock. After that lock is released, and before the caller gets its sample,
-//! the
-//! copies are offered to the other table. Copies that the other table's limits hold back wait in its insert queue, as
-//! data.
+//! the copies are offered to the other table. Copies that the other table's limits hold back wait in its insert queue,
+//! as data.
 
 use crate::item::Key;
 use crate::table::types::copies::{Copied, FirstDraw};

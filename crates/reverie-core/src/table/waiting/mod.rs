@@ -1,8 +1,7 @@
 //! The requests that wait at a table: the one lock, queues, tickets, leases, budgets of bytes.
 //!
 //! Contains everything with a lock, a condition variable, a clock or an atomic. Which item is drawn, and whether a
-//! request
-//! must wait, is decided in `policy`. Only decisions run under the lock: no copy, no drop of items, no wait.
+//! request must wait, is decided in `policy`. Only decisions run under the lock: no copy, no drop of items, no wait.
 
 mod after;
 mod budget;

@@ -1,8 +1,7 @@
 //! The data that a table's lock guards: the state machine, and the requests that wait for it, as data.
 //!
 //! There are two queues, inserts and samples, each in order of arrival. Every change of the counters tries both heads:
-//! with
-//! one queue, a sample behind a blocked insert would wait for ever.
+//! with one queue, a sample behind a blocked insert would wait for ever.
 
 use super::after::After;
 use super::budget::Budget;
@@ -251,8 +250,7 @@ impl State {
     /// Serves the heads of both queues until neither can continue: an insert may unblock a sample, and the reverse.
     ///
     /// True if the draws of one hold of the lock were used up first: the caller must come again, and no other thread
-    /// draws
-    /// until then.
+    /// draws until then.
     pub(super) fn serve(&mut self, now: Duration, budget: Option<&Budget>, after: &mut After) -> bool {
         let (mut left, mut goes_in) = (DRAWS_AT_ONCE, if self.moved { 0 } else { INSERTS_AT_ONCE });
         self.take_late(now, after);

@@ -44,8 +44,9 @@ pub struct SharedTable {
     pub(super) budget: Option<Arc<Budget>>,
     /// Tables that get copies of its items.
     pub(super) copying: OnceLock<Vec<Copying>>,
-    /// Guards the table and both queues. Under it: decisions. Never under it: copying or decoding bytes,
-    /// waiting, waking, dropping items, taking any other lock.
+    /// Guards the table and both queues. Only decisions run under it.
+    ///
+    /// Never under it: copying or decoding bytes, waiting, waking, dropping items, taking any other lock.
     pub(super) state: Mutex<State>,
 }
 
@@ -114,9 +115,8 @@ impl SharedTable {
     /// The same at this table only; returns whether items left it, and whether an insert waits for bytes.
     pub(super) fn decide_alone<R>(&self, decision: impl FnOnce(&mut State, Duration) -> R) -> (R, bool, bool) {
         let (result, mut freed, mut starves, mut rest) = self.hold(decision);
-        // Very many draws, items that must leave, or inserts that may continue: this thread goes on, and releases the
-        // lock in
-        // between.
+        // Very many draws, items that must leave, or inserts that may continue: this thread continues, and releases the
+        // lock in between.
         let driving = rest.is_any().then(|| Driving(self));
         while rest.is_any() {
             let (more, mine) = (freed, rest);
@@ -177,8 +177,7 @@ impl SharedTable {
     /// Enqueues items, in order, as one request. Never blocks.
     ///
     /// The limiter admits each item on its own; the ticket is done when all are in the table. If the table can never
-    /// take one
-    /// of the items, the request is refused and nothing is inserted.
+    /// take one of the items, the request is refused and nothing is inserted.
     pub fn insert(self: &Arc<Self>, items: Inserts) -> Result<Ticket<Keys>> {
         self.insert_of(items, None, Keys::new())
     }

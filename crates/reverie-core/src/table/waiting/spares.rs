@@ -18,10 +18,8 @@ impl Tables {
     /// Gives every table as many spare pages as it has pages, or a share of 256 MiB if that is less in total.
     ///
     /// Use it before a cut: while the cut exists, the first change of a page copies it. Takes as long as touching that
-    /// memory;
-    /// no lock is held meanwhile. A table has the spare pages of one caller: if two callers overlap, the second has
-    /// all, and
-    /// further copies go to newly allocated memory.
+    /// memory; no lock is held meanwhile. A table has the spare pages of one caller: if two callers overlap, the second
+    /// has all, and further copies go to newly allocated memory.
     pub fn spare(&self) -> Spared<'_> {
         self.spare_at_most(MOST_BYTES)
     }

@@ -101,8 +101,7 @@ impl Tables {
     /// A consistent cut of all tables. Fails once they are closed.
     ///
     /// All tables are locked together while references to their pages are taken. This is the only place that holds
-    /// several
-    /// tables' locks, always taken in the tables' order.
+    /// several tables' locks, always taken in the tables' order.
     pub fn cut(&self) -> Result<Cuts> {
         self.cut_where(State::open)
     }

@@ -14,10 +14,10 @@ pub struct Pick {
 
 /// Chooses among the items that are present.
 ///
-/// Slots are below 2^28 and dense enough to index arrays with: a selector's memory grows with the largest
-/// slot that it saw. The caller must not insert a present slot, or update or remove a missing one; debug builds
-/// catch it. The caller checks priorities with [`check`](Self::check) first.
-/// No call blocks. Costs are stated per item, for a selector with `n` items.
+/// Slots are below 2^28 and dense enough to index arrays with: a selector's memory grows with the largest slot that it
+/// saw. The caller must not insert a present slot, or update or remove a missing one; debug builds catch it. The caller
+/// checks priorities with [`check`](Self::check) first. No call blocks. Costs are stated per item, for a selector with
+/// `n` items.
 pub trait Selector {
     /// Refuses an invalid priority: NaN and infinities always, negative ones if the selector needs weights.
     fn check(&self, priority: f64) -> Result<()>;
@@ -47,8 +47,7 @@ pub trait Selector {
     /// Puts back an item that was taken out of `place`, as if it had never left.
     ///
     /// `age` is a slot's position in the order of insertion. At most O(log n), except for a linked list, which is
-    /// searched from
-    /// both ends.
+    /// searched from both ends.
     fn put_back(&mut self, slot: u32, priority: f64, place: u64, age: &dyn Fn(u32) -> u64) {
         let (_, _) = (place, age);
         self.insert(slot, priority);
@@ -78,8 +77,7 @@ pub trait Selector {
     /// The total weight of the items drawn first, and of those drawn once none of the first are left.
     ///
     /// These are the sum of the weights and the number of items of priority 0, or the reverse if these have infinite
-    /// weight. If
-    /// all items weigh the same: the number of items, and 0.
+    /// weight. If all items weigh the same: the number of items, and 0.
     fn masses(&mut self) -> (f64, f64) {
         (self.len() as f64, 0.0)
     }

@@ -12,9 +12,9 @@ use crate::table::types::selector::Mass;
 ///
 /// See Schaul et al. 2016, "Prioritized Experience Replay", section 3.3.
 ///
-/// - Priority 0 weighs 0: never drawn while any item weighs more. With the exponent 0 every item weighs 1.
-///   With a negative exponent priority 0 has infinite weight: those items are drawn first, each with probability
-///   1 / number of them.
+/// - Priority 0 weighs 0: never drawn while any item weighs more. With the exponent 0 every item weighs 1. With a
+///   negative exponent priority 0 has infinite weight: those items are drawn first, each with probability 1 / number of
+///   them.
 /// - If all items weigh 0, each has the probability 1 / number of items.
 /// - Weights of positive priorities are kept within [2^-1022, 2^990], so that underflow makes no positive priority
 ///   impossible to draw, and no sum overflows.
@@ -36,8 +36,9 @@ pub struct Prioritized {
 }
 
 impl Prioritized {
-    /// A selector without items. The exponent must be finite, see
-    /// [`SelectorOptions::validate`](super::SelectorOptions::validate).
+    /// A selector without items.
+    ///
+    /// The exponent must be finite, see [`SelectorOptions::validate`](super::SelectorOptions::validate).
     pub fn new(exponent: f64, seed: u64) -> Self {
         debug_assert!(exponent.is_finite(), "the exponent must be finite, not {exponent}");
         Self {

@@ -19,8 +19,9 @@ impl Random {
         (self.0.next_u64() >> 11) as f64 * STEP
     }
 
-    /// A number below `n` (at least 1), all equally likely: Lemire 2019, "Fast random integer generation in
-    /// an interval", algorithm 5.
+    /// A number below `n` (at least 1), all equally likely.
+    ///
+    /// See Lemire 2019, "Fast random integer generation in an interval", algorithm 5.
     #[inline]
     pub(in crate::table) fn below(&mut self, n: usize) -> usize {
         let n = n as u64;
@@ -41,7 +42,7 @@ mod tests {
 
     #[test]
     fn numbers_below_a_bound_are_equally_likely_however_large_the_bound() {
-        // Of three times 2^62 numbers, every third would come up twice as often without a rejection.
+        // Without a rejection, every third of three times 2^62 numbers would come up twice as often.
         let n = 3 << 62;
         let mut random = Random::new(1);
         let thirds = (0..30_000).filter(|_| random.below(n).is_multiple_of(3)).count();

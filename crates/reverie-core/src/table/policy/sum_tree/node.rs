@@ -50,8 +50,7 @@ impl Node {
     /// For running sums: the lane at `point`, and the rest of the point within that lane.
     ///
     /// The lane's own total is positive: rounding can put a point at or past the end, which is taken as the largest
-    /// number
-    /// before the end, and a lane is only found where the running sum grows.
+    /// number before the end, and a lane is only found where the running sum grows.
     #[inline(always)]
     pub(super) fn descend(&self, point: f64, lanes: impl Lanes) -> (usize, f64) {
         let end = self.0[LANES - 1];

@@ -1,9 +1,7 @@
 //! The accounting of bytes and episodes of a table's items.
 //!
-//! The first item that refers to a chunk charges the chunk to
-//! the
-//! table's account; when the last such item leaves, the charge is removed. The chunk's memory is freed when the item is
-//! dropped, after the lock is released.
+//! The first item that refers to a chunk charges the chunk to the table's account; when the last such item leaves, the
+//! charge is removed. The chunk's memory is freed when the item is dropped, after the lock is released.
 
 use super::Table;
 use crate::item::Item;

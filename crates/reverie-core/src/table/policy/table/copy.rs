@@ -19,10 +19,8 @@ impl Table {
     /// Inserts a copy of another table's item under the key of the original; false if the key is taken.
     ///
     /// The copy counts as sampled once. If the copy is present already, it gets the priority and no insert is counted.
-    /// Returns
-    /// false, and does nothing, if an item of this table's own has that key. As for [`Table::insert`], the limiter must
-    /// allow
-    /// it, and [`Table::check`] must accept it.
+    /// Returns false, and does nothing, if an item of this table's own has that key. As for [`Table::insert`], the
+    /// limiter must allow it, and [`Table::check`] must accept it.
     pub fn insert_copy(&mut self, item: Item, priority: f64, key: Key, now: u64) -> bool {
         let Some(slot) = self.slots.find(key) else {
             self.stats.sampled_present += 1;

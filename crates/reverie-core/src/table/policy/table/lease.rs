@@ -1,8 +1,7 @@
 //! Draws that may be returned.
 //!
-//! A draw that uses up its item is leased: the item leaves the selectors, and its slot
-//! keeps
-//! it until the draw is acknowledged. If the draw is returned, it is undone: the item gets its former place.
+//! A draw that uses up its item is leased: the item leaves the selectors, and its slot keeps it until the draw is
+//! acknowledged. If the draw is returned, it is undone: the item gets its former place.
 
 use super::Table;
 use crate::item::Key;
@@ -81,8 +80,7 @@ impl Table {
     /// The draws of these keys did not reach their client and are undone. Missing keys are ignored.
     ///
     /// A used-up item gets its former place. The table may then be above its bounds, because inserts continued
-    /// meanwhile:
-    /// nothing is evicted for that before the next insert, which a queue's limiter holds back.
+    /// meanwhile: nothing is evicted for that before the next insert, which a queue's limiter holds back.
     pub fn give_back(&mut self, keys: &[Key]) {
         // Newest first: if many go to the front of a list, each is then the first.
         for key in keys.iter().rev() {

@@ -94,10 +94,8 @@ impl Table {
     /// Inserts a checkpoint's items under their former keys and in their former order.
     ///
     /// Then evicts until the table is within its bounds. [`Table::check_restoring`] must have accepted the items. Slots
-    /// that
-    /// are filled later start at generations from `incarnation`, which is random: keys that were returned after the
-    /// checkpoint
-    /// and lost with the process are stale.
+    /// that are filled later start at generations from `incarnation`, which is random: keys that were returned after
+    /// the checkpoint and lost with the process are stale.
     pub fn restore(&mut self, from: Restoring, incarnation: u64) {
         let Restoring { counters, stats, order, rows, .. } = from;
         let mut ages: Vec<(u64, u64, u32, f64)> =

@@ -15,8 +15,7 @@ impl Table {
     /// As [`Table::draw`], with a window of each item.
     ///
     /// A draw of an item that is too short for a window counts; another draw replaces it, or with [`Windows::once`] it
-    /// is
-    /// skipped. Fails with `Ragged` if only such items are drawn; earlier draws stay in `into`.
+    /// is skipped. Fails with `Ragged` if only such items are drawn; earlier draws stay in `into`.
     pub fn draw_windows(&mut self, wanted: usize, windows: &Windows, now: u64, into: &mut Draws) -> Result<usize> {
         let consumes = self.options.max_times_sampled > 0;
         if consumes && windows.borders() != Borders::Pad {

@@ -34,8 +34,7 @@ impl SharedTable {
     /// Deletes items for which every condition holds, of those with `keys`, or of all.
     ///
     /// They are searched in a cut, and deleted a thousand at a time if the conditions still hold. Returns the number of
-    /// deleted
-    /// items, and of those that were gone by then or no longer fulfil the conditions.
+    /// deleted items, and of those that were gone by then or no longer fulfil the conditions.
     pub fn delete_where(&self, keys: Option<&[i64]>, conditions: &[Condition]) -> Result<Updated> {
         let (keys, now) = match keys {
             Some(keys) => {
