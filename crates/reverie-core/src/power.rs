@@ -98,7 +98,7 @@ fn power(number: f64, exponent: f64) -> f64 {
 /// 1.5 * 2^52: added to a number below 2^51, it leaves the nearest whole number in the lowest bits.
 const WHOLE: f64 = 6_755_399_441_055_744.0;
 
-/// The logarithm of a positive finite number; undefined for others.
+/// The logarithm of a positive finite number; unspecified for others.
 #[inline(always)]
 fn log2(number: f64) -> f64 {
     // Subnormal numbers are scaled to normal ones.
@@ -120,7 +120,7 @@ fn log2(number: f64) -> f64 {
     whole + s * (even + z * odd) * (2.0 * std::f64::consts::LOG2_E)
 }
 
-/// 2 to a power, within [`SMALLEST`] / 2 and [`LARGEST`]; undefined for NaN.
+/// 2 to a power, within [`SMALLEST`] / 2 and [`LARGEST`]; unspecified for NaN.
 #[inline(always)]
 fn exp2(power: f64) -> f64 {
     let power = if power > -1022.0 { power } else { -1022.0 };

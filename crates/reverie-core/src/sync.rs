@@ -8,8 +8,8 @@ pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// Locks, also after a panic in another thread.
 ///
-/// The state machines behind these locks are consistent between statements that can panic, and a poisoned lock would
-/// turn one error into many.
+/// The state machines behind the locks are consistent between statements that can panic, and a poisoned lock would turn
+/// one error into many.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -106,7 +106,7 @@ impl InFlight {
         self.items
     }
 
-    /// True where no item is unconfirmed.
+    /// True if no item is unconfirmed.
     pub fn is_empty(&self) -> bool {
         self.items == 0
     }

@@ -17,11 +17,11 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Pace {
     bound: u64,
-    /// Where the next pause is due.
+    /// The number of unconfirmed bytes at which the next pause is due.
     next: u64,
     /// Consecutive pauses without progress.
     fruitless: u32,
-    /// Bytes of the last request, where requests are large: one is confirmed as a whole.
+    /// Bytes of the last request, for senders with large requests: a request is confirmed as a whole.
     request: u64,
 }
 

@@ -79,7 +79,7 @@ pub(super) struct Manifest {
     pub(super) copies: Vec<Vec<(u32, i64)>>,
     /// The inserted part of each table's inserts that may be retried; empty in checkpoints of older versions.
     pub(super) sent: Vec<Vec<(Sender, Arrivals)>>,
-    /// Senders for which that is no longer known.
+    /// Senders for which this part is no longer known.
     pub(super) forgotten: Vec<Sender>,
 }
 

@@ -91,7 +91,7 @@ impl Shards {
         self.shards.len()
     }
 
-    /// True without shards.
+    /// True if there are no shards.
     pub fn is_empty(&self) -> bool {
         self.shards.is_empty()
     }

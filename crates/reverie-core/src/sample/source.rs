@@ -4,7 +4,7 @@ use super::{Draws, Windows};
 use crate::error::Result;
 use crate::table::Ticket;
 
-/// The most draws that one request may ask for: more is a mistake.
+/// The most draws that a caller should allow in one request: more is a mistake.
 ///
 /// Without a limiter that stops them, they would hold the table's lock for seconds and use all memory.
 pub const MAX_SAMPLES: usize = 1 << 24;

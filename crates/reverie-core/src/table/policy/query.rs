@@ -40,7 +40,7 @@ impl Field {
     }
 }
 
-/// True where every condition holds; `now` in nanoseconds of the table's clock.
+/// True if every condition holds; `now` in nanoseconds of the table's clock.
 pub(in crate::table) fn all_hold(conditions: &[Condition], slot: &Slot, now: u64) -> bool {
     conditions.iter().all(|condition| condition.holds(slot, now))
 }

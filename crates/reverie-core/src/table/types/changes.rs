@@ -41,7 +41,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// The largest `count`: with a decay of 0.995 the last neighbour is raised to less than a hundredth.
+    /// The largest `count`: with a decay of 0.995 the last neighbour gets less than a hundredth of it.
     pub const MOST: u32 = 1024;
 
     /// Refuses a count of 0 or above [`Neighbours::MOST`], and a decay outside (0, 1].

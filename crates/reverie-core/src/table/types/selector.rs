@@ -22,8 +22,7 @@ pub enum SelectorOptions {
     },
     /// The same, with stratified draws (ibid., section 3.3 and appendix B.2.1).
     ///
-    /// The i-th of n draws of a batch falls on the i-th of n equal parts of the sum of weights. Each draw of a batch
-    /// has its own distribution; together they have the same distribution, with less variance.
+    /// The i-th of n draws of a batch falls on the i-th of n equal parts of the sum of weights. Each draw of a batch has its own distribution; all draws together have the same distribution as without strata, with less variance.
     Stratified {
         /// See [`SelectorOptions::Prioritized`].
         exponent: f64,
@@ -61,13 +60,14 @@ impl SelectorOptions {
     }
 }
 
-/// The selectors as numbers: one list for checkpoints, for the wire and for the binding. A number is never used for another
-/// selector, since files and clients of other versions have it.
+/// The selectors as numbers: one list for checkpoints, for the wire and for the binding.
+///
+/// A number belongs to its selector for ever: files and clients of other versions use it.
 impl SelectorOptions {
-    /// How many selectors there are; their numbers are those below it.
+    /// The number of selectors; their numbers are those below it.
     pub const COUNT: u8 = 7;
 
-    /// The number of this selector and its exponent, which is 0 where it has none.
+    /// The number of this selector and its exponent, which is 0 if it has none.
     pub fn parts(&self) -> (u8, f64) {
         match *self {
             Self::Fifo => (0, 0.0),
@@ -80,8 +80,9 @@ impl SelectorOptions {
         }
     }
 
-    /// The selector with this number, None where there is none. A selector without an exponent ignores it; see also
-    /// [`SelectorOptions::validate`].
+    /// The selector with this number; `None` for an unknown number.
+    ///
+    /// A selector without an exponent ignores it; see also [`SelectorOptions::validate`].
     pub fn from_parts(number: u8, exponent: f64) -> Option<Self> {
         Some(match number {
             0 => Self::Fifo,

@@ -34,7 +34,7 @@ pub(super) struct State {
     pub(super) incarnations: Xoshiro256PlusPlus,
     pub(super) closed: bool,
     pub(super) times: Times,
-    /// When each queue last became non-empty.
+    /// When each queue last became non-empty; `None` while it is empty.
     pub(super) inserts_since: Option<Duration>,
     pub(super) samples_since: Option<Duration>,
     pub(super) created: Duration,

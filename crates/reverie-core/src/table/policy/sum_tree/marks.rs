@@ -34,7 +34,7 @@ impl Marks {
         if self.bits.len() * 64 < nodes {
             self.bits.resize(nodes.div_ceil(64), 0);
         }
-        // One more than the marks: a node that is marked already is written behind the last and not counted.
+        // One more than the marks: a node that is marked already is written after the last and not counted.
         if self.nodes.len() <= self.len + marks {
             self.nodes.resize(self.len + marks + 1, 0);
         }
