@@ -15,7 +15,7 @@ use crate::table::{Stats, TableOptions};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// The number of inputs for each of the six decoders.
+/// The number of inputs for each decoder.
 const INPUTS: usize = 40_000;
 
 /// Changes some bytes, cuts some off, or repeats some.

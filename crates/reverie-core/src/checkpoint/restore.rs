@@ -77,7 +77,8 @@ impl Checkpoint {
     /// Either all tables accept their items or, on an error, none does. The tables' configuration applies; differences
     /// from the checkpoint's are returned.
     ///
-    /// `now` is the time since the Unix epoch. An item's age is limited by the reading of the tables' clock: move the clock forward by [`Checkpoint::clock_at`] first.
+    /// `now` is the time since the Unix epoch. An item's age is limited by the reading of the tables' clock: move the
+    /// clock forward by [`Checkpoint::clock_at`] first.
     pub fn restore(mut self, tables: &Tables, now: Duration) -> Result<Restored> {
         let mut restored = Restored { tables: Vec::new(), differences: Vec::new() };
         let (theirs, ours) = (self.clock_at(now), tables.now());

@@ -48,7 +48,8 @@ impl Saver {
 
     /// Restores the checkpoint at `path`; see [`Checkpoint::restore`](super::Checkpoint::restore).
     ///
-    /// `forward` must move the tables' clock, which is not used yet, forward by the given time, so that items keep their age.
+    /// `forward` must move the tables' clock, which is not used yet, forward by the given time, so that items keep
+    /// their age.
     pub fn restore(&self, path: &Path, forward: impl FnOnce(Duration)) -> Result<(Summary, Restored)> {
         let checkpoint = load(&*self.disk, path, self.tables.bytes().0)?;
         let now = (self.now)();

@@ -165,7 +165,8 @@ mod tests {
                 free(first, layout);
                 (first, allocate(layout))
             };
-            // Two allocations held at the same time must differ. SAFETY: as above.
+            // Two allocations held at the same time must differ.
+            // SAFETY: as above.
             unsafe {
                 let third = allocate(layout);
                 assert_ne!(second, third);

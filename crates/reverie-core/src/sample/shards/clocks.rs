@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn the_shortest_round_trips_say_what_a_clock_shows_until_it_has_drifted() {
         let mut clocks = Clocks::default();
-        // 100 s ahead; the response took 2 s, then 1 s.
+        // 100 s ahead; first the response takes 2 s, then the request takes 1 s.
         clocks.heard(at(10.0), at(12.0), at(110.0));
         clocks.heard(at(20.0), at(21.0), at(121.0));
         assert!((clocks.ahead() - 100.0).abs() < 1e-9, "{clocks:?}");

@@ -22,7 +22,8 @@ pub enum SelectorOptions {
     },
     /// The same, with stratified draws (ibid., section 3.3 and appendix B.2.1).
     ///
-    /// The i-th of n draws of a batch falls on the i-th of n equal parts of the sum of weights. Each draw of a batch has its own distribution; all draws together have the same distribution as without strata, with less variance.
+    /// The i-th of n draws of a batch falls on the i-th of n equal parts of the sum of weights. Each draw of a batch
+    /// has its own distribution; all draws together have the same distribution as without strata, with less variance.
     Stratified {
         /// See [`SelectorOptions::Prioritized`].
         exponent: f64,

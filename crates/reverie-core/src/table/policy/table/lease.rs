@@ -1,7 +1,7 @@
 //! Draws that may be returned.
 //!
-//! A draw that uses up its item is leased: the item leaves the selectors, and its slot keeps it until the draw is
-//! acknowledged. If the draw is returned, it is undone: the item gets its former place.
+//! A leased draw that uses up its item takes the item out of the selectors; the slot keeps it until all of its draws
+//! are acknowledged. A draw that is returned is undone: the item gets its former place.
 
 use super::Table;
 use crate::item::Key;
