@@ -87,7 +87,7 @@ impl Server {
         let serving = runtime.spawn(async move {
             let _ = remote.await;
             if let Some(local) = local {
-                // The socket's file goes with it: who stops the server finds it gone.
+                // The socket's file is removed with it, before `stop` returns.
                 let _ = local.await;
             }
         });

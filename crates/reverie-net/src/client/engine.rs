@@ -270,7 +270,7 @@ impl Engine {
             || self.answered.len() >= UNTOLD
     }
 
-    /// True if there are answers that the server could be told to forget.
+    /// True if there are answers that the server may forget and that were not reported yet.
     pub(super) fn has_untold(&self) -> bool {
         !self.answered.is_empty()
     }

@@ -34,7 +34,7 @@ pub(super) struct Inserts {
     fates: BTreeMap<u64, Result<Keys>>,
 }
 
-/// What the client has to do after a withdrawal.
+/// The client's next step after a withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Withdrawal {
     /// Nothing.

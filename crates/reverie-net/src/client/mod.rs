@@ -113,7 +113,7 @@ pub struct RemoteBatch {
     pub smallest_probability: Option<f64>,
     /// See `Draws::tally`.
     pub tally: Option<Tally>,
-    /// Where the arrays are in the block.
+    /// The places of the arrays in the block.
     pub layout: BatchLayout,
     /// The memory of the arrays: writable, and used by nothing else while it lives.
     pub block: Arc<Block>,
@@ -142,7 +142,7 @@ impl Remote {
     /// Checks the options. It connects at the first request, or when `describe` is called.
     pub fn new(options: Options) -> Result<Arc<Self>> {
         let mut session = [0; 16];
-        // Without random numbers, sessions of different processes could not be told apart.
+        // Without random numbers, sessions of different processes could have the same name.
         rustix::rand::getrandom(&mut session, rustix::rand::GetRandomFlags::empty())
             .map_err(|error| Error::Unavailable(format!("the system gives no random numbers: {error}")))?;
         let runtime = runtime::handle()?;

@@ -21,7 +21,7 @@ const NAP_ITEMS: usize = 256;
 /// Requests that no caller waits for, after which the task is woken from a nap.
 const NAP_REQUESTS: usize = 64;
 
-/// What the task does when the outbox is empty.
+/// The task's behaviour when the outbox is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
     /// Looks again before it sleeps.

@@ -122,7 +122,7 @@ pub struct Line {
     address: String,
     token: Option<MetadataValue<Ascii>>,
     verdict: Verdict,
-    /// What else may be wrong if the connection ends without a reason.
+    /// A possible cause, for the error of a connection that ends without a reason.
     doubt: &'static str,
 }
 

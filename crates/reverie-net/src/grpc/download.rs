@@ -40,7 +40,7 @@ pub(super) struct Download<B> {
     coming: Coming,
 }
 
-/// What the next bytes are.
+/// The kind of the next bytes.
 enum Coming {
     /// The length of a message.
     Prefix,

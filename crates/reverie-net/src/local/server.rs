@@ -131,7 +131,7 @@ pub struct LocalWay {
     writer: Writer,
     slots: Arc<Slots>,
     intake: Intake,
-    /// What was copied since the last report to the client.
+    /// The bytes copied since the last report to the client.
     consumed: Option<Consumed>,
     lost: bool,
     /// True if something queued should not wait for more.
