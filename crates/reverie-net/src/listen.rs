@@ -87,7 +87,7 @@ impl Server {
         let serving = runtime.spawn(async move {
             let _ = remote.await;
             if let Some(local) = local {
-                // The socket's file is removed with it, before `stop` returns.
+                // Waited for so that the socket's file is gone when the server has stopped.
                 let _ = local.await;
             }
         });
