@@ -14,7 +14,7 @@ pub struct ReadAhead {
     /// Bytes that may be requested ahead; `None` if the number is fixed.
     budget: Option<u64>,
     shortest: Duration,
-    /// Batches taken since the number changed. The number changes again only after more were taken than are in flight.
+    /// Batches taken since the number changed. `waited` changes it only after more were taken than are in flight.
     taken: usize,
     /// Consecutive batches that were ready.
     ready: usize,

@@ -166,8 +166,7 @@ impl Chunks {
         None
     }
 
-    /// Checks some of the chunks: notes the packed form of those that were packed, and releases those that were
-    /// dropped.
+    /// Checks some of the chunks: notes the packed form of packed ones, and releases those that were dropped.
     pub(super) fn tidy(&mut self, room: u64, released: &mut Vec<u64>) {
         let looks = (LOOKED_AT + 2 * std::mem::take(&mut self.fresh)).min(self.turns.len());
         for _ in 0..looks {
