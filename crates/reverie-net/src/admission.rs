@@ -1,9 +1,9 @@
-//! Which connections a server takes: places for its clients, and a few for peers that it does not know yet.
+//! Admission of connections: places for clients, and a few for peers that are not known yet.
 //!
-//! A connection arrives as a newcomer, and has some seconds to be admitted: to a place, which it holds from its first
-//! session or call until it ends. Newcomers have a number of their own, and a bound on what they send. One more than that
-//! number ends the oldest of the host that has the most of them. So a peer that shows no token takes no client's place,
-//! and does not keep others from arriving. The two ways have places of their own.
+//! A connection arrives as a newcomer, and has some seconds to be admitted: it then holds a place from its first
+//! session or call until it ends. Newcomers have a limit of their own, and a bound on what they send. One more than the
+//! limit ends the oldest newcomer of the host that has the most. So a peer that shows no token takes no client's place,
+//! and does not keep others from arriving. Each transport has its own places.
 
 use futures_util::task::AtomicWaker;
 use reverie_core::{Error, Result};
@@ -15,12 +15,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// For how long a connection may be a newcomer, its TLS handshake included.
+/// How long a connection may be a newcomer, its TLS handshake included.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Requests of a newcomer.
+/// Requests that a newcomer may make.
 const MAX_REQUESTS: u32 = 16;
 
-/// The way that a connection takes.
+/// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// gRPC.
@@ -34,31 +34,31 @@ pub enum Via {
 pub struct Admission {
     max_connections: usize,
     max_newcomers: usize,
-    /// The limit of open files, where that is what allows no more places.
+    /// The limit of open files, if it bounds the number of places.
     open_files: OnceLock<u64>,
     grpc: Mutex<Present>,
     local: Mutex<Present>,
 }
 
-/// The connections of one way. Guarded by a lock that is held for a decision only.
+/// The connections of one transport. Guarded by a lock that is held for a decision only.
 #[derive(Debug, Default)]
 struct Present {
     clients: usize,
-    /// Newcomers that have shown nothing so far.
+    /// Newcomers that have not shown a token.
     strangers: Group,
-    /// Newcomers that are let in and have no place yet: strangers do not end them.
+    /// Newcomers that were let through and have no place yet: strangers do not end them.
     known: Group,
     next: u64,
 }
 
-/// Newcomers by their host, each with its number, the oldest first.
+/// Newcomers by host and number, the oldest first.
 #[derive(Debug, Default)]
 struct Group {
     hosts: HashMap<Arc<str>, BTreeMap<u64, Arc<Ending>>>,
     len: usize,
 }
 
-/// Why a newcomer is to end.
+/// The reason why a newcomer is to end.
 #[derive(Debug, Default)]
 struct Ending {
     why: OnceLock<&'static str>,
@@ -85,7 +85,7 @@ impl Group {
         }
     }
 
-    /// Of the host that has the most.
+    /// The oldest newcomer of the host that has the most.
     fn oldest(&self) -> Option<(Arc<str>, u64)> {
         let (host, newcomers) = self.hosts.iter().max_by_key(|(_, newcomers)| newcomers.len())?;
         Some((Arc::clone(host), *newcomers.first_key_value()?.0))
@@ -103,18 +103,18 @@ impl Group {
 }
 
 impl Admission {
-    /// For so many clients, and so many newcomers, by each way.
+    /// Limits for each transport: clients, and newcomers.
     pub(crate) fn new(max_connections: usize, max_newcomers: usize) -> Arc<Self> {
         let (open_files, grpc, local) = <(OnceLock<u64>, Mutex<Present>, Mutex<Present>)>::default();
         Arc::new(Self { max_connections, max_newcomers, open_files, grpc, local })
     }
 
-    /// Says that the limit of open files is what bounds the places.
+    /// Notes that the limit of open files bounds the number of places.
     pub(crate) fn bounded_by_open_files(&self, limit: u64) {
         let _ = self.open_files.set(limit);
     }
 
-    /// Clients that can be connected at a time, by each way.
+    /// Clients that can be connected at a time, for each transport.
     pub(crate) fn max_connections(&self) -> usize {
         self.max_connections
     }
@@ -127,7 +127,7 @@ impl Admission {
         present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection of a peer of this name, `host:port` or a process. The newcomer is held while the connection lasts.
+    /// Adds a connection of the peer `host:port` or of a process. Hold the newcomer while the connection lasts.
     pub(crate) fn arrive(self: &Arc<Self>, via: Via, peer: &str) -> Arc<Newcomer> {
         let host = Arc::from(peer.rsplit_once(':').map_or(peer, |(host, _)| host));
         let ending = Arc::<Ending>::default();
@@ -168,7 +168,7 @@ impl Admission {
     }
 }
 
-/// A connection that has no place yet, or has one.
+/// A connection, with or without a place.
 #[derive(Debug)]
 pub struct Newcomer {
     admission: Arc<Admission>,
@@ -177,14 +177,14 @@ pub struct Newcomer {
     number: u64,
     ending: Arc<Ending>,
     admitted: AtomicBool,
-    /// What waits to read more than a newcomer may send.
+    /// The reader that waits to read more than a newcomer may send.
     reader: AtomicWaker,
     requests: AtomicU32,
     deadline: Instant,
 }
 
 impl Newcomer {
-    /// True where it has a place.
+    /// True if it has a place.
     pub(crate) fn is_admitted(&self) -> bool {
         self.admitted.load(Ordering::Acquire)
     }
@@ -195,14 +195,14 @@ impl Newcomer {
         if self.is_admitted() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Counts a request: a newcomer that makes many is ended.
+    /// Counts a request: a newcomer that makes too many is ended.
     pub(crate) fn asks(&self) {
         if !self.is_admitted() && self.requests.fetch_add(1, Ordering::Relaxed) >= MAX_REQUESTS {
             self.ending.tell("it made too many requests without a session");
         }
     }
 
-    /// It has shown what it must: strangers do not end it any more.
+    /// Notes that it has shown what is required: strangers do not end it any more.
     pub(crate) fn is_let_in(&self) {
         let mut present = self.admission.present(self.via);
         if let Some(ending) = present.strangers.remove(&self.host, self.number) {
@@ -210,7 +210,7 @@ impl Newcomer {
         }
     }
 
-    /// Takes a place, which it holds until it is dropped. `Unavailable` where there is none, or it is being ended.
+    /// Takes a place until it is dropped. `Unavailable` if there is none, or if it is being ended.
     pub(crate) fn admit(&self) -> Result<()> {
         if self.is_admitted() {
             return Ok(());
@@ -233,7 +233,7 @@ impl Newcomer {
         Ok(())
     }
 
-    /// Resolves with the reason where it is to end without a place.
+    /// Resolves with the reason when it must end without a place.
     pub(crate) async fn is_over(&self) -> &'static str {
         tokio::select! {
             () = self.ending.told.notified() => {}

@@ -1,25 +1,25 @@
-//! Memory of batches: warm from a bounded pool, or a slot that the server lent.
+//! The memory of batches: from a bounded pool of warm memory, or a slot that the server lent.
 
 use crate::bulk::ALIGN;
 use reverie_core::{Error, Result};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Memory that is somebody else's: given back when dropped.
+/// Memory with another owner, to whom it is returned when dropped.
 pub trait Lent: Send + Sync {
-    /// Its start, a multiple of [`ALIGN`]; writable, and nobody else's while this lives.
+    /// The start, a multiple of [`ALIGN`]; writable, and not used by others while this lives.
     fn as_ptr(&self) -> *mut u8;
 
-    /// Its bytes.
+    /// The number of bytes.
     fn len(&self) -> usize;
 
-    /// True where it has none.
+    /// True if there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Memory of a batch: of this process's pool, or a slot lent by the server. Given back when dropped.
+/// The memory of a batch: from this process's pool, or a slot lent by the server. Returned when dropped.
 pub struct Block(Place);
 
 enum Place {
@@ -28,12 +28,12 @@ enum Place {
 }
 
 impl Block {
-    /// A block that is somebody else's.
+    /// A block in memory that another owner lent.
     pub fn lent(lent: Box<dyn Lent>) -> Self {
         Self(Place::Lent(lent))
     }
 
-    /// Its start, a multiple of [`ALIGN`].
+    /// The start, a multiple of [`ALIGN`].
     pub fn as_ptr(&self) -> *mut u8 {
         match &self.0 {
             Place::Pooled { start, .. } => start.load(Ordering::Relaxed),
@@ -41,7 +41,7 @@ impl Block {
         }
     }
 
-    /// Its bytes.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         match &self.0 {
             Place::Pooled { len, .. } => *len,
@@ -49,12 +49,12 @@ impl Block {
         }
     }
 
-    /// True where it has none.
+    /// True if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A copy of some of its bytes, which nobody may write meanwhile. `None` of a slot.
+    /// A copy of some of the bytes, which no thread may write meanwhile. `None` for a slot.
     pub fn copied(&self, range: std::ops::Range<usize>) -> Option<Vec<u8>> {
         match &self.0 {
             Place::Pooled { memory, offset, len, .. } => memory[*offset..*offset + *len].get(range).map(<[u8]>::to_vec),
@@ -62,11 +62,11 @@ impl Block {
         }
     }
 
-    /// Its bytes while nobody shares it; `None` of a slot, which the server fills.
+    /// The bytes, while the block is not shared; `None` for a slot, which the server fills.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
             Place::Pooled { memory, start, offset, len, .. } => {
-                // The pointer that others write through later must be the youngest.
+                // The pointer that others write through later must be created last.
                 *start = AtomicPtr::new(memory[*offset..].as_mut_ptr());
                 Some(&mut memory[*offset..*offset + *len])
             }
@@ -74,7 +74,7 @@ impl Block {
         }
     }
 
-    /// Makes the pointer anew after the last use of [`Block::bytes_mut`], before the block is shared.
+    /// Creates the pointer again after the last use of [`Block::bytes_mut`], before the block is shared.
     pub(crate) fn settle(mut self) -> Arc<Self> {
         if let Place::Pooled { memory, start, offset, .. } = &mut self.0 {
             *start = AtomicPtr::new(memory[*offset..].as_mut_ptr());
@@ -104,25 +104,25 @@ struct Free {
     bytes: usize,
 }
 
-/// Sizes are rounded up to an eighth of their power of two, so that batches of varying widths find each other's blocks.
+/// Rounds up to an eighth of the power of two, so that batches of varying sizes can reuse each other's blocks.
 fn rounded(len: usize) -> usize {
     let step = (len.next_power_of_two() / 16).max(4096);
     len.next_multiple_of(step)
 }
 
 impl Pool {
-    /// A pool that keeps at most so many bytes of memory that nobody uses.
+    /// A pool that keeps at most `max_bytes` of unused memory.
     pub(crate) fn new(max_bytes: usize) -> Arc<Self> {
         Arc::new(Self { free: Mutex::default(), max_bytes })
     }
 
-    /// A block of that size; its bytes may be anything that a batch was before.
+    /// A block of that size; its bytes may be those of an earlier batch.
     pub(crate) fn take(self: &Arc<Self>, len: usize) -> Result<Block> {
         let out_of_memory = || Error::OutOfMemory { needed: len as u64 };
         let wanted = rounded(len.checked_add(ALIGN).filter(|size| *size < usize::MAX / 4).ok_or_else(out_of_memory)?);
         let found = {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-            // The youngest first: it is the warmest.
+            // The last freed first: it is the warmest.
             let fits = |block: &Vec<u8>| block.len() >= wanted && block.len() / 2 <= wanted;
             let at = free.blocks.iter().rposition(fits);
             at.map(|at| {
@@ -165,9 +165,9 @@ impl Pool {
     }
 }
 
-/// Zeros whose pages the system gives at their first use; `None` where there is no memory.
+/// Zeroed memory whose pages the system provides at first use; `None` if there is no memory.
 fn zeros(len: usize) -> Option<Vec<u8>> {
-    // `vec![0; n]` asks for zeroed pages but ends the process where there are none: ask first.
+    // `vec![0; n]` gets zeroed pages but aborts the process if there are none: try first.
     Vec::<u8>::new().try_reserve_exact(len).ok()?;
     Some(vec![0; len])
 }

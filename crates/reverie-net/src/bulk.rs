@@ -1,4 +1,4 @@
-//! Large bytes beside the messages: where the arrays of a batch lie in them, and how they are read and written.
+//! The large bytes that belong to messages: the layout of a batch's arrays, and reading and writing them.
 
 use reverie_core::batch::Output;
 use reverie_core::chunk::fill;
@@ -7,24 +7,24 @@ use reverie_core::{Error, Result};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Arrays of 8-byte numbers that stand before the outputs: what is known of each draw.
+/// Arrays of 8-byte numbers before the outputs: the metadata of each draw.
 pub const INFO_ARRAYS: usize = 7;
-/// Outputs begin at multiples of it.
+/// Outputs begin at multiples of this.
 pub const ALIGN: usize = 64;
 
-/// Where the arrays of a batch are in its bulk bytes.
+/// The places of a batch's arrays in its bulk bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchLayout {
     /// The arrays of numbers, in the order of the proto.
     pub info: [Range<usize>; INFO_ARRAYS],
-    /// The outputs' arrays.
+    /// The arrays of the outputs.
     pub outputs: Vec<Range<usize>>,
-    /// All bytes.
+    /// The total size.
     pub size_bytes: usize,
 }
 
 impl BatchLayout {
-    /// The layout of a batch of `n` draws. `Protocol` where it fits no memory.
+    /// The layout of a batch of `n` draws. `Protocol` if its size overflows.
     pub fn new(n: usize, outputs: &[Output]) -> Result<Self> {
         let overflow = || Error::Protocol(format!("a batch of {n} draws that fits no memory"));
         let bytes = n.checked_mul(8).ok_or_else(overflow)?;
@@ -42,36 +42,36 @@ impl BatchLayout {
     }
 }
 
-/// What the arrays of batches that look alike are.
+/// The description of the arrays, shared by batches of the same form.
 #[derive(Debug)]
 pub struct Head {
     /// The arrays.
     pub outputs: Vec<Output>,
-    /// What the columns fill.
+    /// The structure that the columns fill.
     pub structure: Structure,
-    /// How many of the outputs are columns.
+    /// The number of outputs that are columns.
     pub num_columns: usize,
-    /// The items are steps inserted alone.
+    /// True if the items are single steps.
     pub timestep: bool,
 }
 
-/// Bulk bytes of an insert, where the server reads them. They may lie in memory that the peer can still change, so
-/// they are only ever copied.
+/// Bulk bytes of an insert, as the server reads them.
+/// The peer may still be able to change the memory, so they are only ever copied.
 pub trait BulkIn {
-    /// How many bytes there are.
+    /// The number of bytes.
     fn len(&self) -> u64;
 
-    /// True where there are none.
+    /// True if there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies the bytes from `offset` on into `to`, and gives it back filled: all of it. Panics where there are not so
-    /// many: check against `len` first.
+    /// Copies bytes into `to`, starting at `offset`, and returns it filled.
+    /// Panics if there are too few bytes: check against `len` first.
     fn copy_to<'a>(&self, offset: u64, to: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8];
 }
 
-/// Bytes of the message itself.
+/// Bytes in the message itself.
 impl BulkIn for bytes::Bytes {
     fn len(&self) -> u64 {
         self[..].len() as u64
@@ -83,15 +83,15 @@ impl BulkIn for bytes::Bytes {
     }
 }
 
-/// Where the client puts the bulk bytes of an insert.
+/// The destination of an insert's bulk bytes at the client.
 pub trait BulkOut {
-    /// Puts bytes behind those that are there.
+    /// Appends bytes.
     fn put(&mut self, bytes: &[u8]);
 
-    /// How many there are.
+    /// The number of bytes.
     fn len(&self) -> u64;
 
-    /// True where there are none.
+    /// True if there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,4 +1,4 @@
-//! The server's front: it listens, and hands connections to sessions, whichever way they travel.
+//! The listening server: accepts connections of both transports and passes them to sessions.
 
 use crate::grpc::server::Front;
 use crate::local::Listener;
@@ -14,15 +14,15 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// Threads of a server at most: its work is copying, which more threads make no faster than memory is.
+/// Threads of a server at most: its work is copying, which memory bandwidth limits.
 const MAX_THREADS: usize = 4;
 
-/// For how long a stop waits for connections whose sessions have ended.
+/// How long a stop waits for connections whose sessions have ended.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Serves the connections that come out of a stream, each with its peer's name, on the caller's runtime, until there are
-/// no more and those that there are have ended: for a network of the caller's own. What [`Options`] says of listening
-/// means nothing here.
+/// Serves the connections of a stream, each with its peer's name, on the caller's runtime.
+/// Returns when the stream and all its connections have ended. This is for a network of the caller's own: the options
+/// of [`Options`] for listening have no effect.
 pub async fn serve<IO>(
     tables: Arc<Tables>,
     options: &Options,
@@ -36,9 +36,9 @@ where
     Ok(())
 }
 
-/// A server that listens. Its threads end with it.
+/// A listening server. Its threads end with it.
 pub struct Server {
-    /// Guards the runtime, which is there until the stop, and the task that ends with the last connection.
+    /// Guards the runtime, which exists until the stop, and the task that ends with the last connection.
     running: Mutex<Option<(Runtime, JoinHandle<()>)>>,
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -46,8 +46,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds, and serves from threads of its own. `InvalidArgument`: an address that is not safe, certificates that
-    /// cannot be read, a port that is taken.
+    /// Binds, and serves from threads of its own.
+    /// `InvalidArgument`: an unsafe address, unreadable certificates, or a port that is in use.
     pub fn start(tables: Arc<Tables>, mut options: Options) -> Result<Self> {
         check_safe(&options)?;
         let room = fit_open_files(&mut options.limits);
@@ -87,7 +87,7 @@ impl Server {
         let serving = runtime.spawn(async move {
             let _ = remote.await;
             if let Some(local) = local {
-                // The socket's file goes with it: who stops the server finds it gone.
+                // Waited for so that the socket's file is gone when the server has stopped.
                 let _ = local.await;
             }
         });
@@ -98,7 +98,7 @@ impl Server {
         Ok(Self { running: Mutex::new(Some((runtime, serving))), shared, address, grace: options.grace })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -108,8 +108,8 @@ impl Server {
         self.shared.local_socket()
     }
 
-    /// Takes no more connections, tells the clients, ends what waits, lets what is being done finish within the grace
-    /// time, and closes the tables. Blocks for that long; idempotent.
+    /// Stops the server: accepts no more connections, notifies the clients, and ends waiting requests.
+    /// Work in progress may finish within the grace time; then the tables are closed. Blocks for that long; idempotent.
     pub fn stop(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((runtime, serving)) = running else { return };
@@ -117,13 +117,13 @@ impl Server {
         let (shared, grace) = (Arc::clone(&self.shared), self.grace);
         runtime.spawn(async move {
             shared.stop(grace).await;
-            // What the sessions left to be sent goes to clients that read, which takes no time, or to none.
+            // The remaining bytes go at once to clients that read; for the others there is no use in waiting.
             let _ = tokio::time::timeout(FAREWELL.min(grace), serving).await;
-            // Whoever waits is there until then.
+            // The receiver waits until then.
             let _ = sender.send(());
         });
         let _ = done.recv();
-        // A thread of another runtime must not wait.
+        // A thread of another runtime must not block.
         match tokio::runtime::Handle::try_current() {
             Ok(_) => runtime.shutdown_background(),
             Err(_) => runtime.shutdown_timeout(Duration::from_secs(1)),
@@ -137,7 +137,7 @@ impl Drop for Server {
     }
 }
 
-/// Takes no more connections than the limit of open files leaves room for, and says so.
+/// Lowers the number of connections to what the limit of open files allows, and logs it.
 fn fit_open_files(limits: &mut Limits) -> Room {
     let room = make_room(limits.max_connections, limits.max_newcomers);
     let (wanted, most) = (limits.max_connections, room.max_connections);
@@ -176,7 +176,7 @@ fn incoming(
 ) -> impl futures_util::Stream<Item = std::io::Result<(tokio::net::TcpStream, String)>> {
     futures_util::stream::unfold(listener, |listener| async {
         let accepted = listener.accept().await.map(|(stream, peer)| {
-            // Refused only on a connection that is gone already, which reading will say.
+            // Fails only if the connection is lost already, which reading will report.
             let _ = stream.set_nodelay(true);
             (stream, peer.to_string())
         });

@@ -1,15 +1,15 @@
-//! Lines of the log that peers, or a lack of descriptors, could cause without end.
+//! A limit on log lines that peers, or a lack of descriptors, could cause without end.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// So many lines of a kind may be logged in such a time.
+/// At most this many lines of a kind are logged within `WINDOW`.
 const BURST: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Lines of one kind: a few in a row are logged, the others counted.
+/// Limits lines of one kind: the first few are logged, the others counted.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit {
     /// Guards the count.
@@ -23,12 +23,12 @@ struct State {
     left_out: u64,
 }
 
-/// Lines that were left out before one that is logged: to be put behind it.
+/// The number of lines left out before a logged one: to be appended to it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct LeftOut(u64);
 
 impl LogLimit {
-    /// `Some` where a line may be logged now.
+    /// `Some` if a line may be logged now.
     pub(crate) fn allows(&self) -> Option<LeftOut> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.since.is_none_or(|since| since.elapsed() >= WINDOW) {

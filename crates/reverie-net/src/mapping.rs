@@ -1,10 +1,10 @@
-//! The crate's one `unsafe` module: memory that two processes share (and the word that a socket's descriptor is its own).
+//! The crate's one `unsafe` module: memory shared by two processes, and the registration of a socket's descriptor.
 //!
 //! A mapping is made from a memfd that can neither shrink nor grow (both ends check the seals), so that touching it
-//! never faults, whatever the peer does. The peer may still change the bytes at any moment. So nothing here gives a
-//! `&[u8]`: bytes are copied out and in through raw pointers, and what was copied is checked, not what lies there.
-//! [`Mapping::as_uninit`] is for the one case where by protocol nobody else may write (a batch slot that is not lent):
-//! a peer that writes all the same spoils only the batch that it would have been given, since code that holds
+//! never faults, whatever the peer does. The peer may still change the bytes at any moment. So nothing here returns a
+//! `&[u8]`: bytes are copied out and in through raw pointers, and the copy is checked, not the original.
+//! [`Mapping::as_uninit`] is for the one case where the protocol lets no other process write (a batch slot that is not
+//! lent): a peer that writes nevertheless corrupts only the batch that it would have been given, since code that holds
 //! `MaybeUninit` bytes never acts on their values.
 
 use reverie_core::{Error, Result};
@@ -16,10 +16,10 @@ use std::os::unix::net::UnixStream;
 use std::ptr::NonNull;
 use tokio::io::unix::AsyncFd;
 
-/// Pages of this size are asked for where a mapping is large enough.
+/// Huge pages are requested for mappings of at least one such page.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-/// What a descriptor must be sealed against before it is mapped.
+/// The seals that a descriptor must have before it is mapped.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Shared memory, mapped for reading and writing until dropped.
@@ -36,8 +36,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// New shared memory of zeros, and the sealed descriptor through which a peer can map it. `ResourceExhausted`
-    /// where the system gives no descriptor or no address space.
+    /// New zeroed shared memory, and the sealed descriptor through which a peer can map it.
+    /// `ResourceExhausted` if the system provides no descriptor or no address space.
     pub(crate) fn create(len: usize) -> Result<(Self, OwnedFd)> {
         let failed = |errno: rustix::io::Errno| Error::ResourceExhausted {
             what: "a shared-memory slot".to_owned(),
@@ -52,7 +52,7 @@ impl Mapping {
         Ok((Self::map(&fd, len).map_err(failed)?, fd))
     }
 
-    /// Maps a descriptor that came from a peer. `Protocol` where it is no memfd of this size, or is not sealed.
+    /// Maps a descriptor from a peer. `Protocol` if it is not a memfd of this size, or is not sealed.
     pub(crate) fn open(fd: &OwnedFd, len: usize) -> Result<Self> {
         let refused = |why: String| Error::Protocol(format!("a slot of {len} bytes {why}"));
         let seals = fcntl_get_seals(fd).map_err(|_| refused("that is no shared memory".to_owned()))?;
@@ -76,24 +76,24 @@ impl Mapping {
         let Some(base) = NonNull::new(base.cast::<u8>()) else { return Err(rustix::io::Errno::NOMEM) };
         let mapping = Self { base, len };
         if len >= HUGE_PAGE {
-            // SAFETY: the range is this mapping. Where there are no huge pages the advice is refused, and small ones
-            // serve.
+            // SAFETY: the range is this mapping. If there are no huge pages, the advice fails, and small pages are
+            // used.
             let _ = unsafe { madvise(mapping.base.as_ptr().cast(), len, Advice::LinuxHugepage) };
         }
         Ok(mapping)
     }
 
-    /// Bytes.
+    /// The size in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Where it begins in this process. Valid for `len` bytes until dropped.
+    /// The start in this process. Valid for `len` bytes until dropped.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// Copies the bytes from `offset` on into `to`, and gives it back filled. Panics where there are not so many.
+    /// Copies bytes into `to`, starting at `offset`, and returns it filled. Panics if there are too few.
     pub(crate) fn copy_out<'a>(&self, offset: usize, to: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         self.check(offset, to.len());
         // SAFETY: in bounds of the mapping, which cannot shrink; `to` is memory of this process alone, so they do not
@@ -103,7 +103,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), to.len()) }
     }
 
-    /// A copy of `len` bytes from `offset` on. Panics where there are not so many.
+    /// A copy of `len` bytes starting at `offset`. Panics if there are too few.
     pub(crate) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len);
         let copied = self.copy_out(offset, &mut bytes.spare_capacity_mut()[..len]).len();
@@ -112,10 +112,10 @@ impl Mapping {
         bytes
     }
 
-    /// Copies `from` to the bytes from `offset` on. Panics where there are not so many.
+    /// Copies `from` to the bytes starting at `offset`. Panics if there are too few.
     pub(crate) fn copy_in(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
-        // SAFETY: as for `copy_out`, the other way around.
+        // SAFETY: as for `copy_out`, in the other direction.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) }
     }
 
@@ -124,14 +124,14 @@ impl Mapping {
         assert!(fits, "{bytes} bytes at {offset} of a mapping of {}", self.len);
     }
 
-    /// All of it, to be written while the protocol keeps the peer away. See the module.
+    /// All bytes, to be written while the protocol keeps the peer away. See the module.
     pub(crate) fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: in bounds, and nobody else in this process has it while it is borrowed mutably; the bytes may hold
+        // SAFETY: in bounds, and nothing else in this process has it while it is borrowed mutably; the bytes may hold
         // anything at any time, which `MaybeUninit` allows.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.len) }
     }
 
-    /// Gives the pages back to the system, also where a peer still has them mapped. They read as zeros after it.
+    /// Returns the pages to the system, even if a peer still has them mapped. They read as zeros afterwards.
     pub(crate) fn discard(&mut self) {
         // SAFETY: the range is this mapping; its bytes may change at any time in any case.
         let _ = unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxRemove) };
@@ -140,7 +140,7 @@ impl Mapping {
 
 /// A socket that tasks can wait for. Needs a tokio runtime.
 pub(crate) fn watch(stream: UnixStream) -> std::io::Result<AsyncFd<UnixStream>> {
-    // SAFETY: a `UnixStream` owns its open descriptor, and nobody replaces it behind the `AsyncFd`.
+    // SAFETY: a `UnixStream` owns its open descriptor, and nothing replaces it behind the `AsyncFd`.
     Ok(unsafe { AsyncFd::register(stream) }?)
 }
 
@@ -151,9 +151,9 @@ impl Drop for Mapping {
     }
 }
 
-/// Bytes of this process as memory that is to be written. The caller leaves none of them uninitialised.
+/// Bytes of this process as memory to be written. The caller must leave none of them uninitialised.
 pub(crate) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
-    // SAFETY: the same memory, of the same layout; what the callers hand it to (a gather) writes bytes only.
+    // SAFETY: the same memory, of the same layout; the code that the callers pass it to (a gather) writes bytes only.
     unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
 

@@ -1,24 +1,24 @@
-//! Descriptors for connections: as many as the system lets this process have.
+//! File descriptors for connections, within the system's limit for this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that a server needs beside its connections, at least: for checkpoints, and for the program around it.
+/// Descriptors that a server needs in addition to its connections, at least: for checkpoints, and for its program.
 const SPARE: u64 = 64;
-/// Open files of a process that cannot say how many it has.
+/// The assumed number of open files if it cannot be read.
 const UNKNOWN: u64 = 64;
 
-/// What the limit of open files leaves room for.
+/// The connections that the limit of open files allows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Room {
-    /// Clients by each of the two ways.
+    /// Clients of each transport.
     pub(crate) max_connections: usize,
-    /// Newcomers by each of the two ways.
+    /// Newcomers of each transport.
     pub(crate) max_newcomers: usize,
-    /// The limit, where it is what bounds them.
+    /// The limit, if it bounds them.
     pub(crate) bounded_by: Option<u64>,
 }
 
-/// Raises the soft limit of open files as far as so many connections by each way need it and the hard limit allows.
+/// Raises the soft limit of open files as far as these connections need, for each transport, and the hard limit allows.
 pub(crate) fn make_room(max_connections: usize, max_newcomers: usize) -> Room {
     let open = std::fs::read_dir("/proc/self/fd").map_or(UNKNOWN, |files| files.count() as u64);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -45,7 +45,7 @@ fn room(have: u64, open: u64, max_connections: usize, max_newcomers: usize) -> R
         return Room { max_connections, max_newcomers, bounded_by: None };
     }
     let each = (have.saturating_sub(open + SPARE) / 2).max(2) as usize;
-    // Most of it for clients.
+    // Most of the room is for clients.
     let max_newcomers = max_newcomers.min((each / 8).max(1));
     Room { max_connections: max_connections.min(each - max_newcomers), max_newcomers, bounded_by: Some(have) }
 }

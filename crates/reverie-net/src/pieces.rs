@@ -1,13 +1,13 @@
-//! Large bytes that lie in several places: sent and received without being put together.
+//! Large bytes in several pieces: sent and received without being joined.
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// Pieces that are nearly empty are put together: a peer must not make us keep a list of them.
+/// Pieces up to this size are joined: a peer must not make us keep a long list of small ones.
 pub(crate) const SMALL: usize = 4 << 10;
 
-/// Bytes in the pieces in which they lie or came; none is empty.
+/// Bytes in the pieces in which they are in memory or arrived; none is empty.
 #[derive(Debug, Default)]
 pub struct Pieces {
     pieces: VecDeque<Bytes>,
@@ -15,7 +15,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Copies the next bytes, as many as there are or as have room; tells how many.
+    /// Copies the next bytes, as many as there are and fit; returns how many.
     pub fn peek(&self, to: &mut [u8]) -> usize {
         let mut len = 0;
         for piece in &self.pieces {
@@ -26,13 +26,13 @@ impl Pieces {
         len
     }
 
-    /// The next bytes, `most` at most, as they lie; none where none are there.
+    /// The next bytes without a copy, `most` at most; empty if there are none.
     pub fn piece(&mut self, most: usize) -> Bytes {
         let here = self.chunk().len().min(most);
         self.copy_to_bytes(here)
     }
 
-    /// The next `len` bytes, which must be there.
+    /// The next `len` bytes. There must be as many.
     pub fn split_to(&mut self, len: usize) -> Self {
         let mut first = Self::default();
         while first.len < len {
@@ -44,7 +44,7 @@ impl Pieces {
         first
     }
 
-    /// Puts other pieces behind these.
+    /// Appends other pieces.
     pub fn append(&mut self, mut other: Self) {
         self.len += other.len;
         self.pieces.append(&mut other.pieces);
@@ -55,7 +55,7 @@ impl Pieces {
         self.pieces.iter().map(|piece| &piece[..])
     }
 
-    /// Puts bytes behind the others.
+    /// Appends bytes.
     pub fn push(&mut self, piece: Bytes) {
         if piece.is_empty() {
             return;
@@ -100,7 +100,7 @@ impl Buf for Pieces {
         pieces.map(|(to, piece)| *to = IoSlice::new(piece)).count()
     }
 
-    /// Without a copy where they lie in one piece.
+    /// Does not copy if the bytes are in one piece.
     fn copy_to_bytes(&mut self, len: usize) -> Bytes {
         assert!(len <= self.len, "{len} bytes of {}", self.len);
         if let Some(piece) = self.pieces.front_mut().filter(|piece| piece.len() >= len) {

@@ -1,4 +1,4 @@
-//! The messages of `proto/reverie/v1/replay.proto`, and the numbers that both ends agree on.
+//! The messages of `proto/reverie/v1/replay.proto`, and the constants that both ends share.
 
 mod mutate;
 
@@ -10,17 +10,17 @@ mod generated {
 pub use generated::*;
 pub use mutate::Mutate;
 
-/// The version of the protocol. Ends of different versions refuse each other.
+/// The version of the protocol. Ends with different versions refuse each other.
 pub const PROTOCOL: u32 = 1;
 
 /// The compiled proto, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// No message may be longer, in either direction.
+/// The largest message, in either direction.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// Batches are cut into parts of this size.
 pub const PART_BYTES: usize = 1 << 20;
 
-/// No chunk of a writer may be larger, as it is before packing.
+/// The largest chunk of a writer, before packing.
 pub const MAX_CHUNK_BYTES: u64 = 1 << 28;

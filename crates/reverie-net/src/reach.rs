@@ -1,28 +1,28 @@
-//! How a client reaches a server.
+//! Options of a connection to a server.
 
 use std::time::Duration;
 
-/// How to reach a server.
+/// Options of a connection to a server.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// `host:port`.
     pub address: String,
-    /// Which way to travel.
+    /// The transport.
     pub transport: Transport,
-    /// What the server asks for, off loopback.
+    /// The token, which a server requires off loopback.
     pub token: Option<String>,
-    /// `None`: plain text.
+    /// `None` for plain text.
     pub tls: Option<Tls>,
-    /// For how long a connection may take to be made, and how long a lost one is tried again before requests fail.
+    /// How long making a connection may take, and how long a lost one is retried before requests fail.
     pub patience: Duration,
-    /// How much longer than its timeout a request may take whose answer is on its way: more than a round trip.
+    /// How much longer than its timeout a request may take while its answer is in flight: more than a round trip.
     pub grace: Duration,
 }
 
-/// Which way to travel.
+/// The transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Shared memory where the server is on this host and lets us, else gRPC; the reason is logged once.
+    /// Shared memory if the server is on this host and admits us, else gRPC; the reason is logged once.
     Auto,
     /// Shared memory, or an error.
     SharedMemory,
@@ -30,13 +30,13 @@ pub enum Transport {
     Grpc,
 }
 
-/// Whom to trust, and who we are. PEM.
+/// TLS options: trusted authorities, and the client's certificate. PEM.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
-    /// Certificates of the authorities that may sign the server's; `None`: those of the system.
+    /// Certificates of the authorities that may sign the server's; `None` for those of the system.
     pub ca: Option<Vec<u8>>,
-    /// Our certificate chain and key, where the server asks for one.
+    /// The client's certificate chain and key, if the server requires one.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name that the server's certificate must have, where it is not the address's host.
+    /// The name that the server's certificate must have, if not the address's host.
     pub server_name: Option<String>,
 }

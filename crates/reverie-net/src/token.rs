@@ -1,4 +1,4 @@
-//! Whether a client may come in.
+//! The token that admits clients.
 
 use reverie_core::{Error, Result};
 use ring::hmac;
@@ -7,14 +7,14 @@ use subtle::ConstantTimeEq;
 /// Bytes of a nonce.
 pub(crate) const NONCE_BYTES: usize = 32;
 
-/// What every client must show. How long the comparison takes says nothing of the token but its length.
+/// The token that every client must show. The time of a comparison reveals nothing but the token's length.
 #[derive(Clone)]
 pub(crate) struct Token(Vec<u8>);
 
-/// What the proofs of one connection are of: nobody who heard them can use them on another one.
+/// The data that the proofs of one connection cover: a proof that was overheard is useless on another connection.
 pub(crate) struct Exchange<'a> {
     pub(crate) session: &'a [u8; 16],
-    /// Of each end, by itself, for this connection alone.
+    /// Each end's own nonce, for this connection only.
     pub(crate) client_nonce: &'a [u8; NONCE_BYTES],
     pub(crate) server_nonce: &'a [u8; NONCE_BYTES],
 }
@@ -37,12 +37,12 @@ impl Token {
         self.0.ct_eq(shown).into()
     }
 
-    /// What only an end that knows the token can say (HMAC-SHA-256), and which does not tell it.
+    /// The proof (HMAC-SHA-256) that this end knows the token, without revealing it.
     pub(crate) fn proof(&self, prover: Prover, exchange: &Exchange<'_>) -> Vec<u8> {
         hmac::sign(&self.key(), &exchange.text(prover)).as_ref().to_vec()
     }
 
-    /// True for the proof that the other end knows the token. In constant time.
+    /// True if the other end's proof is valid. In constant time.
     pub(crate) fn is_proven(&self, prover: Prover, exchange: &Exchange<'_>, proof: &[u8]) -> bool {
         hmac::verify(&self.key(), &exchange.text(prover), proof).is_ok()
     }
@@ -73,7 +73,7 @@ pub(crate) fn nonce() -> Result<[u8; NONCE_BYTES]> {
     }
 }
 
-/// Refuses what no client could show: a header of HTTP has to hold it.
+/// Refuses a token that no client could send: it must fit in an HTTP header.
 pub(crate) fn check(token: &str) -> Result<()> {
     let wrong = match token {
         "" => "the token must not be empty",
@@ -86,7 +86,7 @@ pub(crate) fn check(token: &str) -> Result<()> {
     Err(Error::InvalidArgument(wrong.to_owned()))
 }
 
-/// Why a client may not come in.
+/// The reason why a client is refused.
 pub(crate) fn wrong(shown: bool) -> String {
     match shown {
         true => "the token is not the server's; pass the one that the server was started with as token=".to_owned(),

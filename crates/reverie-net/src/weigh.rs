@@ -1,16 +1,18 @@
-//! What a message will take in memory, before it is decoded: a field of two bytes may become an entry of a hundred, so
-//! that the bound on a message's bytes alone would let 64 MiB become gigabytes.
+//! The memory that a message will take, computed before it is decoded.
+//!
+//! A field of two bytes may become an entry of a hundred, so that a bound on the encoded size alone would let 64 MiB
+//! become gigabytes.
 
 use crate::proto::{self, MAX_MESSAGE_BYTES};
 use prost::Message;
 
-/// What the entries of a message's lists may take together. Numbers in lists are not counted: each takes eight times
-/// its byte at most.
+/// The memory that the entries of a message's lists may take together.
+/// Numbers in lists are not counted: each takes at most eight times its encoded size.
 const MOST_BYTES: usize = MAX_MESSAGE_BYTES;
 
-/// A message as it is weighed.
+/// The description of a message type for weighing.
 pub(crate) struct Kind {
-    /// Bytes of one in a list; 0 of what stands alone, in the message that it belongs to.
+    /// Bytes of one entry in a list; 0 for a single field, which is part of its message.
     size: usize,
     /// Fields that are lists of messages or texts, or have such lists in them.
     fields: &'static [(u32, Kind)],
@@ -24,7 +26,7 @@ const fn one(fields: &'static [(u32, Kind)]) -> Kind {
     Kind { size: 0, fields }
 }
 
-/// What clients send. A test compares it with the proto.
+/// The messages that clients send. A test compares this with the proto.
 static CLIENT_MESSAGE: Kind = one(&[(4, one(INSERT)), (5, one(REQUEST))]);
 
 const INSERT: &[(u32, Kind)] = &[
@@ -44,9 +46,9 @@ const REQUEST: &[(u32, Kind)] = &[
 ];
 const READING: &[(u32, Kind)] = &[(1, each::<String>(&[]))];
 
-/// Messages that peers send.
+/// A message that peers send.
 pub(crate) trait Incoming: Message + Default + 'static {
-    /// How they are weighed; `None` of those that a client takes from the server that it chose.
+    /// Its description; `None` for messages of a server, which the client chose to trust.
     const KIND: Option<&'static Kind> = None;
 }
 
@@ -57,8 +59,8 @@ impl Incoming for proto::DescribeRequest {}
 impl Incoming for proto::Description {}
 impl Incoming for proto::ServerMessage {}
 
-/// Refuses a message of `len` bytes, which begins in the first piece, where it would take too much. What cannot be
-/// decoded is left to the decoder.
+/// Refuses a message of `len` bytes that would take too much memory. It begins in the first piece.
+/// Malformed bytes are left to the decoder.
 pub(crate) fn check<'a, M: Incoming>(pieces: impl Iterator<Item = &'a [u8]>, len: usize) -> Result<(), String> {
     let Some(kind) = M::KIND else { return Ok(()) };
     let mut bytes = Bytes { here: &[], pieces, at: 0 };
@@ -72,12 +74,12 @@ pub(crate) fn check<'a, M: Incoming>(pieces: impl Iterator<Item = &'a [u8]>, len
     }
 }
 
-/// Why weighing ended early.
+/// The reason why weighing ended early.
 enum Stop {
     TooMuch,
-    /// Nested without bound, and skipped by the decoder in a way that is not followed here.
+    /// Groups nest without bound, and the decoder skips them in a way that is not followed here.
     Group,
-    /// No message: the decoder stops here, too.
+    /// Malformed: the decoder stops here, too.
     Broken,
 }
 
@@ -111,7 +113,7 @@ fn weigh<'a>(
     if bytes.at == end { Ok(()) } else { Err(Stop::Broken) }
 }
 
-/// A message's bytes, one behind the other.
+/// A message's bytes in order.
 struct Bytes<'a, I> {
     here: &'a [u8],
     pieces: I,
@@ -156,7 +158,7 @@ mod tests {
         check::<proto::ClientMessage>([message].into_iter(), message.len())
     }
 
-    /// A field of these bytes.
+    /// A field with these bytes.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         let mut field = vec![number << 3 | 2];
         prost::encoding::encode_varint(bytes.len() as u64, &mut field);
@@ -171,7 +173,7 @@ mod tests {
             let name = name.rsplit('.').next().unwrap();
             set.file.iter().flat_map(|file| &file.message_type).find(|message| message.name() == name).unwrap().clone()
         };
-        // Every list below must have its place, and no place may be of something else.
+        // Every list below must be described, and nothing else.
         fn compare(message: &DescriptorProto, kind: Option<&Kind>, find: &dyn Fn(&str) -> DescriptorProto) -> usize {
             let mut lists = 0;
             for field in &message.field {
@@ -203,7 +205,7 @@ mod tests {
         assert!(check_whole(&columns).is_err(), "lists in lists count, too");
         let texts = field(5, &field(3, &field(2, &field(1, &[]).repeat(3 << 20))));
         assert!(check_whole(&texts).is_err());
-        // Of a megabyte in one field, nothing grows.
+        // A megabyte in one field does not grow.
         check_whole(&field(4, &field(9, &field(1, &[0; 1 << 20])))).unwrap();
     }
 
@@ -214,7 +216,7 @@ mod tests {
         for size in [1, 2, 3, 1000] {
             let pieces = || message.chunks(size).chain([&behind[..]]);
             assert!(check::<proto::ClientMessage>(pieces(), message.len()).is_err(), "{size}");
-            // Cut short it is no message, which is the decoder's to say.
+            // Truncated, it is malformed, which the decoder reports.
             assert!(check::<proto::ClientMessage>(pieces(), 1000).is_ok());
         }
     }

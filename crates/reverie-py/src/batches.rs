@@ -1,4 +1,4 @@
-//! Batches made ahead, as an iterator: by a thread of the engine, or by a server with several requests in flight.
+//! An iterator of prefetched batches: made by a thread of the engine, or by a server with several requests in flight.
 
 use crate::array::{Fresh, Slab};
 use crate::client::Client;
@@ -38,7 +38,7 @@ pub struct Prefetch {
     wrapper: Wrapper,
 }
 
-/// Who makes the batches.
+/// The producer of the batches.
 enum Ahead {
     Here(Live<Mutex<Option<Prefetcher<Slab>>>>),
     There(Box<Live<Mutex<Pipeline>>>),
@@ -120,7 +120,7 @@ impl Prefetch {
         }
     }
 
-    /// Stops, and gives back the batches that were drawn and never delivered. Idempotent.
+    /// Stops, and returns the batches that were drawn and never delivered. Idempotent.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let prefetcher = match &self.ahead {
             Ahead::Here(prefetcher) => prefetcher.get(py)?,
@@ -138,7 +138,7 @@ impl Prefetch {
         if !unfinished.is_empty() {
             match self.batcher.batch(py, &mut unfinished, &self.reading) {
                 Ok(batch) => left.push(batch),
-                // The reader was told by `next`; one by one they would take as much.
+                // `next` reported the error to the reader; single batches would take as much memory.
                 Err(error) if error.is_instance_of::<PyMemoryError>(py) => {}
                 Err(_) => left.extend(self.batcher.singles(py, &unfinished, &self.reading)?),
             }

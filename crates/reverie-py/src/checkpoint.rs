@@ -1,4 +1,4 @@
-//! Checkpoints of a server's tables, and what the files of others hold.
+//! Checkpoints of a server's tables, and information about checkpoints on disk.
 
 use crate::count::Count;
 use crate::enter::{Deadline, Live, Waited, caught, detached, late, quick, raised, wait};
@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Saves the tables of one server in a folder, when it is told to or again and again.
+/// Saves the tables of one server in a folder, on request or periodically.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Checkpoints {
     parts: Live<(Arc<Saver>, Arc<SystemClock>)>,
@@ -38,7 +38,7 @@ fn seconds(name: &str, value: f64) -> PyResult<Duration> {
 
 #[pymethods]
 impl Checkpoints {
-    /// The server's checkpoints are in the folder `path` from now on; the first makes it.
+    /// Sets the folder `path` of the server's checkpoints; the first checkpoint creates it.
     #[new]
     #[pyo3(signature = (server, path, *, keep, max_age))]
     fn new(py: Python<'_>, server: &Server, path: PathBuf, keep: Count, max_age: Option<f64>) -> PyResult<Self> {
@@ -54,20 +54,20 @@ impl Checkpoints {
         Ok(Self { parts: Live::new(parts, "server"), periodic: Live::new(OnceLock::new(), "server") })
     }
 
-    /// Puts a checkpoint's items into the server's tables, which must be unused.
+    /// Loads a checkpoint's items into the server's tables, which must be unused.
     fn restore<'py>(&self, py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
         let (saver, clock) = self.parts.get(py)?;
         let (summary, restored) = detached(py, || saver.restore(&path, |by| clock.forward(by)))?;
         restored_dict(py, &summary, &restored)
     }
 
-    /// Takes a checkpoint; its path, and what it came to.
+    /// Takes a checkpoint; returns its path and a summary.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (saver, _) = self.parts.get(py)?;
         saved_dict(py, &detached(py, || saver.save())?)
     }
 
-    /// Takes the last checkpoint, of a server that is closed.
+    /// Takes the last checkpoint of a closed server.
     fn save_last<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (saver, _) = self.parts.get(py)?;
         saved_dict(py, &detached(py, || saver.save_last())?)
@@ -79,12 +79,12 @@ impl Checkpoints {
         let saver = Arc::clone(saver);
         let period = seconds("period", period)?;
         let periodic = quick(py, || Periodic::start(period, move || act(&saver)))?;
-        // Only just made, and started once.
+        // It was just created, and only once.
         let _ = self.periodic.get(py)?.set(periodic);
         Ok(())
     }
 
-    /// Lets another server save in the folder; for a server that is closed.
+    /// Lets another server save in the folder; for a closed server.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         let (saver, _) = self.parts.get(py)?;
         detached(py, || {
@@ -93,7 +93,7 @@ impl Checkpoints {
         })
     }
 
-    /// Ends the thread, and waits for the checkpoint that it takes. Idempotent.
+    /// Ends the thread, after the checkpoint that it is taking. Idempotent.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         match self.periodic.get(py)?.get() {
             Some(periodic) => detached(py, || {
@@ -105,7 +105,7 @@ impl Checkpoints {
     }
 }
 
-/// One checkpoint of the periodic thread. The interpreter is entered only to say what went wrong.
+/// Takes one checkpoint of the periodic thread. Enters the interpreter only to report a failure.
 fn act(saver: &Saver) {
     let trouble = match catch_unwind(AssertUnwindSafe(|| saver.save())) {
         Ok(Ok(Saved { left_behind, .. })) => left_behind.map(|error| error.to_string()),
@@ -115,7 +115,7 @@ fn act(saver: &Saver) {
     let Some(trouble) = trouble else { return };
     Python::try_attach(|py| {
         let text = format!("the periodic checkpoint: {trouble}");
-        // A logger that fails has nobody left to tell.
+        // If logging fails, nothing more can be done.
         let _ = warn(py, &text);
     });
 }
@@ -125,14 +125,14 @@ fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     logger.call_method1("warning", ("%s", text)).map(drop)
 }
 
-/// Takes a checkpoint of the server's tables; where it is. In a thread of its own: who asked for it may stop waiting.
+/// Takes a checkpoint of the server's tables in a separate thread, as the caller may stop waiting; returns its path.
 pub fn save(py: Python<'_>, server: &Server, deadline: Deadline) -> PyResult<String> {
     server.tables(py)?;
     let Some(saver) = server.saver.get() else {
         return Err(PyRuntimeError::new_err("this server has no checkpointer"));
     };
     let (saver, (done, outcome)) = (Arc::clone(saver), channel());
-    // Nobody may be there any more to take it.
+    // The receiver may be gone.
     Builder::new().name("reverie-save".to_owned()).spawn(move || drop(done.send(caught(|| saver.save()))))?;
     let why = || "the checkpoint is still being written, or waits for another; it goes on".to_owned();
     let Waited::Done(saved) = wait(py, deadline, move |slice| outcome.recv_timeout(slice).ok().map(Ok), why)? else {
@@ -145,7 +145,7 @@ pub fn save(py: Python<'_>, server: &Server, deadline: Deadline) -> PyResult<Str
     Ok(saved.path.display().to_string())
 }
 
-/// What takes a checkpoint when a client asks for one: without the interpreter, from a thread of the network.
+/// The function that takes a checkpoint when a client asks: without the interpreter, from a thread of the network.
 pub fn on_request(saver: Arc<Saver>) -> Arc<dyn Fn() -> Result<String> + Send + Sync> {
     Arc::new(move || {
         let saved = saver.save()?;
@@ -178,7 +178,7 @@ fn restored_dict<'py>(py: Python<'py>, summary: &Summary, restored: &Restored) -
     Ok(dict)
 }
 
-/// The newest checkpoint in a folder; None where there is none.
+/// The newest checkpoint in a folder; None if there is none.
 #[pyfunction]
 pub fn latest_checkpoint(py: Python<'_>, root: PathBuf) -> PyResult<Option<String>> {
     Ok(detached(py, || latest(&Folder, &root))?.map(|path| path.display().to_string()))
@@ -191,13 +191,13 @@ pub fn list_checkpoints(py: Python<'_>, root: PathBuf) -> PyResult<Vec<String>> 
     Ok(found.into_iter().map(|(path, _)| path.display().to_string()).collect())
 }
 
-/// What a checkpoint holds, without its items.
+/// The contents of a checkpoint, without its items.
 #[pyfunction]
 pub fn describe_checkpoint<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
     summary_dict(py, &detached(py, || describe(&Folder, &path))?)
 }
 
-/// Checks every byte of a checkpoint; how many items, chunks and bytes it has.
+/// Checks every byte of a checkpoint; returns its numbers of items, chunks and bytes.
 #[pyfunction]
 pub fn verify_checkpoint(py: Python<'_>, path: PathBuf) -> PyResult<(u64, u64, u64)> {
     let verified = detached(py, || verify(&Folder, &path))?;

@@ -1,4 +1,4 @@
-//! What a client does: every method parses, enters the engine through the gate, and wraps what comes back.
+//! The methods of a client: each parses, enters the engine through the gate, and wraps the result.
 
 use crate::checkpoint;
 use crate::count::Count;
@@ -17,7 +17,7 @@ use reverie_core::item::Item;
 use reverie_core::sample::{MAX_SAMPLES, SampleRequest};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A client of tables in this process or behind a network. `reverie.Client` is its subclass, and documents it.
+/// A client of tables in this process or over a network. `reverie.Client` is its subclass, and documents it.
 #[pyclass(frozen, subclass, module = "reverie._native", name = "Client")]
 pub struct Client {
     reach: Reach,
@@ -25,13 +25,13 @@ pub struct Client {
     max_in_flight_bytes: u64,
     /// Makes batches of draws from tables of this process.
     pub batcher: Batcher,
-    /// Makes batches of what came over a network.
+    /// Makes batches of data that arrived over a network.
     pub wrapper: Wrapper,
-    /// Locked under the GIL, and never while it is let go.
+    /// Locked under the GIL, and never held while the GIL is released.
     kept: Mutex<Live<Kept>>,
 }
 
-/// What is kept from one call to the next; a forked child starts anew.
+/// The state kept from one call to the next; a forked child starts with a new one.
 struct Kept {
     rows: Vec<Arc<Rows>>,
     alone: Arc<Alone>,
@@ -46,7 +46,7 @@ impl Kept {
 
 #[pymethods]
 impl Client {
-    /// Of a server in this process, or of an address.
+    /// A client of a server in this process, or of an address.
     #[new]
     #[pyo3(signature = (server=None, *, timeout=None, address=None, transport="auto", token=None, tls=None,
         patience=10.0, grace=0.05, max_in_flight_bytes=None))]
@@ -172,8 +172,8 @@ impl Client {
         drawing::batch(self, py, table, request, &Reading::new(columns, None)?, timeout)
     }
 
-    /// Draws what can be drawn at once, at least one and at most `at_most`: one batch for each run of items that
-    /// look alike, and whether they are single steps.
+    /// Draws what can be drawn at once, at least one and at most `at_most`.
+    /// Returns one batch for each run of items of the same form, with whether its items are single steps.
     #[pyo3(signature = (table, at_most, *, timeout=None))]
     fn _sample_some<'py>(
         &self,
@@ -203,7 +203,7 @@ impl Client {
         updates::update(self, py, table, (keys, priorities), (if_version, neighbours), deadline, wait)
     }
 
-    /// Deletes, then updates; the results in the order (updates, deletes).
+    /// Deletes, then updates; returns the results of (updates, deletes).
     fn _mutate<'py>(
         &self,
         py: Python<'py>,
@@ -230,7 +230,7 @@ impl Client {
         query::query(self, py, table, r#where, (limit, order), self.deadline(timeout)?)
     }
 
-    /// Deletes items for which all conditions hold, of those with these keys or of all.
+    /// Deletes items for which all conditions hold, among those with these keys or among all.
     fn _delete_where<'py>(
         &self,
         py: Python<'py>,
@@ -305,7 +305,7 @@ impl Client {
         way.answer(py, "can_insert", ticket, deadline)
     }
 
-    /// Closes the chunks that rows are being written to, and the connection where there is one.
+    /// Closes the chunks that rows are being written to, and the connection if there is one.
     fn _close(&self, py: Python<'_>) -> PyResult<()> {
         let Kept { rows, alone } = std::mem::replace(self.kept().get_mut(py)?, Kept::new(self.max_in_flight_bytes));
         rows.iter().try_for_each(|rows| rows.close(py))?;
@@ -316,7 +316,7 @@ impl Client {
         connection.close(py)
     }
 
-    /// The figures of every table, by name; under the empty name the server's bytes and their bound, and the way to it.
+    /// The figures of every table, by name; the empty name has the server's bytes, their bound, and the connection.
     #[pyo3(signature = (timeout=None))]
     fn _info<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
         figures::info(self, py, timeout)
@@ -326,7 +326,7 @@ impl Client {
         figures::why(self, py, table, self.deadline(timeout)?)
     }
 
-    /// What the tables behind an address are, as dicts.
+    /// The tables of an address, as dicts.
     #[pyo3(signature = (timeout=None))]
     fn _describe<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         match &self.reach {
@@ -360,12 +360,12 @@ impl Client {
         kept
     }
 
-    /// The requests that nobody waits for.
+    /// The requests that no caller waits for.
     pub fn alone(&self, py: Python<'_>) -> PyResult<Arc<Alone>> {
         Ok(Arc::clone(&self.kept().get(py)?.alone))
     }
 
-    /// Stores a single step for a table; the item of it.
+    /// Stores a single step for a table; returns its item.
     #[inline]
     pub fn append(&self, py: Python<'_>, way: &Way<'_>, table: &str, data: &Bound<'_, PyAny>) -> PyResult<Item> {
         let known = {
@@ -380,7 +380,7 @@ impl Client {
         Ok(items.into_iter().next().expect("one row makes one item"))
     }
 
-    /// The rows on their way into a table.
+    /// The row writer for a table.
     pub fn rows(&self, py: Python<'_>, way: &Way<'_>, table: &str, batched: bool) -> PyResult<Arc<Rows>> {
         let mut kept = self.kept();
         let known = &mut kept.get_mut(py)?.rows;

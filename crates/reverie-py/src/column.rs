@@ -1,4 +1,4 @@
-//! What a writer's history is made of, and what trajectories are made of.
+//! The columns of a writer's history, and of trajectories.
 
 use crate::array::{Fresh, descr, numbers};
 use crate::enter::{copying, locked};
@@ -19,13 +19,13 @@ use std::sync::{Arc, OnceLock};
 pub struct HistoryColumn {
     writer: Py<TrajectoryWriter>,
     path: String,
-    /// The column's number, once it has one.
+    /// The column's number, once it is known.
     column: OnceLock<usize>,
 }
 
 #[pymethods]
 impl HistoryColumn {
-    /// Steps since the history was cleared; those that expired count.
+    /// Steps since the history was cleared, including those that expired.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.extent(py)?.1)
     }
@@ -46,7 +46,7 @@ impl HistoryColumn {
         Ok(TrajectoryColumn { writer: self.writer.clone_ref(py), path: self.path.clone(), item })
     }
 
-    /// Every step as a TrajectoryColumn of one cell; None where there is no value, or none any more.
+    /// Every step as a TrajectoryColumn of one cell; None if it has no value, or if it has expired.
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
         let (column, len, base) = self.extent(py)?;
         let held = match column {
@@ -83,14 +83,14 @@ impl HistoryColumn {
         locked(py, &self.writer.get().steps, 0, |steps| {
             let known = self.column.get().copied();
             let column = known.or_else(|| steps.column(&self.path).map(|found| *self.column.get_or_init(|| found)));
-            // All columns count alike: one that the open step has not given yet holds no value there.
+            // All columns have the same length: one without a value in the open step yet holds none there.
             Ok((column, steps.num_steps() as usize, steps.base()))
         })
     }
 }
 
-/// Refuses a slice of a history that begins before its first step: a list would give fewer cells than were asked for, and
-/// items of that table would differ in length.
+/// Refuses a slice of a history that begins before its first step.
+/// As for a list, it would have fewer cells than were asked for, and the items of the table would differ in length.
 fn begins_within(key: &Bound<'_, PyAny>, len: usize, path: &str) -> PyResult<()> {
     let Ok(slice) = key.cast::<PySlice>() else { return Ok(()) };
     match slice.getattr(intern!(key.py(), "start"))?.extract::<i64>() {
@@ -102,8 +102,8 @@ fn begins_within(key: &Bound<'_, PyAny>, len: usize, path: &str) -> PyResult<()>
     }
 }
 
-/// The cells that an index means in a sequence of `len`: the first, the others relative to it, and whether it is one
-/// cell without an axis.
+/// Resolves an index into a sequence of `len`.
+/// Returns the first cell, the others relative to it, and whether it is one cell without an axis.
 fn select(key: &Bound<'_, PyAny>, len: usize, path: &str) -> PyResult<(u64, Cells, bool)> {
     let at = |index: i64| {
         let found = if index < 0 { index + len as i64 } else { index };
@@ -129,10 +129,10 @@ fn select(key: &Bound<'_, PyAny>, len: usize, path: &str) -> PyResult<(u64, Cell
     Ok((first as u64, Cells::List(indices.iter().map(|index| (index - first) as i32).collect()), false))
 }
 
-/// Some steps of one column, to make items of.
+/// Some steps of one column, for use in items.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct TrajectoryColumn {
-    /// Whose history it is of.
+    /// The writer of the history.
     pub writer: Py<TrajectoryWriter>,
     path: String,
     /// The cells.
@@ -141,7 +141,7 @@ pub struct TrajectoryColumn {
 
 #[pymethods]
 impl TrajectoryColumn {
-    /// A column of single cells, such as iterating over columns gives; `path` is for ported code.
+    /// A column made of single cells, as iterating over columns returns them; `path` is for ported code.
     #[new]
     #[pyo3(signature = (data_references, *, squeeze=false, path=None))]
     fn new(data_references: Vec<Bound<'_, PyAny>>, squeeze: bool, path: Option<Bound<'_, PyAny>>) -> PyResult<Self> {
@@ -191,7 +191,7 @@ impl TrajectoryColumn {
         self.item.cells.len()
     }
 
-    /// A part of it, by the rules of the history.
+    /// A part of the column, by the rules of the history.
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Self> {
         if self.item.squeeze {
             return Err(PyTypeError::new_err(format!("column '{}' is one step without a time axis", self.path)));

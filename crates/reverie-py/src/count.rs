@@ -1,9 +1,9 @@
-//! Counts among a call's arguments: refused by the name that the caller knows.
+//! Counts among a call's arguments, checked by the name that the caller knows.
 
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 
-/// A count as it was given: any int. What does not fit is as good as the nearest that does.
+/// A count as given: any int. An int that does not fit is replaced by the nearest that does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Count(i64);
 
@@ -13,7 +13,7 @@ impl Count {
         Self(count)
     }
 
-    /// The count, where it is at least `least` and at most `most`; ValueError, with its name, where not.
+    /// The count, if it is at least `least` and at most `most`; otherwise ValueError with its name.
     pub fn within(self, name: &str, least: usize, most: usize) -> PyResult<usize> {
         match usize::try_from(self.0) {
             Ok(count) if (least..=most).contains(&count) => Ok(count),
@@ -24,7 +24,7 @@ impl Count {
         }
     }
 
-    /// The count for a message: what did not fit is told as a bound.
+    /// The count for a message; one that did not fit is shown as a bound.
     fn told(self) -> String {
         match self.0 {
             i64::MAX => "2**63 - 1 or more".into(),
@@ -33,7 +33,7 @@ impl Count {
         }
     }
 
-    /// The count, where it is at least `least`.
+    /// The count, if it is at least `least`; otherwise ValueError with its name.
     pub fn at_least(self, name: &str, least: usize) -> PyResult<usize> {
         self.within(name, least, i64::MAX as usize)
     }

@@ -1,4 +1,4 @@
-//! Draws that are waited for, as batches.
+//! Draws that a caller waits for, as batches.
 
 use crate::array::numbers;
 use crate::client::Client;
@@ -63,7 +63,7 @@ pub fn some<'py>(
             };
             return match sampled.error.filter(|_| sampled.batches.is_empty()) {
                 Some(error) => Err(client.wrapper.failed(py, "sample", &[], error)?),
-                // What was drawn is given out; what ended it comes back with the next call.
+                // Return the draws; the next call gets the error.
                 None => sampled.batches.iter().map(|b| Ok((client.wrapper.batch(py, b)?, b.head.timestep))).collect(),
             };
         }
@@ -105,7 +105,7 @@ pub fn get<'py>(
         Way::There(far) => {
             let ticket = far.remote.get(table, keys, reading.columns.clone(), reading.ragged);
             let sampled = answer(py, "get", &*far.remote, ticket, deadline)?;
-            // Nothing was drawn that could be lost.
+            // No draws are lost: a read by keys removes nothing.
             match sampled.error {
                 Some(error) => Err(raise(py, error)),
                 None => client.wrapper.whole(py, "get", sampled),
@@ -114,7 +114,7 @@ pub fn get<'py>(
     }
 }
 
-/// The error of a wait that ended early, with the draws made by then.
+/// The error of a wait that ended early, with the draws made so far.
 fn late_draws(client: &Client, py: Python<'_>, left: Late<Draws>, reading: &Reading) -> PyErr {
     left.raise(py, "sample", |mut done, with| {
         let partial =

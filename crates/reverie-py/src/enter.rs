@@ -1,8 +1,8 @@
-//! The gate: everything that goes from Python into the engine goes through here.
+//! The gate: every call from Python into the engine goes through here.
 //!
-//! It decides whether the GIL is kept (`quick`: the work is shorter than getting the GIL back) or released
-//! (`detached`, `wait`), turns panics into exceptions, looks at signals while it waits, and refuses handles that a
-//! fork carried into a child. No thread of the engine ever needs the GIL while it holds a table's lock.
+//! It decides whether the GIL is kept (`quick`: the work is shorter than getting the GIL back) or released (`detached`,
+//! `wait`), turns panics into exceptions, checks signals while it waits, and refuses handles that a fork carried into a
+//! child. No thread of the engine ever needs the GIL while it holds a table's lock.
 
 use crate::errors::{defect, exception, forked, raise};
 use pyo3::exceptions::PyValueError;
@@ -15,33 +15,33 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a wait may go on before signals are looked at: Ctrl-C answers within 100 ms.
+/// The longest wait before signals are checked: Ctrl-C takes effect within 100 ms.
 const SLICE: Duration = Duration::from_millis(50);
-/// After so long an endless wait says for the first time what it waits for; then after three times as long, again
-/// and again.
+/// The time after which an endless wait first logs what it waits for.
+/// Each later line comes after three times as long as the one before.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Copies up to so many bytes keep the GIL: 256 kB take about 15 us, and a thread that is given the GIL may keep it for
-/// 5 ms.
+/// Copies up to this size keep the GIL.
+/// 256 kB take about 15 us, and a thread that gets the GIL may keep it for 5 ms.
 pub const QUICK_BYTES: usize = 256 << 10;
 
-/// Work so short that giving the GIL away would cost more: it is kept.
+/// Runs work so short that releasing the GIL would cost more: the GIL is kept.
 #[inline]
 pub fn quick<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> PyResult<T> {
     raised(py, caught(work))
 }
 
-/// How work behind the gate ended: also with a panic.
+/// The outcome of work behind the gate; it may be a panic.
 pub type Caught<T> = std::thread::Result<Result<T>>;
 
-/// As [`quick`], for one who holds a lock that is waited for under the GIL: making an exception runs Python code, which
-/// is for after that, by [`raised`].
+/// As [`quick`], for a caller that holds a lock which others wait for under the GIL.
+/// Making an exception runs Python code: call [`raised`] after the lock is released.
 #[inline]
 pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Caught<T> {
     catch_unwind(AssertUnwindSafe(work))
 }
 
-/// The exception where there is one.
+/// Turns an error or a panic into an exception.
 #[inline]
 pub fn raised<T>(py: Python<'_>, caught: Caught<T>) -> PyResult<T> {
     match caught {
@@ -50,7 +50,7 @@ pub fn raised<T>(py: Python<'_>, caught: Caught<T>) -> PyResult<T> {
     }
 }
 
-/// Work that takes long enough for other Python threads to go on meanwhile.
+/// Runs work that takes long enough for other Python threads to run meanwhile.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
     raised(py, py.detach(|| caught(work)))
 }
@@ -61,7 +61,7 @@ pub fn copying<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> Res
     if bytes <= QUICK_BYTES { quick(py, work) } else { detached(py, work) }
 }
 
-/// A caller's `timeout=`: seconds; `None` waits for ever, 0 only tries. It runs from the start of the wait.
+/// A caller's `timeout=` in seconds; `None` waits forever, 0 only tries. It counts from the start of the wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     limit: Option<Duration>,
@@ -73,7 +73,7 @@ impl Deadline {
     pub fn from_timeout(timeout: Option<f64>) -> PyResult<Self> {
         match timeout {
             None => Ok(Self { limit: None }),
-            // Beyond what a Duration holds, for ever.
+            // Longer than a Duration can hold: no deadline.
             Some(seconds) if seconds >= 0.0 => Ok(Self { limit: Duration::try_from_secs_f64(seconds).ok() }),
             Some(seconds) => {
                 Err(PyValueError::new_err(format!("timeout must be None or at least 0 seconds, got {seconds}")))
@@ -83,23 +83,23 @@ impl Deadline {
 }
 
 impl Deadline {
-    /// Seconds from now on; `None`: for ever.
+    /// Seconds from now; `None` for no deadline.
     pub fn limit(self) -> Option<Duration> {
         self.limit
     }
 
-    /// Later by so much.
+    /// The deadline, later by `more`.
     pub fn plus(self, more: Duration) -> Self {
         Self { limit: self.limit.and_then(|limit| limit.checked_add(more)) }
     }
 
-    /// What is left of it after a part was used up.
+    /// The rest of the deadline after a part was used up.
     pub fn after(self, used: Duration) -> Self {
         Self { limit: self.limit.map(|limit| limit.saturating_sub(used)) }
     }
 }
 
-/// How a wait ended.
+/// The outcome of a wait.
 pub enum Waited<T> {
     /// With its value.
     Done(T),
@@ -107,8 +107,9 @@ pub enum Waited<T> {
     Late,
 }
 
-/// Waits for `poll` to give a value. `poll` is called without the GIL and may park this thread for as long as it is
-/// told, not longer. `why` says what is waited for, without the GIL; an endless wait logs it, sparsely.
+/// Waits until `poll` returns a value.
+/// `poll` is first called with zero, with the GIL held, and then without the GIL; it may park this thread for at most
+/// the given time. `why` describes what is waited for, without the GIL; an endless wait logs it, sparsely.
 pub fn wait<T: Send>(
     py: Python<'_>,
     deadline: Deadline,
@@ -140,24 +141,25 @@ pub fn wait<T: Send>(
     }
 }
 
-/// What a deadline left: what was done of the request by then, and why it was not more.
+/// The outcome of a request at its deadline: the part that was done, and why it was not more.
 pub struct Late<T> {
     /// The part that was done.
     pub done: T,
-    /// Who waited for what while the request still did.
+    /// Which requests waited for what, while this request still waited.
     pub why: String,
-    /// What ended the wait before the deadline: Ctrl-C, mostly.
+    /// The exception that ended the wait before the deadline, mostly of Ctrl-C.
     interrupt: Option<PyErr>,
 }
 
 impl<T> Late<T> {
-    /// The outcome after all, where the deadline ended the wait and by the time of its withdrawal all was done.
+    /// The outcome, if the deadline ended the wait but everything was done before the withdrawal.
     pub fn unless_whole(self, whole: impl FnOnce(&T) -> bool) -> std::result::Result<T, Self> {
         if self.interrupt.is_none() && whole(&self.done) { Ok(self.done) } else { Err(self) }
     }
 
-    /// The exception: DeadlineExceededError with what `more` says of the part that was done, or what ended the wait
-    /// early, with the same as attributes. Draws of a consuming table are nowhere else.
+    /// The exception, with the attributes that `more` sets for the part that was done.
+    /// DeadlineExceededError, or the exception that ended the wait early. Draws of a consuming table exist nowhere
+    /// else.
     pub fn raise(self, py: Python<'_>, what: &str, more: impl FnOnce(T, &Bound<'_, PyDict>) -> PyResult<()>) -> PyErr {
         let Self { done, why, interrupt } = self;
         let Some(interrupt) = interrupt else { return late(py, what, &why, |with| more(done, with)) };
@@ -169,8 +171,9 @@ impl<T> Late<T> {
     }
 }
 
-/// Waits for a ticket. At the deadline, and when a signal ends the wait, the request is withdrawn; either way what was
-/// done of it comes back.
+/// Waits for a ticket.
+/// At the deadline, or when a signal ends the wait, the request is withdrawn; the part that was done is returned in
+/// both cases.
 pub fn finish<T: Default + Send>(
     py: Python<'_>,
     mut ticket: Ticket<T>,
@@ -194,12 +197,12 @@ pub fn finish<T: Default + Send>(
             let why = detached(py, || Ok(why()))?;
             detached(py, || ticket.cancel()).map(|done| Err(Late { done, why, interrupt: None }))
         }
-        // The request's own: there is nothing to withdraw.
+        // The error is the request's own: there is nothing to withdraw.
         Err(error) if ended => Err(error),
         Err(error) => {
             match detached(py, || ticket.cancel()) {
                 Ok(done) => Ok(Err(Late { done, why: String::new(), interrupt: Some(error) })),
-                // What ended the wait is raised, and not what its end came to.
+                // Raise the error that ended the wait, not the error of the withdrawal.
                 Err(unknown) => {
                     error.set_cause(py, Some(unknown));
                     Err(error)
@@ -209,8 +212,8 @@ pub fn finish<T: Default + Send>(
     }
 }
 
-/// Works on state behind a lock: with the GIL where the lock is free and the work short, else without it. The lock is
-/// let go before the GIL is asked for, so that no thread holds one and waits for the other.
+/// Works on state behind a lock: with the GIL if the lock is free and the work short, else without it.
+/// The lock is released before the GIL is requested, so that no thread holds one and waits for the other.
 pub fn locked<S: Send, T: Send>(
     py: Python<'_>,
     state: &Mutex<S>,
@@ -246,16 +249,16 @@ pub fn _panic(py: Python<'_>) -> PyResult<()> {
     detached(py, || panic!("a panic on request"))
 }
 
-/// Called in a forked child, by Python, before anything else runs there.
+/// Python calls this in a forked child before anything else runs there.
 #[pyfunction]
 fn _after_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A live thing of the engine behind a Python handle: usable only in the process that made it. In a forked child it
-/// is leaked where it would be dropped: its threads are not there to be joined, its locks may be held by nobody.
+/// An engine object behind a Python handle, usable only in the process that created it.
+/// In a forked child it is leaked, not dropped: its threads do not exist there, and its locks may be held forever.
 pub struct Live<T> {
-    /// There until the drop.
+    /// `Some` until the drop.
     value: Option<T>,
     forks: u32,
     what: &'static str,

@@ -74,7 +74,7 @@ pub fn raise(py: Python<'_>, error: Error) -> PyErr {
     }
 }
 
-/// A leaf or a nest that does not fit.
+/// The exception for a leaf or a nest that does not fit.
 #[cold]
 pub fn signature(py: Python<'_>, path: &str, got: &str, want: &str) -> PyErr {
     let error = Error::Signature { path: path.to_owned(), got: got.to_owned(), want: want.to_owned() };
@@ -85,7 +85,7 @@ pub fn signature(py: Python<'_>, path: &str, got: &str, want: &str) -> PyErr {
     })
 }
 
-/// An in-process handle that met a forked child.
+/// The exception for an in-process handle used in a forked child.
 #[cold]
 pub fn forked(py: Python<'_>, what: &str) -> PyErr {
     let text = format!(
@@ -95,7 +95,7 @@ pub fn forked(py: Python<'_>, what: &str) -> PyErr {
     exception(py, "ForkedError", &text, |_| Ok(()))
 }
 
-/// A panic: a defect of ours, never the caller's.
+/// The exception for a panic: a defect of the engine, never the caller's.
 #[cold]
 pub fn defect(py: Python<'_>, payload: &(dyn std::any::Any + Send)) -> PyErr {
     let what = payload

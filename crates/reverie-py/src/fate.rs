@@ -1,4 +1,4 @@
-//! What became of an insert whose caller was told that it is not known.
+//! The outcome of an insert that was reported as unknown.
 
 use crate::array::column;
 use crate::enter::{Deadline, Live, finish};
@@ -8,7 +8,7 @@ use reverie_core::replay::Replay;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The question, bound to the client that sent the insert.
+/// A query for the outcome, bound to the client that sent the insert.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Fate {
     replay: Live<Arc<dyn Replay>>,
@@ -17,7 +17,7 @@ pub struct Fate {
 
 #[pymethods]
 impl Fate {
-    /// The keys of what is in, once the server was reached again.
+    /// The keys that are in the table, once the server is reachable again.
     #[pyo3(signature = (timeout=None))]
     fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let (deadline, replay, since) = (Deadline::from_timeout(timeout)?, self.replay.get(py)?, Instant::now());
@@ -28,7 +28,7 @@ impl Fate {
     }
 }
 
-/// Adds to an UnknownFateError the means to find out, and what is known to be in. Other errors stay as they are.
+/// Adds to an UnknownFateError its query and the items known to be inserted. Other errors stay unchanged.
 pub fn with_means<'py>(
     py: Python<'py>,
     way: &Way<'_>,

@@ -1,4 +1,4 @@
-//! What a client tells of its tables, and of the way to them.
+//! Figures of a client's tables and of its connection.
 
 use crate::client::Client;
 use crate::enter::{Deadline, quick};

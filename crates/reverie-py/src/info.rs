@@ -1,4 +1,4 @@
-//! What a table knew of a batch's draws: arrays that are made when they are first asked for.
+//! The metadata of a batch's draws: arrays that are created when they are first read.
 
 use crate::array::{column, numbers};
 use crate::enter::quick;
@@ -10,13 +10,13 @@ use pyo3::types::{PyDict, PyTuple};
 use reverie_core::sample::{Draws, weights};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The engine's side of `reverie.BatchInfo`, which documents it: a training loop looks at two or three of the fields.
+/// The engine's side of `reverie.BatchInfo`, which documents it: a training loop reads two or three of the fields.
 #[pyclass(frozen, subclass, module = "reverie._native")]
 #[derive(Default)]
 pub struct DrawInfo {
-    /// Without items; never set where Python made the object.
+    /// The draws without items; never set if Python made the object.
     draws: OnceLock<Draws>,
-    /// Guards what was made, or set from Python, so far. No Python code runs under it.
+    /// Guards the fields that were created, or set from Python, so far. No Python code runs under the lock.
     fields: Mutex<[Option<Py<PyAny>>; FIELDS]>,
 }
 
@@ -115,7 +115,7 @@ impl DrawInfo {
     /// `reverie.Batch.weights`; without a bound N is under the exponent.
     #[pyo3(signature = (beta, bound))]
     fn _weights<'py>(&self, py: Python<'py>, beta: f64, bound: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
-        // What Python has, or has set, may have been changed in place: then that counts.
+        // A field that Python has read or set may have been changed in place: then its value counts.
         let as_drawn = self.draws.get().filter(|_| !self.has(Field::Probability) && !self.has(Field::TableSize));
         let weights = match as_drawn {
             Some(draws) => quick(py, || weights(&draws.probabilities, |at| draws.table_sizes[at] as f64, beta, bound)),
@@ -130,20 +130,20 @@ impl DrawInfo {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Held only by a thread that runs, which this one is not while it has it.
+        // If it is locked, another running thread holds it: this thread never gets here while it holds the lock.
         let Ok(fields) = self.fields.try_lock() else { return Ok(()) };
         fields.iter().flatten().try_for_each(|field| visit.call(field))
     }
 
     fn __clear__(&self) {
-        // Outside the lock: what is dropped may run Python code.
+        // Outside the lock: dropping the fields may run Python code.
         let fields = std::mem::take(&mut *self.fields.lock().unwrap_or_else(PoisonError::into_inner));
         drop(fields);
     }
 }
 
 impl DrawInfo {
-    /// The `reverie.BatchInfo` of these draws. Lets go of their items, which leaves the draws empty.
+    /// The `reverie.BatchInfo` of these draws. Takes the draws, and drops their items.
     pub fn of<'py>(py: Python<'py>, draws: &mut Draws) -> PyResult<Bound<'py, PyAny>> {
         static NEW: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
         let (class, new) = NEW.get_or_try_init(py, || -> PyResult<_> {
@@ -154,7 +154,7 @@ impl DrawInfo {
         let made = new.bind(py).call1((class.bind(py),))?;
         let mut draws = std::mem::take(draws);
         draws.items = Vec::new();
-        // Only just made, so it cannot have been set.
+        // It was just made, so it cannot have been set.
         let _ = made.cast::<Self>()?.get().draws.set(draws);
         Ok(made)
     }
@@ -185,7 +185,7 @@ impl DrawInfo {
             Field::Version => column(py, &draws.versions, |n| i64::from(*n)),
             Field::InsertedAt => column(py, &draws.inserted_at, |nanos| *nanos as f64 * 1e-9),
         }?;
-        // Another thread may have made it meanwhile: then that one is the field.
+        // Another thread may have created it meanwhile: then that one is the field.
         Ok(known()[field as usize].get_or_insert(made.unbind()).clone_ref(py))
     }
 }

@@ -1,4 +1,4 @@
-//! Inserting: one step into one or more tables, or rows into one.
+//! Inserts: one step into one or more tables, or rows into one.
 
 use crate::array::column;
 use crate::client::Client;
@@ -37,12 +37,12 @@ pub fn step(
     let way = client.reach().known(py, deadline)?;
     let replay = way.replay();
     for (table, _) in &targets[1..] {
-        // Unknown tables are refused before anything is written; the first's rows do that for it.
+        // Unknown tables are refused before anything is written; for the first table, its rows do it.
         quick(py, || replay.compression(table))?;
     }
     let item = client.append(py, &way, first, data)?;
     if targets.len() > 1 {
-        // All or nothing: what one table refuses goes into none.
+        // All or nothing: an item that one table refuses goes into none.
         for (table, priority) in &targets {
             quick(py, || replay.check(table, &[(item.clone(), *priority)]))?;
         }
@@ -66,8 +66,9 @@ pub fn step(
     if waiting.is_empty() { Ok(()) } else { every(py, &way, waiting, taken, deadline) }
 }
 
-/// Waits until every table has taken the item. Where one does not, what waits elsewhere is withdrawn, too: none takes
-/// it when nobody waits any more, and the error names those that did.
+/// Waits until every table has taken the item.
+/// If one does not, the waiting inserts are withdrawn: no table takes the item after the call, and the error names the
+/// tables that did.
 fn every<'a>(
     py: Python<'_>,
     way: &Way<'_>,
@@ -125,7 +126,7 @@ pub fn batch<'py>(
         }
     };
     if count == 0 {
-        // Nothing to ask for, whatever the way.
+        // There is nothing to insert, over either transport.
         return if waits { column(py, &[], |key: &i64| *key).map(Some) } else { Ok(None) };
     }
     if count > MAX_ITEMS && matches!(way, Way::There(_)) {
@@ -150,7 +151,7 @@ pub fn batch<'py>(
     }
 }
 
-/// More rows than one request over a network may have: one request after another.
+/// Inserts more rows than one request over a network may have: one request after another.
 fn in_parts<'py>(
     client: &Client,
     py: Python<'py>,

@@ -1,4 +1,4 @@
-//! From a nest to columns that the engine takes.
+//! Nests to columns that the engine takes.
 
 use crate::array::{Cell, Leaf, lying, read};
 use crate::errors::signature;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 /// Cells of the columns of one call.
 pub type Columns<'a> = SmallVec<[Cells<'a>; 8]>;
 
-/// The bytes of the leaves of one nest. Made by the caller, filled in place: it is too long to be handed on quickly.
+/// The bytes of the leaves of one nest. The caller creates it and it is filled in place: moving it would be slow.
 pub type Given<'py> = SmallVec<[Cell<'py>; 8]>;
 
-/// One nest, read: what its columns hold, and their bytes.
+/// A nest that was read: its schema and its bytes.
 pub struct Intake<'py> {
     /// The columns and their structure.
     pub schema: Arc<Schema>,
@@ -35,24 +35,25 @@ pub fn columns<'a>(given: &'a Given<'_>) -> Columns<'a> {
     given.iter().map(|cell| Cells { itemsize: cell.itemsize, bytes: cell.bytes() }).collect()
 }
 
-/// Reads one nest after another; remembers the last forms.
+/// Reads one nest after another; remembers the last form.
 #[derive(Default)]
 pub struct Reader {
     flattener: Flattener,
-    /// The schema of the nest that was read last, by the address of its structure (kept alive by the schema's twin).
+    /// The schema of the last nest, by the address of its structure, which the entry keeps alive.
     last: Option<(Arc<reverie_core::spec::Structure>, Arc<Schema>)>,
-    /// What another reader for the same table read: Python's own numbers take its dtypes, too.
+    /// The schema of another reader for the same table: Python's own numbers take its dtypes, too.
     hint: Option<Arc<Schema>>,
 }
 
 impl Reader {
-    /// A reader beside another one.
+    /// A reader with another reader's schema as a hint.
     pub fn beside(other: &Reader) -> Self {
         Self { hint: other.last.as_ref().map(|(_, schema)| Arc::clone(schema)), ..Self::default() }
     }
 
-    /// Reads a nest. `rows`: every leaf has a leading axis of that many rows (`Some(None)`: any number, but all the
-    /// same); `None`: the nest is one row. `prefix` is what the caller calls the nest; it stands before paths in errors.
+    /// Reads a nest. `rows`: every leaf has a leading axis of that many rows; `None`: the nest is one row.
+    /// `Some(None)`: any number of rows, the same in all leaves. `prefix` is the caller's name for the nest, which
+    /// precedes paths in errors.
     pub fn read<'py>(
         &mut self,
         prefix: &str,
@@ -65,7 +66,7 @@ impl Reader {
         Ok(Intake { schema, cells })
     }
 
-    /// The same, the bytes in place; what they are, and how many rows (1 where the nest is one row).
+    /// As [`Reader::read`], with the bytes filled in place; returns the schema and the number of rows (1 for one row).
     #[inline]
     pub fn read_into<'py>(
         &mut self,
@@ -82,8 +83,8 @@ impl Reader {
         self.read_any(given, prefix, value, rows, promised)
     }
 
-    /// One row that is a dict of leaves, all of them as they were in the last one and as their columns hold them: given
-    /// to `work` where it lies. Runs no Python code, so that locks may be held. `None`: read it.
+    /// Fast path: passes one row in place to `work`, if it is a dict of leaves with the types of the last row.
+    /// Runs no Python code, so that locks may be held. `None`: read it.
     #[inline]
     pub fn with_known_row<T>(
         &self,
@@ -165,7 +166,7 @@ impl Reader {
         Ok((schema, count.unwrap_or(1)))
     }
 
-    /// The usual case: a nest of the form of the last, whose leaves are what their columns hold. `None`: look closer.
+    /// Fast path: a nest of the last form, with leaves of the types that their columns hold. `None` otherwise.
     #[inline]
     fn read_known<'py>(
         &mut self,
@@ -188,7 +189,7 @@ impl Reader {
     }
 }
 
-/// Refuses a schema that is not the one of the first call.
+/// Refuses a schema that differs from that of the first call.
 pub fn check_same(py: Python<'_>, prefix: &str, first: &Arc<Schema>, now: &Arc<Schema>) -> PyResult<()> {
     if Arc::ptr_eq(first, now) || first == now {
         return Ok(());

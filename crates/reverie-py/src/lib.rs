@@ -1,6 +1,6 @@
 //! The Python module `reverie._native`: argument parsing and one gate.
 
-/// The docstring that the stub has for a method: `#[doc = stub!("Class.method")]`.
+/// The docstring of a method in the stub: `#[doc = stub!("Class.method")]`.
 macro_rules! stub {
     ($method:literal) => {
         include_str!(concat!(env!("OUT_DIR"), "/", $method))

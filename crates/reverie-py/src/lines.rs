@@ -1,5 +1,6 @@
-//! What the network has to say to people (a way that was not taken, a connection made again) on its way to Python's
-//! logging. Its threads never ask for the GIL: they leave the line here, and the next call takes it along.
+//! Log lines of the network on their way to Python's logging, such as a refused transport or a reconnect.
+//!
+//! The network's threads never ask for the GIL: they leave the line here, and the next call delivers it.
 
 use pyo3::prelude::*;
 use std::collections::VecDeque;
@@ -10,7 +11,7 @@ use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Lines that wait at most; the oldest leave first.
+/// Waiting lines at most; the oldest are dropped first.
 const MOST: usize = 256;
 
 static WAITING: AtomicBool = AtomicBool::new(false);
@@ -60,7 +61,7 @@ struct Text {
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, "; {name} {value:?}"),
@@ -72,12 +73,12 @@ impl Visit for Text {
     }
 }
 
-/// Takes the lines of this process from now on, unless somebody else does.
+/// Collects the lines of this process from now on, unless another subscriber does.
 pub fn gather() {
     let _ = tracing::subscriber::set_global_default(Lines);
 }
 
-/// Hands the lines that wait to Python's logger "reverie".
+/// Passes the waiting lines to Python's logger "reverie".
 #[inline]
 pub fn tell(py: Python<'_>) -> PyResult<()> {
     if WAITING.load(Ordering::Acquire) { deliver(py) } else { Ok(()) }
@@ -85,7 +86,7 @@ pub fn tell(py: Python<'_>) -> PyResult<()> {
 
 #[cold]
 fn deliver(py: Python<'_>) -> PyResult<()> {
-    // Held by nobody for long; a fork may have left it locked.
+    // No thread holds it for long; a fork may have left it locked.
     let Ok(mut lines) = LINES.try_lock() else { return Ok(()) };
     WAITING.store(false, Ordering::Release);
     let taken = std::mem::take(&mut *lines);
@@ -97,7 +98,7 @@ fn deliver(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// For threads that wait outside the engine.
+/// Delivers waiting lines; for threads that wait outside the engine.
 #[pyfunction]
 pub fn _tell(py: Python<'_>) -> PyResult<()> {
     tell(py)

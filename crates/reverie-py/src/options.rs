@@ -1,4 +1,4 @@
-//! A table's options, as Python sees them.
+//! A table's options, for Python.
 
 use crate::array::descr;
 use crate::nest::PyStructure;
@@ -33,7 +33,7 @@ pub fn options_dict<'py>(py: Python<'py>, options: &TableOptions) -> PyResult<Bo
 fn signature_parts<'py>(py: Python<'py>, signature: &Signature) -> PyResult<Bound<'py, PyTuple>> {
     let columns = signature.columns.iter().map(|column| {
         let dtype = match column.dtype {
-            // Of any width.
+            // Any width.
             DType::Bytes | DType::Str => column.dtype.name().into_pyobject(py)?.into_any(),
             dtype => descr(py, dtype, 0)?,
         };

@@ -1,4 +1,4 @@
-//! Items by what a table knows of them.
+//! Queries of items by their metadata in the table.
 
 use crate::array::numbers;
 use crate::client::Client;
@@ -29,7 +29,7 @@ const COMPARISONS: [(&str, Comparison); 6] = [
     (">", Comparison::More),
 ];
 
-/// One of a few names, or ValueError, which lists them.
+/// The value of one of a few names; otherwise ValueError, which lists them.
 fn named<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> PyResult<T> {
     all.iter().find(|(known, _)| *known == name).map(|(_, value)| *value).ok_or_else(|| {
         let known = all.iter().map(|(known, _)| format!("\"{known}\"")).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! How a client reaches its tables: directly, or over a network.
+//! Access to a client's tables: in this process, or over a network.
 
 use crate::enter::{Deadline, Late, Live, finish, quick};
 use crate::server::Server;
@@ -11,25 +11,25 @@ use reverie_net::reach::{Options, Tls, Transport};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A network's client answers within its grace after the deadline that it was told. Should it not, nobody waits for it
-/// longer than this beyond.
+/// A remote client answers within its grace after the deadline of the request.
+/// If a defect prevents that, a call waits at most this much longer.
 const DEFECT: Duration = Duration::from_secs(1);
 
-/// Where the tables of a client are.
+/// The place of a client's tables.
 pub enum Reach {
     /// In this process.
     Here(Py<Server>),
-    /// Behind a network.
+    /// Over a network.
     There(Box<Connection>),
 }
 
-/// The tables, as they can be reached right now.
+/// The tables, as they can be reached now.
 pub enum Way<'a> {
     Here(&'a Arc<Tables>),
     There(Far),
 }
 
-/// Tables behind a network.
+/// Tables over a network.
 pub struct Far {
     pub remote: Arc<Remote>,
 }
@@ -51,7 +51,7 @@ impl Way<'_> {
         }
     }
 
-    /// What reports why a request waits.
+    /// The source of reasons why a request waits.
     pub fn reasons(&self) -> Reasons {
         Reasons::of(self.shared())
     }
@@ -67,7 +67,7 @@ impl Way<'_> {
         answer(py, what, self.replay(), ticket, deadline)
     }
 
-    /// Waits for the answer to a request whose deadline the server knows: the server reports why it is late.
+    /// Waits for the answer to a request whose deadline was sent to the server: the server reports why it is late.
     pub fn reported<T: Default + Send>(
         &self,
         py: Python<'_>,
@@ -79,7 +79,7 @@ impl Way<'_> {
     }
 }
 
-/// Waits for the answer to a request that no table holds up: it arrives within the grace after the deadline.
+/// Waits for the answer to a request that waits for no table: it arrives within the grace after the deadline.
 pub fn answer<T: Default + Send>(
     py: Python<'_>,
     what: &str,
@@ -95,7 +95,7 @@ pub fn answer<T: Default + Send>(
 }
 
 impl Far {
-    /// Waits for draws; those made by then come back where the wait ended early.
+    /// Waits for draws; returns those made so far if the wait ended early.
     pub fn ended<T: Default + Send>(
         &self,
         py: Python<'_>,
@@ -114,8 +114,8 @@ impl Reach {
         matches!(self, Self::Here(_))
     }
 
-    /// The tables; in a forked child those of this process are out of reach (ForkedError), others are connected to
-    /// anew. Does not wait.
+    /// The tables. Does not wait.
+    /// In a forked child, tables of the parent process raise ForkedError; a client of an address reconnects.
     #[inline]
     pub fn way<'a>(&'a self, py: Python<'a>) -> PyResult<Way<'a>> {
         match self {
@@ -124,7 +124,7 @@ impl Reach {
         }
     }
 
-    /// The tables, once it is known what they are: at the first call over a network this waits for the connection.
+    /// The tables, once their description is known: the first call over a network waits for the connection.
     #[inline]
     pub fn known<'a>(&'a self, py: Python<'a>, deadline: Deadline) -> PyResult<Way<'a>> {
         if let Reach::There(connection) = self {
@@ -134,10 +134,10 @@ impl Reach {
     }
 }
 
-/// A connection to a server, made when it is first used; and made anew in a forked child.
+/// A connection to a server, made when it is first used, and made again in a forked child.
 pub struct Connection {
     options: Options,
-    /// Locked under the GIL, and never while it is let go.
+    /// Locked under the GIL, and never held while the GIL is released.
     session: Mutex<Live<Session>>,
 }
 
@@ -161,7 +161,7 @@ impl Connection {
         Ok(Self { options, session })
     }
 
-    /// The engine's client, and what it knows of its server.
+    /// The engine's client, and its server's description if known.
     fn open(&self, py: Python<'_>) -> PyResult<Session> {
         crate::lines::tell(py)?;
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,7 +171,7 @@ impl Connection {
         session.get(py).cloned()
     }
 
-    /// What the server is; waits for the first connection.
+    /// The server's description; waits for the first connection.
     pub fn described(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Arc<Described>> {
         let Session { remote, described: known } = self.open(py)?;
         if let Some(described) = known.get() {
@@ -182,24 +182,24 @@ impl Connection {
         Ok(Arc::clone(known.get_or_init(|| described)))
     }
 
-    /// Lets go of the connection, which goes on by itself until what was left to it is done; the next call makes
-    /// another one. Idempotent.
+    /// Drops the connection, which goes on in the background until its work is done; the next call makes another one.
+    /// Idempotent.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Session::new(py, &self.options)?;
         Ok(())
     }
 }
 
-/// What reports why a request waits.
+/// The source of reasons why a request waits.
 pub struct Reasons(Arc<dyn Replay>);
 
 impl Reasons {
-    /// Of this replay.
+    /// The reasons of this replay.
     pub fn of(replay: Arc<dyn Replay>) -> Self {
         Self(replay)
     }
 
-    /// What waits at a table, and for what. Parks this thread for a moment where a network is between.
+    /// The requests that wait at a table, and for what. Parks this thread for a moment if there is a network.
     pub fn why(&self, table: &str) -> String {
         let soon = self.0.grace();
         match self.0.why(table).wait(soon) {

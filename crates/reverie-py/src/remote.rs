@@ -1,4 +1,4 @@
-//! What comes from a server over a network, as Python sees it.
+//! Data that arrives from a server over a network, for Python.
 
 use crate::array::Lent;
 use crate::enter::Deadline;
@@ -17,32 +17,32 @@ use reverie_net::client::{Link, RemoteBatch, SampleRequest, Sampled};
 use reverie_net::proto;
 use std::sync::{Arc, Mutex};
 
-/// What is asked for, as a request for one table.
+/// A request for draws from one table.
 pub fn request(table: &str, reading: &Reading, request: &Request) -> SampleRequest {
     let Request { num_samples, without_replacement, windows, .. } = *request;
     let parts = vec![(table.to_owned(), num_samples)];
     SampleRequest { parts, ..form(reading, without_replacement, windows) }
 }
 
-/// How to read, as a request for nothing yet.
+/// The read options, as a request without tables.
 pub fn form(reading: &Reading, without_replacement: bool, windows: Option<Windows>) -> SampleRequest {
     let (columns, ragged) = (reading.columns.clone(), reading.ragged);
     SampleRequest { parts: Vec::new(), columns, ragged, without_replacement, windows, at_once: false, only_now: false }
 }
 
-/// Makes batches of what arrived.
+/// Makes batches of data that arrived.
 #[derive(Default)]
 pub struct Wrapper(Mutex<Unflattener>);
 
 impl Wrapper {
-    /// The `reverie.Batch`: its arrays, those of the info included, are views of the memory in which it arrived.
+    /// The `reverie.Batch`: its arrays, including those of the info, are views of the memory in which it arrived.
     pub fn batch<'py>(&self, py: Python<'py>, batch: &RemoteBatch) -> PyResult<Bound<'py, PyAny>> {
         let lent = Lent::new(py, Arc::clone(&batch.block))?;
         let mut arrays = Vec::with_capacity(batch.head.outputs.len());
         for (output, bytes) in batch.head.outputs.iter().zip(&batch.layout.outputs) {
             arrays.push(lent.array(output.dtype, output.itemsize, &output.shape, bytes.clone())?);
         }
-        // Another thread may be inside, as building a structure may run Python code: go without memory then.
+        // Another thread may be inside, as building a structure may run Python code: then use a new unflattener.
         let (mut kept, mut fresh) = (self.0.try_lock(), Unflattener::default());
         let unflattener = kept.as_deref_mut().unwrap_or(&mut fresh);
         let head = &batch.head;
@@ -61,8 +61,8 @@ impl Wrapper {
         batches.iter().map(|batch| self.batch(py, batch)).collect()
     }
 
-    /// The one batch that was asked for; or the error, which keeps the draws that were made: `partial` of a deadline,
-    /// `drawn` of draws that cannot be one batch.
+    /// The one requested batch, or the error with the draws that were made.
+    /// They are in `partial` for a deadline, and in `drawn` for draws that cannot be one batch.
     pub fn whole<'py>(&self, py: Python<'py>, what: &str, sampled: Sampled) -> PyResult<Bound<'py, PyAny>> {
         let Sampled { batches, error } = sampled;
         let Some(error) = error else {
@@ -73,7 +73,7 @@ impl Wrapper {
         Err(self.failed(py, what, &batches, error)?)
     }
 
-    /// What arrived of a request that ended early: `partial`, and where that is no one batch `drawn`.
+    /// Adds what arrived of a request that ended early: `partial`, or `drawn` if it is more than one batch.
     pub fn partial(&self, py: Python<'_>, batches: &[RemoteBatch], with: &Bound<'_, PyDict>) -> PyResult<()> {
         let mut drawn = self.batches(py, batches)?;
         if drawn.len() > 1 {
@@ -127,13 +127,13 @@ fn infos<'py>(py: Python<'py>, lent: &Lent<'py>, batch: &RemoteBatch) -> PyResul
     ))
 }
 
-/// What the tables of a server are, as dicts; `reverie.client` makes `Table`s of them.
+/// The tables of a server, as dicts; `reverie.client` makes `Table`s of them.
 pub fn tables<'py>(py: Python<'py>, connection: &Connection, deadline: Deadline) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let described = connection.described(py, deadline)?;
     described.tables.iter().map(|options| options_dict(py, options)).collect()
 }
 
-/// The way that is taken, as a dict.
+/// The state of the connection, as a dict.
 pub fn link_dict<'py>(py: Python<'py>, link: &Link) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("transport", link.transport)?;
@@ -146,7 +146,7 @@ pub fn link_dict<'py>(py: Python<'py>, link: &Link) -> PyResult<Bound<'py, PyDic
     Ok(dict)
 }
 
-/// Who waits at a table, as a dict; `reverie.client` makes a Why of it.
+/// The requests that wait at a table, as a dict; `reverie.client` makes a Why of it.
 pub fn why_dict<'py>(py: Python<'py>, why: &proto::Why) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     let waiting = |queue: &[proto::Waiting]| -> Vec<(f64, u64, u64)> {

@@ -1,4 +1,4 @@
-//! Rows on their way into tables, and their priorities.
+//! Rows to be inserted into tables, and their priorities.
 
 use crate::array::{Numbers, numbers};
 use crate::enter::{QUICK_BYTES, locked};
@@ -14,24 +14,24 @@ use reverie_core::table::Priority;
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 
-/// Rows on their way into one table, in the form of the last.
+/// Writes rows for one table; remembers the form of the last row.
 pub struct Rows {
     table: String,
     batched: bool,
     signature: Option<Signature>,
-    /// No Python code runs under it: that may come back here.
+    /// No Python code runs under this lock, since it may come back here.
     state: Mutex<State>,
 }
 
 struct State {
-    /// Taken out while it reads what Python code has a part in; another thread reads without memory meanwhile.
+    /// Taken out while it reads with Python code; meanwhile another thread uses a new reader.
     reader: Reader,
     writer: RowWriter,
 }
 
 impl Rows {
-    /// Rows for this table: single steps, or (`batched`) nests with a leading axis of rows.
-    /// `sibling` are the rows of the other kind, where there were some.
+    /// A writer of rows for this table: single steps, or (`batched`) nests with a leading axis of rows.
+    /// `sibling` is the writer of the other kind, if there is one.
     pub fn new(sink: Arc<dyn Sink>, table: &str, batched: bool, sibling: Option<&Rows>) -> Result<Self> {
         let beside = sibling.and_then(|rows| rows.state.try_lock().ok().map(|state| Reader::beside(&state.reader)));
         let writer = RowWriter::new(Arc::clone(&sink), sink.compression(table)?, true);
@@ -43,12 +43,12 @@ impl Rows {
         })
     }
 
-    /// True where they are rows for this table, of this kind.
+    /// True if it writes rows of this kind for this table.
     pub fn serves(&self, table: &str, batched: bool) -> bool {
         self.batched == batched && self.table == table
     }
 
-    /// Closes the chunk that they are written to.
+    /// Closes the chunk that is being written.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         locked(py, &self.state, 0, |state| {
             state.writer.close();
@@ -56,8 +56,8 @@ impl Rows {
         })
     }
 
-    /// The usual case of a single step: of the form of the last, a dict of arrays and NumPy's numbers, and short. Runs
-    /// no Python code. `None`: nothing was stored, [`Rows::append`] does it.
+    /// Fast path for a single small step of the last form, a dict of arrays and NumPy numbers.
+    /// Runs no Python code. `None`: nothing was stored; call [`Rows::append`].
     #[inline]
     pub fn append_known(&self, data: &Bound<'_, PyAny>) -> Result<Option<Item>> {
         let Some(mut state) = self.state.try_lock().ok().filter(|_| !self.batched) else { return Ok(None) };
@@ -69,7 +69,7 @@ impl Rows {
         stored.flatten().transpose()
     }
 
-    /// Stores the rows of a nest: one item for each. Also how many there are, and their bytes.
+    /// Stores the rows of a nest; returns one item for each, the number of rows, and their bytes.
     pub fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<(SmallVec<[Item; 1]>, usize, usize)> {
         let rows = self.batched.then_some(None);
         let mut reader = self.state.try_lock().map(|mut state| std::mem::take(&mut state.reader)).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Rows {
         let columns = columns(&given);
         let bytes = columns.iter().map(|cells| cells.bytes.len()).sum();
         let items = locked(py, &self.state, bytes, |state| {
-            // The other one is dropped under the GIL.
+            // The other reader is dropped under the GIL.
             reader = reader.take().map(|reader| std::mem::replace(&mut state.reader, reader));
             state.writer.append(&schema, &columns, count)
         })?;
@@ -101,7 +101,7 @@ pub enum Priorities<'py> {
 }
 
 impl<'py> Priorities<'py> {
-    /// Reads the argument; without one every priority is 1.
+    /// Reads the argument; without it every priority is 1.
     pub fn read(value: Option<&Bound<'py, PyAny>>, count: usize) -> PyResult<Self> {
         let Some(value) = value else { return Ok(Self::Same(Priority::Value(1.0))) };
         if value.is_instance_of::<PyString>() || value.len().is_err() {

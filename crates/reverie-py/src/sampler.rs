@@ -1,4 +1,4 @@
-//! From draws to a `reverie.Batch` of NumPy arrays.
+//! Draws to a `reverie.Batch` of NumPy arrays.
 
 use crate::array::Fresh;
 use crate::count::Count;
@@ -15,12 +15,12 @@ use reverie_core::spec::Structure;
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
 
-/// What a reader asks of a batch.
+/// The read options of a batch.
 #[derive(Clone, PartialEq)]
 pub struct Reading {
-    /// Paths; `None`: all.
+    /// Paths; `None` for all.
     pub columns: Option<Vec<String>>,
-    /// Unequal lengths.
+    /// The handling of unequal lengths.
     pub ragged: Ragged,
 }
 
@@ -40,7 +40,7 @@ impl Reading {
         Ok(Self { columns: columns.map(|columns| columns.0), ragged })
     }
 
-    /// Plans batches that are read so.
+    /// A planner of batches with these options.
     pub fn planner(&self) -> Planner {
         Planner::new(&Options { ragged: self.ragged, columns: self.columns.as_deref() })
     }
@@ -91,7 +91,7 @@ impl<'py> FromPyObject<'_, 'py> for WindowsArgument {
     }
 }
 
-/// Makes batches; the plan and the structure of the last mostly serve the next.
+/// Makes batches; the last plan and structure mostly serve the next batch.
 #[derive(Default)]
 pub struct Batcher(Mutex<Option<Prepared>>);
 
@@ -102,9 +102,9 @@ struct Prepared {
 }
 
 impl Batcher {
-    /// The `reverie.Batch` of these draws, which it takes; those that cannot become one are left as they are.
+    /// The `reverie.Batch` of these draws, which are taken; draws that cannot become one are left in place.
     pub fn batch<'py>(&self, py: Python<'py>, draws: &mut Draws, reading: &Reading) -> PyResult<Bound<'py, PyAny>> {
-        // Another thread may be inside, as building a structure may run Python code: go without memory then.
+        // Another thread may be inside, as building a structure may run Python code: then prepare without memory.
         let (mut kept, mut fresh) = (self.0.try_lock(), None);
         let slot = kept.as_deref_mut().unwrap_or(&mut fresh);
         let prepared = Prepared::for_reading(slot, reading);
@@ -114,8 +114,9 @@ impl Batcher {
         prepared.wrap(py, &plan, draws, arrays)
     }
 
-    /// The `reverie.Batch` of these draws. Where they cannot become one, the error's `drawn` has each as a batch of
-    /// its own: draws of a consuming table are in the table no more. Not where memory ran out: that would take more.
+    /// The `reverie.Batch` of these draws.
+    /// If they cannot become one, the error's `drawn` has each as its own batch, as draws of a consuming table have
+    /// left the table. Not if memory ran out: that would take more.
     pub fn batch_or_singles<'py>(
         &self,
         py: Python<'py>,
@@ -142,7 +143,7 @@ impl Batcher {
         Ok(singles)
     }
 
-    /// The `reverie.Batch` of arrays that are filled; it takes the draws.
+    /// The `reverie.Batch` of filled arrays; it takes the draws.
     pub fn wrap<'py>(
         &self,
         py: Python<'py>,
@@ -184,7 +185,7 @@ impl Prepared {
 /// `Batch.data`, `.mask`, `.lengths`, `.is_first` and `.start`.
 pub type Parts<'py> = [Bound<'py, PyAny>; 5];
 
-/// Puts the arrays of a batch where they belong.
+/// Puts the arrays of a batch into their places.
 pub fn assemble<'py>(
     py: Python<'py>,
     unflattener: &mut Unflattener,
@@ -204,7 +205,7 @@ pub fn assemble<'py>(
             Role::Start => (&mut start, None),
             Role::Column => continue,
         };
-        // One array where it speaks of all columns, else one for each column's path.
+        // One array if it applies to all columns, else one for each column's path.
         match column {
             None => *target = array,
             Some(column) => {
@@ -218,7 +219,7 @@ pub fn assemble<'py>(
     Ok([data, mask, lengths, is_first, start])
 }
 
-/// The `reverie.Batch` of its parts.
+/// The `reverie.Batch` made of its parts.
 pub fn made<'py>(
     info: Bound<'py, PyAny>,
     parts: Parts<'py>,
@@ -235,7 +236,7 @@ pub fn room<'py>(py: Python<'py>, outputs: &[Output]) -> PyResult<Vec<Fresh<'py>
     outputs.iter().map(|output| Fresh::new(py, output.dtype, output.itemsize, &output.shape)).collect()
 }
 
-/// Gathers the draws' items into arrays that were made for their plan.
+/// Gathers the draws' items into arrays made for their plan.
 pub fn gather(py: Python<'_>, plan: &Plan, draws: &Draws, arrays: &mut [Fresh<'_>]) -> PyResult<()> {
     let mut out: Vec<&mut [MaybeUninit<u8>]> = arrays.iter_mut().map(Fresh::bytes).collect();
     let bytes = out.iter().map(|out| out.len()).sum();

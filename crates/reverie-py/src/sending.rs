@@ -1,4 +1,4 @@
-//! What every writer does with its items: sends them, and waits where too much is unconfirmed.
+//! The sending of items, common to all writers: it waits while too much is unconfirmed.
 
 use crate::client::Client;
 use crate::count::Count;
@@ -13,21 +13,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A writer's way to its tables.
+/// A writer's connection to its tables.
 pub struct Sending {
     replay: Live<Arc<dyn Replay>>,
-    /// [`Replay::restarts`], as the user was last warned.
+    /// [`Replay::restarts`] at the last warning to the user.
     restarts: AtomicU64,
     max_in_flight_bytes: u64,
     timeout: Option<f64>,
     in_flight: Mutex<InFlight>,
-    /// Locked for a look, and only where messages travel.
+    /// Locked briefly, and only if there is a network.
     pace: Mutex<Pace>,
 }
 
 impl Sending {
-    /// `max_in_flight_bytes` and `timeout` are the writer's own; without them the client's count. Over a network this
-    /// waits until it is known what the server is.
+    /// `max_in_flight_bytes` and `timeout` are the writer's own; without them the client's apply.
+    /// Over a network this waits for the server's description.
     pub fn new(
         py: Python<'_>,
         client: &Client,
@@ -47,7 +47,7 @@ impl Sending {
         })
     }
 
-    /// Where the items go, or ForkedError. Warns once where the server was found restarted.
+    /// The replay that the items go to, or ForkedError. Warns once if the server was found restarted.
     #[inline]
     pub fn replay<'a>(&'a self, py: Python<'a>) -> PyResult<&'a Arc<dyn Replay>> {
         let replay = self.replay.get(py)?;
@@ -59,7 +59,7 @@ impl Sending {
         Ok(replay)
     }
 
-    /// Sends items, `bytes` of them, without waiting.
+    /// Sends items with this many bytes, without waiting.
     pub fn send(&self, py: Python<'_>, table: &str, items: Inserts, bytes: usize) -> PyResult<()> {
         if items.is_empty() {
             return Ok(());
@@ -69,8 +69,8 @@ impl Sending {
         locked(py, &self.in_flight, 0, |in_flight| in_flight.push(table, ticket, count, bytes as u64))
     }
 
-    /// Waits until the bytes in flight are within their bound; the usual case is a look. Pauses where a server lags
-    /// behind: see [`Pace`].
+    /// Waits until the bytes in flight are within their bound; mostly this is a quick check.
+    /// Pauses if the server lags behind: see [`Pace`].
     pub fn make_room(&self, py: Python<'_>) -> PyResult<()> {
         let bytes = locked(py, &self.in_flight, 0, |in_flight| match in_flight.is_empty() {
             true => Ok(0),
@@ -108,7 +108,7 @@ impl Sending {
         })
     }
 
-    /// Waits until at most so many items are unconfirmed.
+    /// Waits until at most `num_items` items are unconfirmed.
     pub fn flush(&self, py: Python<'_>, num_items: usize, timeout: Option<f64>) -> PyResult<()> {
         self.settle(py, "flush", Room::Items(num_items), timeout.or(self.timeout))
     }

@@ -1,4 +1,4 @@
-//! The tables of one server, from the options that `reverie.Table` holds.
+//! The tables of a server, made from `reverie.Table` options.
 
 use crate::array::dtype_from;
 use crate::count::Count;
@@ -25,19 +25,19 @@ use std::net::ToSocketAddrs;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The tables of a server that lives in this process.
+/// The tables of a server in this process.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Server {
     tables: Live<Arc<Tables>>,
     clock: Arc<SystemClock>,
-    /// Where the tables are saved; there once `_native.Checkpoints` was made for them.
+    /// Saves the tables; set once `_native.Checkpoints` was made for them.
     pub saver: OnceLock<Arc<Saver>>,
     listening: OnceLock<Live<Listening>>,
 }
 
 #[pymethods]
 impl Server {
-    /// `tables` are `reverie.Table`s; `seed` makes keys of different servers differ.
+    /// `tables` are `reverie.Table`s; `seed` makes the keys of different servers differ.
     #[new]
     #[pyo3(signature = (tables, *, max_bytes, seed, shard))]
     fn new(
@@ -59,7 +59,7 @@ impl Server {
         })
     }
 
-    /// Serves clients of other processes, too; once.
+    /// Also serves clients of other processes; call it once.
     #[pyo3(signature = (host, port, *, token, identity, client_ca, insecure, local, grace, memory, max_connections, session_timeout))]
     #[allow(clippy::too_many_arguments)]
     fn listen(
@@ -101,13 +101,13 @@ impl Server {
         set.map_err(|_| PyValueError::new_err("this server listens already"))
     }
 
-    /// Where it listens, `host:port`; None where it does not.
+    /// The address it listens on, `host:port`; None if it does not listen.
     #[getter]
     fn address(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.listening.get().map(|listening| Ok(listening.get(py)?.address().to_string())).transpose()
     }
 
-    /// Tells clients, ends every wait, refuses what comes after. Idempotent.
+    /// Notifies clients, ends every wait, and refuses later requests. Idempotent.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let tables = self.tables.get(py)?;
         let listening = self.listening.get().map(|listening| listening.get(py)).transpose()?;
@@ -179,7 +179,7 @@ fn selector(options: &Bound<'_, PyAny>) -> PyResult<(SelectorOptions, Option<u64
     Ok((kind, seed))
 }
 
-/// The limiter behind a `reverie.rate_limiters.RateLimiter`.
+/// The limiter of a `reverie.rate_limiters.RateLimiter`.
 pub fn limiter(options: &Bound<'_, PyAny>) -> PyResult<Limiter> {
     if !options.hasattr("min_size_to_sample")? {
         let got = options.repr()?;
@@ -191,7 +191,7 @@ pub fn limiter(options: &Bound<'_, PyAny>) -> PyResult<Limiter> {
     quick(options.py(), || Limiter::new(spi, min_size, min_diff, max_diff))
 }
 
-/// A way to store chunks, by its name.
+/// The compression of chunks, by its name.
 pub fn compression(name: &str) -> PyResult<Compression> {
     Ok(match name {
         "none" => Compression::None,
@@ -206,7 +206,7 @@ pub fn compression(name: &str) -> PyResult<Compression> {
     })
 }
 
-/// The signature behind a nest of `reverie.TensorSpec`s.
+/// The signature of a nest of `reverie.TensorSpec`s.
 fn table_signature(nest: &Bound<'_, PyAny>) -> PyResult<Signature> {
     let py = nest.py();
     let form = Nest::of(nest)?;
@@ -283,7 +283,7 @@ pub fn info_dict<'py>(py: Python<'py>, info: &TableInfo) -> PyResult<Bound<'py, 
     Ok(dict)
 }
 
-/// Who waits at a table, as a dict; `reverie.client` makes a Why of it.
+/// The requests that wait at a table, as a dict; `reverie.client` makes a Why of it.
 pub fn why_dict<'py>(py: Python<'py>, why: &reverie_core::table::Why) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     let waiting = |queue: &[Waiting]| -> Vec<(f64, u64, u64)> {

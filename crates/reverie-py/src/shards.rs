@@ -1,4 +1,4 @@
-//! Several tables drawn from as one: requests to all shards at once, and one batch of what they give.
+//! Several tables sampled as one: requests to all shards at once, and one batch of their draws.
 
 mod asking;
 mod bell;
@@ -24,43 +24,43 @@ use reverie_core::table::limiter::Limiter;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long shards are waited for before they are asked anew: one that is silent is noticed.
+/// The longest wait for news of shards before they are asked again, so that a silent one is noticed.
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
-/// What `reverie.ShardedClient` knows of the shards of one table. One thread at a time may make requests.
+/// The state of the shards of one table, for `reverie.ShardedClient`. One thread at a time may make requests.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct Shards {
     table: String,
     clients: Vec<Py<Client>>,
-    /// Taken under the GIL for a decision, and never while it is let go.
+    /// Locked under the GIL for a decision, and never held while the GIL is released.
     model: Mutex<Model>,
     batcher: Batcher,
     wrapper: Wrapper,
-    /// Who waits for news.
+    /// Wakes the threads that wait for news.
     bells: Bells,
-    /// When one's own clock began.
+    /// The start of this object's clock.
     began: Instant,
 }
 
-/// Draws of one shard, and with which probability the shard was chosen; part of a batch.
+/// Draws of one shard, and the probability with which the shard was chosen; part of a batch.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct ShardDraws {
     source: Mutex<Option<Source>>,
-    /// The first so many of them.
+    /// How many of them are used, from the first.
     len: usize,
     chance: f64,
-    /// Items of all shards.
+    /// The number of items of all shards.
     size: u64,
     /// The smallest probability of any item of all shards.
     smallest: Option<f64>,
 }
 
-/// Shards that failed, and how.
+/// Shards that failed, and their errors.
 type Failures = Vec<(usize, PyErr)>;
 
 #[pymethods]
 impl Shards {
-    /// `rate_limiter` is that of all shards together; None leaves inserts alone, and waits for the first item.
+    /// `rate_limiter` is that of all shards together; None never delays inserts, and waits for the first item.
     #[new]
     /// `among_others`: other clients draw by the same limiter.
     #[pyo3(signature = (clients, table, *, rate_limiter, seed, among_others=false))]
@@ -89,14 +89,14 @@ impl Shards {
         })
     }
 
-    /// Asks shards what they hold. Those that fail are not counted as lost: the caller decides.
+    /// Asks shards for their tallies. Those that fail are not marked as lost: the caller decides.
     #[pyo3(signature = (shards, timeout))]
     fn ask(&self, py: Python<'_>, shards: Vec<usize>, timeout: Option<f64>) -> PyResult<Failures> {
         let requests = shards.into_iter().map(|shard| (shard, Request::Tally(None))).collect();
         Ok(self.request(py, requests, None, timeout)?.1)
     }
 
-    /// Hands out rations, and hears what the shards hold. `wants`: inserts about to come, one number per shard.
+    /// Hands out rations, and updates the tallies of the shards. `wants`: inserts about to come, one number per shard.
     #[pyo3(signature = (wants, timeout))]
     fn exchange(&self, py: Python<'_>, wants: Vec<u64>, timeout: Option<f64>) -> PyResult<Failures> {
         let requests = {
@@ -108,7 +108,7 @@ impl Shards {
         Ok(self.request(py, requests, None, timeout)?.1)
     }
 
-    /// Hands out rations to those for whom there are new ones, and waits for no answer: the next draws bring it.
+    /// Hands out new rations to the shards that have one, without waiting for answers: the next draws bring them.
     fn hand_out(&self, py: Python<'_>) -> PyResult<Failures> {
         let rations = {
             let mut model = self.model();
@@ -118,7 +118,7 @@ impl Shards {
         let mut failures = Failures::new();
         for (shard, grant) in rations.into_iter().enumerate().filter(|(_, grant)| grant.is_some()) {
             match Asked::make(py, self.clients[shard].get(), &self.table, Request::Tally(grant), None, None) {
-                // Also what is known at once is not heard here: whoever then waits for news would not see that it is some.
+                // An answer that is there already is not used either: a thread that then waits for news would miss it.
                 Ok(asked) => drop(asked),
                 Err(error) => failures.push((shard, error)),
             }
@@ -126,8 +126,8 @@ impl Shards {
         Ok(failures)
     }
 
-    /// Makes draws, none of which waits for a table: fewer where a shard fails or lost its items, and where items are
-    /// drawn that are too short for a window.
+    /// Makes draws, none of which waits for a table.
+    /// There are fewer if a shard fails or lost its items, or if items are too short for a window.
     #[pyo3(signature = (num_draws, *, timeout, columns, ragged, windows=None))]
     fn draw(
         &self,
@@ -146,10 +146,10 @@ impl Shards {
         let request = |count: u64| SampleRequest { windows, ..plain(count) };
         let requests = some.map(|(shard, count)| (shard, Request::Draws(request(*count)))).collect();
         let (drawn, failures) = self.request(py, requests, Some(&reading), timeout)?;
-        // A draw that met a shard which gives none is made again: so the others were chosen among themselves.
+        // A draw that met an empty or failed shard is repeated, so the others were chosen among themselves.
         for (shard, chance) in chances.iter_mut().enumerate() {
             let gave = drawn.iter().any(|(of, source)| *of == shard && source.len() > 0);
-            // One that gives no window may have items all the same.
+            // A shard that gives no window may still have items.
             let empty = counts[shard] > 0 && !gave && windows.is_none();
             if failures.iter().any(|(failed, _)| *failed == shard) || empty {
                 *chance = 0.0;
@@ -161,9 +161,9 @@ impl Shards {
         Ok((self.made(drawn, &chances), failures))
     }
 
-    /// The same, spread by what the shards told before, in one round trip for nearly all draws: where masses have changed
-    /// since, some of the draws are made again, so that all are spread as the shards are now. None where the shards are
-    /// to be asked first. Not for tables whose draws depend on each other.
+    /// As `draw`, spread by the last known tallies, in one round trip for nearly all draws.
+    /// If masses have changed since, some of the draws are repeated, so that all are spread by the current masses. None
+    /// if the shards must be asked first. Not for tables whose draws depend on each other.
     #[pyo3(signature = (num_draws, *, timeout, columns))]
     fn guess(
         &self,
@@ -183,7 +183,7 @@ impl Shards {
         let wanting = present.iter().any(|shard| gave(*shard) < split.counts[*shard]);
         let kept = if failures.is_empty() && !wanting { self.model().keep(&split) } else { None };
         let Some(Kept { mut counts, again, chances }) = kept else {
-            // A shard is gone, or empty by now: what was drawn stays away, and is drawn anew of those that are there.
+            // A shard is gone, or empty by now: drop the draws; the caller draws again from the shards that are left.
             drawn.iter().for_each(|(shard, source)| self.model().discard(*shard, source.len() as u64));
             return Ok(Some((Vec::new(), failures)));
         };
@@ -198,8 +198,8 @@ impl Shards {
         Ok(Some((self.made(all, &chances), failures)))
     }
 
-    /// Draws without replacement, as from one table: all of them, or none where there are not as many items or a shard
-    /// fails. Each shard draws as many as it may be asked for, and gives those that come first over all.
+    /// Draws without replacement, as from one table: all of them, or none if items are too few or a shard fails.
+    /// Each shard draws as many as it may be asked for, and the draws that come first over all shards are used.
     #[pyo3(signature = (num_draws, *, timeout, columns, ragged))]
     fn draw_distinct(
         &self,
@@ -237,15 +237,14 @@ impl Shards {
         Ok((self.made(drawn, &chances), failures))
     }
 
-    /// How so many draws are spread over the shards, with which chances, and how many items there are; None where there
-    /// is none.
+    /// The number of draws and the chance of each shard, and the number of items; None if there are no items.
     fn split(&self, num_draws: u64) -> Option<(Vec<u64>, Vec<f64>, u64)> {
         let mut model = self.model();
         let Split { counts, chances } = model.split(num_draws)?;
         Some((counts, chances, model.size()))
     }
 
-    /// Changes whenever `ring` was called.
+    /// A number that changes whenever `ring` is called.
     fn rung(&self) -> u64 {
         self.bells.rung()
     }
@@ -255,8 +254,9 @@ impl Shards {
         self.bells.ring();
     }
 
-    /// Waits until a shard that can be reached is another than was last heard, so that a draw might go on; until `ring`
-    /// was called after `rung` was what it is here; or for `timeout` seconds, and ten at most. Shards that failed.
+    /// Waits until a reachable shard has changed since its last tally, so that a draw might succeed.
+    /// The wait also ends if `ring` was called since `rung` was read, or after `timeout` seconds, ten at most. Returns
+    /// the shards that failed.
     #[pyo3(signature = (rung, timeout))]
     fn look(&self, py: Python<'_>, rung: u64, timeout: Option<f64>) -> PyResult<Failures> {
         let limit = Deadline::from_timeout(timeout)?.limit().map_or(LONGEST_LOOK, |limit| limit.min(LONGEST_LOOK));
@@ -288,7 +288,7 @@ impl Shards {
             )?;
         }
         for (shard, mut ticket) in looks {
-            // What was told is asked for again, with those that draw meanwhile left out: none hears of an older state.
+            // The caller asks these shards again and leaves out concurrent draws, so that no older state is stored.
             if let Some(Err(error)) = ticket.poll() {
                 failures.push((shard, raise(py, error)));
             }
@@ -296,13 +296,13 @@ impl Shards {
         Ok(failures)
     }
 
-    /// Another limiter of all shards; the counts go on.
+    /// Sets another limiter of all shards; the counts go on.
     fn limit(&self, rate_limiter: &Bound<'_, PyAny>) -> PyResult<()> {
         self.model().set_limiter(limiter(rate_limiter)?);
         Ok(())
     }
 
-    /// One batch of draws, shard by shard; it takes them.
+    /// One batch of draws, shard by shard. The draws are taken.
     #[pyo3(signature = (drawn, *, columns, ragged))]
     fn gather<'py>(
         &self,
@@ -314,32 +314,32 @@ impl Shards {
         gather::whole(py, (&self.batcher, &self.wrapper), &drawn, &Reading::new(columns, ragged)?)
     }
 
-    /// How many of so many draws may be made now.
+    /// How many of `num_draws` draws may be made now.
     fn allowed(&self, num_draws: u64) -> u64 {
         self.model().allowed(num_draws)
     }
 
-    /// Inserts that may come in now, over all shards; None: no end.
+    /// How many inserts all shards may admit now; None for no limit.
     fn inserts_left(&self) -> Option<u64> {
         self.model().inserts_left()
     }
 
-    /// The shard cannot be reached.
+    /// Marks a shard as unreachable.
     fn lost(&self, shard: usize) {
         self.model().lost(shard);
     }
 
-    /// True while the shard can be reached.
+    /// True while the shard is reachable.
     fn is_present(&self, shard: usize) -> bool {
         self.model().is_present(shard)
     }
 
-    /// Counts anew, after all tables were reset.
+    /// Resets the counts, after all tables were reset.
     fn reset(&self) {
         self.model().reset();
     }
 
-    /// What is known of all shards together, and of each.
+    /// The figures of all shards together, and of each.
     fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let model = self.model();
         let (dict, counters) = (PyDict::new(py), model.counters());

@@ -1,4 +1,4 @@
-//! Structured writing: steps in, the items of configs out; into tables, or as arrays.
+//! Structured writing: from steps to the items of configs, into tables or as arrays.
 
 use crate::array::{Cell, Fresh, read};
 use crate::client::Client;
@@ -21,9 +21,10 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A config as `reverie.structured` gives it: the table, the pattern's form, its nodes (field, first step relative to
-/// the latest, from step to step, how many, squeezed), conditions (quantity, field, modulo, relation, number), and the
-/// priority: a constant, or the weight and the field of td errors.
+/// A config as `reverie.structured` gives it.
+/// The table, the pattern's form, its nodes (field, first step relative to the latest, step between cells, count,
+/// squeezed), conditions (quantity, field, modulo, relation, number), and the priority: a constant, or the weight and
+/// the field of td errors.
 type Given<'py> = (
     String,
     PyRef<'py, PyStructure>,
@@ -71,7 +72,7 @@ struct Steps {
     /// The paths of a step.
     paths: Vec<String>,
     writer: Mutex<Core>,
-    /// Used under the GIL alone; a second thread is refused.
+    /// Used under the GIL only; a second thread is refused.
     forms: Mutex<Forms>,
 }
 
@@ -80,20 +81,20 @@ struct Forms {
     appended: Flattener,
     /// The latest first.
     known: Vec<Form>,
-    /// What the fields hold, once a value came.
+    /// The spec of each field, once it had a value.
     specs: Vec<Option<ColumnSpec>>,
 }
 
 /// The form of a step, or of a part of one.
 struct Form {
     structure: Arc<Structure>,
-    /// For every leaf its field, where a config looks at it.
+    /// The field of every leaf, if a config uses it.
     fields: SmallVec<[Option<usize>; 8]>,
-    /// A field that it lacks, and a config refers to.
+    /// A missing field that a config refers to.
     lacks: Option<String>,
 }
 
-/// Forms of steps that are remembered; partial appends take turns between a few.
+/// The number of remembered forms of steps; partial appends alternate between a few.
 const REMEMBERED: usize = 8;
 
 impl Steps {
@@ -109,7 +110,7 @@ impl Steps {
         Ok(Self { paths, writer, forms: Mutex::new(Forms { specs, ..Forms::default() }) })
     }
 
-    /// Appends a step, or a part of one: the items that are complete with it.
+    /// Appends a step, or a part of one; returns the items that it completes.
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, partial: bool) -> PyResult<Makes> {
         let mut forms = self.forms.try_lock().map_err(|_| busy())?;
         let Forms { appended, known, specs } = &mut *forms;
@@ -166,7 +167,8 @@ impl Steps {
     fn form(&self, py: Python<'_>, nest: &Nest) -> PyResult<Form> {
         let paths = nest.structure.paths();
         let mut fields = SmallVec::with_capacity(paths.len());
-        // Configs of a step structure that is one leaf name no field: they take the first of any step, as dm-reverb does.
+        // If the step structure of the configs is one leaf, they name no field: they take the first of any step, as in
+        // dm-reverb.
         let unnamed = self.paths.len() == 1 && self.paths[0].is_empty() && paths.iter().any(|path| !path.is_empty());
         for (at, path) in paths.iter().enumerate() {
             if unnamed {
@@ -202,7 +204,7 @@ impl Steps {
 pub struct StructuredWriter {
     sending: Sending,
     steps: Steps,
-    /// Of each config.
+    /// The table of each config.
     tables: Vec<String>,
     closed: AtomicBool,
 }
@@ -256,7 +258,7 @@ impl StructuredWriter {
         self.send(py, self.steps.end_episode(py, clear_buffers)?)
     }
 
-    /// Refuses what comes after; lets go of the chunks. No item is made of it. Idempotent.
+    /// Refuses later calls and releases the chunks, without making items of them. Idempotent.
     fn _close(&self, py: Python<'_>) -> PyResult<()> {
         self.sending.replay(py)?;
         match self.closed.swap(true, Ordering::Relaxed) {
@@ -299,7 +301,7 @@ impl StructuredWriter {
 #[pyclass(frozen, module = "reverie._native", name = "Patterns")]
 pub struct Patterns {
     steps: Live<Steps>,
-    /// Used under the GIL alone.
+    /// Used under the GIL only.
     nests: Mutex<Unflattener>,
 }
 
@@ -312,13 +314,13 @@ impl Patterns {
         Ok(Self { steps: Live::new(steps, "iterator"), nests: Mutex::default() })
     }
 
-    /// Appends a whole step; the trajectories that are complete with it.
+    /// Appends a whole step; returns the trajectories that it completes.
     fn append<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let makes = self.steps.get(py)?.append(py, data, false)?;
         self.trajectories(py, makes)
     }
 
-    /// Ends the episode; the trajectories that are complete with that.
+    /// Ends the episode; returns the trajectories that this completes.
     fn end_episode<'py>(&self, py: Python<'py>, clear_buffers: bool) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let makes = self.steps.get(py)?.end_episode(py, clear_buffers)?;
         self.trajectories(py, makes)

@@ -1,4 +1,4 @@
-//! Trajectories: steps appended in parts if wished, and items over any kept cells.
+//! Trajectories: steps that may be appended in parts, and items over any kept cells.
 
 use crate::array::{Cell, Leaf, read};
 use crate::client::Client;
@@ -27,32 +27,32 @@ pub struct TrajectoryWriter {
     options: WriterOptions,
     /// The chunks and the history.
     pub steps: Mutex<StepWriter>,
-    /// Used under the GIL alone; a second thread is refused.
+    /// Used under the GIL only; a second thread is refused.
     forms: Mutex<Forms>,
 }
 
-/// What the writer has seen of the user's nests.
+/// The forms of nests that the writer has seen.
 #[derive(Default)]
 struct Forms {
     appended: Flattener,
     trajectories: Flattener,
     resolved: Vec<Resolved>,
-    /// All structures that were appended, merged; and the history in this structure, once somebody asked.
+    /// All appended structures, merged; and the history in this structure, once it was requested.
     merged: Option<Structure>,
     history: Option<Py<PyAny>>,
     closed: bool,
 }
 
-/// A form of step and its columns in the writer.
+/// A form of a step, and its columns in the writer.
 struct Resolved {
     structure: Arc<Structure>,
-    /// For every leaf, whether it holds a value.
+    /// For every leaf, whether it has a value.
     present: SmallVec<[bool; 8]>,
     specs: Vec<ColumnSpec>,
     columns: Vec<usize>,
 }
 
-/// Forms of steps that a writer remembers; partial appends take turns between a few.
+/// The number of forms of steps that a writer remembers; partial appends alternate between a few.
 const REMEMBERED: usize = 8;
 
 #[pymethods]
@@ -246,7 +246,7 @@ impl TrajectoryWriter {
         locked(py, &self.steps, 0, |steps| Ok(steps.step_is_open()))
     }
 
-    /// The history refers back to its writer.
+    /// The history references its writer.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         match self.forms.try_lock() {
             Ok(forms) => visit.call(&forms.history),
@@ -298,12 +298,12 @@ impl TrajectoryWriter {
     }
 }
 
-/// A writer after its end.
+/// The exception for a closed writer.
 pub fn closed(py: Python<'_>) -> PyErr {
     exception(py, "ClosedError", "this writer is closed; make another", |with| with.set_item("name", "writer"))
 }
 
-/// Two threads in one writer.
+/// The exception for two threads in one writer.
 pub fn busy() -> PyErr {
     PyRuntimeError::new_err("two threads use one writer at once; give each its own")
 }

@@ -23,7 +23,7 @@ pub struct TransitionWriter {
     table: String,
     options: TransitionOptions,
     one_env: bool,
-    /// Used under the GIL alone; a second thread is refused.
+    /// Used under the GIL only; a second thread is refused.
     readers: Mutex<Readers>,
     writer: Mutex<Option<Core>>,
     closed: AtomicBool,
@@ -38,7 +38,7 @@ struct Readers {
     first: Option<First>,
 }
 
-/// What the first append promised for those to come.
+/// The schemas of the first append, which later ones must have.
 struct First {
     obs: Arc<Schema>,
     action: Arc<Schema>,
@@ -198,7 +198,7 @@ impl TransitionWriter {
         Ok(sent)
     }
 
-    /// Refuses what comes after. Idempotent.
+    /// Refuses later calls. Idempotent.
     fn _close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }

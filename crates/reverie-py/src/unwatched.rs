@@ -1,4 +1,4 @@
-//! Requests whose outcome nobody waits for (`wait=False`): their errors are counted, and the first is logged.
+//! Fire-and-forget requests (`wait=False`): their errors are counted, and the first is logged.
 
 use crate::enter::{Deadline, Waited, wait};
 use crate::errors::raise;
@@ -10,31 +10,32 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Requests of one kind. Those for one table are answered in the order in which they were sent; one that its table holds
-/// keeps no place of what is answered behind it for other tables.
+/// Requests of one kind. Those for one table are answered in the order in which they were sent.
+/// A request that its table holds up does not occupy the places of requests for other tables that were answered after
+/// it.
 pub struct Unwatched {
-    /// For people: "update", "insert".
+    /// The name for messages: "update", "insert".
     what: &'static str,
-    /// What may be unanswered before the next request waits.
+    /// The unanswered requests and bytes from which on the next request waits.
     most: Left,
-    /// Held by who waits for the oldest request. Under the GIL it is only tried.
+    /// Held by the thread that waits for a request. Under the GIL it is only tried.
     turn: Mutex<()>,
-    /// Guards the numbers and the list; held for a move.
+    /// Guards the counts and the lists; held briefly.
     state: Mutex<Watching>,
 }
 
 #[derive(Default)]
 struct Watching {
-    /// One for each table that was ever sent to: their places stay.
+    /// One for each table that was ever sent to; their indices never change.
     queues: Vec<Queue>,
-    /// Requests that were ever left.
+    /// The number of requests ever sent.
     sent: u64,
     left: Left,
     pace: Pace,
     errors: u64,
 }
 
-/// What is unanswered, the request that is waited for included.
+/// Unanswered requests, including the one that is waited for.
 #[derive(Clone, Copy, Default)]
 struct Left {
     requests: usize,
@@ -54,12 +55,12 @@ impl Left {
     }
 }
 
-/// Until when is waited.
+/// The goal of a wait.
 #[derive(Clone, Copy)]
 struct Aim {
-    /// No more than this may be left.
+    /// The wait ends when no more than this is left.
     enough: Left,
-    /// Who waits is woken when no more than this is left, and looks now and then whether it is enough.
+    /// The waiting thread is woken when no more than this is left, and checks `enough` now and then.
     woken: Left,
 }
 
@@ -69,24 +70,24 @@ struct Queue {
     requests: VecDeque<Request>,
 }
 
-/// A request that goes on alone.
+/// A request that no caller waits for.
 struct Request {
     ticket: Box<dyn Pending>,
-    /// Its place among all that were left.
+    /// Its place in the order of all requests.
     order: u64,
     bytes: u64,
 }
 
-/// Who waits for room is woken when half of the requests are answered, not by each; but looks after this long whether
-/// there is some.
+/// How often a thread that waits for room checks whether there is some.
+/// It is woken when half of the requests are answered, not by each answer.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A ticket of whatever type.
+/// A ticket of any type.
 trait Pending: Send {
-    /// The outcome without its value, where it is there. Nobody is hurried for it.
+    /// The outcome without its value, if it has arrived. Does not wait.
     fn look(&mut self) -> Option<Result<()>>;
 
-    /// Waits until the outcome is there, at most for so long; it is left where it is.
+    /// Waits until the outcome arrives, for at most `timeout`; does not take the outcome.
     fn wait_for(&mut self, timeout: Duration);
 }
 
@@ -101,21 +102,21 @@ impl<T: Send> Pending for Ticket<T> {
     }
 }
 
-/// Requests that nobody waits for. A learner's updates do not wait behind inserts that a limiter holds.
+/// Requests that no caller waits for. A learner's updates do not wait behind inserts that a limiter holds up.
 pub struct Alone {
     pub inserts: Unwatched,
     pub updates: Unwatched,
 }
 
-/// `Client(max_in_flight_bytes=)` where it is not given.
+/// The default of `Client(max_in_flight_bytes=)`.
 pub const IN_FLIGHT_BYTES: usize = 64 << 20;
-/// Inserts that may be unanswered while no caller waits for them: so many that small ones fill a long way, too.
+/// Unanswered inserts at most: so many that small ones use a long round trip fully, too.
 const MOST_INSERTS: usize = 4096;
-/// The same of updates.
+/// Unanswered updates at most.
 const MOST_UPDATES: usize = 1024;
 
 impl Alone {
-    /// None yet. Of each kind so many bytes may be unanswered.
+    /// No requests yet. Each kind may have this many unanswered bytes.
     pub fn new(max_in_flight_bytes: u64) -> Self {
         Self {
             inserts: Unwatched::new("insert", MOST_INSERTS, max_in_flight_bytes),
@@ -125,7 +126,7 @@ impl Alone {
 }
 
 impl Watching {
-    /// The queues with requests, each with the place of its oldest among all.
+    /// The queues with requests, each with the place of its oldest request in the order of all.
     fn waiting(&self) -> impl Iterator<Item = (usize, u64)> {
         let fronts = self.queues.iter().map(|queue| queue.requests.front());
         fronts.enumerate().filter_map(|(index, front)| Some((index, front?.order)))
@@ -133,13 +134,13 @@ impl Watching {
 }
 
 impl Unwatched {
-    /// None yet. A request waits while so many are unanswered, or more bytes than that.
+    /// No requests yet. A request waits while `requests` or more, or more than `bytes`, are unanswered.
     fn new(what: &'static str, requests: usize, bytes: u64) -> Self {
         let most = Left { requests, bytes };
         Self { what, most, turn: Mutex::default(), state: Mutex::default() }
     }
 
-    /// Lets a request for the table go on alone; it has so many bytes. One that is done leaves nothing but its error.
+    /// Takes over a request for the table, which has this many bytes. One that is done leaves only its error.
     pub fn leave<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -163,7 +164,7 @@ impl Unwatched {
         Ok(())
     }
 
-    /// Counts an error that nobody waited for.
+    /// Counts an error of a request that no caller waits for; logs the first.
     pub fn note(&self, py: Python<'_>, error: &PyErr) -> PyResult<()> {
         let mut state = self.lock();
         state.errors += 1;
@@ -177,7 +178,7 @@ impl Unwatched {
         Ok(())
     }
 
-    /// How many failed.
+    /// The number of errors.
     pub fn errors(&self, py: Python<'_>) -> PyResult<u64> {
         self.settle(py, Aim { enough: Left::ALL, woken: Left::ALL }, Deadline::from_timeout(Some(0.0))?, |_| {
             String::new()
@@ -185,8 +186,8 @@ impl Unwatched {
         Ok(self.lock().errors)
     }
 
-    /// Waits until another request may go on alone; false where that took too long. `why` says what a table waits for.
-    /// `round_trip`: pauses where a server so far away lags behind, see [`Pace`].
+    /// Waits until another request may be sent; false at the deadline. `why` describes what a table waits for.
+    /// `round_trip`: pauses if a server at this distance lags behind, see [`Pace`].
     pub fn make_room(
         &self,
         py: Python<'_>,
@@ -226,7 +227,7 @@ impl Unwatched {
         Ok(())
     }
 
-    /// Waits until all are answered; false where that took too long.
+    /// Waits until all requests are answered; false at the deadline.
     pub fn flush(&self, py: Python<'_>, deadline: Deadline, why: impl Fn(&str) -> String + Sync) -> PyResult<bool> {
         self.settle(py, Aim { enough: Left::NONE, woken: Left::NONE }, deadline, why)
     }
@@ -255,8 +256,8 @@ impl Unwatched {
         }
     }
 
-    /// Takes off what is answered, waiting as long as there is more than enough. `Some(Some)`: one that failed. `None`:
-    /// there is more.
+    /// Removes answered requests; waits while more than enough are left.
+    /// `Some(Some)`: a request failed. `Some(None)`: enough are answered. `None`: more than enough are left.
     fn look(&self, aim: Aim, slice: Duration) -> Option<Result<Option<reverie_core::Error>>> {
         let _turn = match self.turn.try_lock() {
             Ok(turn) => turn,
@@ -270,10 +271,10 @@ impl Unwatched {
         if slice.is_zero() {
             return None;
         }
-        // Whoever has the turn takes off alone: others only add behind, and the places stay.
+        // Only the thread with the turn removes requests: others only append, and the indices stay valid.
         let found = {
             let mut state = self.lock();
-            // The queue that was answered last: the others may wait for their tables.
+            // The queue whose oldest request was sent last: the others may wait for their tables.
             let youngest = state.waiting().max_by_key(|(_, order)| *order);
             let alone = state.waiting().nth(1).is_none();
             youngest.and_then(|(index, _)| {
@@ -295,7 +296,7 @@ impl Unwatched {
         self.take_answered(aim.enough).map(Ok)
     }
 
-    /// Takes answered ones off the fronts, up to one that failed. `None`: there is more than enough.
+    /// Removes answered requests from the fronts, up to one that failed. `None`: more than enough are left.
     fn take_answered(&self, enough: Left) -> Option<Option<reverie_core::Error>> {
         let mut state = self.lock();
         let Watching { queues, left, .. } = &mut *state;

@@ -1,4 +1,4 @@
-//! Setting priorities, and deleting.
+//! Priority updates and deletes.
 
 use crate::array::numbers;
 use crate::client::Client;

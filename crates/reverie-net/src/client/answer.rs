@@ -1,4 +1,4 @@
-//! What callers wait for, by kind of request.
+//! The promises that callers wait for, by kind of request.
 
 use super::{Described, RemoteBatch, Sampled, ServerInfo};
 use crate::convert;
@@ -18,21 +18,21 @@ pub(super) enum Answer {
     Done(Promise<()>),
     Info(Promise<Option<ServerInfo>>),
     Why(Promise<proto::Why>),
-    /// Why, as text; of a server that does not answer, that.
+    /// Why a request waits, as text; the text of the error where the server does not answer.
     Sentence(Promise<String>),
     Checkpoint(Promise<String>),
     Tally(Promise<Tally>),
-    /// What the server is; answered by the connection.
+    /// The server's description; filled in when the connection is made.
     Described(Promise<Option<Arc<Described>>>),
 }
 
 impl Answer {
-    /// False where no caller would get the draws: their ticket was dropped.
+    /// False if no caller would get the draws: their ticket was dropped.
     pub(super) fn is_awaited(&self) -> bool {
         !matches!(self, Self::Sampled(promise) if !promise.is_awaited())
     }
 
-    /// Gives what the server replied. `Err` where that is no answer to this request.
+    /// Fills the promise with the server's reply. `Err` if the reply does not match the request.
     pub(super) fn fill(self, reply: Reply, batches: Vec<RemoteBatch>) -> Result<()> {
         match (self, reply) {
             (answer, Reply::Error(error)) => answer.fail(convert::error::decode(error), batches),
@@ -60,7 +60,7 @@ impl Answer {
         Ok(())
     }
 
-    /// All batches are there.
+    /// Fills the promise with the batches, which are complete.
     pub(super) fn sampled(self, batches: Vec<RemoteBatch>) -> Result<()> {
         match self {
             Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
@@ -73,7 +73,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Gives an error, with what came before it.
+    /// Fills the promise with an error, and with the batches that arrived before it.
     pub(super) fn fail(self, error: Error, batches: Vec<RemoteBatch>) {
         match self {
             Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: Some(error) })),
@@ -90,7 +90,7 @@ impl Answer {
         }
     }
 
-    /// The caller has withdrawn: gives what was done.
+    /// Fills the promise of a request that its caller withdrew with the part that was done.
     pub(super) fn withdraw(self, batches: Vec<RemoteBatch>) {
         match self {
             Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
@@ -113,7 +113,7 @@ fn info_of(mut raw: proto::ServerInfo) -> Result<ServerInfo> {
     Ok(ServerInfo { tables: tables.collect::<Result<_>>()?, raw })
 }
 
-/// What a request does, for people: "sampling from table 'replay'".
+/// Describes a request for a message: "sampling from table 'replay'".
 pub(super) fn doing(body: Option<&Body>) -> String {
     match body {
         None => "asking for the server's tables".to_owned(),

@@ -1,5 +1,6 @@
-//! How late an answer may be that the server gave in time: the round trip as TCP estimates it for its retransmissions
-//! (RFC 6298, section 2).
+//! An estimate of how long an answer takes that the server gives at once.
+//!
+//! It is the round trip as TCP estimates it for its retransmissions (RFC 6298, section 2).
 
 use std::time::Duration;
 
@@ -10,11 +11,11 @@ pub(super) struct AnswerTime {
     variation: Duration,
 }
 
-/// No answer is waited for longer than that beyond its deadline.
+/// The longest time that a client waits for an answer beyond its deadline.
 const MOST: Duration = Duration::from_secs(5);
 
 impl AnswerTime {
-    /// An answer that the server gave at once came after so long.
+    /// Adds a measurement: the time until an answer arrived that the server gave at once.
     pub(super) fn measured(&mut self, took: Duration) {
         match &mut self.smoothed {
             None => (self.smoothed, self.variation) = (Some(took), took / 2),
@@ -25,7 +26,7 @@ impl AnswerTime {
         }
     }
 
-    /// By then an answer that the server gives at once is there, as far as is known; zero before the first.
+    /// The time within which an answer arrives that the server gives at once; zero before the first measurement.
     pub(super) fn bound(&self) -> Duration {
         self.smoothed.map_or(Duration::ZERO, |smoothed| (smoothed + self.variation * 4).min(MOST))
     }

@@ -1,4 +1,4 @@
-//! Batches on their way in.
+//! Batches that are being received.
 
 use super::RemoteBatch;
 use crate::block::{Block, Pool};
@@ -11,7 +11,7 @@ use reverie_core::{Error, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Heads that are kept: as many as the server counts on.
+/// Heads that are kept: the server counts on the same number.
 const HEADS: usize = 16;
 
 /// The heads of a connection.
@@ -37,7 +37,7 @@ impl Heads {
     }
 }
 
-/// A batch that was announced, and whose parts follow.
+/// A batch that was announced and whose parts follow.
 pub(super) struct Arriving {
     batch: Option<RemoteBatchParts>,
     filled: usize,
@@ -55,8 +55,8 @@ struct RemoteBatchParts {
 }
 
 impl Arriving {
-    /// A batch as it was announced, with its memory where that came with it. `Protocol` where its bytes are not those
-    /// of its arrays; `OutOfMemory`.
+    /// Starts a batch from its announcement, in the memory that came with it if there is some.
+    /// Errors: `Protocol` if the number of bytes does not match the arrays; `OutOfMemory`.
     pub(super) fn new(
         batch: &proto::Batch,
         head: Arc<Head>,
@@ -83,12 +83,12 @@ impl Arriving {
         Ok(Self { batch, filled, size, last })
     }
 
-    /// A batch that there is no memory for: its parts are passed over.
+    /// A batch for which there is no memory: its parts are skipped.
     pub(super) fn skipped(batch: &proto::Batch) -> Self {
         Self { batch: None, filled: 0, size: batch.bulk_bytes as usize, last: batch.last }
     }
 
-    /// Puts a part into its place. `Protocol` where it is not the next.
+    /// Copies a part into its place. `Protocol` if it is not the next part.
     pub(super) fn part(&mut self, part: &proto::Part) -> Result<()> {
         let end = self.filled.checked_add(part.data.len()).filter(|end| *end <= self.size);
         let end = end.filter(|_| part.offset == self.filled as u64).ok_or_else(|| {
@@ -101,12 +101,12 @@ impl Arriving {
         Ok(())
     }
 
-    /// True where all bytes are there.
+    /// True if all bytes have arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.filled == self.size
     }
 
-    /// The batch; `None` where nobody wants it.
+    /// The batch; `None` if no caller wants it.
     pub(super) fn finish(self) -> Option<RemoteBatch> {
         let RemoteBatchParts { head, num_draws, smallest_probability, tally, layout, block } = self.batch?;
         Some(RemoteBatch { head, num_draws, smallest_probability, tally, layout, block: block.settle() })

@@ -1,4 +1,4 @@
-//! One connection: what goes out, what comes in, and when the task sleeps.
+//! One connection: the sending, the receiving and the sleeping of the client's task.
 
 use super::engine::{Engine, Said};
 use super::outbox::Mood;
@@ -7,18 +7,18 @@ use reverie_core::{Error, Result};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// For how long inserts, and requests that nobody waits for, are gathered after others were sent, unless somebody waits
-/// for them.
+/// How long inserts, and requests that no caller waits for, are gathered after others were sent.
+/// It is cut short when a caller waits for them.
 const NAP: Duration = Duration::from_micros(300);
-/// After such a time without more to say, the server is told what it may forget.
+/// After this time with nothing else to send, the client reports to the server what it may forget.
 const TIDY: Duration = Duration::from_millis(20);
 
-/// For how long a client that ends waits for the server to hear it.
+/// How long a client that ends waits for the server to notice.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// How often a client with nothing to say looks whether what the server keeps for it is still used.
+/// How often an idle client checks whether the state that the server keeps for it is still used.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Talks until the client ends (`Ok`) or the connection does (`Err`).
+/// Runs the connection until the client ends (`Ok`) or the connection fails (`Err`).
 pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut O, inlet: &mut I) -> Result<()> {
     let outbox = std::sync::Arc::clone(&engine.outbox);
     let mut quiet = Quiet::default();
@@ -68,13 +68,13 @@ pub(super) async fn talk<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut 
             }
             () = outbox.bell.notified() => {}
             () = until(timer) => quiet.wake(Instant::now()),
-            // What was taken up may have led to no message, or the outlet takes none.
+            // The work that was taken may have led to no message, or the outlet takes none.
             () = outbox.sleeps(idle) => {}
         }
     }
 }
 
-/// Tells the server what was received and that the client ends, and waits until the server has heard it.
+/// Tells the server that the client ends and what it received, and waits until the server closes the connection.
 async fn take_leave<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut O, inlet: &mut I) -> Result<()> {
     outlet.ready(0).await?;
     engine.leave(outlet)?;
@@ -87,7 +87,7 @@ async fn take_leave<O: Outlet, I: Inlet>(engine: &mut Engine, outlet: &mut O, in
     }
 }
 
-/// Sleeps for ever where there is no timer.
+/// Sleeps until the timer; forever if there is none.
 pub(super) async fn until(timer: Option<Instant>) {
     match timer {
         Some(timer) => tokio::time::sleep_until(timer).await,
@@ -95,12 +95,12 @@ pub(super) async fn until(timer: Option<Instant>) {
     }
 }
 
-/// When to look again although nothing happens.
+/// The times at which the task wakes although nothing happens.
 #[derive(Default)]
 struct Quiet {
     nap: Option<Instant>,
     tidy: Option<Instant>,
-    /// It is time to tidy.
+    /// True when it is time to tidy.
     tidies: bool,
 }
 
@@ -109,7 +109,7 @@ impl Quiet {
         self.nap.into_iter().chain(self.tidy).min()
     }
 
-    /// A message was sent.
+    /// Starts the timers after a message was sent.
     fn sent(&mut self, said: Said) {
         if said == Said::Other {
             return;

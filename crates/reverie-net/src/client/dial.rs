@@ -1,4 +1,4 @@
-//! How a connection is made: which way, and with which greeting.
+//! Making a connection: the choice of transport, and the greeting.
 
 use super::engine::farewell;
 use crate::grpc::client::{Dialer, Receiving, Sending};
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// For how long one attempt may take.
+/// The longest time that one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// Everything that connecting takes.
+/// Everything that is needed to connect.
 pub(super) struct Dial {
     dialer: Dialer,
     transport: Transport,
@@ -30,26 +30,26 @@ pub(super) struct Dial {
     traffic: Arc<Traffic>,
 }
 
-/// The two halves of a connection, by the way that it travels.
+/// The two halves of a connection, by transport.
 #[allow(clippy::large_enum_variant)] // One for each connection.
 pub(super) enum Halves {
     Grpc(Sending, Receiving),
     Local(LocalOutlet, LocalInlet),
 }
 
-/// A connection that was greeted.
+/// A connection whose greeting is complete.
 pub(super) struct Dialed {
     pub(super) halves: Halves,
     pub(super) hello: proto::ServerHello,
     pub(super) description: proto::Description,
-    /// Why this way.
+    /// Why this transport was chosen.
     pub(super) reason: String,
-    /// How long an answer to a first question took.
+    /// The time until the first question was answered.
     pub(super) round_trip: Duration,
 }
 
 impl Dial {
-    /// Checks the options. `session` must be unlike any other.
+    /// Checks the options. `session` must be unique.
     pub(super) fn new(
         options: &Options,
         connect: Arc<dyn Connect>,
@@ -71,7 +71,7 @@ impl Dial {
         })
     }
 
-    /// Makes a connection. `Unavailable` may pass; any other error will not.
+    /// Makes a connection. `Unavailable` may be temporary; any other error is permanent.
     pub(super) async fn dial(&self, resume: bool) -> Result<Dialed> {
         match tokio::time::timeout(self.attempt, self.connect(resume)).await {
             Ok(dialed) => dialed,
@@ -110,7 +110,7 @@ impl Dial {
         Ok(Dialed { halves: Halves::Grpc(sending, receiving), hello, description, reason, round_trip })
     }
 
-    /// The way through shared memory. `Unavailable` where that may pass, as while a server is started again.
+    /// Connects through shared memory. `Unavailable` may be temporary, as while a server restarts.
     async fn local(&self, description: &proto::Description, resume: bool) -> Result<(Halves, proto::ServerHello)> {
         if description.local_socket.is_empty() {
             return Err(Error::InvalidArgument("the server has no Unix socket".to_owned()));
@@ -136,7 +136,7 @@ impl Dial {
         Ok((Halves::Local(outlet, inlet), hello))
     }
 
-    /// The error of who wants shared memory or nothing.
+    /// The error for a client that accepts shared memory only.
     fn insists(&self, error: Error) -> Error {
         let told = |why: String| {
             let address = &self.address;
@@ -151,7 +151,7 @@ impl Dial {
         }
     }
 
-    /// The proof that this end knows the token, once the other end has proven it.
+    /// The proof that this end knows the token, made only after the other end has proven it.
     fn prove(&self, client_nonce: &[u8; NONCE_BYTES], challenge: proto::Challenge, path: &str) -> Result<proto::Proof> {
         let token = self.token.as_ref().ok_or_else(|| Error::Unauthenticated(token::wrong(false)))?;
         let server_nonce = challenge.nonce.as_slice().try_into().map_err(|_| impostor(path))?;
@@ -162,7 +162,7 @@ impl Dial {
         }
     }
 
-    /// The server's hello, or why there is none.
+    /// The server's hello, or the reason why there is none.
     fn greeted(&self, said: Option<Body>) -> Result<proto::ServerHello> {
         let address = &self.address;
         match said {
@@ -184,12 +184,12 @@ impl Dial {
     }
 }
 
-/// A process that listens under the server's name and does not know the token: it learns nothing.
+/// The error for a process that listens in the server's place without knowing the token. It learns nothing.
 fn impostor(path: &str) -> Error {
     Error::Unauthenticated(format!("the process that listens on {path} did not prove that it knows the token"))
 }
 
-/// Sends a message where there is one, and waits for what the server says; `None` where it ends the connection.
+/// Sends the message if there is one, and waits for the reply. `None` if the server closes the connection.
 async fn converse<O: Outlet, I: Inlet>(outlet: &mut O, inlet: &mut I, ask: Option<Asked>) -> Result<Option<Body>> {
     if let Some(body) = ask {
         outlet.ready(0).await?;

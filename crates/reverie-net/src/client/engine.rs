@@ -1,4 +1,4 @@
-//! All that a client has under way, whether there is a connection or not. Owned by the client's one task.
+//! The state of all work that a client has under way, with or without a connection. Owned by the client's one task.
 
 use super::arriving::Heads;
 use super::inserts::{Inserts, Withdrawal, unknown_fate};
@@ -26,49 +26,49 @@ pub(super) struct Engine {
     pub(super) requests: Requests,
     left: Left,
     ending: Ending,
-    /// All numbers below have been given out and taken up.
+    /// All numbers below were assigned and taken from the outbox.
     taken_below: u64,
     /// Requests to be withdrawn at the server.
     cancels: Vec<proto::Cancel>,
-    /// Requests whose draws the server is to take back.
+    /// Requests whose draws the server is asked to take back.
     pub(super) returned: Vec<u64>,
-    /// Who asks what became of an insert, by the number of the question: the insert's number.
+    /// Questions about the outcome of an insert, by the question's number: the insert's number and the promise.
     fates: BTreeMap<u64, (u64, Promise<Keys>)>,
-    /// Withdrawn inserts, and when their callers wait no longer.
+    /// Withdrawn inserts, and the time at which their callers stop waiting.
     abandon: Vec<(Instant, u64)>,
-    /// Numbers that were answered since the server was last told: first and how many.
+    /// Ranges of numbers that were answered since the last report to the server: the first, and how many.
     pub(super) answered: Vec<(u64, u64)>,
     told_below: u64,
-    /// Nothing was sent on this connection, which replaces another: its first message lists all that is open.
+    /// Nothing was sent yet on this connection, which replaces another: the first message lists all open numbers.
     begins_again: bool,
-    /// Since when there has been no connection; `None` where there is one.
+    /// When the connection was lost or the attempt to make one began; `None` while connected.
     pub(super) outage: Option<Instant>,
-    /// What the last attempt to connect said.
+    /// The error of the last attempt to connect.
     pub(super) trouble: String,
-    // What belongs to the connection.
+    // The state of the current connection.
     pub(super) encoder: Encoder,
     pub(super) credit: u64,
     pub(super) round_trip: RoundTrip,
-    /// The server's number of each table in the client's own order; `None` where it has it no more.
+    /// The server's number of each table, in the client's order; `None` if the server no longer has the table.
     pub(super) tables: Vec<Option<u32>>,
     pub(super) heads: Heads,
     pub(super) pool: Arc<Pool>,
 }
 
-/// What a message was.
+/// The kind of a message that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Insert,
-    /// A request that nobody waits for.
+    /// A request that no caller waits for.
     Patient,
     Other,
 }
 
 /// Warm memory that a client keeps for batches.
 const POOL_BYTES: usize = 256 << 20;
-/// Requests that one message returns: the server answers each.
+/// Requests that one message returns at most: the server answers each.
 const RETURNED_AT_ONCE: usize = 1 << 10;
-/// Answers after which the server is told although nothing else is to be said.
+/// Answers after which the client reports to the server although it has nothing else to send.
 const UNTOLD: usize = 256;
 
 impl Engine {
@@ -99,14 +99,15 @@ impl Engine {
         }
     }
 
-    /// The same, again and again until there is nothing left: before the task sleeps, or callers would believe that it
-    /// looks again.
+    /// Calls [`Engine::absorb`] until nothing is left.
+    /// Needed before the task sleeps: callers would otherwise believe that the task looks again.
     pub(super) fn absorb_all(&mut self, idle: Mood) {
         while self.absorb(idle) {}
     }
 
-    /// Takes up what callers left; false where it was nothing: then they will wake the task as that mood says. Else they
-    /// will not, and the task must look again before it sleeps: see [`Outbox::sleeps`].
+    /// Takes the work that callers left; false if there was none.
+    /// If there was none, callers wake the task as `idle` says. Otherwise they do not, and the task must look again
+    /// before it sleeps: see [`Outbox::sleeps`].
     pub(super) fn absorb(&mut self, idle: Mood) -> bool {
         (self.ending, self.taken_below) = self.outbox.take(&mut self.left, idle);
         let mut left = std::mem::take(&mut self.left);
@@ -118,7 +119,7 @@ impl Engine {
             self.fates.extend(left.fates.drain(..).map(|(id, number, promise)| (id, (number, promise))));
             left.withdrawn.drain(..).for_each(|id| self.withdraw(id, now));
         }
-        // Its memory is used again.
+        // Keep the memory for the next call.
         self.left = left;
         self.tell_fates();
         some
@@ -128,7 +129,7 @@ impl Engine {
         let connected = self.outage.is_none();
         if let Some(at_server) = self.requests.withdraw(id, connected, now) {
             self.cancels.extend(at_server.then_some(proto::Cancel { id, insert: false }));
-            // One that was sent on an earlier connection.
+            // A request that was sent on an earlier connection.
             let returning = connected && self.requests.get_mut(id).is_some_and(|request| request.is_returning());
             self.returned.extend(returning.then_some(id));
             return;
@@ -139,12 +140,12 @@ impl Engine {
         }
         if self.inserts.withdraw(id) == Withdrawal::Ask {
             self.abandon.push((now + self.requests.grace(), id));
-            // Also where it was sent on an earlier connection, and waits on this one for its share of the credit.
+            // Also if it was sent on an earlier connection and waits on this one for its share of the credit.
             self.cancels.extend(connected.then_some(proto::Cancel { id, insert: true }));
         }
     }
 
-    /// Answers those who ask what became of an insert, where it is known.
+    /// Answers questions about inserts whose outcome is known.
     fn tell_fates(&mut self) {
         if self.fates.is_empty() {
             return;
@@ -157,40 +158,40 @@ impl Engine {
         }
     }
 
-    /// True where the task should end.
+    /// True if the task should end.
     pub(super) fn should_end(&self) -> bool {
         match self.ending {
             Ending::No => false,
-            // Draws that a server that is gone was to take back are no reason to stay.
+            // If the server is gone, draws that it was to take back are no reason to stay.
             Ending::Idle => self.is_idle() && (self.outage.is_some() || self.requests.returning().next().is_none()),
             Ending::Now => true,
         }
     }
 
-    /// True where nothing is under way that anybody waits for.
+    /// True if no caller waits for anything.
     pub(super) fn is_idle(&self) -> bool {
         self.inserts.is_empty() && !self.requests.any_wanted()
     }
 
-    /// True where a connection is needed for nothing.
+    /// True if no work needs a connection.
     pub(super) fn needs_no_connection(&self) -> bool {
         self.is_idle() && self.requests.returning().next().is_none()
     }
 
-    /// Ends everything.
+    /// Fails everything that is under way.
     pub(super) fn fail_all(&mut self, error: &Error) {
         self.requests.fail(error);
         self.inserts.fail(|_| Some(error.clone()));
         self.tell_fates();
     }
 
-    /// When something is to be looked at although nothing happens.
+    /// The next time at which a caller may have to be answered although nothing happens.
     pub(super) fn next_timer(&self) -> Option<Instant> {
         let abandoned = self.abandon.iter().map(|(when, _)| *when).min();
         self.requests.next_timer(self.outage, self.patience).into_iter().chain(abandoned).min()
     }
 
-    /// Answers whoever has waited as long as he wanted.
+    /// Answers the callers whose time is over.
     pub(super) fn expire(&mut self) {
         self.tell_fates();
         let Some(timer) = self.next_timer() else { return };
@@ -234,7 +235,7 @@ impl Engine {
         }
     }
 
-    /// The connection is gone.
+    /// Resets the state of the connection after it was lost.
     pub(super) fn lost(&mut self, error: &Error) {
         self.outage = Some(Instant::now());
         self.outbox.set_held(false);
@@ -250,15 +251,15 @@ impl Engine {
         self.heads = Heads::default();
     }
 
-    // What follows is for a connection.
+    // The functions below need a connection.
 
-    /// On a new connection the server is asked again for what it did of withdrawn inserts, and to take draws back.
+    /// Asks the server again, on a new connection, for the outcome of withdrawn inserts and to take draws back.
     pub(super) fn ask_again(&mut self) {
         self.cancels = self.inserts.withdrawn().map(|id| proto::Cancel { id, insert: true }).collect();
         self.returned = self.requests.returning().collect();
     }
 
-    /// True where a message can be sent but for the outlet.
+    /// True if there is a message that can be sent when the outlet is ready.
     pub(super) fn has_message(&self) -> bool {
         !self.cancels.is_empty()
             || !self.returned.is_empty()
@@ -269,7 +270,7 @@ impl Engine {
             || self.answered.len() >= UNTOLD
     }
 
-    /// True where the server could be told of answers that it may forget.
+    /// True if there are answers that the server may forget and that were not reported yet.
     pub(super) fn has_untold(&self) -> bool {
         !self.answered.is_empty()
     }
@@ -284,8 +285,8 @@ impl Engine {
         self.inserts.plan(&mut self.encoder, &self.tables, self.credit, message_bytes).unwrap_or(0)
     }
 
-    /// The next message, in this order: an insert that is made already, since what withdraws it must not overtake it;
-    /// requests; inserts.
+    /// Sends the next message: an insert that is planned already; else requests; else inserts.
+    /// A planned insert goes first because its withdrawal must not overtake it.
     pub(super) fn send<O: Outlet>(&mut self, outlet: &mut O) -> Result<Said> {
         let mut said = Said::Other;
         let body = if self.inserts.is_planned() {
@@ -307,7 +308,7 @@ impl Engine {
         Ok(said)
     }
 
-    /// Lets the encoder say what it has to say without items, and tells the server what was received.
+    /// Sends what the encoder has to send without items, and reports to the server what was received.
     pub(super) fn tidy<O: Outlet>(&mut self, outlet: &mut O) -> Result<()> {
         let body = match !self.inserts.is_planned() && self.inserts.has_room(self.credit) {
             true => self.inserts.take(&mut self.encoder, outlet).map(Asked::Insert),
@@ -316,7 +317,7 @@ impl Engine {
         self.post(outlet, body)
     }
 
-    /// The last message of a client that ends on purpose.
+    /// Sends the last message of a client that ends on purpose.
     pub(super) fn leave<O: Outlet>(&mut self, outlet: &mut O) -> Result<()> {
         self.post(outlet, Some(Asked::Leave(proto::Leave {})))
     }
@@ -329,7 +330,7 @@ impl Engine {
         outlet.send(ClientMessage { received, freed_slots: Vec::new(), body })
     }
 
-    /// What the server may forget: told once on a connection.
+    /// The report of what the server may forget; each answer is reported once on a connection.
     fn received(&mut self) -> Option<proto::Received> {
         let waiting = self.inserts.first_id().into_iter().chain(self.requests.first_id()).min();
         let below = waiting.unwrap_or(self.taken_below);
@@ -349,7 +350,7 @@ impl Engine {
     }
 }
 
-/// What a goodbye means to those who wait.
+/// The error that a goodbye means for callers that wait.
 pub(super) fn farewell(address: &str, goodbye: proto::Goodbye) -> Error {
     match goodbye.reason.map(convert::error::decode) {
         _ if goodbye.stopping => Error::Unavailable(format!("the server at {address} has stopped")),

@@ -1,4 +1,4 @@
-//! What comes from the server: answers to their callers, and draws that reach no caller back to the server.
+//! Messages from the server: answers go to their callers, and draws that reach no caller back to the server.
 
 use super::arriving::Arriving;
 use super::engine::{Engine, farewell};
@@ -10,7 +10,7 @@ use reverie_core::{Error, Result};
 use tokio::time::Instant;
 
 impl Engine {
-    /// What came from the server. `Err` ends the connection.
+    /// Handles a message from the server. `Err` ends the connection.
     pub(super) fn take(&mut self, arrived: Arrived) -> Result<()> {
         let Arrived { message, block } = arrived;
         match message.body {
@@ -35,7 +35,7 @@ impl Engine {
             }
             Some(Body::Goodbye(goodbye)) => Err(farewell(self.outbox.address(), goodbye)),
             Some(Body::Hello(_) | Body::Challenge(_)) => Err(Error::Protocol("the server greeted twice".to_owned())),
-            // The way deals with slots.
+            // The transport handles slots.
             Some(Body::InsertSlot(_) | Body::Consumed(_)) | None => Ok(()),
         }
     }
@@ -63,7 +63,7 @@ impl Engine {
                 self.inserts.refused(id, convert::error::decode(detail), &keys);
                 Ok(())
             }
-            // Of a request without a caller.
+            // A reply to a request without a caller.
             _ => Ok(()),
         }
     }
@@ -101,7 +101,7 @@ impl Engine {
         if last && !request.is_returning() {
             match request.is_wanted() {
                 true => self.answered.push((id, 1)),
-                // There was no memory for them, or their ticket was dropped.
+                // There was no memory for the draws, or their ticket was dropped.
                 false => self.returned.push(request.take_back(id)),
             }
         }

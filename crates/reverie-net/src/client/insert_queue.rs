@@ -1,4 +1,4 @@
-//! Inserts into one table that are not confirmed.
+//! Unconfirmed inserts into one table.
 
 use super::outbox::NewInsert;
 use crate::items::{self, ITEM_BYTES};
@@ -12,46 +12,46 @@ pub(super) struct InsertQueue {
     all: VecDeque<Insert>,
     /// How many, from the front, were sent on this connection.
     sent: usize,
-    /// Bytes of those that were sent and are not confirmed, as the server counts them.
+    /// Bytes of inserts that were sent and are not confirmed, as the server counts them.
     in_flight: u64,
-    /// Entries of `all` that are done with, behind one that is not.
+    /// Entries of `all` that are done but stand behind one that is not.
     done: usize,
-    /// The first in the message that is being made.
+    /// The number of the first insert in the planned message.
     planned: Option<u64>,
-    /// What those in that message count for, but for the message's bulk bytes.
+    /// Bytes that the inserts in that message count for, without the message's bulk bytes.
     planned_bytes: u64,
 }
 
 pub(super) struct Insert {
     pub(super) id: u64,
-    /// Keys that the answer brings.
+    /// The number of keys in the answer.
     pub(super) count: usize,
     pub(super) items: Items,
-    /// `None` where nobody waits any more.
+    /// `None` if no caller waits any more.
     pub(super) promise: Option<Promise<Keys>>,
     bytes: u64,
     pub(super) state: State,
-    /// True where it was sent on this connection.
+    /// True if it was sent on this connection.
     pub(super) pushed: bool,
-    /// True where it was sent to this server on a connection that is gone: it may be in its table.
+    /// True if it was sent to this server on a connection that was lost: it may be in its table.
     pub(super) tried: bool,
-    /// True where it was sent on any connection that is gone: a server that goes on from a checkpoint may have it.
+    /// True if it was sent on any connection that was lost: a server restored from a checkpoint may have it.
     pub(super) sent_before: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Waits,
-    /// The caller took it back: it is not sent again, and the server is asked what it did of it.
+    /// The caller withdrew it: it is not sent again, and the server is asked for its outcome.
     Withdrawn,
     Done,
 }
 
-/// The credit, and what all tables use of it.
+/// The credit, and how much of it all tables use.
 #[derive(Clone, Copy)]
 pub(super) struct Use {
     pub(super) credit: u64,
-    /// What is in flight, and what the message that is being made counts for.
+    /// Bytes in flight, and the bytes that the planned message counts for.
     pub(super) all: u64,
     /// Bulk bytes of that message, which count for each table in it.
     pub(super) bulk: u64,
@@ -69,12 +69,12 @@ impl InsertQueue {
         self.all.is_empty()
     }
 
-    /// The smallest number that is not confirmed.
+    /// The smallest unconfirmed number.
     pub(super) fn first_id(&self) -> Option<u64> {
         self.all.front().map(|insert| insert.id)
     }
 
-    /// Those that are not done with.
+    /// The inserts that are not done.
     pub(super) fn open(&self) -> impl Iterator<Item = &Insert> {
         self.all.iter().filter(|insert| insert.state != State::Done)
     }
@@ -95,20 +95,20 @@ impl InsertQueue {
         &mut self.all[at]
     }
 
-    /// Where one that is not done with stands.
+    /// The position of an insert that is not done.
     pub(super) fn find(&self, id: u64) -> Option<usize> {
         let is_front = self.all.front().is_some_and(|insert| insert.id == id);
         let at = if is_front { Some(0) } else { self.all.binary_search_by_key(&id, |insert| insert.id).ok() };
         at.filter(|at| self.all[*at].state != State::Done)
     }
 
-    /// True where some are not sent, and the table may have more in flight.
+    /// True if some are not sent yet, and the table may have more in flight.
     pub(super) fn can_send(&self, used: Use) -> bool {
         let planned = if self.planned.is_some() { self.planned_bytes + used.bulk } else { 0 };
         self.sent < self.all.len() && items::has_share(self.in_flight + planned, used.all, used.credit)
     }
 
-    /// The next to be sent; passes by those that are not to be sent any more.
+    /// The next insert to send; skips those that are not to be sent any more.
     pub(super) fn next(&mut self) -> Option<&mut Insert> {
         while self.all.get(self.sent).is_some_and(|insert| insert.state != State::Waits) {
             self.sent += 1;
@@ -116,7 +116,7 @@ impl InsertQueue {
         self.all.get_mut(self.sent)
     }
 
-    /// The next is in the message that is being made. Gives what it counts for, and whether it is the first of its table.
+    /// Adds the next insert to the planned message; returns its bytes, and whether it is the first of its table.
     pub(super) fn plan_next(&mut self) -> (u64, bool) {
         let insert = &mut self.all[self.sent];
         insert.pushed = true;
@@ -128,18 +128,19 @@ impl InsertQueue {
         (insert.bytes, first)
     }
 
-    /// The next is not sent on this connection.
+    /// Skips the next insert on this connection.
     pub(super) fn pass_next(&mut self) {
         self.sent += 1;
     }
 
-    /// The next can never be sent.
+    /// Refuses the next insert, which can never be sent.
     pub(super) fn refuse_next(&mut self, outcome: Result<Keys>) {
         self.end(self.sent, outcome);
         self.sent += 1;
     }
 
-    /// The message is sent: gives the bytes that came in flight by it, of which the first answers for the bulk.
+    /// Marks the planned message as sent; returns the bytes that it put in flight.
+    /// Its first insert counts for the bulk bytes.
     pub(super) fn sent(&mut self, bulk: u64) -> u64 {
         self.planned_bytes = 0;
         let Some(first) = self.planned.take() else { return 0 };
@@ -152,7 +153,7 @@ impl InsertQueue {
         bytes
     }
 
-    /// Answers one; gives the bytes that are no longer in flight.
+    /// Answers an insert; returns the bytes that are no longer in flight.
     pub(super) fn end(&mut self, at: usize, outcome: Result<Keys>) -> u64 {
         let insert = &mut self.all[at];
         let was_sent = self.planned.is_none_or(|first| insert.id < first);
@@ -165,7 +166,7 @@ impl InsertQueue {
         bytes
     }
 
-    /// The connection is gone: all is to be sent again, but for what was taken back.
+    /// Marks all inserts as unsent after the connection was lost, except those that were withdrawn.
     pub(super) fn lost(&mut self) {
         for insert in &mut self.all {
             insert.bytes = 0;
@@ -176,7 +177,7 @@ impl InsertQueue {
         self.settle();
     }
 
-    /// Lets go of what is done at the front; and of all that is done where it is most.
+    /// Drops the finished inserts at the front, and all finished inserts if they are the majority.
     pub(super) fn settle(&mut self) {
         while self.all.front().is_some_and(Insert::is_done) {
             self.all.pop_front();
@@ -196,7 +197,7 @@ impl Insert {
         self.state == State::Done
     }
 
-    /// Answers, and lets go of the chunks; gives the bytes that it counted for.
+    /// Answers, and releases the chunks; returns the bytes that the insert counted for.
     fn finish(&mut self, outcome: Result<Keys>) -> u64 {
         self.state = State::Done;
         self.items = Items::new();

@@ -1,6 +1,6 @@
-//! Inserts that are not confirmed: kept until the server says that they are in, and sent again on a new connection.
+//! Unconfirmed inserts: kept until the server confirms them, and sent again on a new connection.
 //!
-//! A queue for each table: one whose table takes no inserts stops none of the others.
+//! There is a queue for each table, so that a table that takes no inserts does not block the others.
 
 use super::insert_queue::{InsertQueue, State, Use};
 use super::outbox::NewInsert;
@@ -12,34 +12,34 @@ use reverie_core::table::Keys;
 use reverie_core::{Error, Result};
 use std::collections::BTreeMap;
 
-/// Requests of one message at most.
+/// Requests in one message at most.
 const MAX_REQUESTS: u64 = 4096;
-/// Fates that are kept.
+/// Outcomes that are kept.
 const FATES: usize = 4096;
 
 /// Unconfirmed inserts.
 #[derive(Default)]
 pub(super) struct Inserts {
-    /// By the client's own number of the table.
+    /// By the client's number of the table.
     queues: Vec<InsertQueue>,
-    /// Bytes of those that were sent and are not confirmed, as the server counts them.
+    /// Bytes of inserts that were sent and are not confirmed, as the server counts them.
     in_flight: u64,
-    /// The message that is being made: its requests.
+    /// The number of requests in the planned message.
     plan: Option<u64>,
-    /// Bulk bytes that the first piece of the next request needs, where it is more than a message usually has.
+    /// Bulk bytes that the first piece of the next request needs, if more than a message usually has.
     room: u64,
-    /// Bulk bytes that went before their request: it will count for them.
+    /// Bulk bytes that were sent before their request, which will count for them.
     ahead: u64,
-    /// What became of inserts whose callers were told that it is not known: the last of them, by number.
+    /// Outcomes of inserts that were reported to their callers as unknown: the latest of them, by number.
     fates: BTreeMap<u64, Result<Keys>>,
 }
 
-/// What follows from a withdrawal.
+/// The client's next step after a withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Withdrawal {
     /// Nothing.
     Done,
-    /// The server is to be asked, as soon as there is a connection.
+    /// Ask the server, as soon as there is a connection.
     Ask,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn unknown_fate(number: u64) -> Error {
     Error::UnknownFate { number }
 }
 
-/// Where an insert is: its queue, and its place there.
+/// The place of an insert: its queue, and its position there.
 type Place = (usize, usize);
 
 impl Inserts {
@@ -60,39 +60,39 @@ impl Inserts {
         self.queues[table].push(new);
     }
 
-    /// True where nothing waits for the server.
+    /// True if no insert is unconfirmed.
     pub(super) fn is_empty(&self) -> bool {
         self.queues.iter().all(InsertQueue::is_empty)
     }
 
-    /// The numbers that are not confirmed.
+    /// The unconfirmed numbers.
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
         self.queues.iter().flat_map(InsertQueue::open).map(|insert| insert.id)
     }
 
-    /// The smallest number that is not confirmed.
+    /// The smallest unconfirmed number.
     pub(super) fn first_id(&self) -> Option<u64> {
         self.queues.iter().filter_map(InsertQueue::first_id).min()
     }
 
-    /// True where one can be sent with so many bytes allowed to be in flight.
+    /// True if an insert can be sent with this many bytes allowed in flight.
     pub(super) fn can_send(&self, credit: u64) -> bool {
         let used = Use { credit, all: self.in_flight, bulk: 0 };
         self.queues.iter().any(|queue| queue.can_send(used))
     }
 
-    /// True where there is credit for cells that belong to no insert yet: no more than one table may use.
+    /// True if there is credit for cells that belong to no insert yet: at most what one table may use.
     pub(super) fn has_room(&self, credit: u64) -> bool {
         items::has_share(self.in_flight, self.in_flight, credit)
     }
 
-    /// True where a message is made that was not taken.
+    /// True if a message is planned and not taken.
     pub(super) fn is_planned(&self) -> bool {
         self.plan.is_some()
     }
 
-    /// Puts what there is into a message with the server's numbers of the tables, unless one is made already; gives its
-    /// bulk bytes. `None` where there is nothing to send, or nothing may be sent.
+    /// Plans a message, with the server's numbers of the tables, unless one is planned; returns its bulk bytes.
+    /// `None` if there is nothing to send, or nothing may be sent.
     pub(super) fn plan(
         &mut self,
         encoder: &mut Encoder,
@@ -106,11 +106,11 @@ impl Inserts {
         self.plan.map(|_| encoder.planned_bytes())
     }
 
-    /// The requests that came into the message; `None` where there is none.
+    /// Puts requests into the message; returns how many, or `None` if there are none.
     fn fill(&mut self, encoder: &mut Encoder, tables: &[Option<u32>], credit: u64, message_bytes: u64) -> Option<u64> {
         let room = self.room.max(message_bytes);
         let (mut requests, mut last) = (0, None);
-        // What the items of the message count for, and how many tables are in it.
+        // The bytes that the items of the message count for, and the number of tables in it.
         let (mut counted, mut in_it) = (0, 0);
         while requests < MAX_REQUESTS {
             let bulk = self.ahead + encoder.planned_bytes();
@@ -119,7 +119,7 @@ impl Inserts {
             let queue = &mut self.queues[at];
             let Some(insert) = queue.next() else { break };
             let Some(table) = tables.get(at).copied().flatten() else {
-                // Tables that are gone were refused when the connection was made.
+                // Inserts into missing tables were refused when the connection was made.
                 queue.pass_next();
                 continue;
             };
@@ -140,7 +140,7 @@ impl Inserts {
         (requests > 0).then_some(requests)
     }
 
-    /// The queue of the smallest number that may be sent: so that items go as they came where no table stops them.
+    /// The queue with the smallest number that may be sent: inserts keep their order as far as no table blocks them.
     fn choose(&mut self, last: Option<(usize, u64)>, used: Use) -> Option<usize> {
         if let Some((at, id)) = last
             && self.queues[at].can_send(used)
@@ -155,8 +155,8 @@ impl Inserts {
         ids.min().map(|(_, at)| at)
     }
 
-    /// The message that was planned, or what the encoder has to say without one; its bulk bytes are put into the
-    /// outlet. `None` where that is nothing.
+    /// The planned message, or what the encoder has to send without one; its bulk bytes go into the outlet.
+    /// `None` if there is nothing.
     pub(super) fn take<O: Outlet>(&mut self, encoder: &mut Encoder, outlet: &mut O) -> Option<proto::Insert> {
         let plan = self.plan.take();
         let mut message = encoder.take(outlet.bulk())?;
@@ -169,7 +169,7 @@ impl Inserts {
         Some(message)
     }
 
-    /// These are in their tables.
+    /// Handles the confirmation that inserts are in their tables.
     pub(super) fn inserted(&mut self, message: proto::Inserted) -> Result<()> {
         let proto::Inserted { first_id, requests, keys } = message;
         let wrong =
@@ -177,7 +177,7 @@ impl Inserts {
         let mut keys = keys.as_slice();
         let ids = first_id..first_id.saturating_add(u64::from(requests));
         if self.find(first_id).is_none() {
-            // Known already, and told again because it was sent again; or given up.
+            // Already confirmed, and confirmed again because it was sent again; or ended by an error on this side.
             return if self.ids().any(|id| ids.contains(&id)) { Err(wrong()) } else { Ok(()) };
         }
         for id in ids {
@@ -190,7 +190,7 @@ impl Inserts {
         if keys.is_empty() { Ok(()) } else { Err(wrong()) }
     }
 
-    /// The server refused one, or ended it at its deadline with the keys of what is in. False where it is none of ours.
+    /// Handles a refusal, or the end at a deadline with the keys inserted so far. False if the number is unknown.
     pub(super) fn refused(&mut self, id: u64, error: Error, keys: &[i64]) -> bool {
         let Some((table, at)) = self.find(id) else { return false };
         let outcome = match (self.queues[table].at(at).state, error) {
@@ -202,7 +202,7 @@ impl Inserts {
         true
     }
 
-    /// The caller takes one back. One that was never sent is answered here.
+    /// Withdraws an insert for its caller. An insert that was never sent is answered here.
     pub(super) fn withdraw(&mut self, id: u64) -> Withdrawal {
         let Some((table, at)) = self.find(id) else { return Withdrawal::Done };
         let insert = self.queues[table].at_mut(at);
@@ -218,14 +218,14 @@ impl Inserts {
         Withdrawal::Done
     }
 
-    /// Those that were taken back and whose fate is not known: to be asked for on a new connection.
+    /// Withdrawn inserts whose outcome is not known: the client asks for it on a new connection.
     pub(super) fn withdrawn(&self) -> impl Iterator<Item = u64> {
         let open = self.queues.iter().flat_map(InsertQueue::open);
         open.filter(|insert| insert.state == State::Withdrawn).map(|insert| insert.id)
     }
 
-    /// The server did not say in time what became of a withdrawn insert: the caller waits no longer. What became of it
-    /// is kept for [`Inserts::fate`] when it is known.
+    /// Ends the caller's wait: the server did not report the outcome of a withdrawn insert in time.
+    /// When the outcome arrives, it is kept for [`Inserts::fate`].
     pub(super) fn abandon(&mut self, id: u64) {
         let insert = self.find(id).map(|(table, at)| self.queues[table].at_mut(at));
         if let Some(promise) = insert.and_then(|insert| insert.promise.take()) {
@@ -233,7 +233,7 @@ impl Inserts {
         }
     }
 
-    /// What became of an insert whose caller was told that it is not known; `None` where it still is not.
+    /// The outcome of an insert that was reported as unknown; `None` while it still is.
     pub(super) fn fate(&self, id: u64) -> Option<Result<Keys>> {
         if self.find(id).is_some() {
             return None;
@@ -242,19 +242,19 @@ impl Inserts {
         Some(self.fates.get(&id).cloned().unwrap_or_else(unknown))
     }
 
-    /// The connection is gone: all is to be sent again, but for what was taken back.
+    /// Marks all inserts as unsent after the connection was lost, except those that were withdrawn.
     pub(super) fn lost(&mut self) {
         self.queues.iter_mut().for_each(InsertQueue::lost);
         (self.in_flight, self.plan, self.room, self.ahead) = (0, None, 0, 0);
     }
 
-    /// The server is another one: nothing of what waits was sent to it.
+    /// Notes that the server was restarted: no waiting insert was sent to it.
     pub(super) fn renewed(&mut self) {
         self.queues.iter_mut().flat_map(InsertQueue::each_mut).for_each(|insert| insert.tried = false);
     }
 
-    /// The server is the same and knows the session no more: what was sent before may be in its table, and would be in
-    /// twice if it were sent again. Ends those, and gives how many they are.
+    /// Ends the inserts that were sent before to a server that forgot the session; returns how many they are.
+    /// The server is the same: they may be in their tables, and sending them again could insert them twice.
     pub(super) fn forgotten(&mut self, error: &Error) -> usize {
         let mut doubtful = 0;
         self.end_those(|_, tried| {
@@ -264,12 +264,12 @@ impl Inserts {
         doubtful
     }
 
-    /// Ends those that `refuse` gives an error for.
+    /// Ends the inserts for which `refuse` returns an error.
     pub(super) fn fail(&mut self, mut refuse: impl FnMut(u32) -> Option<Error>) {
         self.end_those(|table, _| refuse(table));
     }
 
-    /// Ends those that `refuse` gives an error for, by their table and whether they may be in it.
+    /// Ends the inserts for which `refuse` returns an error, given their table and whether they may be in it.
     fn end_those(&mut self, mut refuse: impl FnMut(u32, bool) -> Option<Error>) {
         for table in 0..self.queues.len() {
             for at in 0..self.queues[table].len() {
@@ -289,7 +289,7 @@ impl Inserts {
         self.queues.iter().enumerate().find_map(|(table, queue)| Some((table, queue.find(id)?)))
     }
 
-    /// Answers one, or keeps the answer where its caller waits no longer.
+    /// Answers an insert, or keeps the outcome if its caller no longer waits.
     fn end(&mut self, (table, at): Place, outcome: Result<Keys>) {
         let insert = self.queues[table].at(at);
         if insert.promise.is_none() {

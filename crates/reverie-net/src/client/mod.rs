@@ -1,7 +1,7 @@
-//! The remote client: what a server's tables offer, over a network, with the same tickets as in-process.
+//! The remote client: the operations of a server's tables over a network, with the same tickets as in-process.
 //!
-//! No call here blocks; waiting is the tickets' (`Ticket::wait`), done outside by the caller's gate. One background
-//! runtime for all clients of the process moves the bytes.
+//! No call here blocks: tickets wait (`Ticket::wait`), outside, in the caller's gate. One background runtime moves the
+//! bytes of all clients of the process.
 
 mod answer;
 mod answer_time;
@@ -47,26 +47,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The way that is taken, for people.
+/// The state of the connection, for display.
 #[derive(Clone, Debug)]
 pub struct Link {
     /// "shared-memory" or "grpc"; `None` before the first connection.
     pub transport: Option<&'static str>,
-    /// Why this way.
+    /// Why this transport was chosen.
     pub reason: String,
-    /// True while a connection stands.
+    /// True while connected.
     pub connected: bool,
-    /// Connections that were made again.
+    /// How often the client reconnected.
     pub reconnects: u64,
-    /// How often the server was found to be another one: what its predecessor held is gone.
+    /// How often the server was found restarted; unsaved data is lost each time.
     pub server_restarts: u64,
-    /// Bytes sent and received, messages included.
+    /// Bytes sent, messages included.
     pub bytes_sent: u64,
-    /// See `bytes_sent`.
+    /// Bytes received, messages included.
     pub bytes_received: u64,
 }
 
-/// What a server is, as it was at the first connection.
+/// The server's description at the first connection.
 #[derive(Clone, Debug)]
 pub struct Described {
     /// The version of its package.
@@ -75,61 +75,61 @@ pub struct Described {
     pub tables: Vec<TableOptions>,
 }
 
-/// What is asked for; see `Sample` in the proto.
+/// A request for draws; see `Sample` in the proto.
 #[derive(Clone, Debug)]
 pub struct SampleRequest {
-    /// Tables and draws.
+    /// Tables, and the number of draws from each.
     pub parts: Vec<(String, usize)>,
-    /// Paths; `None`: all.
+    /// Paths of the columns; `None` for all.
     pub columns: Option<Vec<String>>,
-    /// Unequal lengths.
+    /// How columns of unequal lengths are returned.
     pub ragged: Ragged,
-    /// No item twice.
+    /// No item is drawn twice.
     pub without_replacement: bool,
     /// Windows of the items.
     pub windows: Option<Windows>,
-    /// What can be drawn at once.
+    /// Returns the draws that can be made at once: at least one, at most as many as requested.
     pub at_once: bool,
-    /// Nothing is waited for.
+    /// Returns only the draws that can be made now, and waits for none.
     pub only_now: bool,
 }
 
-/// What came of a request for draws: `batches` also where an error ended it (its draws, or those until the deadline).
+/// The outcome of a request for draws. `batches` is also filled where an error ended the request.
 #[derive(Default)]
 pub struct Sampled {
-    /// One, or for `at_once` one for each run of items that look alike.
+    /// One batch, or with `at_once` one for each run of items of the same form.
     pub batches: Vec<RemoteBatch>,
-    /// What ended it early.
+    /// The error that ended the request early.
     pub error: Option<reverie_core::Error>,
 }
 
-/// A batch that arrived.
+/// A batch that was received.
 pub struct RemoteBatch {
-    /// What the arrays are.
+    /// The description of the arrays.
     pub head: Arc<Head>,
-    /// Draws.
+    /// The number of draws.
     pub num_draws: usize,
     /// See `Draws::smallest_probability`.
     pub smallest_probability: Option<f64>,
     /// See `Draws::tally`.
     pub tally: Option<Tally>,
-    /// Where the arrays are in the block.
+    /// The places of the arrays in the block.
     pub layout: BatchLayout,
-    /// Their memory: writable, and nobody else's while it lives.
+    /// The memory of the arrays: writable, and used by nothing else while it lives.
     pub block: Arc<Block>,
 }
 
 /// The figures of a server.
 pub struct ServerInfo {
-    /// Of every table, in the server's order.
+    /// The tables, in the server's order.
     pub tables: Vec<TableInfo>,
-    /// The rest.
+    /// The other figures.
     pub raw: proto::ServerInfo,
 }
 
 /// A client of one server: a [`Replay`](reverie_core::replay::Replay).
 ///
-/// Dropped, it goes on in the background until what was left to it is done; [`Remote::close`] ends it at once.
+/// When dropped, it goes on in the background until its work is done; [`Remote::close`] ends it at once.
 pub struct Remote {
     outbox: Arc<Outbox>,
     meter: Arc<Meter>,
@@ -139,18 +139,18 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Checks the options; connects at the first request, or when `describe` is called.
+    /// Checks the options. It connects at the first request, or when `describe` is called.
     pub fn new(options: Options) -> Result<Arc<Self>> {
         let mut session = [0; 16];
-        // A process without random numbers cannot tell its sessions from others'.
+        // Without random numbers, sessions of different processes could have the same name.
         rustix::rand::getrandom(&mut session, rustix::rand::GetRandomFlags::empty())
             .map_err(|error| Error::Unavailable(format!("the system gives no random numbers: {error}")))?;
         let runtime = runtime::handle()?;
         Self::on(options, &runtime, Arc::new(Tcp), session)
     }
 
-    /// The same on another runtime, network and source of randomness: for simulations. `session` names the client,
-    /// unlike any other.
+    /// As [`Remote::new`], with another runtime, network and source of randomness: for simulations.
+    /// `session` names the client, and must be unique.
     pub fn on(
         options: Options,
         runtime: &tokio::runtime::Handle,
@@ -167,18 +167,20 @@ impl Remote {
         Ok(Arc::new(Self { outbox, meter: Arc::new(Meter::default()), traffic, options, process }))
     }
 
-    /// True in a child that was forked since this was made: the thread that moves its bytes is not there, and nothing
-    /// may be asked of it any more, not even to be dropped. Make another one of [`Remote::options`].
+    /// True in a child process that was forked after this client was made.
+    /// The thread that moves its bytes does not exist there: the child must not use the client, nor drop it. Make
+    /// another one from [`Remote::options`].
     pub fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// What it was made of.
+    /// The options of this client.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// What the server is: connects where there was no connection yet. `Unavailable`, `Unauthenticated`, `Protocol`.
+    /// The server's description; connects if there was no connection yet.
+    /// Errors: `Unavailable`, `Unauthenticated`, `Protocol`.
     pub fn describe(self: &Arc<Self>) -> Ticket<Option<Arc<Described>>> {
         match self.outbox.described() {
             Some(described) => Ticket::done(Ok(Some(described))),
@@ -186,7 +188,7 @@ impl Remote {
         }
     }
 
-    /// The way that is taken.
+    /// The state of the connection.
     pub fn link(&self) -> Link {
         let mut link = self.outbox.link();
         link.bytes_sent = self.traffic.sent.load(Ordering::Relaxed);
@@ -203,18 +205,19 @@ impl Remote {
         link
     }
 
-    /// Why there is no connection, and since when, in a few words; `None` where there is one.
+    /// Why there is no connection, and since when, as a short text; `None` while connected.
     pub fn outage(&self) -> Option<String> {
         self.outbox.outage()
     }
 
-    /// Draws, gathered by the server. The server answers at the deadline with what was drawn and why not more; where
-    /// it is silent, the ticket is filled a little later (`Deadline`). Errors are told in [`Sampled::error`], the
-    /// ticket has none. Dropping the ticket withdraws.
+    /// Draws items; the server gathers the batch.
+    /// At the deadline the server answers with the draws so far and the reason why there are no more; if it is silent,
+    /// the ticket ends a little later (`Deadline`). Errors are in [`Sampled::error`]; the ticket has none. Dropping the
+    /// ticket withdraws the request.
     pub fn sample(self: &Arc<Self>, request: SampleRequest, timeout: Option<Duration>) -> Ticket<Sampled> {
         let SampleRequest { parts, columns, ragged, without_replacement, windows, at_once, only_now } = request;
         let part = |(table, draws): (String, usize)| {
-            // No request may ask for so many: the server refuses it.
+            // The server refuses this number in any case.
             proto::SamplePart { table, num_samples: u32::try_from(draws).unwrap_or(u32::MAX) }
         };
         let sample = proto::Sample {
@@ -228,7 +231,7 @@ impl Remote {
         self.request(Body::Sample(sample), timeout, true, Answer::Sampled)
     }
 
-    /// Reads items by key. Errors are told in [`Sampled::error`].
+    /// Reads items by key. Errors are in [`Sampled::error`].
     pub fn get(
         self: &Arc<Self>,
         table: &str,
@@ -241,8 +244,7 @@ impl Remote {
         self.request(Body::Get(get), None, true, Answer::Sampled)
     }
 
-    /// Looks for items by what the table knows of them: one batch without arrays. Errors are told in
-    /// [`Sampled::error`].
+    /// Finds items by their metadata in the table; returns one batch without arrays. Errors are in [`Sampled::error`].
     pub fn query(self: &Arc<Self>, table: &str, query: &Query) -> Ticket<Sampled> {
         self.request(Body::Query(encode_query(table, query)), None, true, Answer::Sampled)
     }
@@ -252,17 +254,17 @@ impl Remote {
         self.request(Body::Info(proto::InfoRequest {}), None, false, Answer::Info)
     }
 
-    /// Who waits for what.
+    /// Which requests wait, and for what.
     pub fn why(self: &Arc<Self>, table: &str) -> Ticket<proto::Why> {
         self.request(Body::Why(table.to_owned()), None, false, Answer::Why)
     }
 
-    /// Asks the server for a checkpoint; its path there.
+    /// Asks the server for a checkpoint; returns its path on the server.
     pub fn checkpoint(self: &Arc<Self>) -> Ticket<String> {
         self.request(Body::Checkpoint(proto::CheckpointRequest {}), None, false, Answer::Checkpoint)
     }
 
-    /// Ends the connection; what waits, and what comes, ends with `ClientClosed`. Idempotent.
+    /// Ends the connection; current and later requests fail with `ClientClosed`. Idempotent.
     pub fn close(&self) {
         self.outbox.end(Ending::Now);
     }

@@ -1,7 +1,7 @@
-//! What callers leave for the connection's task, and how they wake it.
+//! The queue from callers to the connection's task, and how callers wake the task.
 //!
-//! A call takes the lock for a push. The task is woken only where it sleeps: while inserts come in quick succession it
-//! looks by itself, every millisecond, so that a push is a push. The same holds for requests that nobody waits for.
+//! A call takes the lock only for a push. It wakes the task only if the task sleeps: while inserts come in quick
+//! succession, the task looks by itself within a millisecond. The same holds for requests that no caller waits for.
 
 use super::answer::Answer;
 use super::{Described, Link};
@@ -16,17 +16,17 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Items, or requests that nobody waits for, after which the task is woken from a nap.
+/// Items after which the task is woken from a nap.
 const NAP_ITEMS: usize = 256;
-/// See `NAP_ITEMS`.
+/// Requests that no caller waits for, after which the task is woken from a nap.
 const NAP_REQUESTS: usize = 64;
 
-/// What the task does when nothing was left for it.
+/// The task's behaviour when the outbox is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
     /// Looks again before it sleeps.
     Busy,
-    /// Looks again within a millisecond; whoever waits wakes it, and so does much that nobody waits for.
+    /// Looks again within a millisecond. A caller that waits wakes it, and so does much work that no caller waits for.
     Napping,
     /// Must be woken.
     Sleeping,
@@ -44,23 +44,23 @@ pub(super) struct NewInsert {
 /// A request on its way to the task.
 pub(super) struct NewRequest {
     pub(super) id: u64,
-    /// `None` where the answer comes with the connection.
+    /// `None` if the answer comes with the connection.
     pub(super) body: Option<Body>,
     pub(super) timeout: Option<Duration>,
-    /// Nobody waits for the answer: it may be sent with what comes within a nap.
+    /// No caller waits for the answer: it may be sent together with later work, within a nap.
     pub(super) patient: bool,
     pub(super) answer: Answer,
 }
 
-/// What was left for the task.
+/// The work that callers left for the task.
 #[derive(Default)]
 pub(super) struct Left {
     pub(super) inserts: Vec<NewInsert>,
     pub(super) requests: Vec<NewRequest>,
     pub(super) withdrawn: Vec<u64>,
-    /// Questions what became of an insert: their numbers, the inserts' numbers.
+    /// Questions about the outcome of an insert: the question's number, the insert's number, the promise.
     pub(super) fates: Vec<(u64, u64, Promise<Keys>)>,
-    /// Items of the inserts.
+    /// The number of items in the inserts.
     items: usize,
 }
 
@@ -69,26 +69,26 @@ impl Left {
         self.inserts.is_empty() && self.requests.is_empty() && self.withdrawn.is_empty() && self.fates.is_empty()
     }
 
-    /// Takes off the inserts.
+    /// Takes the inserts out.
     pub(super) fn drain_inserts(&mut self) -> impl Iterator<Item = NewInsert> {
         self.items = 0;
         self.inserts.drain(..)
     }
 }
 
-/// True where the last `more` of `all` made it `enough`: so that the task is woken once.
+/// True if the last `more` of `all` made it reach `enough`, so that the task is woken once.
 fn crosses(all: usize, more: usize, enough: usize) -> bool {
     all >= enough && all - more < enough
 }
 
-/// How the client ends.
+/// Whether and how the client ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Ending {
-    /// Not.
+    /// It does not end.
     No,
-    /// Nobody can ask for more: when all is done.
+    /// It ends when all work is done: no caller can ask for more.
     Idle,
-    /// At once.
+    /// It ends at once.
     Now,
 }
 
@@ -97,23 +97,23 @@ struct State {
     next_id: u64,
     mood: Mood,
     ending: Ending,
-    /// As the server described them: empty tables, which refuse what the server's would. In the client's own order,
-    /// which only grows.
+    /// Empty tables made from the server's description: they refuse the items that the server's tables would refuse.
+    /// In the client's order; tables are only added.
     tables: Vec<Table>,
     described: Option<Arc<Described>>,
     link: Link,
     outage: Option<String>,
-    /// The server said that inserts wait for their tables.
+    /// The server reported that inserts wait for their tables.
     held: bool,
 }
 
-/// Shared by the callers and the task.
+/// The outbox, shared by the callers and the task.
 pub(super) struct Outbox {
     address: String,
-    /// Guards what was left and what is shown. Under it: pushes, moves and checks of arguments.
+    /// Guards the queued work and the displayed state. Held for pushes, moves and checks of arguments.
     state: Mutex<State>,
     pub(super) bell: Arc<Notify>,
-    /// `Link::server_restarts`, for those who look at every step.
+    /// `Link::server_restarts`, for callers that read it at every step.
     restarts: AtomicU64,
     /// Nanoseconds; see `Remote::grace`.
     grace: AtomicU64,
@@ -161,7 +161,7 @@ impl Outbox {
         &self.address
     }
 
-    /// Wakes the task unless it looks by itself.
+    /// Wakes the task if `wake`.
     fn ring(&self, mut state: MutexGuard<'_, State>, wake: bool) {
         if wake {
             state.mood = Mood::Busy;
@@ -170,7 +170,7 @@ impl Outbox {
         }
     }
 
-    /// Leaves an insert. Refuses what the table would, and whatever comes after the end.
+    /// Queues an insert. Refuses items that the table would refuse, and every insert after the client ended.
     pub(super) fn insert(self: &Arc<Self>, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
         let mut state = self.lock();
         let index = state.check(&self.address, table, &items)?;
@@ -188,7 +188,7 @@ impl Outbox {
         Ok(ticket)
     }
 
-    /// Leaves a request. After the end it is answered here. `patient`: nobody waits for the answer.
+    /// Queues a request; answers it here after the client ended. `patient`: no caller waits for the answer.
     pub(super) fn request<T: 'static>(
         self: &Arc<Self>,
         body: Option<Body>,
@@ -215,7 +215,7 @@ impl Outbox {
         ticket
     }
 
-    /// Leaves a question what became of an insert. After the end it is answered here.
+    /// Queues a question about the outcome of an insert; answers it here after the client ended.
     pub(super) fn fate(self: &Arc<Self>, number: u64) -> Ticket<Keys> {
         let mut state = self.lock();
         let id = state.take_id();
@@ -235,7 +235,7 @@ impl Outbox {
         self.lock().check(&self.address, table, items).map(drop)
     }
 
-    /// What the server said of a table.
+    /// Reads the server's description of a table.
     pub(super) fn options<T>(&self, table: &str, read: impl FnOnce(&Table) -> T) -> Result<T> {
         let state = self.lock();
         let index = state.find(&self.address, table)?;
@@ -277,20 +277,20 @@ impl Outbox {
         self.round_trip.store(round_trip.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// Why there is no connection, and since when, in a few words; `None` where there is one.
+    /// Why there is no connection, and since when, as a short text; `None` while connected.
     pub(super) fn outage(&self) -> Option<String> {
         self.lock().outage.clone()
     }
 
-    /// True where what is not confirmed waits for the server itself: for neither a connection nor a table.
+    /// True if unconfirmed inserts wait for the server itself, not for a connection or a table.
     pub(super) fn server_lags(&self) -> bool {
         let state = self.lock();
         state.link.connected && !state.held
     }
 
-    // What follows is the task's.
+    // The functions below are for the task.
 
-    /// Moves what was left into `left` (empty before). Where it was nothing, the task will be in that mood.
+    /// Moves the queued work into `left`, which is empty before. If there is none, the mood becomes `idle`.
     pub(super) fn take(&self, left: &mut Left, idle: Mood) -> (Ending, u64) {
         let mut state = self.lock();
         if state.left.is_empty() {
@@ -302,8 +302,9 @@ impl Outbox {
         (state.ending, state.next_id)
     }
 
-    /// To be polled last, before the task sleeps for whatever reason: pending, and from then on callers wake the task as
-    /// that mood says. Ready where something was left since the task looked, and nobody woke it for that.
+    /// A future that the task polls last before it sleeps.
+    /// It is pending, and callers then wake the task as `idle` says. It is ready if work was queued since the task
+    /// looked and no caller woke the task for it.
     pub(super) fn sleeps(&self, idle: Mood) -> impl Future<Output = ()> {
         std::future::poll_fn(move |_| {
             let mut state = self.lock();
@@ -332,7 +333,7 @@ impl Outbox {
         self.lock().held = held;
     }
 
-    /// Notes what the server is; gives for each of its tables the index in the client's own list.
+    /// Stores the server's description; returns for each of its tables the index in the client's list.
     pub(super) fn describe(&self, version: String, tables: Vec<TableOptions>) -> Result<Vec<usize>> {
         let mut state = self.lock();
         let mut numbers = Vec::with_capacity(tables.len());
@@ -351,7 +352,7 @@ impl Outbox {
         Ok(numbers)
     }
 
-    /// All names, as an error lists them.
+    /// All table names, as an error lists them.
     pub(super) fn table_names(&self) -> Vec<String> {
         self.lock().tables.iter().map(|table| table.options().name.clone()).collect()
     }
@@ -391,7 +392,7 @@ impl State {
 }
 
 impl<T> Desk<T> for Outbox {
-    /// The task answers, within a bound, also where the server does not.
+    /// The task answers within a bound even if the server does not.
     fn withdraw(&self, id: u64) -> Option<T> {
         let mut state = self.lock();
         state.left.withdrawn.push(id);
@@ -407,7 +408,7 @@ impl<T> Desk<T> for Outbox {
     }
 }
 
-/// Writers reach the server through it. `Unavailable` until the server was described.
+/// Writers reach the server through this. `Unavailable` until the server was described.
 impl Sink for super::Remote {
     fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
         self.outbox.insert(table, items)

@@ -1,4 +1,4 @@
-//! Batches that a server makes: several requests in flight, so that the way to it costs no time.
+//! Batches made by a server, with several requests in flight to hide the round trip.
 
 use super::{ReadAhead, Remote, RemoteBatch, SampleRequest, Sampled};
 use reverie_core::Result;
@@ -17,24 +17,25 @@ pub struct Pipeline {
     form: SampleRequest,
     waiting: VecDeque<Asked>,
     ahead: ReadAhead,
-    /// The reader waits for the first of them.
+    /// The reader waits for the first request.
     held_up: bool,
-    /// Draws that were asked for.
+    /// Draws that were requested.
     asked: usize,
-    /// What an error left of the draws before it.
+    /// The draws that arrived before an error.
     left: Vec<RemoteBatch>,
     ended: bool,
 }
 
-/// A batch that was asked for.
+/// A batch that was requested.
 struct Asked {
     ticket: Ticket<Sampled>,
     since: Instant,
 }
 
 impl Pipeline {
-    /// Asks for the first batches. `form` says how to read; what to read is the schedule's, and how many ahead is
-    /// `ahead`'s (the schedule's own number is for the thread that makes batches in one process).
+    /// Requests the first batches. `form` says how to read, and the schedule what to read.
+    /// `ahead` says how many requests are in flight; the schedule's own number is for the thread that makes batches
+    /// in-process.
     pub fn new(remote: Arc<Remote>, schedule: Schedule, form: SampleRequest, ahead: ReadAhead) -> Self {
         let (waiting, left) = (VecDeque::with_capacity(ahead.ahead().min(1024)), Vec::new());
         let mut pipeline =
@@ -43,8 +44,8 @@ impl Pipeline {
         pipeline
     }
 
-    /// The next batch, waiting for it at most for `timeout`: `None` where there is none yet, `Ok(None)` at the end.
-    /// After an error comes the end.
+    /// The next batch, after a wait of at most `timeout`: `None` if none is ready, `Ok(None)` at the end.
+    /// The stream ends after an error.
     pub fn next(&mut self, timeout: Duration) -> Option<Result<Option<RemoteBatch>>> {
         let Some(first) = self.waiting.front_mut().filter(|_| !self.ended) else { return Some(Ok(None)) };
         let ready = first.ticket.poll();
@@ -70,23 +71,23 @@ impl Pipeline {
             false => self.ahead.was_ready(),
         }
         self.ask();
-        // One batch was asked for.
+        // The request was for one batch.
         Some(Ok(batches.pop()))
     }
 
-    /// Withdraws what is in flight, and hands out what was drawn and never delivered. Blocks for as long as the server
-    /// takes to answer.
+    /// Withdraws the requests in flight, and returns the batches that were drawn and never delivered.
+    /// Blocks until the server answers.
     pub fn close(&mut self) -> Vec<RemoteBatch> {
         self.ended = true;
         let mut left = std::mem::take(&mut self.left);
         for Asked { ticket, .. } in self.waiting.drain(..) {
-            // An error here is the connection's: then the server keeps the draws for nobody.
+            // An error here means that the connection failed: the server then keeps the draws for no client.
             left.extend(ticket.cancel().map(|sampled| sampled.batches).unwrap_or_default());
         }
         left
     }
 
-    /// Keeps as many requests in flight as were asked for.
+    /// Sends requests until the wanted number is in flight.
     fn ask(&mut self) {
         while self.waiting.len() < self.ahead.ahead() {
             let parts = self.schedule.next(self.asked);

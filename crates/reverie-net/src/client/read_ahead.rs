@@ -1,35 +1,35 @@
-//! How many batches are asked for ahead of their reader.
+//! The number of batches that are requested ahead of their reader.
 
 use std::time::Duration;
 
-/// A number of requests in flight: the caller's own, or one that follows the way to the server.
+/// A number of requests in flight: the caller's own, or one that follows the round trip.
 ///
-/// A reader that waits for its batches is held up by the way where answers take about a round trip: more are asked for,
-/// half as many again once in each round trip. Where they take much longer, they wait for each other, or for the table:
-/// being further ahead gains nothing, and draws would only be older. A reader that finds its batches ready wants fewer.
+/// If a reader waits and answers take about a round trip, the network holds it up: the number grows by half once in
+/// each round trip. If answers take much longer, they wait for each other or for the table: more requests would gain
+/// nothing, and draws would only be older. If the reader finds its batches ready, the number shrinks.
 #[derive(Clone, Debug)]
 pub struct ReadAhead {
     ahead: usize,
     least: usize,
-    /// Bytes that may be asked for ahead; `None`: the number stays.
+    /// Bytes that may be requested ahead; `None` if the number is fixed.
     budget: Option<u64>,
     shortest: Duration,
-    /// Batches that were taken since the number changed: as many as were asked for then have gone round by then.
+    /// Batches taken since the number changed. `waited` changes it only after more were taken than are in flight.
     taken: usize,
-    /// Batches that were ready in a row.
+    /// Consecutive batches that were ready.
     ready: usize,
 }
 
-/// More requests than this are not asked ahead, however small they are.
+/// The largest number of requests in flight, however small the batches are.
 const MOST: usize = 1024;
 
 impl ReadAhead {
-    /// Always so many.
+    /// A fixed number.
     pub fn fixed(ahead: usize) -> Self {
         Self::new(ahead, None)
     }
 
-    /// So many at least, and more where the way is long, as long as they have no more bytes than that.
+    /// At least `least`, and more for a long round trip while the batches have at most `budget` bytes.
     pub fn within(least: usize, budget: u64) -> Self {
         Self::new(least, Some(budget))
     }
@@ -39,12 +39,12 @@ impl ReadAhead {
         Self { ahead: least, least, budget, shortest: Duration::MAX, taken: usize::MAX, ready: 0 }
     }
 
-    /// How many are to be in flight.
+    /// The number of requests to keep in flight.
     pub fn ahead(&self) -> usize {
         self.ahead
     }
 
-    /// A batch of so many bytes came that the reader had waited for, so long after it was asked for.
+    /// Notes a batch of `bytes` that the reader waited for, `took` after its request.
     pub(super) fn waited(&mut self, took: Duration, bytes: u64, round_trip: Duration) {
         let Some(budget) = self.budget else { return };
         self.ready = 0;
@@ -53,8 +53,8 @@ impl ReadAhead {
         if self.taken <= self.ahead {
             return;
         }
-        // Where a batch takes longer than two round trips, it is the server's work or the line's that takes long, and
-        // with two in flight there is always some. The rest of the factor is for what is lost and sent again.
+        // If a batch takes longer than two round trips, the server's work or the bandwidth is the limit, and with two
+        // in flight there is always some. The rest of the factor is for packets that are lost and sent again.
         let way = self.shortest.min(2 * round_trip);
         if took <= way * 5 / 2 {
             let most = usize::try_from(budget / bytes.max(1)).unwrap_or(MOST).min(MOST);
@@ -64,7 +64,7 @@ impl ReadAhead {
         }
     }
 
-    /// A batch was ready when the reader wanted it.
+    /// Notes a batch that was ready when the reader wanted it.
     pub(super) fn was_ready(&mut self) {
         (self.ready, self.taken) = (self.ready + 1, self.taken.saturating_add(1));
         if self.ready >= 2 * self.ahead {
@@ -85,8 +85,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A reader that only a way of `round_trip` holds up, which carries a batch in `each`, for so many batches; what is
-    /// asked for ahead then.
+    /// Reads `batches` batches over a network that takes `round_trip`, and `each` per batch; returns the number ahead.
     fn read(ahead: &mut ReadAhead, (round_trip, each): (Duration, Duration), bytes: u64, batches: u32) -> usize {
         for _ in 0..batches {
             let queue = each * ahead.ahead() as u32;
@@ -117,7 +116,7 @@ mod tests {
     fn a_table_that_holds_draws_back_is_not_taken_for_a_long_way() {
         let mut ahead = ReadAhead::within(2, 1 << 30);
         for _ in 0..1000 {
-            // From the first batch on, and however many are asked for.
+            // From the first batch on, whatever the number in flight.
             ahead.waited(10_000 * MS, 1, 100 * MS);
         }
         assert_eq!(ahead.ahead(), 2);

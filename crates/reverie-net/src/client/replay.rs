@@ -1,4 +1,4 @@
-//! The verbs of a replay, as requests to its server.
+//! The methods of a replay, as requests to its server.
 
 use super::Remote;
 use super::answer::Answer;
@@ -58,12 +58,12 @@ impl Replay for Remote {
         self.request(Body::Grant(grant), Some(timeout), true, Answer::Tally)
     }
 
-    /// The answer arrives once the server was reached again. Withdrawn, the ticket ends with `UnknownFate` again.
+    /// Answers once the server is reachable again. A withdrawn ticket ends with `UnknownFate` again.
     fn fate(&self, number: u64) -> Ticket<Keys> {
         self.outbox.fate(number)
     }
 
-    /// [`Options::grace`](crate::reach::Options::grace), or what the measured round trip asks for where that is more.
+    /// [`Options::grace`](crate::reach::Options::grace), or what the measured round trip needs if that is more.
     fn grace(&self) -> Duration {
         self.options.grace.max(self.outbox.grace())
     }
@@ -78,7 +78,7 @@ impl Replay for Remote {
         }
     }
 
-    /// The shortest on this connection; zero before the first connection.
+    /// The shortest round trip on this connection; zero before the first connection.
     fn round_trip(&self) -> Option<Duration> {
         Some(self.outbox.round_trip())
     }

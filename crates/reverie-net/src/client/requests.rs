@@ -11,33 +11,34 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// For how long a reason is waited for.
+/// How long a client waits for the reason why a request waits.
 const PATIENCE_FOR_REASONS: Duration = Duration::from_millis(500);
 
 /// Requests by their numbers.
 pub(super) struct Requests {
-    /// How much later than the server a client looks at a deadline, at least.
+    /// The least time by which the client checks a deadline later than the server.
     grace: Duration,
     answer_time: AnswerTime,
     all: BTreeMap<u64, Request>,
-    /// Those that were not sent on this connection, in order.
+    /// The requests that were not sent on this connection, in order.
     unsent: VecDeque<u64>,
-    /// No caller must be answered before, while there is a connection. Thousands may be in flight, and each turn of the
-    /// task asks: so it is only looked up anew when its time has come.
+    /// No caller must be answered before this time while there is a connection.
+    /// Thousands of requests may be in flight, and each turn of the task asks: so it is computed again only when it is
+    /// over.
     soonest: Option<Instant>,
 }
 
 pub(super) struct Request {
     body: Option<proto::request::Body>,
-    /// `None` where nobody waits any more; the server's last word is still awaited.
+    /// `None` if no caller waits any more; the server's last reply is still expected.
     answer: Option<Answer>,
     since: Instant,
-    /// What the caller allowed.
+    /// The caller's timeout.
     timeout: Option<Duration>,
-    /// When the server answers at the latest; the caller is answered the grace later, whatever the server does.
+    /// The server's latest time to answer; the caller is answered one grace period later, whatever the server does.
     due: Option<Instant>,
     withdrawn: bool,
-    /// When it was sent, on whichever connection.
+    /// When it was sent, on any connection.
     sent: Option<Instant>,
     /// Its draws have no caller any more: the server is asked to take them back, and reports when it has.
     returning: bool,
@@ -47,12 +48,12 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// True where the server may hold draws for it that must not be lost.
+    /// True if the server may hold draws for it that must not be lost.
     pub(super) fn may_hold_draws(&self) -> bool {
         self.sent.is_some() && matches!(self.body, Some(proto::request::Body::Sample(_)))
     }
 
-    /// True where the server answers without waiting for anything.
+    /// True if the server answers without waiting.
     fn is_answered_at_once(&self) -> bool {
         use proto::request::Body;
         matches!(self.body, Some(Body::Mutate(_) | Body::Delete(_) | Body::Can(_) | Body::Info(_) | Body::Why(_)))
@@ -74,18 +75,18 @@ impl Request {
         }
     }
 
-    /// Its draws cannot be taken; its number.
+    /// Marks its draws as returned to the server; returns the request's number.
     pub(super) fn take_back(&mut self, id: u64) -> u64 {
         (self.returning, self.answer) = (true, None);
         id
     }
 
-    /// True where its draws have no caller any more.
+    /// True if its draws have no caller any more.
     pub(super) fn is_returning(&self) -> bool {
         self.returning
     }
 
-    /// True where somebody waits for it.
+    /// True if a caller waits for it.
     pub(super) fn is_wanted(&self) -> bool {
         self.answer.as_ref().is_some_and(Answer::is_awaited)
     }
@@ -96,12 +97,12 @@ impl Requests {
         Self { grace, answer_time: AnswerTime::default(), all: BTreeMap::new(), unsent: VecDeque::new(), soonest: None }
     }
 
-    /// An answer that the server gave at once took so long.
+    /// Adds the time that an answer took that the server gave at once.
     pub(super) fn measured(&mut self, took: Duration) {
         self.answer_time.measured(took);
     }
 
-    /// How long after its deadline an answer may be on its way.
+    /// How long after its deadline an answer may still be on its way.
     pub(super) fn grace(&self) -> Duration {
         self.grace.max(self.answer_time.bound())
     }
@@ -130,7 +131,7 @@ impl Requests {
         self.soonest = earlier(self.soonest, due.map(|due| due + self.grace()));
     }
 
-    /// The numbers of those that are not done with.
+    /// The numbers of the requests that are not done.
     pub(super) fn ids(&self) -> impl Iterator<Item = u64> {
         self.all.keys().copied()
     }
@@ -147,8 +148,8 @@ impl Requests {
         !self.unsent.is_empty()
     }
 
-    /// The next that is to be sent, and whether somebody waits for the answer. Those that only want a connection are
-    /// answered with what the server is.
+    /// The next request to send, and whether a caller waits for the answer.
+    /// Skips requests for the server's description, which have no message.
     pub(super) fn next(&mut self, now: Instant) -> Option<(proto::Request, bool)> {
         while let Some(id) = self.unsent.pop_front() {
             let Some(request) = self.all.get_mut(&id) else { continue };
@@ -160,7 +161,7 @@ impl Requests {
         None
     }
 
-    /// Answers those that only want to know the server.
+    /// Answers the requests for the server's description.
     pub(super) fn describe(&mut self, described: &std::sync::Arc<super::Described>) {
         let waiting: Vec<u64> = self.unsent.iter().copied().filter(|id| self.all[id].body.is_none()).collect();
         for id in waiting {
@@ -171,7 +172,7 @@ impl Requests {
         self.unsent.retain(|id| self.all.contains_key(id));
     }
 
-    /// The caller takes one back. `None`: there is none. `Some(true)`: the server has to be told.
+    /// Withdraws a request. `None` if it does not exist; `Some(true)` if the server must be notified.
     pub(super) fn withdraw(&mut self, id: u64, connected: bool, now: Instant) -> Option<bool> {
         let grace = self.grace();
         let request = self.all.get_mut(&id)?;
@@ -197,11 +198,11 @@ impl Requests {
         self.unsent.retain(|other| *other != id);
     }
 
-    /// A reply.
+    /// Handles a reply.
     pub(super) fn reply(&mut self, id: u64, body: reply::Body, now: Instant) -> Result<()> {
         let Some(request) = self.all.get(&id) else { return Ok(()) };
         if request.returning && !matches!(body, reply::Body::Done(_)) {
-            // Its own end, from before the server was asked to take the draws back.
+            // The request's own end, sent before the server was asked to take the draws back.
             return Ok(());
         }
         let Some(request) = self.all.remove(&id) else { return Ok(()) };
@@ -217,7 +218,7 @@ impl Requests {
         Ok(())
     }
 
-    /// A batch is complete; true where it was the request's last.
+    /// Adds a complete batch; answers the request if it was its last.
     pub(super) fn complete(&mut self, id: u64, batch: Option<RemoteBatch>, last: bool) -> Result<()> {
         let Some(request) = self.all.get_mut(&id) else { return Ok(()) };
         request.batches.extend(batch);
@@ -230,7 +231,7 @@ impl Requests {
         Ok(())
     }
 
-    /// When to look whether a caller must be answered. `outage` and `patience`: there has been no connection since.
+    /// The next time at which a caller must be answered. `outage`: since when there has been no connection.
     pub(super) fn next_timer(&self, outage: Option<Instant>, patience: Duration) -> Option<Instant> {
         match outage {
             None => self.soonest,
@@ -242,8 +243,8 @@ impl Requests {
         self.all.values().filter(|request| request.is_wanted())
     }
 
-    /// Answers those whose time has come; gives the numbers of those that are to be withdrawn at the server, and of those
-    /// whose draws it is to take back.
+    /// Answers the callers whose time is over.
+    /// Returns the numbers of the requests to withdraw at the server, and of those whose draws it takes back.
     pub(super) fn expire(
         &mut self,
         now: Instant,
@@ -284,7 +285,7 @@ impl Requests {
         (told, returned)
     }
 
-    /// The connection is gone: all are to be sent again, but for those that nobody waits for.
+    /// Marks all requests as unsent after the connection was lost; drops those that no caller waits for.
     pub(super) fn lost(&mut self) {
         for request in self.all.values_mut() {
             request.arriving = None;
@@ -292,14 +293,14 @@ impl Requests {
                 request.withdraw();
             }
             request.returning = request.answer.is_none() && request.may_hold_draws();
-            // What came is gathered again: the server keeps the draws until it knows that all arrived.
+            // The batches are gathered again: the server keeps the draws until it knows that all arrived.
             request.batches.clear();
         }
         self.all.retain(|_, request| request.answer.is_some() || request.returning);
         self.unsent = self.all.iter().filter(|(_, request)| !request.returning).map(|(id, _)| *id).collect();
     }
 
-    /// Ends all.
+    /// Fails all requests.
     pub(super) fn fail(&mut self, error: &Error) {
         self.unsent.clear();
         for request in self.all.values_mut() {
@@ -309,12 +310,12 @@ impl Requests {
         self.all.retain(|_, request| request.returning);
     }
 
-    /// Those whose draws the server is to take back.
+    /// The requests whose draws the server is asked to take back.
     pub(super) fn returning(&self) -> impl Iterator<Item = u64> {
         self.all.iter().filter(|(_, request)| request.returning).map(|(id, _)| *id)
     }
 
-    /// True where somebody waits for one.
+    /// True if a caller waits for one of them.
     pub(super) fn any_wanted(&self) -> bool {
         self.all.values().any(Request::is_wanted)
     }
@@ -325,7 +326,7 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 }
 
 impl Request {
-    /// When the caller is told that there is no connection.
+    /// The time at which the caller gets the error that there is no connection.
     fn give_up(&self, outage: Instant, patience: Duration, grace: Duration) -> Instant {
         let patient = self.since.max(outage) + patience;
         let by = self.deadline().or(self.due.map(|due| due + grace));

@@ -5,29 +5,29 @@ use tokio::time::Instant;
 
 /// The shortest round trip on a connection: from an insert to its confirmation.
 ///
-/// Only the shortest of many is the network's: others include the wait for a busy server, a limiter or a queue. It is kept
-/// for a connection; a route that becomes longer is noticed when the client reconnects.
+/// Only the shortest of many is the network's: others include the wait for a busy server, a limiter or a queue. It is
+/// kept for a connection; a route that becomes longer is noticed when the client reconnects.
 #[derive(Debug, Default)]
 pub(super) struct RoundTrip {
     shortest: Option<Duration>,
-    /// The insert that is measured, one at a time, and when it was sent.
+    /// The insert that is being measured, one at a time, and when it was sent.
     watched: Option<(u64, Instant)>,
 }
 
 impl RoundTrip {
-    /// Of a connection whose first request was answered after that time.
+    /// For a connection whose first request was answered after this time.
     pub(super) fn of(first: Duration) -> Self {
         Self { shortest: Some(first), watched: None }
     }
 
-    /// A message whose first insert has this number is sent; 0: it has cells and no insert, and is not confirmed.
+    /// Notes that a message was sent, with the number of its first insert; 0: cells only, which are not confirmed.
     pub(super) fn sent(&mut self, first_id: u64, now: Instant) {
         if first_id != 0 {
             self.watched.get_or_insert((first_id, now));
         }
     }
 
-    /// Inserts up to the one before `below` are confirmed; the shortest round trip, where it is shorter now.
+    /// Notes that the inserts below `below` are confirmed; returns the shortest round trip if it became shorter.
     pub(super) fn confirmed(&mut self, below: u64, now: Instant) -> Option<Duration> {
         let (_, since) = self.watched.take_if(|(id, _)| *id < below)?;
         let took = now - since;
@@ -46,7 +46,7 @@ mod tests {
         let at = |millis| start + Duration::from_millis(millis);
         let mut trip = RoundTrip::of(Duration::from_millis(50));
         trip.sent(1, at(0));
-        // Sent while the first is watched: confirmed with it.
+        // Sent while the first is measured: confirmed with it.
         trip.sent(2, at(5));
         assert_eq!(trip.confirmed(1, at(6)), None, "that was an earlier one");
         assert_eq!(trip.confirmed(3, at(40)), Some(Duration::from_millis(40)));

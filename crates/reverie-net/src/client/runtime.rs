@@ -9,11 +9,12 @@ struct Owned {
     runtime: Runtime,
 }
 
-/// Processes forked from each other in a chain, each with clients of its own.
+/// The longest chain of forked processes in which each has clients of its own.
 const FORKS: usize = 64;
 
-/// The runtime of this process. In a forked child the parent's thread is not there: the child makes another runtime,
-/// and leaves the parent's alone.
+/// The runtime of this process.
+/// The parent's thread does not exist in a forked child: the child makes another runtime, and leaves the parent's
+/// alone.
 pub(super) fn handle() -> Result<Handle> {
     static RUNTIMES: [OnceLock<Owned>; FORKS] = [const { OnceLock::new() }; FORKS];
     let process = std::process::id();

@@ -1,4 +1,4 @@
-//! The client's one task: connects when there is something to do, and again when a connection is lost.
+//! The client's one task: connects when there is work, and reconnects when a connection is lost.
 
 use super::connection::{talk, until};
 use super::dial::{Dial, Dialed, Halves};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between attempts: from, doubled each time, to.
+/// The pause between attempts: the first, doubled each time, up to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// Runs until the client ends.
@@ -39,7 +39,7 @@ pub(super) async fn run(mut engine: Engine, dial: Dial, seed: u64) {
     engine.end();
 }
 
-/// Sleeps until there is something to do; false where the client ends.
+/// Sleeps until there is work; false if the client ends.
 async fn wait_for_work(engine: &mut Engine) -> bool {
     loop {
         engine.absorb_all(Mood::Sleeping);
@@ -54,13 +54,13 @@ async fn wait_for_work(engine: &mut Engine) -> bool {
     }
 }
 
-/// The connection is gone, or never to be made like this: what a new one cannot mend ends what is under way.
+/// Handles a lost connection. An error that a new connection cannot fix ends all work under way.
 fn lose(engine: &mut Engine, error: &Error) {
     engine.outbox.show(|link| link.connected = false);
     engine.lost(error);
     engine.absorb_all(Mood::Busy);
     if engine.should_end() {
-        // The client was closed meanwhile: nobody misses it.
+        // The client was closed meanwhile: the loss needs no report.
         return;
     }
     if let Error::Unavailable(reason) = error {
@@ -72,20 +72,21 @@ fn lose(engine: &mut Engine, error: &Error) {
 }
 
 struct Life {
-    /// Of the server that was connected to last.
+    /// The incarnation of the server that was connected to last.
     incarnation: Option<u64>,
     jitter: u64,
 }
 
 impl Life {
-    /// Tries until there is a connection, nothing that wants one, or an error that will not pass.
+    /// Retries until connected (`Some(Ok)`), until an error is permanent, or until nothing needs a connection (`None`).
     async fn connect(&mut self, engine: &mut Engine, dial: &Dial) -> Option<Result<Dialed>> {
         let (since, mut pause) = (Instant::now(), BACKOFF.0);
         loop {
             let dialed = meanwhile(engine, dial.dial(self.incarnation.is_some())).await?;
             let error = match dialed {
                 Err(error @ Error::Unavailable(_)) => error,
-                // A server that has just been restarted may not have its socket yet; and it may be another's.
+                // `Unavailable` may be temporary: a server that just restarted may have no socket yet, or find
+                // another's there.
                 done => return Some(done),
             };
             engine.trouble = error.to_string();
@@ -96,7 +97,7 @@ impl Life {
         }
     }
 
-    /// From 0 to 1: so that clients that lost one server do not come back as one.
+    /// A random number from 0 to 1, so that clients that lost one server do not reconnect all at once.
     fn random(&mut self) -> f64 {
         self.jitter = self.jitter.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.jitter;
@@ -105,7 +106,7 @@ impl Life {
         (mixed ^ (mixed >> 31)) as f64 / u64::MAX as f64
     }
 
-    /// Takes up the work on a connection, until it ends.
+    /// Works on a connection until it ends.
     async fn serve(&mut self, engine: &mut Engine, dialed: Dialed) -> Result<()> {
         let Dialed { halves, hello, description, reason, round_trip } = dialed;
         engine.requests.measured(round_trip);
@@ -126,10 +127,10 @@ impl Life {
         });
         engine.round_trip = RoundTrip::of(round_trip);
         engine.outbox.set_round_trip(round_trip);
-        // Whoever waits for the description finds the way told.
+        // Set before `begin`: a caller that waits for the description then reads the current link.
         engine.begin(description, hello.insert_credit_bytes)?;
         match restarted {
-            // Also of another server, where that went on from a checkpoint of the one before.
+            // Also for a restarted server that was restored from a checkpoint of the one before.
             _ if hello.forgot => engine.forgotten(&address),
             true => engine.inserts.renewed(),
             false => {}
@@ -150,8 +151,8 @@ impl Life {
     }
 }
 
-/// Waits for a step of connecting, while callers that waited long enough are answered. `None`: nobody wants a
-/// connection any more.
+/// Runs a step of connecting, and answers callers whose time is over.
+/// `None` if nothing needs a connection any more.
 async fn meanwhile<F: Future>(engine: &mut Engine, step: F) -> Option<F::Output> {
     let outbox = Arc::clone(&engine.outbox);
     tokio::pin!(step);
@@ -171,7 +172,7 @@ async fn meanwhile<F: Future>(engine: &mut Engine, step: F) -> Option<F::Output>
 }
 
 impl Engine {
-    /// Begins on a new connection: what was not confirmed is sent again.
+    /// Starts the work on a new connection: unconfirmed inserts and requests are sent again.
     fn begin(&mut self, description: proto::Description, credit: u64) -> Result<()> {
         let proto::Description { version, tables, .. } = description;
         let tables: Vec<_> = tables.into_iter().map(convert::table::decode_options).collect::<Result<_>>()?;
@@ -195,7 +196,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The server is the one from before, and has forgotten the session meanwhile.
+    /// Ends the inserts in doubt: the server is the same, and has forgotten the session.
     fn forgotten(&mut self, address: &str) {
         let doubtful = self.inserts.forgotten(&Error::Unavailable(format!(
             "{address} was out of reach for longer than it remembers a client: whether this insert, which it had not \
@@ -212,7 +213,7 @@ impl Engine {
         self.outbox.set_outage(Some(format!("{address} could not be reached for {seconds:.1} s ({trouble})")));
     }
 
-    /// The client ends.
+    /// Ends the client: all work fails with `ClientClosed`.
     fn end(&mut self) {
         self.fail_all(&Error::ClientClosed { address: self.outbox.address().to_owned() });
         self.outbox.show(|link| link.connected = false);

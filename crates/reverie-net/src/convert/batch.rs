@@ -1,4 +1,4 @@
-//! What is read, and what the arrays of a batch are.
+//! Read options, and descriptions of the arrays of a batch.
 
 use super::{broken, dtype, present, shape, structure};
 use crate::bulk::Head;
@@ -8,7 +8,7 @@ use reverie_core::batch::{Output, Ragged, Role};
 use reverie_core::sample::{Borders, Windows};
 use reverie_core::spec::Structure;
 
-/// How a batch is to be made, as a message.
+/// Encodes the read options of a batch.
 pub fn encode_reading(columns: Option<&[String]>, ragged: Ragged) -> proto::Reading {
     let ragged = match ragged {
         Ragged::Refuse => proto::Ragged::Refuse,
@@ -18,7 +18,7 @@ pub fn encode_reading(columns: Option<&[String]>, ragged: Ragged) -> proto::Read
     proto::Reading { columns: columns.unwrap_or_default().to_vec(), ragged: ragged.into() }
 }
 
-/// Columns (`None`: all), and what becomes of unequal lengths. No reading is that of all columns.
+/// Decodes the columns (`None`: all), and the handling of unequal lengths. A missing message means the defaults.
 pub fn decode_reading(message: Option<proto::Reading>) -> Result<(Option<Vec<String>>, Ragged)> {
     let message = message.unwrap_or_default();
     let ragged = match proto::Ragged::try_from(message.ragged) {
@@ -30,7 +30,7 @@ pub fn decode_reading(message: Option<proto::Reading>) -> Result<(Option<Vec<Str
     Ok(((!message.columns.is_empty()).then_some(message.columns), ragged))
 }
 
-/// The windows that are asked for, as a message.
+/// Encodes windows.
 pub fn encode_windows(windows: &Windows) -> proto::Windows {
     let borders = match windows.borders() {
         Borders::Drop => proto::Borders::Drop,
@@ -40,7 +40,7 @@ pub fn encode_windows(windows: &Windows) -> proto::Windows {
     proto::Windows { length: windows.length(), burn_in: windows.burn_in(), borders: borders.into() }
 }
 
-/// The windows of a message; `InvalidArgument` for sizes that they cannot have.
+/// Decodes windows; `InvalidArgument` for invalid sizes.
 pub fn decode_windows(message: proto::Windows) -> Result<Windows> {
     let borders = match proto::Borders::try_from(message.borders) {
         Ok(proto::Borders::Drop) => Borders::Drop,
@@ -51,7 +51,7 @@ pub fn decode_windows(message: proto::Windows) -> Result<Windows> {
     Windows::new(u64::from(message.length), u64::from(message.burn_in), borders)
 }
 
-/// What the arrays of a batch are, as a message; the first `num_columns` outputs fill the structure.
+/// Encodes the description of a batch's arrays; the first `num_columns` outputs fill the structure.
 pub fn encode_head(outputs: &[Output], structure: &Structure, num_columns: usize, timestep: bool) -> proto::BatchHead {
     proto::BatchHead {
         outputs: outputs.iter().map(encode_output).collect(),
@@ -79,8 +79,9 @@ fn encode_output(output: &Output) -> proto::Output {
     }
 }
 
-/// What a message says of the arrays of a batch: sizes that can be counted, elements as wide as their dtypes, the
-/// columns first and as many as the structure has leaves.
+/// Decodes the description of a batch's arrays.
+/// Checks that sizes do not overflow, that elements are as wide as their dtypes, and that the columns come first and
+/// are as many as the structure has leaves.
 pub fn decode_head(message: proto::BatchHead) -> Result<Head> {
     let structure = structure::decode(present(message.structure, "structure")?)?;
     let num_columns = message.num_columns as usize;
@@ -102,7 +103,7 @@ fn decode_output(message: proto::Output, num_columns: usize) -> Result<Output> {
     let proto::Output { path, itemsize, .. } = message;
     let dtype = dtype(&message.dtype, &path)?;
     let itemsize = itemsize as usize;
-    // Elements of text are UCS-4.
+    // Text elements are UCS-4.
     let unit = if dtype == reverie_core::spec::DType::Str { 4 } else { 1 };
     if dtype.size().is_some_and(|size| size != itemsize) || !itemsize.is_multiple_of(unit) {
         return Err(broken(format!("array '{path}' has elements of {itemsize} bytes and the dtype {dtype}")));

@@ -1,10 +1,10 @@
-//! Refusals, as data both ways.
+//! Errors as data, in both directions.
 
 use crate::proto::{self, error_detail::Kind};
 use reverie_core::Error;
 use reverie_core::item::Key;
 
-/// An error as a message.
+/// Encodes an error.
 pub fn encode(error: &Error) -> proto::ErrorDetail {
     let kind = match error.clone() {
         Error::InvalidArgument(reason) => Kind::InvalidArgument(reason),
@@ -26,13 +26,13 @@ pub fn encode(error: &Error) -> proto::ErrorDetail {
             Kind::Storage(proto::StorageError { path, action: action.into_owned(), reason })
         }
         Error::DamagedFile { path, what, offset } => Kind::DamagedFile(proto::DamagedFile { path, what, offset }),
-        // The core's error may grow; a new variant must still reach the client as a refusal.
+        // The core's error type may grow; a new variant must still reach the client as an error.
         other => Kind::Internal(other.to_string()),
     };
     proto::ErrorDetail { kind: Some(kind) }
 }
 
-/// The error of a message. A kind that this version does not know is `Protocol`.
+/// Decodes an error. A kind that this version does not know is `Protocol`.
 pub fn decode(message: proto::ErrorDetail) -> Error {
     let Some(kind) = message.kind else {
         return Error::Protocol("the peer refused, for a reason that this version does not know".to_owned());

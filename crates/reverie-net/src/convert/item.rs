@@ -9,7 +9,7 @@ use reverie_core::spec::ColumnSpec;
 /// Cells of one column of an item at most.
 pub const MAX_CELLS: u32 = 1 << 24;
 
-/// A column's description as a message.
+/// Encodes a column's description.
 pub fn encode_spec(spec: &ColumnSpec) -> proto::ColumnSpec {
     proto::ColumnSpec {
         path: spec.path.clone(),
@@ -18,15 +18,15 @@ pub fn encode_spec(spec: &ColumnSpec) -> proto::ColumnSpec {
     }
 }
 
-/// The description of a message: a cell's bytes can be counted.
+/// Decodes a column's description; the size of a cell must not overflow.
 pub fn decode_spec(message: proto::ColumnSpec) -> Result<ColumnSpec> {
     let dtype = dtype(&message.dtype, &message.path)?;
-    // An element of text is as wide as its chunk says; the bytes of a cell are counted there.
+    // The width of a text element is given by its chunk, where the bytes of a cell are computed.
     let shape = shape(&message.shape, dtype.size().unwrap_or(1), &message.path)?;
     Ok(ColumnSpec { path: message.path, dtype, shape })
 }
 
-/// A form as a message that gives it a number.
+/// Encodes a form with the number that it gets.
 pub fn encode_pattern(number: u32, pattern: &Pattern) -> proto::PatternDef {
     let cells = |cells: &Cells| match cells {
         Cells::Range { start, step, len } => {
@@ -50,7 +50,7 @@ pub fn encode_pattern(number: u32, pattern: &Pattern) -> proto::PatternDef {
     }
 }
 
-/// The number and the form of a message: one that items can have, whatever chunks they stand on.
+/// Decodes a number and its form, which is checked as far as possible without the chunks.
 pub fn decode_pattern(message: proto::PatternDef) -> Result<(u32, Pattern)> {
     let structure = structure::decode(present(message.structure, "structure")?)?;
     let columns = message.columns.into_iter().map(decode_column).collect::<Result<Box<[_]>>>()?;

@@ -1,4 +1,4 @@
-//! Between the core's types and the messages. What comes from a message is checked: it may be anything.
+//! Conversion between the core's types and the messages. Messages are checked: they may contain anything.
 
 pub mod batch;
 pub mod error;
@@ -9,19 +9,19 @@ pub mod table;
 
 use reverie_core::{Error, Result};
 
-/// Axes of an array at most: as many as NumPy has.
+/// Axes of an array at most, as in NumPy.
 const MAX_AXES: usize = 64;
 
 fn broken(what: impl Into<String>) -> Error {
     Error::Protocol(what.into())
 }
 
-/// A field that a message must have.
+/// Requires a field of a message.
 fn present<T>(field: Option<T>, name: &str) -> Result<T> {
     field.ok_or_else(|| broken(format!("a message without '{name}'")))
 }
 
-/// The shape of an array whose bytes can be counted whatever the order of the axes: sizes of zero hide no overflow.
+/// Decodes a shape whose bytes can be counted in any order of the axes: sizes of zero hide no overflow.
 fn shape(sizes: &[u64], itemsize: usize, path: &str) -> Result<Vec<usize>> {
     let refuse = || broken(format!("column '{path}': the shape {sizes:?} fits no memory"));
     if sizes.len() > MAX_AXES {

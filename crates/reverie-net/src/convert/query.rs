@@ -1,11 +1,11 @@
-//! Conditions on items, and what is raised beside an update.
+//! Queries of items, and the neighbours that an update raises.
 
 use super::broken;
 use crate::proto;
 use reverie_core::table::{Comparison, Condition, Field, MAX_CONDITIONS, Neighbours, Query};
 use reverie_core::{Error, Result};
 
-/// A query of a table, as a message.
+/// Encodes a query of a table.
 pub fn encode_query(table: &str, query: &Query) -> proto::Query {
     proto::Query {
         table: table.to_owned(),
@@ -15,7 +15,7 @@ pub fn encode_query(table: &str, query: &Query) -> proto::Query {
     }
 }
 
-/// The table and the query of a message.
+/// Decodes a table and its query.
 pub fn decode_query(message: proto::Query) -> Result<(String, Query)> {
     let order = message.order.map(|order| Ok((decode_field(order.by)?, order.descending)));
     let query = Query {
@@ -26,7 +26,7 @@ pub fn decode_query(message: proto::Query) -> Result<(String, Query)> {
     Ok((message.table, query))
 }
 
-/// Conditions as messages.
+/// Encodes conditions.
 pub fn encode_conditions(conditions: &[Condition]) -> Vec<proto::Condition> {
     let encode = |condition: &Condition| proto::Condition {
         field: encode_field(condition.field).into(),
@@ -36,7 +36,7 @@ pub fn encode_conditions(conditions: &[Condition]) -> Vec<proto::Condition> {
     conditions.iter().map(encode).collect()
 }
 
-/// Conditions of messages; `InvalidArgument` for more than a request may have, or NaN.
+/// Decodes conditions; `InvalidArgument` for more than a request may have, or for NaN.
 pub fn decode_conditions(messages: &[proto::Condition]) -> Result<Vec<Condition>> {
     if messages.len() > MAX_CONDITIONS {
         let reason = format!("where: at most {MAX_CONDITIONS} conditions, got {}", messages.len());
@@ -48,13 +48,13 @@ pub fn decode_conditions(messages: &[proto::Condition]) -> Result<Vec<Condition>
     messages.iter().map(decode).collect()
 }
 
-/// What is raised, as a message.
+/// Encodes the neighbours that an update raises.
 pub fn encode_neighbours(neighbours: Neighbours) -> proto::Neighbours {
     let (count, decay) = neighbours.parts();
     proto::Neighbours { count, decay }
 }
 
-/// What is raised; `InvalidArgument` for numbers that it cannot have.
+/// Decodes the neighbours that an update raises; `InvalidArgument` for invalid numbers.
 pub fn decode_neighbours(message: proto::Neighbours) -> Result<Neighbours> {
     Neighbours::new(u64::from(message.count), message.decay)
 }

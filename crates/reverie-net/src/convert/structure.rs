@@ -11,7 +11,7 @@ pub const MAX_DEPTH: usize = 64;
 /// Nodes of a nest at most.
 const MAX_NODES: usize = 1 << 16;
 
-/// A nest as a message.
+/// Encodes a nest.
 pub fn encode(structure: &Structure) -> proto::Structure {
     let mut nodes = Vec::new();
     push(structure, &mut nodes);
@@ -47,8 +47,8 @@ fn push(structure: &Structure, nodes: &mut Vec<proto::Node>) {
     }
 }
 
-/// The nest of a message. `Protocol`: more than [`MAX_DEPTH`] levels, too many nodes, nodes that are missing or left
-/// over, names that stand twice.
+/// Decodes a nest.
+/// `Protocol`: more than [`MAX_DEPTH`] levels, too many nodes, missing or extra nodes, or duplicate names.
 pub fn decode(message: proto::Structure) -> Result<Structure> {
     if message.nodes.len() > MAX_NODES {
         return Err(broken(format!("a structure of {} nodes, more than {MAX_NODES}", message.nodes.len())));

@@ -1,4 +1,4 @@
-//! Tables: their configuration, their figures, and who waits at them.
+//! Tables: their configuration, their figures, and the requests that wait at them.
 
 use super::{broken, dtype, present, structure};
 use crate::proto;
@@ -12,7 +12,7 @@ use reverie_core::table::{
 use reverie_core::{Error, Result};
 use std::time::Duration;
 
-/// A configuration as a message; the seeds stay at home.
+/// Encodes a configuration without its seeds.
 pub fn encode_options(options: &TableOptions) -> proto::TableOptions {
     proto::TableOptions {
         name: options.name.clone(),
@@ -29,7 +29,7 @@ pub fn encode_options(options: &TableOptions) -> proto::TableOptions {
     }
 }
 
-/// The configuration of a message, one that a table can have; its seeds are zero.
+/// Decodes a configuration and checks that a table can have it; its seeds are zero.
 pub fn decode_options(message: proto::TableOptions) -> Result<TableOptions> {
     let options = TableOptions {
         name: message.name,
@@ -93,7 +93,7 @@ fn decode_compression(compression: i32) -> Result<Compression> {
     })
 }
 
-/// A limiter as a message.
+/// Encodes a limiter.
 pub fn encode_limiter(limiter: &Limiter) -> proto::Limiter {
     proto::Limiter {
         samples_per_insert: limiter.samples_per_insert(),
@@ -103,13 +103,13 @@ pub fn encode_limiter(limiter: &Limiter) -> proto::Limiter {
     }
 }
 
-/// The limiter of a message. `InvalidArgument` where no limiter has these numbers.
+/// Decodes a limiter. `InvalidArgument` for invalid numbers.
 pub fn decode_limiter(message: &proto::Limiter) -> Result<Limiter> {
     let proto::Limiter { samples_per_insert, min_size_to_sample, min_diff, max_diff } = *message;
     Limiter::new(samples_per_insert, min_size_to_sample, min_diff, max_diff)
 }
 
-/// A signature as a message.
+/// Encodes a signature.
 pub fn encode_signature(signature: &Signature) -> proto::Signature {
     let column = |column: &ColumnSignature| proto::ColumnSignature {
         path: column.path.clone(),
@@ -122,7 +122,7 @@ pub fn encode_signature(signature: &Signature) -> proto::Signature {
     }
 }
 
-/// The signature of a message.
+/// Decodes a signature.
 pub fn decode_signature(message: proto::Signature) -> Result<Signature> {
     let structure = structure::decode(present(message.structure, "structure")?)?;
     let column = |message: proto::ColumnSignature| {
@@ -141,7 +141,7 @@ pub fn decode_signature(message: proto::Signature) -> Result<Signature> {
     Ok(Signature { columns, structure })
 }
 
-/// What a shard is, as a message.
+/// Encodes a shard's tally.
 pub fn encode_tally(tally: &Tally) -> proto::Tally {
     let Counters { inserts, samples, deletes } = tally.counters;
     proto::Tally {
@@ -160,19 +160,19 @@ pub fn encode_tally(tally: &Tally) -> proto::Tally {
     }
 }
 
-/// What was seen of a shard, as a message.
+/// Encodes what was seen of a shard.
 pub fn encode_seen(seen: &Seen) -> proto::Seen {
     let Seen { incarnation, inserts, ration, waiting_inserts } = *seen;
     proto::Seen { incarnation, inserts, ration, waiting_inserts }
 }
 
-/// What a message says was seen of a shard.
+/// Decodes what was seen of a shard.
 pub fn decode_seen(message: &proto::Seen) -> Seen {
     let proto::Seen { incarnation, inserts, ration, waiting_inserts } = *message;
     Seen { incarnation, inserts, ration, waiting_inserts }
 }
 
-/// What a message says of a shard: counts and masses that can be.
+/// Decodes a shard's tally; refuses impossible counts and masses.
 pub fn decode_tally(message: proto::Tally) -> Result<Tally> {
     let proto::Tally { inserts, samples, deletes, mass: total, zeros, .. } = message;
     let probability = |p: f64| p > 0.0 && p <= 1.0;
@@ -196,7 +196,7 @@ pub fn decode_tally(message: proto::Tally) -> Result<Tally> {
     })
 }
 
-/// A change of limits as a message.
+/// Encodes a change of limits.
 pub fn encode_change(table: &str, change: &Change) -> proto::Configure {
     proto::Configure {
         table: table.to_owned(),
@@ -206,14 +206,14 @@ pub fn encode_change(table: &str, change: &Change) -> proto::Configure {
     }
 }
 
-/// The table and the change of a message.
+/// Decodes a table and its change of limits.
 pub fn decode_change(message: proto::Configure) -> Result<(String, Change)> {
     let limiter = message.limiter.as_ref().map(decode_limiter).transpose()?;
     let change = Change { max_size: message.max_size, limiter, max_times_sampled: message.max_times_sampled };
     Ok((message.table, change))
 }
 
-/// A table's figures as a message.
+/// Encodes a table's figures.
 pub fn encode_info(info: &TableInfo) -> proto::TableInfo {
     let TableInfo { counters, stats, times, .. } = info;
     proto::TableInfo {
@@ -256,7 +256,7 @@ fn decode_copied(message: &proto::Copied) -> Copied {
     Copied { inserted, dropped, waiting }
 }
 
-/// The figures of a message.
+/// Decodes a table's figures.
 pub fn decode_info(message: proto::TableInfo) -> Result<TableInfo> {
     let age_histogram: [u64; AGE_BUCKETS] = message
         .age_histogram
@@ -299,12 +299,12 @@ pub fn decode_info(message: proto::TableInfo) -> Result<TableInfo> {
     })
 }
 
-/// The time of a message: a finite number of seconds, not negative.
+/// Decodes a time: a finite, non-negative number of seconds.
 pub fn seconds(seconds: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|_| broken(format!("a time of {seconds} seconds")))
 }
 
-/// Who waits for what, as a message.
+/// Encodes which requests wait, and for what.
 pub fn encode_why(why: &Why) -> proto::Why {
     let waiting = |waiting: &Waiting| proto::Waiting {
         since: waiting.since.as_secs_f64(),

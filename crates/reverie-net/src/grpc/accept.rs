@@ -10,7 +10,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// Reads the certificates. `InvalidArgument` says which cannot be read.
+/// Reads the certificates. `InvalidArgument` names the one that cannot be read.
 pub(super) fn acceptor(tls: &Tls) -> Result<TlsAcceptor> {
     let provider = Arc::new(default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))

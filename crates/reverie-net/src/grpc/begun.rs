@@ -1,29 +1,29 @@
-//! A connection of which the first byte was read, to see what its peer speaks.
+//! A connection whose first byte was read, to detect the peer's protocol.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-/// What HTTP/2 begins with; a record of TLS begins with another byte.
+/// The first byte of HTTP/2; a TLS record begins with another byte.
 const PREFACE: u8 = b'P';
-/// A record of TLS by which a peer says that it goes no further.
+/// The first byte of a TLS alert, by which a peer ends the handshake.
 pub(super) const ALERT: u8 = 21;
 
-/// A stream that gives the byte that was read of it again.
+/// A stream that returns the byte that was already read again.
 pub(super) struct Begun<IO> {
     io: IO,
     first: Option<u8>,
 }
 
 impl<IO: AsyncRead + AsyncWrite + Unpin> Begun<IO> {
-    /// Waits for the first byte. An error where the peer ends before.
+    /// Reads the first byte. An error if the peer closes the connection before.
     pub(super) async fn read(mut io: IO) -> io::Result<Self> {
         let first = Some(io.read_u8().await?);
         Ok(Self { io, first })
     }
 
-    /// True where the peer speaks HTTP/2 in the clear.
+    /// True if the peer uses HTTP/2 without TLS.
     pub(super) fn is_http2(&self) -> bool {
         self.first == Some(PREFACE)
     }

@@ -1,5 +1,6 @@
-//! What the server sends on a stream, as the body of an HTTP/2 response: small messages together, and the bytes of
-//! batches as they lie in memory, in a block or in chunks.
+//! The server's messages on a stream, as the body of an HTTP/2 response.
+//!
+//! Small messages are joined; the bytes of batches are sent from where they are in memory, in a block or in chunks.
 
 use super::large::{LARGE, TOGETHER, put_head, put_whole};
 use super::stream::{Next, Queue, Queued};
@@ -13,14 +14,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::Status;
 
-/// The numbers of fields that are written by hand, as in the proto.
+/// The numbers of the fields that are encoded by hand, as in the proto.
 const SERVER_MESSAGE_PART: u32 = 5;
 const PART_DATA: u32 = 3;
 
-/// The connection's end of a way: messages that are to be sent.
+/// The connection's end of the queue: messages to be sent.
 pub(super) struct Outgoing {
     queue: Arc<Queue>,
-    /// Whole messages, and the head of the one that `data` belongs to.
+    /// Complete messages, and the head of the message that `data` belongs to.
     together: BytesMut,
     data: Pieces,
     state: State,
@@ -58,7 +59,7 @@ fn put_part(id: u64, offset: u64, len: usize, out: &mut BytesMut) {
     put_head(&[(&[], SERVER_MESSAGE_PART), (&part.encode_to_vec(), PART_DATA)], len, out);
 }
 
-/// The stream is reset: its client did not read to the end.
+/// The error that resets the stream: the client did not read all of it.
 #[derive(Debug, thiserror::Error)]
 #[error("the client did not read what was sent to it")]
 pub(super) struct Abandoned;
@@ -104,11 +105,11 @@ impl Drop for Outgoing {
     }
 }
 
-/// The body of any answer.
+/// The body of a response.
 pub(super) enum Answered {
-    /// Of a call that the generated service answers.
+    /// The response of a call that the generated service answers.
     Routed(tonic::body::Body),
-    /// Of a session.
+    /// The messages of a session.
     Session(Outgoing),
 }
 

@@ -1,5 +1,7 @@
-//! A connection of which the server reads no more than a greeting before it is admitted: whatever its peer sends, and
-//! however it is put into frames, messages and streams, no more is held for it. The rest waits at the peer.
+//! A connection from which the server reads only a greeting before it is admitted.
+//!
+//! Whatever the peer sends, and however it is split into frames, messages and streams, the server holds no more for it.
+//! The rest stays with the peer.
 
 use crate::admission::Newcomer;
 use std::io::{self, IoSlice};
@@ -8,13 +10,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, Take};
 
-/// Bytes of a newcomer: its TLS handshake with a chain of certificates, and the headers of its first requests.
+/// The bytes that a newcomer may send: a TLS handshake with a certificate chain, and the headers of its first requests.
 const GREETING_BYTES: u64 = 64 << 10;
 
 /// See the module.
 pub(super) struct Bounded<IO> {
     io: Take<IO>,
-    /// Until it is admitted.
+    /// Set until it is admitted.
     newcomer: Option<Arc<Newcomer>>,
 }
 

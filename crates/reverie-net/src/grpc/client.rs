@@ -30,17 +30,17 @@ use tonic::body::Body;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Code, Status};
 
-/// What the server may send us in one frame: its parts whole, with their heads.
+/// The largest frame that the server may send: room for one of its parts with its head.
 const FRAME_BYTES: u32 = 2 << 20;
-/// What may be on its way to us.
+/// The bytes that may be in flight to the client.
 const WINDOW_BYTES: u32 = 64 << 20;
-/// A connection that says nothing for so long is asked whether it lives, and given up after a while without an answer.
+/// A connection idle for this long is pinged, and closed if no answer arrives within the timeout.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Messages that wait for the connection's task.
 const QUEUED: usize = 4;
 
-/// Everything that connecting takes, checked.
+/// Everything that is needed to connect, checked.
 pub struct Dialer {
     address: String,
     origin: http::Uri,
@@ -51,7 +51,7 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// Checks the options. `InvalidArgument` names what cannot be right.
+    /// Checks the options. `InvalidArgument` names the invalid one.
     pub fn new(options: &Options, connect: Arc<dyn Connect>, traffic: Arc<Traffic>) -> Result<Self> {
         let address = options.address.clone();
         let refuse =
@@ -70,7 +70,7 @@ impl Dialer {
         Ok(Self { address, origin, token: token.transpose()?, private, connect, traffic })
     }
 
-    /// Connects, and shakes hands. `Unavailable`, or `Unauthenticated` where TLS finds no trust.
+    /// Connects and does the TLS handshake. `Unavailable`, or `Unauthenticated` if TLS finds no trust.
     pub async fn dial(&self) -> Result<Line> {
         let address = &self.address;
         let unreachable =
@@ -94,7 +94,7 @@ impl Dialer {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| verdict.get().cloned().unwrap_or_else(|| unreachable(&error)))?;
-        // Ends with the connection: when all senders are gone, or the peer is.
+        // Ends with the connection: when all senders are dropped, or the peer is gone.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!("a connection ended: {error}");
@@ -122,20 +122,20 @@ pub struct Line {
     address: String,
     token: Option<MetadataValue<Ascii>>,
     verdict: Verdict,
-    /// What else may be wrong where the connection ends without a word.
+    /// A possible cause, for the error of a connection that ends without a reason.
     doubt: &'static str,
 }
 
 impl Line {
-    /// What the server is.
+    /// Asks for the server's description.
     pub async fn describe(&mut self) -> Result<proto::Description> {
         let request = self.authorized(proto::DescribeRequest { protocol: proto::PROTOCOL });
         let answer = self.client.describe(request).await.map_err(|status| self.first(status))?;
         Ok(answer.into_inner())
     }
 
-    /// What it means that the first call on a connection failed: where the other end gave no reason, it may be that it
-    /// wants TLS, or a certificate, which it cannot tell.
+    /// The error for a failed first call on a connection.
+    /// If the other end gave no reason, it may require TLS or a certificate, which it cannot report.
     fn first(&self, status: Status) -> Error {
         match (error(&self.address, status), self.verdict.get()) {
             (Error::Unavailable(_), Some(verdict)) => verdict.clone(),
@@ -144,8 +144,8 @@ impl Line {
         }
     }
 
-    /// Opens a session with its first message. The call is made by hand, since the generated client copies what it sends
-    /// once more.
+    /// Opens a session with its first message.
+    /// The call does not use the generated client, which would copy each message once more.
     pub async fn session(self, hello: proto::ClientHello) -> Result<(Sending, Receiving)> {
         let (queue, messages) = mpsc::channel(QUEUED);
         let hello = ClientMessage { body: Some(proto::client_message::Body::Hello(hello)), ..Default::default() };
@@ -155,7 +155,7 @@ impl Line {
         Ok((sending, Receiving { messages: Download::new(body), address: self.address }))
     }
 
-    /// What the server answers to a session that is opened.
+    /// Opens the call of a session, and returns the body of the response.
     async fn open(&self, upload: Upload) -> Result<Incoming> {
         let address = &self.address;
         let lost = |error: hyper::Error| Error::Unavailable(format!("{address}: {error}"));
@@ -178,7 +178,7 @@ impl Line {
         }
         match response.status() {
             http::StatusCode::OK => Ok(response.into_body()),
-            // Something stands between that does not speak gRPC.
+            // A proxy that does not use gRPC answered.
             http::StatusCode::UNAUTHORIZED | http::StatusCode::FORBIDDEN => {
                 Err(Error::Unauthenticated(format!("{address} answered with HTTP {}", response.status())))
             }
@@ -195,7 +195,7 @@ impl Line {
     }
 }
 
-/// What a failed call means. Typed: the detail says, or else the code; no text is read.
+/// The error for a failed call: from the detail if there is one, else from the code. No text is parsed.
 fn error(address: &str, status: Status) -> Error {
     if let Ok(detail) = proto::ErrorDetail::decode(status.details())
         && detail.kind.is_some()
@@ -220,7 +220,7 @@ fn error(address: &str, status: Status) -> Error {
     }
 }
 
-/// The HTTP/2 connection as the service that the generated client wants.
+/// The HTTP/2 connection, as the service that the generated client needs.
 #[derive(Clone)]
 struct Channel(http2::SendRequest<Body>);
 
@@ -245,7 +245,7 @@ pub struct Sending {
     address: String,
 }
 
-/// Bulk bytes that travel in their message.
+/// Bulk bytes that are sent in their message.
 #[derive(Default)]
 struct Inline(BytesMut);
 
@@ -272,7 +272,7 @@ impl Outlet for Sending {
     async fn ready(&mut self, bulk_bytes: u64) -> Result<()> {
         let room = self.queue.reserve().await.map(drop);
         room.map_err(|_| self.gone())?;
-        // Memory of earlier messages is used again when they have gone out.
+        // The memory of earlier messages is reused after they were sent.
         self.bulk.0.reserve((bulk_bytes as usize).min(MAX_MESSAGE_BYTES));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Messages of calls that are not sessions: as any gRPC codec for protobuf, but for what [`weigh`] refuses.
+//! The codec of calls other than sessions: as any gRPC codec for protobuf, except for messages that [`weigh`] refuses.
 
 use crate::weigh::{self, Incoming};
 use bytes::Buf;
@@ -46,7 +46,7 @@ impl<U: Incoming> Decoder for Weighing<U> {
     type Error = Status;
 
     fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
-        // It lies in one piece.
+        // The message is contiguous.
         let bytes = message.chunk();
         weigh::check::<U>([bytes].into_iter(), bytes.len()).map_err(Status::invalid_argument)?;
         let decoded = U::decode(message).map_err(|error| Status::internal(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Connections to a server, made by something that can be replaced: the tests have a network of their own.
+//! Connections to a server. The trait can be replaced: tests have a network of their own.
 
 use super::begun::ALERT;
 use super::trust::refusal;
@@ -13,12 +13,12 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A connection's bytes, both ways.
+/// A connection's byte stream, in both directions.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// What [`Connect::connect`] gives.
+/// The future that [`Connect::connect`] returns.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
 
 /// Makes connections.
@@ -41,21 +41,21 @@ impl Connect for Tcp {
     }
 }
 
-/// Why a server takes nobody in like this, where TLS has said so: no other connection to it will end otherwise.
+/// The server's refusal, if TLS reported one: every other connection to this server would end with it too.
 pub(super) type Verdict = Arc<OnceLock<Error>>;
 
-/// A stream whose bytes are counted, and that notes what TLS says instead of them.
+/// A stream that counts its bytes, and notes an error that TLS reports instead of them.
 pub(super) struct Counted<S> {
     stream: S,
     traffic: Arc<Traffic>,
     address: String,
     verdict: Verdict,
-    /// Nothing was read so far.
+    /// True until something is read.
     untouched: bool,
 }
 
 impl<S> Counted<S> {
-    /// To the server at that address. What TLS says is put into `verdict`.
+    /// A stream to the server at `address`. An error of TLS is stored in `verdict`.
     pub(super) fn new(stream: S, traffic: Arc<Traffic>, address: String, verdict: Verdict) -> Self {
         Self { stream, traffic, address, verdict, untouched: true }
     }
@@ -71,7 +71,7 @@ impl<S> Counted<S> {
             },
             _ => return self.untouched &= bytes.is_empty(),
         };
-        // The first one counts.
+        // The first error counts.
         let _ = self.verdict.set(verdict);
     }
 

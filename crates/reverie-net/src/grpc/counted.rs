@@ -1,4 +1,4 @@
-//! The body of a call whose message is put together by others: what has come of it counts as that of a session does.
+//! The body of a call whose message is assembled elsewhere: its received bytes are charged like a session's.
 
 use super::status::status;
 use crate::server::Charge;
@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tonic::Status;
 
-/// Counts until it is dropped.
+/// Charges the received bytes until it is dropped.
 pub(super) struct Counted<B> {
     body: B,
     charge: Charge,

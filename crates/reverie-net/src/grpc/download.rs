@@ -1,5 +1,7 @@
-//! The server's messages out of the body of its answer. A part of a batch is passed on in pieces, as its bytes arrive:
-//! they are copied to their place while the processor's cache has them, and what brought them is used again.
+//! The server's messages, decoded from the body of its response.
+//!
+//! A part of a batch is passed on in pieces as its bytes arrive: they are copied to their place while they are in the
+//! processor's cache, and the receive buffers are reused.
 
 use super::frames::{message, prefix};
 use crate::pieces::Pieces;
@@ -12,22 +14,22 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The numbers of fields that are read by hand, as in the proto.
+/// The numbers of the fields that are decoded by hand, as in the proto.
 const SERVER_MESSAGE_PART: u32 = 5;
 const PART_ID: u32 = 1;
 const PART_OFFSET: u32 = 2;
 const PART_DATA: u32 = 3;
-/// Bytes of a message up to a part's data, at most: four keys, and four numbers.
+/// Bytes of a message before a part's data, at most: four keys and four numbers.
 const HEAD: usize = 4 * 11;
 
-/// Why there are no more messages.
+/// The reason why there are no more messages.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// What came is no message.
+    /// Malformed bytes.
     Broken(String),
-    /// The connection is gone.
+    /// The connection was lost.
     Lost(String),
-    /// What the server says at the end.
+    /// The trailers that the server sent at the end.
     Trailers(HeaderMap),
 }
 
@@ -38,20 +40,20 @@ pub(super) struct Download<B> {
     coming: Coming,
 }
 
-/// What the next bytes are.
+/// The kind of the next bytes.
 enum Coming {
-    /// The length of a message, and then it.
+    /// The length of a message.
     Prefix,
     Message(usize),
-    /// Data of this part.
+    /// The data of this part.
     Data(Open),
 }
 
-/// A part whose data are coming.
+/// A part whose data is being received.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Open {
     id: u64,
-    /// Of the next byte.
+    /// The offset of the next byte.
     offset: u64,
     left: usize,
 }
@@ -65,8 +67,8 @@ where
         Self { body, arrived: Pieces::default(), coming: Coming::Prefix }
     }
 
-    /// The next message, or the next piece of a part; `None` where the answer ends without a word. Nothing is lost where
-    /// it is not waited for to the end.
+    /// The next message, or the next piece of a part; `None` if the response ends without trailers.
+    /// Dropping a pending wait loses nothing.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<ServerMessage, Failure>>> {
         loop {
             match self.decode() {
@@ -91,7 +93,7 @@ where
         }
     }
 
-    /// The next message or piece, where it is there.
+    /// The next message or piece, if it has arrived.
     fn decode(&mut self) -> Result<Option<ServerMessage>, String> {
         if let Coming::Prefix = self.coming {
             match prefix(&mut self.arrived)? {
@@ -128,8 +130,8 @@ where
     }
 }
 
-/// The part whose data begin behind these first bytes of a message of `len` bytes, and where they begin. `None` where the
-/// bytes do not reach so far, and of any message in which a part's data do not come last, with which the other way deals.
+/// The part whose data begins in these first bytes of a message of `len` bytes, and where the data begins.
+/// `None` if there are too few bytes, or if the data is not the last field: such a message is decoded as a whole.
 fn open(bytes: &[u8], len: usize) -> Option<(Open, usize)> {
     let field = |rest: &mut &[u8]| {
         let key = decode_key(rest).ok()?;
@@ -178,7 +180,7 @@ mod tests {
         ServerMessage { body: Some(Said::Part(Part { id, offset, data })) }
     }
 
-    /// The messages up to the end, pieces of parts put together again.
+    /// All messages, with the pieces of each part joined.
     fn all(mut download: Download<Given>) -> Vec<ServerMessage> {
         let mut all: Vec<ServerMessage> = Vec::new();
         while let Some(message) = next(&mut download) {

@@ -1,5 +1,6 @@
-//! A client's messages out of the body of its call, decoded where the connection put them: large bytes stay in the
-//! HTTP/2 frame that brought them, until whoever wants them copies them to where they belong.
+//! A client's messages, decoded from the body of its call.
+//!
+//! Large bytes stay in the HTTP/2 frame in which they arrived until they are copied to their place.
 
 use crate::pieces::Pieces;
 use crate::proto::MAX_MESSAGE_BYTES;
@@ -12,15 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-/// Before each message: whether it is compressed, and its length.
+/// The bytes before each message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
-/// Why there are no more messages.
+/// The reason why there are no more messages.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// What came is no message.
+    /// Malformed bytes.
     Broken(String),
-    /// The connection is gone.
+    /// The connection was lost.
     Lost,
 }
 
@@ -28,9 +29,9 @@ pub(super) enum Failure {
 pub(super) struct Messages<B, M> {
     body: B,
     arrived: Pieces,
-    /// The length of the message whose bytes are coming.
+    /// The length of the message that is being received.
     coming: Option<usize>,
-    /// Bytes that have come of a message that is not whole yet.
+    /// Received bytes of an incomplete message.
     unfinished: Arc<AtomicU64>,
     message: PhantomData<fn() -> M>,
 }
@@ -44,12 +45,12 @@ where
         Self { body, arrived: Pieces::default(), coming: None, unfinished: Arc::default(), message: PhantomData }
     }
 
-    /// Bytes that have come of a message that is not whole yet, as long as the next one is waited for.
+    /// Received bytes of an incomplete message, valid while the next message is waited for.
     pub(super) fn unfinished(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.unfinished)
     }
 
-    /// The next message; `None` where the call ended well. Nothing is lost where it is not waited for to the end.
+    /// The next message; `None` if the call ended normally. Dropping a pending wait loses nothing.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<M, Failure>>> {
         loop {
             match self.decode() {
@@ -68,13 +69,13 @@ where
             match frame.map(|frame| frame.into_data()) {
                 Err(_) => return Poll::Ready(Some(Err(Failure::Lost))),
                 Ok(Ok(data)) => self.arrived.push(data),
-                // Trailers, which say nothing in a request.
+                // Trailers, which have no meaning in a request.
                 Ok(Err(_)) => {}
             }
         }
     }
 
-    /// The next message, where all of it is there.
+    /// The next message, if it is complete.
     fn decode(&mut self) -> Result<Option<M>, String> {
         if self.coming.is_none() {
             self.coming = prefix(&mut self.arrived)?;
@@ -85,7 +86,7 @@ where
     }
 }
 
-/// The length of the message that begins here, once it is there: what comes next is the message.
+/// Reads the length of the next message, if it has arrived; the message follows.
 pub(super) fn prefix(arrived: &mut Pieces) -> Result<Option<usize>, String> {
     if arrived.remaining() < PREFIX {
         return Ok(None);
@@ -100,7 +101,7 @@ pub(super) fn prefix(arrived: &mut Pieces) -> Result<Option<usize>, String> {
     Ok(Some(len))
 }
 
-/// The message of the next `len` bytes, which are all there.
+/// Decodes the message of the next `len` bytes, all of which have arrived.
 pub(super) fn message<M: Incoming>(arrived: &mut Pieces, len: usize) -> Result<M, String> {
     weigh::check::<M>(arrived.iter(), len)?;
     M::decode(arrived.take(len)).map_err(|error| format!("a message that cannot be decoded: {error}"))

@@ -1,4 +1,4 @@
-//! Bodies that a test gives, and messages as they are sent in them.
+//! Scripted bodies for tests, and messages as they are sent in them.
 
 use crate::proto::ServerMessage;
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Frames of a body; at their end, trailers or an error.
+/// The frames of a body, then trailers or an error.
 pub(super) struct Given(VecDeque<Result<Frame<Bytes>, String>>);
 
 impl Given {
@@ -34,7 +34,7 @@ pub(super) fn sent(message: &ServerMessage) -> Vec<u8> {
     framed(&message.encode_to_vec())
 }
 
-/// Behind the prefix of a message that is not compressed.
+/// Adds the prefix of an uncompressed message.
 pub(super) fn framed(encoded: &[u8]) -> Vec<u8> {
     [&[0][..], &(encoded.len() as u32).to_be_bytes(), encoded].concat()
 }

@@ -1,24 +1,24 @@
-//! Messages that end in large bytes: those go out as they lie in memory, behind a head that is encoded by hand.
+//! Messages that end in large bytes, which are sent from where they are in memory, after a head encoded by hand.
 
 use bytes::{BufMut, BytesMut};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
-/// Messages are put together up to so many bytes.
+/// Messages are joined up to this size.
 pub(super) const TOGETHER: usize = 32 << 10;
-/// Bytes that are worth a frame of their own.
+/// Bytes from this size on get a frame of their own.
 pub(super) const LARGE: usize = 8 << 10;
 
-/// Encodes a message of a gRPC stream up to the `len` bytes that must follow. They are the innermost of nested fields:
-/// each level is the encoded fields that stand before it, and its number.
+/// Encodes a message of a gRPC stream up to the `len` bytes that must follow.
+/// These bytes are the innermost of nested fields: each level is the encoded fields before it, and its number.
 pub(super) fn put_head(levels: &[(&[u8], u32)], len: usize, out: &mut BytesMut) {
-    // What each level's own field holds, and at last the whole.
+    // The size of each level's own field; `size` becomes that of the message.
     let mut sizes = [0_u64; 4];
     let mut size = len as u64;
     for (depth, (before, number)) in levels.iter().enumerate().rev() {
         sizes[depth] = size;
         size += before.len() as u64 + (key_len(*number) + encoded_len_varint(size)) as u64;
     }
-    // Not compressed, and so many bytes.
+    // The prefix: not compressed, and the size.
     out.put_u8(0);
     out.put_u32(size as u32);
     for ((before, number), size) in levels.iter().zip(sizes) {

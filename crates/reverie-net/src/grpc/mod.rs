@@ -1,4 +1,4 @@
-//! gRPC over TCP: any host.
+//! gRPC over TCP, to any host.
 
 // Both ends.
 mod begun;

@@ -1,4 +1,4 @@
-//! The server's end: connections in, calls to sessions.
+//! The server's end: accepts connections, and passes calls to sessions.
 
 use super::accept::acceptor;
 use super::begun::Begun;
@@ -30,32 +30,32 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tower::Service as _;
 
-/// What a client may send in one frame.
+/// The largest frame that a client may send.
 const FRAME_BYTES: u32 = 2 << 20;
-/// What may be on its way to the server, of a stream and of a connection.
+/// The bytes that may be in flight to the server, of a stream and of a connection.
 const WINDOW_BYTES: u32 = 32 << 20;
 /// Sessions and calls of one connection at a time.
 const MAX_STREAMS: u32 = 256;
 /// Bytes of a request's headers.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
-/// A connection that says nothing for so long is asked whether it lives, and given up after a while without an answer.
+/// A connection idle for this long is pinged, and closed if no answer arrives within the timeout.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of a question for health, which is answered without a token.
+/// Bytes of a health request, which is answered without a token.
 const MAX_HEALTH_BYTES: usize = 1 << 10;
-/// After an error of accepting, which mostly means too many open files.
+/// The pause after an error of accepting, which mostly means too many open files.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a client without TLS is told by a server that asks for it.
+/// The error for a client without TLS, if the server requires it.
 const WANTS_TLS: &str =
     "the server asks for TLS; pass tls=, as ClientTLS(ca=) with the authority that signed its certificate";
 
-/// The health service, open to all; everything else asks for the token.
+/// The health service, open to all; every other call requires the token.
 const HEALTH: &str = "/grpc.health.v1.Health/";
-/// The call that takes no place: a client of this host, which goes on through the Unix socket, makes no other.
+/// The call that takes no place: a client on the same host makes no other, and continues through the Unix socket.
 const DESCRIBE: &str = "/reverie.v1.Replay/Describe";
 
-/// What is served, ready to be served.
+/// The services of a server, ready to serve.
 #[derive(Clone)]
 pub struct Front {
     shared: Arc<Shared>,
@@ -64,7 +64,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// Reads the certificates. `InvalidArgument` where they cannot be read. To be called on a runtime.
+    /// Reads the certificates. `InvalidArgument` if they cannot be read. Must be called on a runtime.
     pub fn new(shared: Arc<Shared>, tls: Option<&Tls>) -> Result<Self> {
         let replay = ReplayServer::new(Service(Arc::clone(&shared))).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (reporter, health) = tonic_health::server::health_reporter();
@@ -85,8 +85,8 @@ impl Front {
         Ok(Self { shared, routes, tls: tls.map(acceptor).transpose()? })
     }
 
-    /// Serves connections, each with its peer's name, until there are no more or the server stops; then until those
-    /// that there are have ended.
+    /// Serves connections, each with its peer's name, until the stream ends or the server stops.
+    /// Then it waits until the open connections have ended.
     pub async fn serve<IO>(self, incoming: impl Stream<Item = io::Result<(IO, String)>>)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -114,7 +114,7 @@ impl Front {
         while connections.join_next().await.is_some() {}
     }
 
-    /// Serves a connection, as long as it is admitted in time.
+    /// Serves a connection, which must be admitted in time.
     async fn connection<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, io: IO, peer: String) {
         let newcomer = self.shared.admission.arrive(Via::Grpc, &peer);
         let io = Bounded::new(io, Arc::clone(&newcomer));
@@ -157,7 +157,7 @@ impl Front {
         }
     }
 
-    /// `in_the_clear`: without the TLS that this server asks for, which is all that the peer is told.
+    /// Serves HTTP/2. `in_the_clear`: the peer does not use the required TLS, and gets only this error.
     async fn http2<IO>(self, io: IO, peer: &str, newcomer: &Arc<Newcomer>, in_the_clear: bool)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -202,7 +202,7 @@ impl Front {
         status(&Error::Unauthenticated(WANTS_TLS.to_owned())).into_http().map(Answered::Routed)
     }
 
-    /// A call whose message is put together before it comes to a session.
+    /// Charges the bytes of a call whose message is assembled before it reaches a session.
     fn counted(&self, request: Request<Incoming>) -> Request<Body> {
         request.map(|body| Body::new(Counted::new(body, self.shared.charge())))
     }
@@ -221,7 +221,7 @@ impl Front {
         Ok(Answer::fill(self.routes.call(request).await?))
     }
 
-    /// What a call asks of its connection: nothing of health, the token of all others, and a place of those that last.
+    /// Checks a call: none for health, the token for all others, and a place for those that last.
     fn admit(&self, request: &Request<Incoming>, newcomer: &Newcomer) -> Result<()> {
         let path = request.uri().path();
         if path.starts_with(HEALTH) {
@@ -236,7 +236,7 @@ impl Front {
     }
 }
 
-/// Lets the peer read why it is refused: a connection that is closed while bytes of its are unread may lose what was sent.
+/// Waits until the peer has read the error: closing a connection with unread bytes may lose what was sent.
 async fn last_words<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) -> io::Result<()> {
     io.shutdown().await?;
     let mut unread = [0; 4096];

@@ -1,4 +1,4 @@
-//! The calls.
+//! The calls of the gRPC service.
 
 use super::body::{Answered, Outgoing};
 use super::frames::Messages;
@@ -12,11 +12,11 @@ use tokio_stream::Empty;
 use tonic::body::Body;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Who is at the other end, for the log.
+/// The peer's name, for the log.
 #[derive(Clone)]
 pub(super) struct Peer(pub(super) Arc<str>);
 
-/// The body of an answer, on its way past the encoder that would copy it: whoever has the response puts it in.
+/// The body of a response, carried past the encoder, which would copy it; [`Answer::fill`] puts it in.
 #[derive(Clone)]
 pub(super) struct Answer(Arc<Mutex<Option<Outgoing>>>);
 
@@ -38,12 +38,12 @@ impl Answer {
 /// The path of sessions, as in the proto.
 pub(super) const SESSION: &str = "/reverie.v1.Replay/Session";
 
-/// The body of a session's request, on its way past the decoder that would copy it.
+/// The body of a session's request, carried past the decoder, which would copy it.
 #[derive(Clone)]
 pub(super) struct Asked(Arc<Mutex<Option<Incoming>>>);
 
 impl Asked {
-    /// The request without its body, and the body beside it.
+    /// Splits the body off the request and stores it in the request's extensions.
     pub(super) fn beside(request: http::Request<Incoming>) -> http::Request<Body> {
         let (mut parts, body) = request.into_parts();
         parts.extensions.insert(Self(Arc::new(Mutex::new(Some(body)))));
@@ -56,7 +56,7 @@ impl Asked {
     }
 }
 
-/// The service: every call becomes a way, and the way a session's.
+/// The service: each call becomes a `Way`, which a session serves.
 pub(super) struct Service(pub(super) Arc<Shared>);
 
 fn peer<T>(request: &Request<T>) -> String {

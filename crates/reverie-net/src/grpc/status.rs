@@ -1,11 +1,11 @@
-//! Refusals of a whole call: a code for everybody, and the error as data for those who know it.
+//! Errors of a whole call: a status code for any client, and the error as data for our clients.
 
 use crate::convert;
 use prost::Message;
 use reverie_core::Error;
 use tonic::{Code, Status};
 
-/// The status of a call that ends with this error; its details are an `ErrorDetail`.
+/// The status of a call that failed with this error; its details are an `ErrorDetail`.
 pub(super) fn status(error: &Error) -> Status {
     let code = match error {
         Error::Unauthenticated(_) => Code::Unauthenticated,

@@ -1,4 +1,4 @@
-//! A gRPC stream as a session's way.
+//! A gRPC stream as the transport of a session.
 
 use super::body::Outgoing;
 use super::frames::Failure;
@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// What a message costs beside its bytes.
+/// The cost of a message in addition to its bytes.
 const OVERHEAD: u64 = 64;
-/// For how long a closing connection may take to send what is queued.
+/// How long a closing connection may take to send what is queued.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 type Inbound = Pin<Box<dyn Stream<Item = Result<ClientMessage, Failure>> + Send>>;
@@ -28,7 +28,7 @@ type Inbound = Pin<Box<dyn Stream<Item = Result<ClientMessage, Failure>> + Send>
 /// The session's end.
 pub(super) struct GrpcWay {
     inbound: Inbound,
-    /// Bytes that have come of a message that is not whole yet.
+    /// Received bytes of an incomplete message.
     unfinished: Arc<AtomicU64>,
     queue: Arc<Queue>,
     peer: String,
@@ -37,7 +37,7 @@ pub(super) struct GrpcWay {
 /// Messages between the session and the connection.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// Guards the messages and who waits for them; nothing is encoded, freed or woken under it.
+    /// Guards the messages and the wakers; nothing is encoded, freed or woken under the lock.
     state: Mutex<State>,
 }
 
@@ -45,22 +45,22 @@ pub(super) struct Queue {
 struct State {
     messages: VecDeque<Queued>,
     bytes: u64,
-    /// The session says no more.
+    /// The session sends no more.
     ended: bool,
-    /// What is left is not sent.
+    /// The remaining messages are not sent.
     abandoned: bool,
-    /// The connection takes no more.
+    /// The connection sends no more.
     gone: bool,
-    /// The session, and the bytes below which it is to be woken.
+    /// The session's waker, and the queued bytes below which it is woken.
     session: Option<(Waker, u64)>,
     connection: Option<Waker>,
 }
 
-/// What is to be sent.
+/// A message to be sent.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Queued {
     Message(ServerMessage),
-    /// A part of a batch, whose bytes go out as they lie.
+    /// A part of a batch, whose bytes are sent from where they are in memory.
     Part {
         id: u64,
         offset: u64,
@@ -76,7 +76,7 @@ impl State {
     }
 }
 
-/// What the connection gets next: moved on at once, so that its size costs nothing.
+/// The connection's next message. It is moved on at once, so its size costs nothing.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Next {
     Message(Queued),
@@ -120,7 +120,7 @@ impl Queue {
         Poll::Ready(Next::Message(message))
     }
 
-    /// The connection takes no more.
+    /// Ends the queue: the connection sends no more.
     pub(super) fn close(&self) {
         let mut left = VecDeque::new();
         self.change(|state| {
@@ -145,7 +145,7 @@ impl Queue {
         self.state().bytes
     }
 
-    /// Ready when fewer bytes are queued, or the connection takes no more.
+    /// Ready when fewer bytes are queued, or the connection sends no more.
     fn poll_below(&self, context: &mut Context<'_>, below: u64) -> Poll<()> {
         let mut state = self.state();
         if state.bytes < below || state.gone { Poll::Ready(()) } else { state.wait(context, below) }
@@ -156,7 +156,7 @@ impl Queue {
         if state.gone { Poll::Ready(()) } else { state.wait(context, 0) }
     }
 
-    /// The session says no more; tells whether something is left to be sent.
+    /// Notes that the session sends no more; true if messages remain.
     fn end(&self) -> bool {
         let mut left = false;
         self.change(|state| {
@@ -167,7 +167,7 @@ impl Queue {
         left
     }
 
-    /// Lets go of what is left.
+    /// Drops the remaining messages.
     fn abandon(&self) {
         let mut left = VecDeque::new();
         self.change(|state| {
@@ -185,13 +185,13 @@ impl Drop for GrpcWay {
     }
 }
 
-/// Both ends of a way whose messages come from `inbound`.
+/// Both ends of a transport whose messages come from `inbound`.
 pub(super) fn way(inbound: Inbound, unfinished: Arc<AtomicU64>, peer: String) -> (GrpcWay, Outgoing) {
     let queue = Arc::<Queue>::default();
     (GrpcWay { inbound, unfinished, queue: Arc::clone(&queue), peer }, Outgoing::new(queue))
 }
 
-/// A way that brings one message, and lasts until its client is gone.
+/// A transport that delivers one message, and lasts until its client is gone.
 pub(super) fn call(message: ClientMessage, peer: String) -> (GrpcWay, Outgoing) {
     let (mut way, outgoing) = way(Box::pin(futures_util::stream::empty()), Arc::default(), peer);
     let queue = Arc::clone(&way.queue);
@@ -260,7 +260,7 @@ impl Way for GrpcWay {
         if self.queue.end() {
             let queue = Arc::clone(&self.queue);
             tokio::spawn(async move {
-                // Who does not read gets no more, and keeps no memory.
+                // A client that does not read gets no more, and must not keep memory.
                 tokio::time::sleep(LAST_WORDS).await;
                 queue.abandon();
             });

@@ -11,16 +11,16 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::{TlsConnector, rustls};
 
-/// Makes a connection private, and sure of its server.
+/// The TLS configuration of one server.
 pub(super) struct Private {
     connector: TlsConnector,
     name: ServerName<'static>,
-    /// We can show a certificate.
+    /// True if the client has a certificate to show.
     pub(super) has_identity: bool,
 }
 
 impl Private {
-    /// Reads what the options say. `InvalidArgument` where it cannot be read.
+    /// Reads the options. `InvalidArgument` if one cannot be read.
     pub(super) fn new(tls: &Tls, address: &str) -> Result<Self> {
         let refuse = |what: &str, reason: &dyn std::fmt::Display| Error::InvalidArgument(format!("{what}: {reason}"));
         let roots = roots(tls.ca.as_deref())?;
@@ -45,7 +45,7 @@ impl Private {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), name, has_identity: tls.identity.is_some() })
     }
 
-    /// Shakes hands. `Unauthenticated` where either end does not trust the other.
+    /// Does the handshake. `Unauthenticated` if either end does not trust the other.
     pub(super) async fn wrap(&self, stream: Box<dyn Stream>, address: &str) -> Result<Box<dyn Stream>> {
         match self.connector.connect(self.name.clone(), stream).await {
             Ok(stream) => Ok(Box::new(stream)),
@@ -54,7 +54,7 @@ impl Private {
     }
 }
 
-/// What an error of a TLS connection means: that one end does not trust the other, or that the connection is gone.
+/// The error for a failed TLS connection: one end does not trust the other, or the connection was lost.
 pub(super) fn refusal(error: &io::Error, address: &str) -> Error {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match tls {
@@ -63,7 +63,7 @@ pub(super) fn refusal(error: &io::Error, address: &str) -> Error {
     }
 }
 
-/// What to try, by the names of `ClientTLS`.
+/// Advice for the user, with the argument names of `ClientTLS`.
 fn advice(error: &rustls::Error) -> &'static str {
     use rustls::{CertificateError, Error::*};
     match error {
@@ -89,7 +89,7 @@ fn roots(ca: Option<&[u8]>) -> Result<RootCertStore> {
                 roots.add(certificate).map_err(|error| Error::InvalidArgument(format!("{what}: {error}")))?;
             }
         }
-        // A certificate that the system has and nobody understands is not trusted.
+        // Certificates of the system that cannot be parsed are not trusted.
         None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
     }
     if roots.is_empty() {

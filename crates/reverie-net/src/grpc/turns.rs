@@ -1,7 +1,8 @@
-//! A client's connection that lets others of its thread have their turn while there is much to read: what was read is
-//! copied to where it belongs while the processor's cache has it, and before the next is read into the same memory.
-//! Otherwise the connection reads as long as the server sends, each frame into memory of its own, and touching fresh pages
-//! takes longer than the copy.
+//! A client's connection that yields to the other tasks of its thread while there is much to read.
+//!
+//! The bytes read are copied to their place while they are in the processor's cache, and before the next bytes are read
+//! into the same memory. Otherwise the connection reads as long as the server sends, each frame into new memory, and
+//! touching fresh pages takes longer than the copy.
 
 use super::connector::Stream;
 use std::io::{self, IoSlice};
@@ -9,8 +10,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are read before others have their turn: a batch of small cells is a frame of about so many, and one of large
-/// cells several of a megabyte.
+/// Bytes that are read before the other tasks run.
+/// A batch of small cells is a frame of about this size, and one of large cells several frames of a megabyte.
 const TURN: usize = 256 << 10;
 
 /// See the module.
@@ -30,7 +31,7 @@ impl<S: Stream> AsyncRead for Turns<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.read >= TURN {
             self.read = 0;
-            // Behind those that were woken by what was read.
+            // Run after the tasks that the bytes read so far have woken.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -1,5 +1,6 @@
-//! What the client sends on a stream, as the body of an HTTP/2 request: small messages together, and the bulk bytes of
-//! inserts as they lie in memory.
+//! The client's messages on a stream, as the body of an HTTP/2 request.
+//!
+//! Small messages are joined; the bulk bytes of inserts are sent from where they are in memory.
 
 use super::large::{LARGE, TOGETHER, put_head, put_whole};
 use crate::proto::client_message::Body as Asked;
@@ -12,15 +13,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
-/// The numbers of fields that are written by hand, as in the proto.
+/// The numbers of the fields that are encoded by hand, as in the proto.
 const CLIENT_MESSAGE_INSERT: u32 = 4;
 const INSERT_BULK: u32 = 9;
 const BULK_INLINE: u32 = 1;
 
-/// The messages of a queue; the body ends when nobody can put more into it.
+/// The messages of a queue; the body ends when all senders are dropped.
 pub(super) struct Upload {
     queue: mpsc::Receiver<ClientMessage>,
-    /// Whole messages, and the head of the one that `data` belongs to.
+    /// Complete messages, and the head of the message that `data` belongs to.
     together: BytesMut,
     data: Bytes,
 }
@@ -43,7 +44,7 @@ impl Upload {
     }
 }
 
-/// Takes an insert with large bulk bytes out of the message: its other fields, encoded, and those bytes.
+/// Takes an insert with large bulk bytes out of the message; returns its other fields, encoded, and those bytes.
 fn large(message: &mut ClientMessage) -> Option<(Vec<u8>, Bytes)> {
     let Some(Asked::Insert(insert)) = &mut message.body else { return None };
     match insert.bulk.take() {

@@ -1,4 +1,4 @@
-//! The server's end.
+//! The server's end: items from messages.
 
 mod cells;
 mod episodes;
@@ -19,15 +19,15 @@ use std::sync::Arc;
 
 pub use episodes::Episodes;
 
-/// What a connection may make the server hold.
+/// Limits on the memory that a connection uses on the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of one chunk.
     pub max_chunk_bytes: u64,
     /// Chunks and bodies that the connection may name at a time, and patterns.
     pub max_named: usize,
-    /// Bytes of chunks that the connection holds open or named and no table refers to, and of what it named beside
-    /// them. Reckoned now and then: chunks that leave their tables meanwhile may come on top.
+    /// Bytes of chunks that the connection holds open or named and no table refers to, and of its other named things.
+    /// Computed now and then: chunks that leave their tables meanwhile may be added.
     pub max_held_bytes: u64,
 }
 
@@ -55,8 +55,9 @@ struct Pattern {
     size_bytes: u64,
 }
 
-/// Turns messages back into items. Nothing in a message is trusted; what breaks a rule is `Protocol`, what wants more
-/// than the limits is `ResourceExhausted`, and after either the connection is to be ended.
+/// Decodes messages into items.
+/// Nothing in a message is trusted: a message that breaks a rule is `Protocol`, and one that exceeds the limits is
+/// `ResourceExhausted`. After either the connection must be ended.
 pub struct Decoder {
     meter: Arc<Meter>,
     limits: Limits,
@@ -64,7 +65,7 @@ pub struct Decoder {
     patterns: HashMap<u32, Pattern>,
     names: Names,
     layouts: Layouts,
-    /// Bulk bytes of messages without a request, which the next request counts for.
+    /// Bulk bytes of messages without a request: they count for the next request.
     owed: u64,
 }
 
@@ -73,13 +74,13 @@ fn broken(what: impl Into<String>) -> Error {
 }
 
 impl Decoder {
-    /// A decoder for a new connection of the session that these episodes belong to. Chunks are counted in `meter`.
+    /// A decoder for a new connection of the session that owns these episodes. Chunks are counted in `meter`.
     pub fn new(meter: Arc<Meter>, limits: Limits, episodes: Arc<Episodes>) -> Self {
         let (patterns, names, layouts) = (HashMap::new(), Names::new(limits), Layouts::default());
         Self { meter, limits, episodes, patterns, names, layouts, owed: 0 }
     }
 
-    /// The requests of a message, in order; none where it only brings cells. The bulk bytes are copied on return.
+    /// The requests of a message, in order; none if it only has cells. The bulk bytes are copied on return.
     pub fn insert(&mut self, message: proto::Insert, bulk: &dyn BulkIn) -> Result<Vec<Arrived>> {
         for definition in message.patterns {
             self.define_pattern(definition)?;
@@ -103,18 +104,18 @@ impl Decoder {
         Ok(arrived)
     }
 
-    /// Bytes of chunks that the connection holds open or named and no table refers to, and of what it named beside
-    /// them. Chunks that came into tables since this was last reckoned may count.
+    /// Bytes of chunks that the connection holds open or named and no table refers to, and of its other named things.
+    /// May include chunks that came into tables since the last [`Decoder::reckon`].
     pub fn held_bytes(&mut self) -> u64 {
         self.names.held_bytes()
     }
 
-    /// The same, reckoned now: looks at all that is named.
+    /// As [`Decoder::held_bytes`], computed now: looks at everything that is named.
     pub fn reckon(&mut self) -> u64 {
         self.names.reckon()
     }
 
-    /// Lets the next messages hold so many bytes more than is held now, and never more than the limits say.
+    /// Lets the next messages hold up to `more` bytes in addition to the current ones, within the limits.
     pub fn hold_at_most(&mut self, more: u64) {
         self.names.hold_at_most(self.limits.max_held_bytes, more);
     }
@@ -177,7 +178,7 @@ impl Decoder {
     }
 }
 
-/// The tables of a message: most often it is one.
+/// The tables of a message, mostly one.
 #[derive(Default)]
 struct Tables {
     first: Option<u32>,
@@ -202,7 +203,7 @@ fn too_many(what: &str, limit: usize) -> Error {
     }
 }
 
-/// Reads the items of a message, one behind the other. Most have the form, the body and the episode of the one before.
+/// Reads the items of a message in order. Most have the form, the body and the episode of the item before.
 struct Reader<'a> {
     decoder: &'a mut Decoder,
     items: proto::Items,

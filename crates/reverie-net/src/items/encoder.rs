@@ -1,4 +1,4 @@
-//! The client's end.
+//! The client's end: items to messages.
 
 mod bodies;
 mod chunks;
@@ -16,13 +16,13 @@ use reverie_core::{Error, Result};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// What became of a request that was pushed.
+/// The result of pushing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is in the message.
+    /// The whole request is in the message.
     Whole,
-    /// The message has no room for all of it; the cells that it has room for are in it, no item is. Send what
-    /// [`Encoder::take`] gives and push the request again, until it is whole.
+    /// The message has no room for all of the request; the cells that fit are in it, but no item.
+    /// Send the message that [`Encoder::take`] returns and push the request again, until it is whole.
     NoRoom {
         /// Bulk bytes that the next piece needs at least: an empty message must have room for them.
         needed: u64,
@@ -32,22 +32,22 @@ pub enum Pushed {
 /// Definitions of one message at most, in bytes.
 const MAX_DEFINED_BYTES: usize = 8 << 20;
 
-/// Things that are looked at for whether they are still used, whenever a message is begun, beside two for each that
-/// was named in the message before.
+/// Named things that are checked for use whenever a message is begun.
+/// Two more are checked for each that was named in the message before.
 const LOOKED_AT: usize = 8;
 
-/// Turns items into messages: names what the server does not know yet, and sends only the cells that it does not have.
+/// Encodes items into messages: names what the server does not know, and sends only the cells that it does not have.
 #[derive(Default)]
 pub struct Encoder {
     message: proto::Insert,
     items: proto::Items,
-    /// Requests in the message, and the number behind the last of them.
+    /// Requests in the message.
     requests: u64,
     next_id: u64,
     looks: u64,
     /// Bytes of the message's definitions.
     defined_bytes: usize,
-    /// The number that was given last to a chunk or body.
+    /// The last number given to a chunk or body.
     named: u64,
     forms: Forms,
     chunks: Chunks,
@@ -55,7 +55,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The bytes that this request would add to the bulk, about: for grouping and credit.
+    /// About how many bytes this request would add to the bulk, for grouping and credit.
     pub fn bulk_bytes(&self, items: &Inserts) -> u64 {
         let mut bytes = 0;
         each_chunk(items, |chunk| {
@@ -71,11 +71,12 @@ impl Encoder {
         self.chunks.planned()
     }
 
-    /// Puts one request into the message that is being made, whose bulk may have `room` bytes in all. A request whose
-    /// number is not larger than the one before has no room in its message. Cells are only noted, and copied by `take`.
+    /// Adds one request to the message, whose bulk may have `room` bytes in all.
+    /// A request whose number is not larger than the one before has no room in its message. Cells are only noted here,
+    /// and copied by `take`.
     ///
-    /// `InvalidArgument`: no items, more than [`MAX_ITEMS`], or items of more cells than a message may ask for; a
-    /// priority that is no number. `ResourceExhausted`: a chunk larger than [`proto::MAX_CHUNK_BYTES`].
+    /// `InvalidArgument`: no items, more than [`MAX_ITEMS`], items of more cells than a message may ask for, or a
+    /// priority that is NaN. `ResourceExhausted`: a chunk larger than [`proto::MAX_CHUNK_BYTES`].
     pub fn push(&mut self, id: u64, table: u32, items: &Inserts, room: u64) -> Result<Pushed> {
         check(items)?;
         if self.requests == 0 {
@@ -109,18 +110,18 @@ impl Encoder {
         Ok(Pushed::Whole)
     }
 
-    /// True where a request of this number can stand behind those of the message.
+    /// True if a request of this number can follow those of the message.
     fn can_follow(&self, id: u64) -> bool {
         id >= self.next_id && id - self.next_id <= u64::from(u32::MAX)
     }
 
-    /// Notes the cells that the request's items stand on; says where they have no room.
+    /// Notes the cells that the request's items use; returns [`Pushed::NoRoom`] if they do not fit.
     fn note_cells(&mut self, items: &Inserts, room: u64) -> Result<Option<Pushed>> {
         let (chunks, named) = (&mut self.chunks, &mut self.named);
         each_chunk(items, |chunk| chunks.note(chunk, room, named))
     }
 
-    /// Defines the forms and bodies of the request; true where they have no room.
+    /// Defines the forms and bodies of the request; true if they do not fit.
     fn define(&mut self, items: &Inserts) -> Result<bool> {
         let mut looks = 0;
         for (item, _) in items {
@@ -160,22 +161,22 @@ impl Encoder {
         }
     }
 
-    /// Looks at some of what was named: notes chunks that were packed meanwhile, as far as there is room, and releases
-    /// what nobody uses any more. `push` does it for every message; to be called now and then when nothing is pushed,
-    /// and the message then to be taken.
+    /// Checks some of the named things, and releases unused ones.
+    /// Also notes chunks that were packed meanwhile, if there is room. `push` does this for every message; call it now
+    /// and then while nothing is pushed, and then take the message.
     pub fn tidy(&mut self, room: u64) {
         self.chunks.tidy(room, &mut self.message.released);
         self.bodies.tidy(&mut self.message.released);
         self.forms.tidy(&mut self.message.released_patterns);
     }
 
-    /// True where the server keeps something because of what was named.
+    /// True if the server keeps something because it was named.
     pub fn names_any(&self) -> bool {
         !self.chunks.is_empty() || !self.bodies.is_empty()
     }
 
-    /// The message, its bulk bytes put into `bulk`, which must be empty; `insert.bulk` is left to the caller. `None`
-    /// where there is nothing to say.
+    /// The message, with its bulk bytes put into `bulk`, which must be empty. The caller sets `insert.bulk`.
+    /// `None` if there is nothing to send.
     pub fn take(&mut self, bulk: &mut dyn BulkOut) -> Option<proto::Insert> {
         self.chunks.take(bulk, &mut self.message.chunks);
         let mut message = std::mem::take(&mut self.message);
@@ -196,14 +197,14 @@ fn check(items: &Inserts) -> Result<()> {
     if items.is_empty() || items.len() > MAX_ITEMS {
         return refuse(format!("{} items in one request: insert 1 to {MAX_ITEMS} at a time", items.len()));
     }
-    // On the wire it stands for the largest priority in the table.
+    // In a message NaN stands for the largest priority in the table.
     match items.iter().any(|(_, priority)| matches!(priority, Priority::Value(value) if value.is_nan())) {
         true => refuse("a priority must be a number, got NaN".to_owned()),
         false => Ok(()),
     }
 }
 
-/// Calls `each` for the items' chunks, until it gives something: not again for a chunk that the item before had too.
+/// Calls `each` for the items' chunks until it returns a value; skips an item with the same body as the one before.
 fn each_chunk(
     items: &Inserts,
     mut each: impl FnMut(&std::sync::Arc<reverie_core::chunk::Chunk>) -> Result<Option<Pushed>>,
@@ -230,10 +231,10 @@ fn same_body(left: &Body, right: &Body) -> bool {
     }
 }
 
-/// Things by their address.
+/// A map by address.
 type ByAddress<T> = HashMap<usize, T, BuildHasherDefault<AddressHasher>>;
 
-/// Spreads addresses, which nobody chooses to collide.
+/// A hasher for addresses. No peer can choose them to collide.
 #[derive(Default)]
 struct AddressHasher(u64);
 

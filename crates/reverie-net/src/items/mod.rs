@@ -1,6 +1,6 @@
-//! Items on their way into tables: chunks by their cells, each cell sent once; forms and bodies by number.
+//! The transfer of items into tables: chunks by their cells, each cell sent once; forms and bodies by number.
 //!
-//! The state of both ends belongs to one connection: on a new one, everything is named anew.
+//! The state of both ends belongs to one connection: on a new one, everything is named again.
 
 mod decoder;
 mod encoder;
@@ -10,30 +10,31 @@ use reverie_core::item::{Cells, Pattern};
 pub use decoder::{Arrived, Decoder, Episodes, Limits};
 pub use encoder::{Encoder, Pushed};
 
-/// What an item counts for against the insert credit, so reckoned by both ends. The first request of each table in a
-/// message counts for the bulk bytes of the message, too, and for those of the messages before it that had no request:
-/// items of several tables may stand on the same cells, which each of the tables can hold.
+/// The bytes that an item counts for against the insert credit; both ends compute it so.
+/// The first request of each table in a message also counts for the bulk bytes of the message, and for those of the
+/// messages before it that had no request: items of several tables may use the same cells, which each of the tables can
+/// hold.
 pub const ITEM_BYTES: u64 = 64;
 
 /// Items of one message at most.
 pub const MAX_ITEMS: usize = 1 << 19;
 
-/// What it may cost to look whether the cells of a message's items are there, see [`looks`].
+/// The largest cost of checking that the cells of a message's items are there, see [`looks`].
 const MAX_LOOKS: u64 = 1 << 24;
 
 /// Bytes of one form at most, as a message.
 const MAX_FORM_BYTES: usize = 4 << 20;
 
-/// Whether more may be sent into a table that has so many bytes in flight, where all tables together have `all`.
+/// True if more may be sent into a table with `table` bytes in flight, where all tables together have `all`.
 ///
-/// A table has less in flight than what is left of the credit: one that takes no inserts comes to half of the credit, a
-/// second one to a quarter, and something is left for one that takes them. A table with nothing in flight may always have
-/// a message.
+/// A table has less in flight than what is left of the credit: one that takes no inserts reaches half of the credit, a
+/// second one a quarter, and something is left for a table that takes them. A table with nothing in flight may always
+/// have a message.
 pub fn has_share(table: u64, all: u64, credit: u64) -> bool {
     table == 0 || table < credit.saturating_sub(all)
 }
 
-/// What it costs at most to look whether the cells of an item of this form are there: about one for each look.
+/// The largest cost of checking that the cells of an item of this form are there: about one for each look.
 fn looks(pattern: &Pattern) -> u64 {
     let cost = |cells: &Cells| match cells {
         Cells::Range { step: 1, len, .. } => 1 + u64::from(*len) / 8,

@@ -17,19 +17,19 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
-/// Bulk bytes that are not worth a place in the slot, and the message that frees it.
+/// Fewer bulk bytes than this are not worth a place in the slot, and the message that frees it.
 const SMALL: u64 = 1 << 10;
 /// The first insert slot: small enough to stay in the processor's cache.
 const FIRST_RING: u64 = 4 << 20;
-/// Messages that go without a slot before one is asked for again, which the server had no room for.
+/// Messages sent without a slot before one is requested again after the server had no room.
 const ASK_AGAIN: u32 = 64;
-/// Messages are gathered into one call to the system up to so many bytes.
+/// Messages are joined into one system call up to this size.
 const TOGETHER: usize = 16 << 10;
 
-/// What the receiving half learned of the insert slot, until the sending half takes it up.
+/// The state of the insert slot that the receiving half learned, until the sending half takes it.
 #[derive(Debug, Default)]
 struct News {
-    /// `Some(None)`: the server had no room for one.
+    /// `Some(None)`: the server had no room for a slot.
     ring: Option<Option<ring::Outlet>>,
     consumed: Option<Consumed>,
     waker: Option<Waker>,
@@ -58,8 +58,8 @@ impl Shared {
     }
 }
 
-/// Connects to the server's socket; its hello is still to come. `Unavailable` where nobody listens there, or somebody
-/// else's process does.
+/// Connects to the server's socket; the server's hello has not arrived yet.
+/// `Unavailable` if no process listens there, or the process belongs to another user (not root).
 pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet, LocalInlet)> {
     let unavailable = |why: String| Error::Unavailable(format!("the server's socket {path}: {why}"));
     let stream = tokio::net::UnixStream::connect(path).await.map_err(|error| unavailable(error.to_string()))?;
@@ -86,7 +86,7 @@ pub async fn connect(path: &str, traffic: &Arc<Traffic>) -> Result<(LocalOutlet,
     Ok((outlet, inlet))
 }
 
-/// Bulk bytes within the message.
+/// Bulk bytes inside the message.
 #[derive(Debug, Default)]
 struct Inline(Vec<u8>);
 
@@ -108,13 +108,13 @@ pub struct LocalOutlet {
     freed: Arc<Freed>,
     /// The insert slot, and whether the next message's bytes go there.
     ring: Option<(ring::Outlet, bool)>,
-    /// The largest slot that was asked for, and whether the answer is still to come.
+    /// The largest slot requested.
     asked: u64,
     pending: bool,
-    /// Messages until a slot is asked for again.
+    /// Messages until a slot is requested again.
     pause: u32,
     inline: Inline,
-    /// Something was queued since [`Outlet::ready`] was last waited for: it may leave with what comes next.
+    /// Something was queued since the last wait for [`Outlet::ready`]: it may be sent with what follows.
     lazy: bool,
     traffic: Arc<Traffic>,
 }
@@ -128,7 +128,7 @@ impl LocalOutlet {
         if let Some(given) = ring {
             self.pending = false;
             match given {
-                // The server lets the one before go when this one is used.
+                // The server drops the previous slot when this one is used.
                 Some(ring) => self.ring = Some((ring, false)),
                 None => (self.asked, self.pause) = (0, ASK_AGAIN),
             }
@@ -139,7 +139,7 @@ impl LocalOutlet {
         }
     }
 
-    /// True when the bulk bytes of the next message, about so many, have a place.
+    /// True if the bulk bytes of the next message, about `size`, have a place.
     fn place(&mut self, size: u64, context: &mut Context<'_>) -> Result<bool> {
         self.take_news(Some(context))?;
         if let Some((ring, begun)) = &mut self.ring {
@@ -151,7 +151,7 @@ impl LocalOutlet {
                 return Ok(false);
             }
         }
-        // The server makes a slot only after the one before was used.
+        // The server makes a slot only after the previous one was used.
         let used = self.ring.as_ref().is_none_or(|(ring, _)| ring.is_used());
         let size_bytes = FIRST_RING.max(size.saturating_mul(2));
         if size < SMALL || !used || self.pending {
@@ -163,7 +163,7 @@ impl LocalOutlet {
             let body = Some(Body::SlotWanted(SlotWanted { size_bytes }));
             self.writer.queue(&ClientMessage { body, ..ClientMessage::default() }, None)?;
         }
-        // Until it is there, and where none is large enough: within the message.
+        // Until the slot arrives, and if none is large enough, the bytes go inside the message.
         Ok(true)
     }
 
@@ -175,14 +175,14 @@ impl LocalOutlet {
         if self.place(size, context)? {
             return Poll::Ready(Ok(()));
         }
-        // The server can only consume what it was told of.
+        // The server can consume only what it was sent.
         match self.writer.poll_flush(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Pending,
         }
     }
 
-    /// The bulk bytes that were put in, as the message names them.
+    /// The place of the bulk bytes, as the message names it.
     fn bulk_place(&mut self) -> Option<Place> {
         if let Some((ring, true)) = &mut self.ring {
             let placed = if ring.is_empty() { None } else { Some(ring.end()) };
@@ -240,7 +240,7 @@ pub struct LocalInlet {
     reader: Reader,
     slots: Slots,
     shared: Arc<Shared>,
-    /// Bytes of the socket that are counted.
+    /// Bytes of the socket that are counted already.
     counted: u64,
     traffic: Arc<Traffic>,
 }
@@ -252,7 +252,7 @@ impl LocalInlet {
         self.counted = received;
     }
 
-    /// Deals with what concerns slots; `None` where the message was about nothing else.
+    /// Handles the fields about slots; `None` if the message had nothing else.
     fn arrived(&mut self, message: ServerMessage) -> Result<Option<Arrived>> {
         match &message.body {
             Some(server_message::Body::InsertSlot(slot)) => {

@@ -1,4 +1,4 @@
-//! Where the socket lies: a directory that only its user can enter.
+//! The socket's directory, which only its user can enter.
 
 use reverie_core::{Error, Result};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
@@ -11,10 +11,10 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// Names that are tried: two servers may have the same port and process number in namespaces of their own.
+/// Names to try: two servers may have the same port and process id in different namespaces.
 const NAMES: u32 = 16;
 
-/// A directory, and the socket in it. The socket's file is removed when this is dropped.
+/// A directory and the socket in it. The socket's file is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     directory: PathBuf,
@@ -44,12 +44,12 @@ impl Place {
         self.socket.as_deref().unwrap_or_default()
     }
 
-    /// Binds a socket for `port`, after removing those that nobody listens on any more.
+    /// Binds a socket for `port`, after removing dead sockets.
     pub(super) fn bind(&mut self, port: u16) -> Result<UnixListener> {
         let refused = |why: &dyn std::fmt::Display| {
             Error::InvalidArgument(format!("the directory {} for the socket: {why}", self.directory.display()))
         };
-        // Held until we listen: nobody takes a socket for a dead one that is about to live.
+        // Held until we listen, so that no other server takes our new socket for a dead one.
         let _lock = lock(&self.directory).map_err(|error| refused(&error))?;
         clean(&self.directory).map_err(|error| refused(&error))?;
         let process = std::process::id();
@@ -74,13 +74,13 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(socket) = &self.socket {
-            // Fails only where somebody was faster.
+            // Fails only if another process was faster.
             let _ = fs::remove_file(socket);
         }
     }
 }
 
-/// Opens and locks the directory, where it is one, ours, and nobody else's.
+/// Opens and locks the directory, if it is a directory that only our user can use.
 fn lock(directory: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = open(directory, flags, Mode::empty())?;
@@ -93,7 +93,7 @@ fn lock(directory: &Path) -> io::Result<OwnedFd> {
     Ok(opened)
 }
 
-/// Removes the sockets of servers that are gone.
+/// Removes the sockets of dead servers.
 fn clean(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -108,7 +108,7 @@ fn clean(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// True where nobody listens. A socket whose server is only slow lives.
+/// True if no process listens. A socket of a slow server is not dead.
 fn is_dead(path: &Path) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let connected = SocketAddrUnix::new(path)

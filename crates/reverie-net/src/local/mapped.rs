@@ -1,4 +1,4 @@
-//! The client's batch slots: mapped when they are first named, lent to whoever holds the batch.
+//! The client's batch slots: mapped when they are first named, lent to the owner of the batch.
 
 use crate::block::Lent;
 use crate::mapping::Mapping;
@@ -8,15 +8,15 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A server that names more slots than this is not one of ours.
+/// A server that names more slots is not one of ours.
 const MAX_SLOTS: usize = 4096;
 
-/// Numbers of slots that were let go of, until the server is told.
+/// Numbers of released slots, until they are sent to the server.
 #[derive(Debug, Default)]
 pub(crate) struct Freed(Mutex<Vec<u32>>);
 
 impl Freed {
-    /// The numbers, once.
+    /// Takes the numbers out.
     pub(crate) fn take(&self) -> Vec<u32> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -39,8 +39,8 @@ pub(crate) struct Slots {
     freed: Arc<Freed>,
 }
 
-/// A batch's slot. Its memory is ours alone while this lives, also beyond the connection; then the server may use it
-/// again.
+/// A batch's slot.
+/// Its memory belongs to this process while this lives, even after the connection; then the server may reuse it.
 #[derive(Debug)]
 struct Held {
     mapped: Arc<Mapped>,
@@ -49,13 +49,13 @@ struct Held {
 }
 
 impl Slots {
-    /// None yet.
+    /// No slots yet.
     pub(crate) fn new(freed: Arc<Freed>) -> Self {
         Self { known: Vec::new(), freed }
     }
 
-    /// The memory of a batch of `size` bytes in this slot; `descriptor` is asked for where it is a fresh one.
-    /// `Protocol`: a slot that is unknown, lent already, of another size than before, or not what a slot must be.
+    /// The memory of a batch of `size` bytes in this slot; `descriptor` is called if the slot is fresh.
+    /// `Protocol`: a slot that is unknown, already lent, of another size than before, or not valid shared memory.
     pub(crate) fn hold(
         &mut self,
         slot: &Slot,

@@ -1,7 +1,8 @@
 //! The insert slot: a ring of shared memory that the client fills and the server empties.
 //!
-//! Positions count on for ever and mean the place modulo the size. A range never wraps around: what does not fit before
-//! the end begins at the start again. The server takes ranges in the order of the messages that name them.
+//! Positions grow without end; the place is the position modulo the size. A range never wraps around: if it does not
+//! fit before the end, it begins at the start again. The server takes ranges in the order of the messages that name
+//! them.
 
 use super::slots::Budget;
 use crate::bulk::{BulkIn, BulkOut};
@@ -13,16 +14,16 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// No insert slot is smaller.
+/// The smallest insert slot.
 const SMALLEST: usize = 1 << 20;
-/// From here on an empty slot is begun again at its start, whose bytes are warm and whose pages are there.
+/// From this position on, an empty slot is used from its start again, where bytes are warm and pages are present.
 const WARM: u64 = 512 << 10;
 
 /// The server's end.
 #[derive(Debug)]
 pub(crate) struct Intake {
     current: Option<Ring>,
-    /// Given, and not used yet.
+    /// Given to the client, and not used yet.
     next: Option<Ring>,
     numbers: u32,
     limit: u64,
@@ -33,20 +34,21 @@ pub(crate) struct Intake {
 struct Ring {
     number: u32,
     mapping: Mapping,
-    /// Where the last range ended.
+    /// The end of the last range.
     end: u64,
-    /// What was copied out.
+    /// The position up to which bytes were copied out.
     consumed: u64,
 }
 
 impl Intake {
-    /// No slot yet; each at most `limit` bytes, counted in the budget.
+    /// No slot yet; each has at most `limit` bytes, counted in the budget.
     pub(crate) fn new(limit: u64, budget: Arc<Budget>) -> Self {
         Self { current: None, next: None, numbers: 0, limit, budget }
     }
 
-    /// A slot for the client, of the size asked for or less; of no bytes where there is no room for one, and the
-    /// client's inserts go within their messages. `Protocol` where it has not used the one before.
+    /// Makes a slot for the client, of the requested size or less.
+    /// It has no bytes if there is no room, and the client's inserts then go inside their messages. `Protocol` if the
+    /// client has not used the previous slot.
     pub(crate) fn wanted(&mut self, size: u64) -> Result<(Slot, Option<OwnedFd>)> {
         if self.next.is_some() {
             return Err(Error::Protocol("an insert slot was asked for while another is not used yet".to_owned()));
@@ -65,10 +67,10 @@ impl Intake {
         Ok((Slot { slot: self.numbers, size_bytes: size, fresh: true }, Some(fd)))
     }
 
-    /// The bytes of a range. `Protocol` where they cannot be there.
+    /// The bytes of a range. `Protocol` if the range is invalid.
     pub(crate) fn bytes(&mut self, range: &SlotRange) -> Result<Received<'_>> {
         if self.next.as_ref().is_some_and(|next| next.number == range.slot) {
-            // Messages come in order: nothing more will name the one before.
+            // Messages arrive in order: no later one names the previous slot.
             let before = std::mem::replace(&mut self.current, self.next.take());
             self.forget(before);
         }
@@ -78,7 +80,7 @@ impl Intake {
         let end = range.start.checked_add(range.size_bytes).ok_or_else(wrong)?;
         let offset = range.start % size;
         let whole = range.size_bytes <= size - offset;
-        // In an empty ring the bytes that are left out before the range are nobody's.
+        // In an empty ring the bytes skipped before the range are unused.
         let consumed = if ring.consumed == ring.end { range.start } else { ring.consumed };
         if range.start < ring.end || end.saturating_sub(consumed) > size || !whole {
             return Err(wrong());
@@ -87,7 +89,7 @@ impl Intake {
         Ok(Received { mapping: &ring.mapping, offset: offset as usize, len: range.size_bytes })
     }
 
-    /// All that was given out before is copied: up to where the client may be told so.
+    /// Notes that all ranges up to this one were copied; the position may be sent to the client.
     pub(crate) fn consumed(&mut self, range: &SlotRange) {
         if let Some(ring) = self.current.as_mut().filter(|ring| ring.number == range.slot) {
             ring.consumed = ring.end.min(range.start.saturating_add(range.size_bytes)).max(ring.consumed);
@@ -133,28 +135,28 @@ impl BulkIn for Received<'_> {
 pub(crate) struct Outlet {
     number: u32,
     mapping: Mapping,
-    /// Where the next range may begin.
+    /// The position where the next range may begin.
     end: u64,
     consumed: u64,
-    /// Of the message that is being made: where its bytes begin, how many there is room for, and how many there are.
+    /// The start, the room and the length of the current message's bytes.
     start: u64,
     room: u64,
     len: u64,
-    /// All its bytes, where they turned out to be more than there was room for.
+    /// All bytes of the message, if they turned out to be more than there was room for.
     spilled: Option<Vec<u8>>,
 }
 
-/// Where the bytes of a message are.
+/// The place of a message's bytes.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Placed {
     /// In the slot.
     Slot(SlotRange),
-    /// They did not fit, and go within the message.
+    /// They did not fit, and go inside the message.
     Spilled(Bytes),
 }
 
 impl Outlet {
-    /// Maps the slot that the server gave. `Protocol` where it is not what it is said to be.
+    /// Maps the slot that the server gave. `Protocol` if it is not as described.
     pub(crate) fn open(slot: &Slot, fd: &OwnedFd) -> Result<Self> {
         let size = usize::try_from(slot.size_bytes)
             .map_err(|_| Error::Protocol(format!("an insert slot of {} bytes", slot.size_bytes)))?;
@@ -162,20 +164,20 @@ impl Outlet {
         Ok(Self { number: slot.slot, mapping, end: 0, consumed: 0, start: 0, room: 0, len: 0, spilled: None })
     }
 
-    /// Its bytes.
+    /// The size of the slot.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.mapping.len() as u64
     }
 
-    /// True when something was put in.
+    /// True if a range was put in.
     pub(crate) fn is_used(&self) -> bool {
         self.end > 0
     }
 
-    /// The server has copied what lay before `end`. `Protocol` where nothing lay there.
+    /// Notes that the server has copied everything before `end`. `Protocol` if it cannot have.
     pub(crate) fn consumed(&mut self, number: u32, end: u64) -> Result<()> {
         if number != self.number {
-            // The slot before this one.
+            // The previous slot.
             return Ok(());
         }
         if end < self.consumed || end > self.end {
@@ -185,8 +187,8 @@ impl Outlet {
         Ok(())
     }
 
-    /// Makes room for a message of about `size` bytes; false where there is none until more was consumed (or ever,
-    /// where the slot is not that large). What was put in and not ended is given up.
+    /// Makes room for a message of about `size` bytes; drops bytes of a message that was not ended.
+    /// False if there is no room until more is consumed, or never if the slot is too small.
     pub(crate) fn begin(&mut self, size: u64) -> bool {
         let all = self.size_bytes();
         let begins_again = all - self.end % all < size || (self.consumed == self.end && self.end % all >= WARM);
@@ -197,7 +199,7 @@ impl Outlet {
         self.room >= size
     }
 
-    /// What is consumed when a range begins at `start`: in an empty ring, all before it.
+    /// The consumed position when a range begins at `start`: in an empty ring, everything before it.
     fn consumed_before(&self, start: u64) -> u64 {
         if self.consumed == self.end { start } else { self.consumed }
     }
@@ -223,7 +225,7 @@ impl BulkOut for Outlet {
     fn put(&mut self, bytes: &[u8]) {
         let more = bytes.len() as u64;
         if self.spilled.is_none() && self.len + more > self.room {
-            // Chunks grow while they are encoded: what was expected to fit may not.
+            // Chunks grow while they are encoded: bytes that were expected to fit may not.
             self.spilled = Some(self.mapping.read(self.offset(), self.len as usize));
         }
         match &mut self.spilled {

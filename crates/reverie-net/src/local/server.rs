@@ -1,4 +1,4 @@
-//! The server's end: the listening socket, and the way of one connection.
+//! The server's end: the listening socket, and the transport of one connection.
 
 use super::directory::Place;
 use super::ring::Intake;
@@ -20,33 +20,33 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::net::UnixListener;
 
-/// For how long a closing connection may take to send what is queued.
+/// How long a closing connection may take to send what is queued.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// What is queued waits for what comes behind it up to so many bytes, unless it is a batch of so many.
+/// Queued bytes wait for more up to this size, unless they include a batch of `LARGE_BATCH` bytes.
 const TOGETHER: u64 = 16 << 10;
 const LARGE_BATCH: u64 = 64 << 10;
 /// Bytes of a message before the client is admitted.
 const GREETING_BYTES: usize = 4 << 10;
-/// Messages of a client that never pauses, after which it gets its answers all the same.
+/// Messages of a client that never pauses, after which its answers are sent nevertheless.
 const PATIENCE: u32 = 32;
-/// For how long no connection is taken after the system refused one (descriptors run out, mostly).
+/// The pause in accepting connections after the system refused one (mostly when descriptors run out).
 const BREATH: Duration = Duration::from_millis(20);
 
-/// The listening socket. Its file is gone when it is dropped.
+/// The listening socket. Its file is removed when it is dropped.
 pub struct Listener {
     socket: UnixListener,
     place: Place,
     limits: Limits,
     budget: Arc<Budget>,
-    /// Connections that were turned away, or could not be taken.
+    /// Connections that were refused, or could not be accepted.
     failures: LogLimit,
-    /// Slots that could not be made.
+    /// Slots that could not be created.
     shortages: Arc<LogLimit>,
 }
 
 impl Listener {
-    /// Listens in this user's directory for a server on `port`; needs a tokio runtime. `InvalidArgument` where the
-    /// directory is not ours alone, or cannot be made or written.
+    /// Listens in this user's directory for a server on `port`; needs a tokio runtime.
+    /// `InvalidArgument` if other users can use the directory, or if it cannot be created or written.
     pub fn bind(port: u16, limits: &Limits) -> Result<Self> {
         Self::bind_at(Place::choose()?, port, limits)
     }
@@ -65,12 +65,12 @@ impl Listener {
         self.place.path()
     }
 
-    /// Bytes of shared memory that connections have.
+    /// Bytes of shared memory in use by connections.
     pub fn shared_bytes(&self) -> u64 {
         self.budget.taken()
     }
 
-    /// The next connection of a process of our user, or of root's. Others are turned away. Cancel safe.
+    /// The next connection of a process of our user or root. Others are refused. Cancel safe.
     pub async fn accept(&self) -> LocalWay {
         loop {
             match self.socket.accept().await.map(|(stream, _)| self.way(stream)) {
@@ -110,7 +110,7 @@ impl Listener {
     }
 }
 
-/// Takes connections until the server stops; then the socket is gone.
+/// Accepts connections until the server stops; then removes the socket.
 pub async fn serve(listener: Listener, shared: Arc<Shared>) {
     let stopping = shared.stopping();
     tokio::pin!(stopping);
@@ -131,12 +131,12 @@ pub struct LocalWay {
     writer: Writer,
     slots: Arc<Slots>,
     intake: Intake,
-    /// What was copied since the client was last told.
+    /// The bytes copied since the last report to the client.
     consumed: Option<Consumed>,
     lost: bool,
-    /// Something was queued that should not wait for more.
+    /// True if something queued should not wait for more.
     urgent: bool,
-    /// Messages that were taken since the last flush.
+    /// Messages received since the last flush.
     unanswered: u32,
     peer: String,
     /// Counts against the server's connections.
@@ -145,7 +145,7 @@ pub struct LocalWay {
 }
 
 impl LocalWay {
-    /// Sends what the peer takes now, and wakes the task when it takes more.
+    /// Sends as much as the peer takes now, and wakes the task when it takes more.
     fn flush(&mut self, context: &mut Context<'_>) {
         if let Some(consumed) = self.consumed.take() {
             self.queue(&ServerMessage { body: Some(Body::Consumed(consumed)) }, None);
@@ -158,7 +158,7 @@ impl LocalWay {
 
     fn queue(&mut self, message: &ServerMessage, descriptor: Option<std::os::fd::OwnedFd>) {
         if let (false, Err(error)) = (self.lost, self.writer.queue(message, descriptor)) {
-            // Only a defect makes such a message; without it, the client would wait for ever.
+            // Only a defect produces such a message; without it, the client would wait forever.
             tracing::error!("the connection of {} is ended: {error}", self.peer);
             self.lost = true;
             self.writer.close();
@@ -196,7 +196,7 @@ impl Way for LocalWay {
             Poll::Ready(Err(Error::Protocol(why))) => Poll::Ready(Some(Err(Error::Protocol(why)))),
             Poll::Ready(Err(_)) => Poll::Ready(None),
             Poll::Pending => {
-                // Nothing more to answer: what was queued leaves together.
+                // There is nothing more to answer: send everything queued at once.
                 self.flush(context);
                 Poll::Pending
             }

@@ -1,7 +1,8 @@
-//! The server's batch slots of one connection: shared memory that batches are gathered into and read in place.
+//! The server's batch slots of one connection: batches are gathered into them and read in place.
 //!
-//! A slot is free, being written, or lent. Free ones are used again, the one freed last first, while its lines are
-//! still in the cache. All of them die with the connection; a client that has one mapped keeps the memory, not us.
+//! A slot is free, being written, or lent. Free slots are reused, the last freed first, while its lines are still in
+//! the cache. All of them end with the connection; if a client still has one mapped, the client keeps the memory, not
+//! the server.
 
 use crate::mapping::{HUGE_PAGE, Mapping};
 use crate::proto::Slot;
@@ -11,12 +12,12 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// No slot is smaller.
+/// The smallest slot.
 const SMALLEST: usize = 64 << 10;
-/// Slots of one connection: each is an entry in the tables of the system.
+/// Slots of one connection at most: each is an entry in the system's tables.
 const MAX_SLOTS: usize = 256;
 
-/// Bytes of shared memory that all connections together may have.
+/// The bytes of shared memory that all connections together may use.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: u64,
@@ -28,7 +29,7 @@ impl Budget {
         Arc::new(Self { limit, taken: AtomicU64::new(0) })
     }
 
-    /// Takes so many, or none.
+    /// Takes this many bytes, or none.
     pub(super) fn take(&self, bytes: u64) -> bool {
         let more = |taken: u64| taken.checked_add(bytes).filter(|taken| *taken <= self.limit);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
@@ -38,13 +39,13 @@ impl Budget {
         self.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that are taken.
+    /// The bytes in use.
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 }
 
-/// A slot's memory, counted.
+/// A slot's memory, counted in the budget.
 #[derive(Debug)]
 struct Memory {
     mapping: Mapping,
@@ -59,11 +60,11 @@ impl Drop for Memory {
 
 #[derive(Debug)]
 enum State {
-    /// Its number can be given again.
+    /// Its number can be reused.
     Retired,
-    /// Nobody uses it.
+    /// Not in use.
     Free(Memory),
-    /// Somebody in this process writes it.
+    /// Being written in this process.
     Taken,
     /// The client reads it.
     Lent(Memory),
@@ -72,16 +73,16 @@ enum State {
 #[derive(Debug)]
 struct Entry {
     state: State,
-    /// Bytes, also while taken.
+    /// Its bytes, also while it is taken.
     size: usize,
-    /// Until the client was given it.
+    /// The descriptor, until the client was given it.
     descriptor: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
 struct Inner {
     entries: Vec<Entry>,
-    /// Numbers of free slots, the one freed last at the end.
+    /// Numbers of the free slots; the last freed is at the end.
     free: Vec<u32>,
     size_bytes: u64,
 }
@@ -89,13 +90,13 @@ struct Inner {
 /// The slots of one connection.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// Held for a look, or for making one mapping; never while bytes are copied.
+    /// Held for lookups, or for creating one mapping; never while bytes are copied.
     inner: Mutex<Inner>,
     limit: u64,
     budget: Arc<Budget>,
 }
 
-/// A slot that is being written. Dropped instead of given, it is free again.
+/// A slot that is being written. If it is dropped and not given, it is free again.
 #[derive(Debug)]
 pub(crate) struct Lease {
     slots: Arc<Slots>,
@@ -105,7 +106,7 @@ pub(crate) struct Lease {
 }
 
 impl Slots {
-    /// No slots yet; at most `limit` bytes of them, and of all connections' what the budget has.
+    /// No slots yet; at most `limit` bytes of them, and the budget's for all connections.
     pub(crate) fn new(limit: u64, budget: Arc<Budget>) -> Arc<Self> {
         let inner = Inner { entries: Vec::new(), free: Vec::new(), size_bytes: 0 };
         Arc::new(Self { inner: Mutex::new(inner), limit, budget })
@@ -115,7 +116,7 @@ impl Slots {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot of at least `size` bytes, to be written; `None` where the bounds, or the system, allow no other.
+    /// A slot of at least `size` bytes, to be written; `None` if the bounds or the system allow no more.
     pub(crate) fn take(self: &Arc<Self>, size: usize) -> Option<Lease> {
         let mut inner = self.lock();
         let (number, memory) = match inner.take_free(size) {
@@ -128,7 +129,7 @@ impl Slots {
     fn make(&self, inner: &mut Inner, size: usize) -> Option<(u32, Memory)> {
         let bytes = size as u64;
         while inner.size_bytes + bytes > self.limit || inner.live() >= MAX_SLOTS || !self.budget.take(bytes) {
-            // Slots of another size are in the way; the peer's mapping of them keeps no memory.
+            // Free slots of other sizes use up the room. The peer's mapping of them keeps no memory.
             let oldest = (!inner.free.is_empty() && bytes <= self.limit).then(|| inner.free.remove(0))?;
             inner.retire(oldest);
         }
@@ -148,7 +149,7 @@ impl Slots {
         Some((number as u32, memory))
     }
 
-    /// The client let go of the slot. `Protocol` where it was not lent.
+    /// Takes back a slot that the client released. `Protocol` if it was not lent.
     pub(crate) fn freed(&self, number: u32) -> Result<()> {
         let mut inner = self.lock();
         let entry = inner.entries.get_mut(number as usize).filter(|entry| matches!(entry.state, State::Lent(_)));
@@ -162,7 +163,7 @@ impl Slots {
         Ok(())
     }
 
-    /// The descriptor of a slot that the client is told of for the first time.
+    /// The descriptor of a slot, at its first use.
     pub(crate) fn descriptor(&self, number: u32) -> Option<OwnedFd> {
         self.lock().entries.get_mut(number as usize)?.descriptor.take()
     }
@@ -179,7 +180,7 @@ impl Inner {
         self.entries.iter().filter(|entry| !matches!(entry.state, State::Retired)).count()
     }
 
-    /// The smallest free slot that has the room, of those the one that was freed last.
+    /// The smallest free slot with enough room; among equals, the last freed.
     fn take_free(&mut self, size: usize) -> Option<(u32, Memory)> {
         let size_of = |number: &u32| self.entries[*number as usize].size;
         let fitting = self.free.iter().enumerate().rev().filter(|(_, number)| size_of(number) >= size);
@@ -201,7 +202,7 @@ impl Inner {
 }
 
 impl Lease {
-    /// The memory, as much as was asked for.
+    /// The memory, of the requested size.
     pub(crate) fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
         match &mut self.memory {
             Some(memory) => &mut memory.mapping.as_uninit()[..self.size],
@@ -209,7 +210,7 @@ impl Lease {
         }
     }
 
-    /// Lends it to the client.
+    /// Lends the slot to the client.
     pub(crate) fn give(mut self) -> Slot {
         let mut inner = self.slots.lock();
         let entry = &mut inner.entries[self.number as usize];
@@ -230,7 +231,7 @@ impl Drop for Lease {
     }
 }
 
-/// Sizes that serve batches of about this size: powers of two, above them whole huge pages.
+/// The size of a slot for a batch: a power of two, or whole huge pages for large sizes.
 fn rounded(size: usize) -> Option<usize> {
     match size {
         0..SMALLEST => Some(SMALLEST),

@@ -1,6 +1,6 @@
-//! Messages over a Unix socket: each behind its length (4 bytes, little-endian), descriptors beside them.
+//! Messages over a Unix socket: each follows its length (4 bytes, little-endian); descriptors are sent with them.
 //!
-//! Descriptors come in the order of the messages that they belong to, and with or before their message's bytes.
+//! Descriptors arrive in the order of their messages, with or before their message's bytes.
 
 use crate::mapping::watch;
 use crate::proto::MAX_MESSAGE_BYTES;
@@ -24,16 +24,16 @@ use tokio::io::unix::AsyncFd;
 
 /// Bytes of the length before each message.
 const PREFIX: usize = 4;
-/// Bytes that are received at once; messages within are decoded where they lie.
+/// Bytes received at once; messages inside are decoded in place.
 const BUFFER_BYTES: usize = 32 << 10;
-/// Descriptors that travel with one call to the system.
+/// Descriptors in one system call.
 const DESCRIPTORS: usize = 8;
-/// Descriptors that a peer may be ahead of its messages.
+/// Descriptors that may arrive ahead of their messages.
 const DESCRIPTORS_AHEAD: usize = 64;
-/// Memory of a long message is set aside as its bytes arrive, at first so much.
+/// Memory of a long message is allocated as its bytes arrive; this is the first allocation.
 const LONG_AT_FIRST: usize = 256 << 10;
 
-/// The two directions of a connection, for tasks of their own. Needs a tokio runtime.
+/// The two directions of a connection, for separate tasks. Needs a tokio runtime.
 pub(crate) fn split(stream: UnixStream, descriptors: Descriptors) -> io::Result<(Reader, Writer)> {
     stream.set_nonblocking(true)?;
     let stream = Arc::new(watch(stream)?);
@@ -53,9 +53,9 @@ pub(crate) fn split(stream: UnixStream, descriptors: Descriptors) -> io::Result<
 /// Whether the peer may send descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Descriptors {
-    /// Wherever a message says that it has one.
+    /// Allowed with messages that name one.
     Welcome,
-    /// Each is a violation.
+    /// Each one is a protocol violation.
     Refused,
 }
 
@@ -64,20 +64,21 @@ pub(crate) enum Descriptors {
 pub(crate) struct Reader {
     stream: Arc<AsyncFd<UnixStream>>,
     buffer: Box<[u8]>,
-    /// Bytes of the buffer that were received and not decoded.
+    /// Bytes of the buffer that were received and not decoded yet.
     ready: std::ops::Range<usize>,
-    /// A message that does not fit the buffer, and the bytes that it lacks.
+    /// A message that does not fit in the buffer, and the number of its missing bytes.
     long: Option<(BytesMut, usize)>,
     descriptors: VecDeque<OwnedFd>,
     allowed: Descriptors,
-    /// Bytes of a message.
+    /// Bytes of a message at most.
     longest: usize,
     received: u64,
 }
 
 impl Reader {
-    /// The next message; `None` where the peer has ended the connection between two messages. `Protocol`: a message
-    /// that is too long or cannot be decoded, descriptors where none may be. `Unavailable`: an end within a message.
+    /// The next message; `None` if the peer closed the connection between two messages.
+    /// `Protocol`: a message that is too long or malformed, or a forbidden descriptor. `Unavailable`: the connection
+    /// ended inside a message.
     pub(crate) fn poll_next<M: Incoming>(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<M>>> {
         loop {
             if let Some(message) = self.buffered()? {
@@ -93,12 +94,12 @@ impl Reader {
         }
     }
 
-    /// [`Reader::poll_next`] as a future. Dropping it loses nothing.
+    /// [`Reader::poll_next`] as a future. Cancel safe.
     pub(crate) async fn next<M: Incoming>(&mut self) -> Result<Option<M>> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// The next message, where all of it was received already.
+    /// The next message, if it was received completely.
     pub(crate) fn buffered<M: Incoming>(&mut self) -> Result<Option<M>> {
         if self.refused() {
             return Err(Error::Protocol("a descriptor that no message speaks of".to_owned()));
@@ -132,18 +133,18 @@ impl Reader {
         decode(bytes, bytes).map(Some)
     }
 
-    /// The descriptor of the message that was given last. `Protocol` where none came with it.
+    /// The descriptor of the last message. `Protocol` if none came with it.
     pub(crate) fn descriptor(&mut self) -> Result<OwnedFd> {
         let missing = || Error::Protocol("a slot without a descriptor".to_owned());
         self.descriptors.pop_front().ok_or_else(missing)
     }
 
-    /// Bytes that have come of a long message that is not whole yet.
+    /// Received bytes of an incomplete long message.
     pub(crate) fn unfinished_bytes(&self) -> u64 {
         self.long.as_ref().map_or(0, |(bytes, _)| bytes.len() as u64)
     }
 
-    /// From now on no message may have more bytes.
+    /// Sets the largest size of messages from now on.
     pub(crate) fn set_longest(&mut self, bytes: usize) {
         self.longest = bytes;
     }
@@ -157,7 +158,7 @@ impl Reader {
         self.descriptors.len() > DESCRIPTORS_AHEAD
     }
 
-    /// Receives what there is, at least one byte; false at the end of the connection.
+    /// Receives what is available, at least one byte; false at the end of the connection.
     fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if self.ready.is_empty() {
             self.ready = 0..0;
@@ -171,7 +172,7 @@ impl Reader {
             let (asked, before) = (room.len(), self.descriptors.len());
             match receive(self.stream.get_ref().as_fd(), room, &mut self.descriptors, self.allowed) {
                 Ok(n) => {
-                    // Less than there was room for: the socket is empty, unless a descriptor was the barrier.
+                    // Fewer bytes than there was room for: the socket is empty, unless a descriptor stopped the read.
                     if n < asked && n > 0 && self.descriptors.len() == before {
                         guard.clear_ready();
                     }
@@ -187,7 +188,7 @@ impl Reader {
     }
 }
 
-/// One call to the system. Descriptors that were refused are closed.
+/// One system call. Refused descriptors are closed.
 fn receive(
     stream: BorrowedFd<'_>,
     room: &mut [u8],
@@ -209,21 +210,21 @@ fn receive(
     Ok(message.bytes)
 }
 
-/// The sending direction. Messages are queued, and leave together.
+/// The sending direction. Messages are queued and sent together.
 #[derive(Debug)]
 pub(crate) struct Writer {
     stream: Arc<AsyncFd<UnixStream>>,
     out: BytesMut,
-    /// Descriptors, each with the position in the connection that it must travel with or before.
+    /// Descriptors, each with the position in the stream at or before which it must be sent.
     descriptors: VecDeque<(u64, OwnedFd)>,
-    /// Bytes queued, and of them sent, since the connection was made.
+    /// Bytes queued since the connection was made.
     queued: u64,
     sent: u64,
 }
 
 impl Writer {
-    /// Puts a message behind those that wait. The descriptor travels with it. `Protocol` where the message is longer
-    /// than any may be; nothing is queued then.
+    /// Queues a message with its descriptor.
+    /// `Protocol` if the message is too long; nothing is queued then.
     pub(crate) fn queue<M: Message>(&mut self, message: &M, descriptor: Option<OwnedFd>) -> Result<()> {
         let len = message.encoded_len();
         let prefix = u32::try_from(len).ok().filter(|_| len <= MAX_MESSAGE_BYTES);
@@ -243,7 +244,7 @@ impl Writer {
         self.out.len()
     }
 
-    /// Sends all that waits; pending while the peer does not read. `Unavailable` where the connection is lost.
+    /// Sends everything queued; pending while the peer does not read. `Unavailable` if the connection is lost.
     pub(crate) fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         while !self.out.is_empty() {
             let mut guard = ready!(self.stream.poll_write_ready(context)).map_err(|error| lost(&error))?;
@@ -261,22 +262,22 @@ impl Writer {
         Poll::Ready(Ok(()))
     }
 
-    /// [`Writer::poll_flush`] as a future. Dropping it loses nothing.
+    /// [`Writer::poll_flush`] as a future. Cancel safe.
     pub(crate) async fn flush(&mut self) -> Result<()> {
         poll_fn(|context| self.poll_flush(context)).await
     }
 
     /// Ends the connection in both directions; the peer receives what was sent before.
     pub(crate) fn close(&self) {
-        // Fails only where the connection is gone already.
+        // Fails only if the connection is gone already.
         let _ = self.stream.get_ref().shutdown(std::net::Shutdown::Both);
     }
 }
 
-/// One call to the system: the bytes and descriptors that went.
+/// One system call; returns the number of bytes and descriptors sent.
 fn send(stream: BorrowedFd<'_>, out: &[u8], sent: u64, waiting: &[(u64, OwnedFd)]) -> io::Result<(usize, usize)> {
     let now = &waiting[..waiting.len().min(DESCRIPTORS)];
-    // Not beyond the message of the first descriptor that has to stay behind.
+    // Stop before the message of the first descriptor that does not fit in this call.
     let end = waiting.get(DESCRIPTORS).map_or(out.len(), |(at, _)| out.len().min((at - sent) as usize));
     let fds = now.iter().map(|(_, fd)| fd.as_fd()).collect::<smallvec::SmallVec<[_; DESCRIPTORS]>>();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -296,7 +297,7 @@ fn lost(error: &io::Error) -> Error {
     }
 }
 
-/// The message in these bytes, given as what is looked at and as what large fields are taken from.
+/// Decodes the message in these bytes: `bytes` is weighed, and large fields are taken from `message`.
 fn decode<M: Incoming>(bytes: &[u8], message: impl Buf) -> Result<M> {
     weigh::check::<M>([bytes].into_iter(), bytes.len()).map_err(Error::Protocol)?;
     M::decode(message).map_err(|error| Error::Protocol(format!("a message that cannot be decoded: {error}")))

@@ -1,4 +1,4 @@
-//! Both ends over a real socket, without what stands above them: what arrives, who is let go of, what is left behind.
+//! Both ends over a real socket, without sessions: messages, refused peers, and what is left behind.
 
 use super::directory::Place;
 use super::*;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// A base directory of its own, gone at the end.
+/// A base directory of its own, removed at the end.
 pub(super) struct Base(pub(super) PathBuf);
 
 impl Base {
@@ -86,7 +86,7 @@ async fn hostile(listener: &Listener) -> (Box<dyn Way>, UnixStream) {
 
 async fn receive(way: &mut dyn Way) -> Option<Result<ClientMessage>> {
     poll_fn(|context| {
-        // As a session does: writing goes on while it waits.
+        // As in a session: writing goes on while it waits.
         let _ = way.poll_queued(context, 1);
         way.poll_receive(context)
     })
@@ -149,13 +149,13 @@ async fn bulk_bytes_of_inserts_go_within_the_message_until_there_is_a_slot_and_t
         for id in 1..=40 {
             send(&mut outlet, insert(id), &vec![id as u8; 300_000]).await;
             if id == 1 {
-                // The slot that it asked for comes before the answer.
+                // The slot that it requested arrives before the answer.
                 send(&mut outlet, request(99), &[]).await;
                 answered.notified().await;
             }
         }
     };
-    // Without the news that bytes were consumed, a client whose slot is full would wait for ever.
+    // Without the report that bytes were consumed, a client whose slot is full would wait forever.
     let reading = async {
         while let Some(arrived) = inlet.receive().await.unwrap() {
             match arrived.message.body {
@@ -276,7 +276,7 @@ async fn a_client_that_never_pauses_gets_its_answers_all_the_same() {
     assert!(answered_after.is_some_and(|number| (8..50).contains(&number)), "{answered_after:?}");
 }
 
-/// A message, as a session takes it while more are there.
+/// Receives a message without sending, as a session does while more are available.
 async fn receive_only(way: &mut dyn Way) {
     poll_fn(|context| match way.poll_queued(context, u64::MAX) {
         Poll::Ready(()) => way.poll_receive(context),

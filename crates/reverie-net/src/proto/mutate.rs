@@ -1,5 +1,6 @@
-//! `Mutate`, written by hand: its numbers lie on the wire as they lie in memory, and go there and back by the block.
-//! The generated code takes them one by one, and a message that is kept until its answer comes would be copied.
+//! `Mutate`, implemented by hand: its numbers have the same form in memory and in messages, and are copied in blocks.
+//!
+//! The generated code handles them one by one, and would copy a message that is kept until its answer arrives.
 
 use super::Neighbours;
 use prost::DecodeError;
@@ -90,11 +91,11 @@ impl prost::Message for Mutate {
     }
 }
 
-/// Numbers that are copied together.
+/// Numbers that are copied at once.
 const TOGETHER: usize = 32;
 const WIDTH: usize = 8;
 
-/// Puts a packed list.
+/// Encodes a packed list.
 fn put<T: Copy>(tag: u32, numbers: &[T], bytes: impl Fn(T) -> [u8; WIDTH], buf: &mut impl BufMut) {
     if numbers.is_empty() {
         return;
@@ -108,9 +109,9 @@ fn put<T: Copy>(tag: u32, numbers: &[T], bytes: impl Fn(T) -> [u8; WIDTH], buf: 
     rest.iter().for_each(|number| buf.put_slice(&bytes(*number)));
 }
 
-/// Takes a packed list that is whole; false where it is something else, of which nothing was taken.
+/// Decodes a packed list that is complete; false if it is something else, and then nothing was taken.
 fn take<T>(wire_type: WireType, numbers: &mut Vec<T>, number: impl Fn([u8; WIDTH]) -> T, buf: &mut impl Buf) -> bool {
-    // The length is at most five bytes, which must lie in one piece to be looked at.
+    // The length has at most five bytes, which must be contiguous to be peeked at.
     let mut head = buf.chunk();
     let before = head.len();
     if wire_type != WireType::LengthDelimited || before < 10 {
@@ -139,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
     use prost::Message;
 
-    /// The same message as the generated code would have it.
+    /// The message with the generated code.
     #[derive(Clone, PartialEq, Message)]
     struct Generated {
         #[prost(string, tag = "1")]
@@ -156,7 +157,7 @@ mod tests {
         neighbours: Option<Neighbours>,
     }
 
-    /// As a client in another language may send it: one number behind the other, each with its tag.
+    /// As a client in another language may send it: each number with its own tag.
     #[derive(Clone, PartialEq, Message)]
     struct Unpacked {
         #[prost(sfixed64, repeated, packed = "false", tag = "2")]
@@ -193,7 +194,7 @@ mod tests {
             let theirs = Generated { table, keys: keys.clone(), priorities: priorities.clone(), if_version, deletes, neighbours };
             let bytes = ours.encode_to_vec();
             prop_assert_eq!(&bytes, &theirs.encode_to_vec());
-            // In pieces of any size, as frames bring it.
+            // In pieces of any size, as frames deliver it.
             let mut pieces = std::collections::VecDeque::from_iter(bytes.chunks(cut));
             let again = Mutate::decode(Pieces(&mut pieces)).unwrap();
             prop_assert_eq!((&again.table, &again.keys, &again.deletes), (&ours.table, &ours.keys, &ours.deletes));
@@ -202,7 +203,7 @@ mod tests {
             let unpacked = Unpacked { keys: keys.clone(), priorities: priorities.clone() }.encode_to_vec();
             let loose = Mutate::decode(&unpacked[..]).unwrap();
             prop_assert_eq!((&*loose.keys, bits(&loose.priorities)), (&keys, bits(&priorities)));
-            // Whatever is cut off is an error, or what the generated code reads too.
+            // A truncated message is an error, or what the generated code reads too.
             let short = &bytes[..bytes.len().saturating_sub(cut)];
             prop_assert_eq!(Mutate::decode(short).is_ok(), Generated::decode(short).is_ok());
         }
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_length_that_no_message_has_sets_no_memory_aside() {
-        // Field 2, packed, of 2^40 bytes, and of 9, which are no whole numbers.
+        // Field 2, packed, of 2^40 bytes; and of 9 bytes, which is no multiple of 8.
         for bytes in [
             &[0x12, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20, 1, 2, 3, 4, 5, 6, 7][..],
             &[0x12, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9],
@@ -219,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Bytes that lie in pieces.
+    /// Bytes in several pieces.
     struct Pieces<'a, 'b>(&'a mut std::collections::VecDeque<&'b [u8]>);
 
     impl Buf for Pieces<'_, '_> {

@@ -1,5 +1,7 @@
-//! From draws to the messages of a batch: plan, head, one gather into a slot, or into a block that goes as parts; where
-//! the way takes bytes from several places, large cells go from the chunks that they lie in.
+//! The messages of a batch, made from draws: the plan, the head, and the gathered bytes.
+//!
+//! The bytes are gathered once, into a slot or into a block that is sent as parts. If the transport takes bytes from
+//! several places, large cells are sent from their chunks.
 
 use super::pool::{Leave, Pool};
 use super::samples::Reading;
@@ -22,19 +24,19 @@ use std::sync::Arc;
 
 /// Heads that a client keeps.
 const HEADS: usize = 16;
-/// Ways of reading that a connection keeps a plan for.
+/// The read options for which a connection keeps a plan.
 const READINGS: usize = 16;
-/// Work on more bytes than these leaves the runtime's other tasks to another thread: a good hundred microseconds, since
-/// waking that thread takes some ten.
+/// Work on more bytes moves the runtime's other tasks to another thread.
+/// It takes well over a hundred microseconds; waking the thread takes about ten.
 const HEAVY_BYTES: usize = 2 << 20;
-/// An item's cells of so many bytes in a column go from their chunk: what a piece costs is less than copying it.
+/// If an item has this many bytes in a column, they are sent from their chunk: a piece costs less than a copy.
 const LARGE_CELLS: usize = 4 << 10;
 
-/// What a connection was told of batches, and the plans of the last ones, which mostly serve the next.
+/// The heads that a connection's client has, and the latest plans, which mostly serve the next batch.
 #[derive(Default)]
 pub(super) struct Batches {
     planners: VecDeque<(Reading, Planner)>,
-    /// The plan that was split last, and how.
+    /// The plan that was split last, and its split.
     split: Option<(Arc<Plan>, Option<Arc<Split>>)>,
     heads: VecDeque<Head>,
     next_head: u32,
@@ -46,35 +48,35 @@ struct Head {
     timestep: bool,
 }
 
-/// A batch that is decided on, and not gathered.
+/// A batch that is planned and not gathered yet.
 pub(super) struct Planned {
     plan: Arc<Plan>,
     layout: BatchLayout,
-    /// Where the way takes pieces, and cells are large.
+    /// Set if the transport takes pieces and cells are large.
     split: Option<Arc<Split>>,
-    /// What the packed chunks come to that it is gathered from.
+    /// The unpacked size of the packed chunks that it is gathered from.
     unpacked_bytes: u64,
 }
 
 impl Planned {
-    /// The bytes that it takes.
+    /// The size of the batch.
     pub(super) fn size_bytes(&self) -> usize {
         self.layout.size_bytes
     }
 
-    /// The bytes of the packed chunks that it is gathered from.
+    /// The unpacked size of the packed chunks that it is gathered from.
     pub(super) fn unpacked_bytes(&self) -> u64 {
         self.unpacked_bytes
     }
 
-    /// True where it is not gathered by the session's own thread.
+    /// True if a thread other than the session's gathers it.
     pub(super) fn is_unpacked_apart(&self) -> bool {
         self.unpacked_bytes > HEAVY_BYTES as u64 && Unpacking::is_possible()
     }
 }
 
 impl Batches {
-    /// Decides what the batch of these draws is. The errors are those of the planner.
+    /// Plans the batch of these draws. The errors are the planner's.
     pub(super) fn plan(&mut self, way: &dyn Way, reading: &Reading, draws: &Draws) -> Result<Planned> {
         if draws.items.is_empty() {
             let layout = BatchLayout::new(draws.len(), &[])?;
@@ -103,8 +105,8 @@ impl Batches {
         split.clone()
     }
 
-    /// Gathers the batch and sends it: into a slot of the way's, else into a block. `kind`: whether it is the last of its
-    /// request, and leased. After an error nothing was sent.
+    /// Gathers the batch and sends it, from a slot of the transport or else from a block.
+    /// `kind`: whether it is the last of its request, and whether it is leased. After an error nothing was sent.
     pub(super) fn send(
         &mut self,
         way: &mut dyn Way,
@@ -136,7 +138,7 @@ impl Batches {
         Ok(Sent::Whole)
     }
 
-    /// Sends a batch that was gathered: its bytes are in the slot, or are these pieces.
+    /// Sends a gathered batch, whose bytes are in the slot or in the pieces.
     pub(super) fn announce(
         &mut self,
         way: &mut dyn Way,
@@ -168,7 +170,7 @@ impl Batches {
         }
     }
 
-    /// The number of the batch's head, and the head itself where the client does not have it.
+    /// The number of the batch's head, and the head itself if the client does not have it.
     fn head(&mut self, planned: &Planned, draws: &Draws) -> (u32, Option<proto::BatchHead>) {
         let Plan { outputs, structure, num_columns, .. } = &*planned.plan;
         let timestep = draws.items.first().is_some_and(|item| item.pattern.is_one_step());
@@ -190,20 +192,20 @@ impl Batches {
     }
 }
 
-/// What became of a batch.
+/// The outcome of sending a batch.
 pub(super) enum Sent {
     /// It is queued.
     Whole,
-    /// There was no slot, and no leave to take a block.
+    /// There was no slot, and no permission to allocate a block.
     Refused,
-    /// Its chunks are to be unpacked: a thread gathers it, or will when the one before is done.
+    /// Its chunks must be unpacked: a thread gathers it, or will when the batch before it is done.
     Apart,
 }
 
-/// Cells that are on their way.
+/// Cells that are being sent.
 struct Sending {
     cells: Lying,
-    /// They count for the bytes of batches that are not sent yet, as a block's do.
+    /// They count for the bytes of unsent batches, as a block does.
     _leave: Arc<Leave>,
 }
 
@@ -213,7 +215,7 @@ impl AsRef<[u8]> for Sending {
     }
 }
 
-/// The batch's bytes: large columns where they lie, and between them what was gathered of the rest.
+/// The batch's bytes: large columns from their chunks, and the gathered rest between them.
 fn scattered(
     planned: &Planned,
     split: &Split,
@@ -266,7 +268,7 @@ pub(super) fn fill_unpacking(
     fill_with(draws, info, outputs, bytes, |arrays| planned.plan.gather_draws_with(draws, arrays, pause))
 }
 
-/// Writes what is known of the draws, the arrays in these places, and zeros between them.
+/// Writes the metadata of the draws, the arrays in these places, and zeros between them.
 fn fill_with(
     draws: &Draws,
     info: &[Range<usize>; INFO_ARRAYS],
@@ -305,7 +307,7 @@ fn fill_info(draws: &Draws, info: &[Range<usize>; INFO_ARRAYS], bytes: &mut [May
     put(&mut bytes[inserted_at.clone()], &draws.inserted_at, |nanos| (*nanos as f64 * 1e-9).to_le_bytes());
 }
 
-/// Work on so many bytes: where they are many and the runtime has more threads, the other tasks of this one go there.
+/// Runs the work. If it is on many bytes and the runtime has more threads, this thread's other tasks move to another.
 pub(super) fn heavy<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     use tokio::runtime::{Handle, RuntimeFlavor};
     let many = bytes > HEAVY_BYTES

@@ -1,26 +1,27 @@
-//! What sessions make the server hold beside its tables, counted in all of them together.
+//! The memory that sessions use on the server in addition to its tables, counted over all of them.
 
 use super::session::Session;
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A session may hold so much whatever the others do, and its share of a quarter of the total where that is more: else one
-/// that fills the total would stop them all.
+/// The least that a session may use, whatever the others use.
+/// It is more if the session's share of a quarter of the total is more. Otherwise one session could use the total and
+/// stop all others.
 const FREE_BYTES: u64 = 64 << 10;
 
-/// The total of a server.
+/// The total of a server, and its use.
 pub(crate) struct Charges {
     total: u64,
     used: AtomicU64,
     sessions: AtomicU64,
 }
 
-/// What one session holds.
+/// The memory that one session uses.
 pub(crate) struct Charge {
     charges: Arc<Charges>,
     held: u64,
-    /// Of a message that is not whole yet.
+    /// Bytes of a message that is not complete yet.
     unfinished: u64,
 }
 
@@ -29,32 +30,33 @@ impl Charges {
         Arc::new(Self { total, used: AtomicU64::new(0), sessions: AtomicU64::new(0) })
     }
 
-    /// What each session may hold whatever the others do.
+    /// The bytes that each session may use, whatever the others use.
     fn free(&self) -> u64 {
         (self.total / 4 / self.sessions.load(Ordering::Relaxed).max(1)).max(FREE_BYTES)
     }
 
-    /// What all sessions hold.
+    /// The bytes that all sessions use.
     pub(super) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 }
 
 impl Charge {
-    /// Of a session that holds nothing.
+    /// The charge of a new session, which uses nothing.
     pub(crate) fn new(charges: &Arc<Charges>) -> Self {
         charges.sessions.fetch_add(1, Ordering::Relaxed);
         Self { charges: Arc::clone(charges), held: 0, unfinished: 0 }
     }
 
-    /// Of the only one of a server.
+    /// The charge of a server's only session.
     #[cfg(test)]
     pub(crate) fn of_total(total: u64) -> Self {
         Self::new(&Charges::new(total))
     }
 
-    /// The session holds so many bytes now. `ResourceExhausted` where it is more than before and far beyond the total:
-    /// a quarter of it is left to what was admitted and turned out to be more.
+    /// Sets the bytes that the session uses.
+    /// `ResourceExhausted` if they grow and the total is exceeded by more than a quarter, which is left for admitted
+    /// work that turned out larger.
     pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
         if bytes == self.held {
             return Ok(());
@@ -63,7 +65,7 @@ impl Charge {
         self.change(before, bytes)
     }
 
-    /// The same of the bytes of a message of which a part has come.
+    /// As [`Charge::hold`], for the bytes of an incomplete message.
     pub(crate) fn receive(&mut self, bytes: u64) -> Result<()> {
         if bytes == self.unfinished {
             return Ok(());
@@ -72,18 +74,18 @@ impl Charge {
         self.change(before, bytes)
     }
 
-    /// True where the session must not ask for more.
+    /// True if the session must not request more.
     pub(super) fn is_full(&self) -> bool {
         self.bytes() > self.charges.free() && self.charges.used() > self.charges.total
     }
 
-    /// What the session may hold beyond what it holds now.
+    /// The bytes that the session may use in addition.
     pub(super) fn room(&self) -> u64 {
         let free = self.charges.free().saturating_sub(self.bytes());
         self.charges.total.saturating_sub(self.charges.used()).max(free)
     }
 
-    /// Why it may hold no more.
+    /// The error for a session that may use no more.
     pub(super) fn refusal(&self) -> Error {
         Error::ResourceExhausted {
             what: format!(
@@ -122,28 +124,28 @@ impl Drop for Charge {
 }
 
 impl Session {
-    /// Counts what the session holds. `ResourceExhausted` where that is more than it may.
+    /// Counts the bytes that the session uses. `ResourceExhausted` if they are too many.
     pub(super) fn weigh(&mut self) -> Result<()> {
         let own = self.memory.size_bytes() + self.inserts.held_bytes() + self.asked_bytes;
         let Some(link) = &mut self.link else { return self.charge.hold(own) };
         self.charge.hold(own + link.decoder.held_bytes()).or_else(|_| {
-            // Chunks that are in tables by now may have been counted.
+            // The count may include chunks that are in tables by now.
             self.charge.hold(own + link.decoder.reckon())
         })
     }
 
-    /// Where the session seems to hold too much to ask for more: counts again, without chunks that are in tables by now.
+    /// If the session seems to use too much to request more, counts again without chunks that are in tables by now.
     pub(super) fn weigh_if_full(&mut self) {
         if self.charge.is_full()
             && let Some(link) = &mut self.link
         {
             let own = self.memory.size_bytes() + self.inserts.held_bytes() + self.asked_bytes;
-            // Where it is too much all the same, the next event ends the session.
+            // If it is still too much, the next event ends the session.
             let _ = self.charge.hold(own + link.decoder.reckon());
         }
     }
 
-    /// Ends a session that holds too much, with all that it holds.
+    /// Ends a session that uses too much, and drops all that it holds.
     pub(super) fn give_up(&mut self, error: Error) -> bool {
         self.say_goodbye(error, false);
         if let Some(id) = self.id.filter(|_| !self.is_empty()) {

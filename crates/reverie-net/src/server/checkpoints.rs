@@ -1,13 +1,13 @@
-//! Checkpoints that clients ask for: one is taken at a time, and the next is shared by all who ask meanwhile.
+//! Checkpoints that clients request: one is taken at a time, and all requests made meanwhile share the next one.
 
 use reverie_core::{Error, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 
-/// Takes a checkpoint; gives its path.
+/// Takes a checkpoint and returns its path.
 pub(super) type Take = Arc<dyn Fn() -> Result<String> + Send + Sync>;
 
-/// What the requests for checkpoints share.
+/// The state that requests for checkpoints share.
 pub(super) struct Checkpoints {
     take: Take,
     /// Guards the requests: held for a push or a move.
@@ -18,7 +18,7 @@ pub(super) struct Checkpoints {
 struct Asked {
     /// The requests that the next checkpoint answers.
     next: Vec<oneshot::Sender<Result<String>>>,
-    /// A task takes checkpoints, and looks for requests before it ends.
+    /// True while a task takes checkpoints; it looks for requests before it ends.
     running: bool,
 }
 
@@ -27,9 +27,10 @@ impl Checkpoints {
         Arc::new(Self { take, asked: Mutex::default() })
     }
 
-    /// Asks for a checkpoint that holds all that is in the tables now. One that is being taken already may not, since
-    /// its cut was made before: the request joins the next one, with all others that come before that begins. Needs a
-    /// runtime. The checkpoint is taken also where its path is not waited for.
+    /// Requests a checkpoint that holds everything that is in the tables now.
+    /// A checkpoint that is already being taken may not, because its cut was made before: the request joins the next
+    /// one, with all others that come before that one begins. Needs a runtime. The checkpoint is taken even if the
+    /// returned future is dropped.
     pub(super) fn ask(self: &Arc<Self>) -> impl Future<Output = Result<String>> + Send + 'static {
         let (sender, path) = oneshot::channel();
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +54,7 @@ impl Checkpoints {
             let take = Arc::clone(&self.take);
             let taken = tokio::task::spawn_blocking(move || take()).await;
             let path = taken.unwrap_or_else(|panic| Err(Error::Unavailable(format!("the checkpoint: {panic}"))));
-            // Some may have stopped waiting.
+            // Some callers may no longer wait.
             waiting.into_iter().for_each(|sender| drop(sender.send(path.clone())));
         }
     }

@@ -1,4 +1,4 @@
-//! Draws on their way out: one connection's batches, each when there is room for it.
+//! The sending of draws: the batches of one connection, each when there is room for it.
 
 use super::batches::{Batches, Planned, Sent};
 use super::pool::Leave;
@@ -17,28 +17,28 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Interval;
 
-/// A connection of a session, and what is known to its ends.
+/// A session's connection and its state.
 pub(super) struct Link {
     pub(super) way: Box<dyn Way>,
     pub(super) decoder: Decoder,
     batches: Batches,
-    /// The first of the draws that are to be gathered, where it is decided what they become.
+    /// The planned batch of the first draws to be gathered.
     planned: Option<Planned>,
     leave: Option<Leave>,
     waits_for_leave: Option<Later<Leave>>,
-    /// A batch that a thread gathers.
+    /// The batch that a thread gathers.
     unpacking: Option<(Arc<Planned>, Unpacking)>,
     queued: u64,
     moved: bool,
     watch: Interval,
 }
 
-/// A client that reads nothing of what is queued for so long, and up to twice as long, is let go: it holds memory that
-/// others wait for.
+/// How long a client may read nothing of what is queued before its connection is ended, up to twice as long.
+/// It holds memory that others wait for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Session {
-    /// Gathers and sends one batch of the first answer, or says what ended it.
+    /// Gathers and sends one batch of the first answer, or sends the error that ended it.
     pub(super) fn deliver(&mut self) {
         self.choose();
         let (Some(link), Some(answer)) = (&mut self.link, self.ready.front_mut()) else { return };
@@ -57,7 +57,7 @@ impl Session {
         self.finish(0);
     }
 
-    /// A batch was gathered by a thread of its own.
+    /// Sends a batch that a separate thread gathered.
     pub(super) fn unpacked(&mut self, gathered: Result<Room>) {
         let Some((link, (planned, unpacking))) =
             self.link.as_mut().and_then(|link| link.unpacking.take().map(|unpacking| (link, unpacking)))
@@ -87,8 +87,8 @@ impl Session {
         self.finish(at);
     }
 
-    /// The caller of a request that was answered waits no longer. While chunks are unpacked for it, or for one before it,
-    /// that ends; draws that are in no table any more are sent all the same.
+    /// Ends an answered request whose caller no longer waits, if chunks are unpacked for it or for one before it.
+    /// Draws that are in no table any more are sent nevertheless.
     pub(super) fn withdraw_answer(&mut self, id: u64) {
         let Some(link) = self.link.as_mut().filter(|link| link.unpacking.is_some()) else { return };
         let unplanned = usize::from(link.planned.is_some());
@@ -100,14 +100,14 @@ impl Session {
         link.unpacking.take_if(|(_, unpacking)| unpacking.id == id);
     }
 
-    /// True where a batch can be gathered, or a refusal sent, now. A batch that has to wait until another was unpacked
-    /// lets others go before it.
+    /// True if a batch can be gathered, or a refusal sent, now.
+    /// A batch that waits until another was unpacked lets others go first.
     pub(super) fn has_deliverable(&self) -> bool {
         let unpacking = self.link.as_ref().is_some_and(|link| link.unpacking.is_some());
         self.ready.iter().any(|answer| !(unpacking && answer.unpacks))
     }
 
-    /// Puts the answer that goes next to the front.
+    /// Moves the answer that is sent next to the front.
     fn choose(&mut self) {
         let Some(link) = self.link.as_ref().filter(|link| link.planned.is_none() && link.unpacking.is_some()) else {
             return;
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// Takes an answer off of which all is sent, and says what ended it.
+    /// Removes an answer that was sent completely, and sends the error that ended it.
     fn finish(&mut self, at: usize) {
         if self.ready.get(at).is_none_or(|answer| !answer.groups.is_empty()) {
             return;
@@ -150,27 +150,27 @@ impl Link {
         }
     }
 
-    /// What is unpacked for a request is not needed any more.
+    /// Drops the batch that is unpacked for a request.
     pub(super) fn forget_unpacking(&mut self, id: u64) {
         self.unpacking.take_if(|(_, unpacking)| unpacking.id == id);
     }
 
-    /// The first answer is not to be sent any more.
+    /// Drops the plan of the first answer, which is not sent any more.
     pub(super) fn forget_planned(&mut self) {
         (self.planned, self.waits_for_leave) = (None, None);
     }
 
-    /// The leave that was waited for.
+    /// Stores the permission that was waited for.
     pub(super) fn may_set_aside(&mut self, leave: Leave) {
         (self.leave, self.waits_for_leave) = (Some(leave), None);
     }
 
-    /// True where the client has read nothing for long. To be asked at every turn.
+    /// True if the client has read nothing for too long. Call it at every turn.
     pub(super) fn is_stalled(&mut self, context: &mut Context<'_>) -> bool {
         let queued = self.way.queued_bytes();
         self.moved |= queued == 0 || queued < self.queued;
         self.queued = queued;
-        // The first tick comes at once.
+        // The first tick fires at once.
         while self.watch.poll_tick(context).is_ready() {
             if !std::mem::take(&mut self.moved) {
                 return true;
@@ -179,18 +179,18 @@ impl Link {
         false
     }
 
-    /// Ready when the next batch can be planned or gathered: with the leave that was waited for, if one was.
+    /// Ready when the next batch can be planned or gathered; returns the permission if one was waited for.
     pub(super) fn poll_delivery(&mut self, context: &mut Context<'_>, most: u64) -> Poll<Option<Leave>> {
         if let Some(waits) = &mut self.waits_for_leave {
             return waits.as_mut().poll(context).map(Some);
         }
         let size = self.planned.as_ref().map_or(0, |planned| planned.size_bytes() as u64);
-        // One batch may always go, else one that is larger than the bound never could.
+        // One batch may always be sent: otherwise a batch larger than the bound could never be.
         let below = (most.saturating_sub(size)).max(1);
         self.way.poll_queued(context, below).map(|()| None)
     }
 
-    /// Ready when the batch that a thread gathers is there, and has room among those that are not sent yet.
+    /// Ready when a thread has gathered the batch, and there is room for it among the unsent batches.
     pub(super) fn poll_unpacked(&mut self, context: &mut Context<'_>, most: u64) -> Poll<Result<Room>> {
         let Some((planned, unpacking)) = &mut self.unpacking else { return Poll::Pending };
         let below = most.saturating_sub(planned.size_bytes() as u64).max(1);

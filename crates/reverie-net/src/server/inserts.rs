@@ -1,4 +1,4 @@
-//! Inserts: messages to items, items to tables, keys back.
+//! Inserts: from messages to items, from items to tables, and keys back.
 
 use super::memory::Known;
 use super::samples::{Patience, wait};
@@ -13,30 +13,30 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// What an insert that waits takes beside its items: its task, its place in the table's queue, and its tickets.
+/// The bytes of a waiting insert without its items: its task, its place in the table's queue, and its tickets.
 const WAITING_BYTES: u64 = 1024;
-/// What an item takes that waits, beside its cells.
+/// The bytes of a waiting item without its cells.
 const WAITING_ITEM_BYTES: u64 = 256;
 
-/// What a session has of inserts.
+/// The inserts of a session.
 #[derive(Default)]
 pub(super) struct Inserts {
-    /// Those that wait for their tables, by number.
+    /// The inserts that wait for their tables, by number.
     waiting: HashMap<u64, Waiting>,
-    /// Bytes of those of them that came, or came again, by this connection: as its client counts them.
+    /// Bytes of the waiting inserts that this connection sent, as its client counts them.
     in_flight: u64,
-    /// The same of each table, by its number.
+    /// The same for each table, by its number.
     in_flight_of: HashMap<u32, u64>,
-    /// Bytes of those of them that came by earlier connections only. The client sends again what it still wants.
+    /// Bytes of the waiting inserts that only earlier connections sent. The client sends the wanted ones again.
     before: u64,
-    /// What those that wait make the server hold, which is more than what they count for against the credit.
+    /// The memory that the waiting inserts use, which is more than they count for against the credit.
     held_bytes: u64,
     connection: u32,
-    /// Those that came again while they were withdrawn.
+    /// Inserts that were sent again while they were being withdrawn.
     returned: HashMap<u64, Arrived>,
-    /// Whether the client was told that some wait.
+    /// Whether the client was notified that inserts wait.
     held: bool,
-    /// The tables that were inserted into, or had been before a checkpoint.
+    /// The tables that this session inserted into, now or before a checkpoint.
     pub(super) tables: Vec<Arc<SharedTable>>,
 }
 
@@ -45,9 +45,9 @@ struct Waiting {
     table: u32,
     size_bytes: u64,
     held_bytes: u64,
-    /// By which connection it came last.
+    /// The connection that sent it last.
     connection: u32,
-    /// It is withdrawn as one that its client did not send again.
+    /// True if it is withdrawn because its client did not send it again.
     left: bool,
 }
 
@@ -62,7 +62,7 @@ impl Inserts {
         }
     }
 
-    /// A connection takes the place of another.
+    /// Starts the count of a new connection, which replaces another.
     pub(super) fn reconnected(&mut self) {
         self.before += std::mem::take(&mut self.in_flight);
         self.in_flight_of.clear();
@@ -70,7 +70,7 @@ impl Inserts {
         self.held = false;
     }
 
-    /// True where the client may send more into the table.
+    /// True if the client may send more into the table.
     fn has_share(&self, table: u32, credit: u64) -> bool {
         items::has_share(self.in_flight_of.get(&table).copied().unwrap_or(0), self.in_flight, credit)
     }
@@ -89,7 +89,7 @@ impl Inserts {
         *self.in_flight_of.entry(table).or_default() += size_bytes;
     }
 
-    /// It counts no longer.
+    /// Removes an insert from the counts.
     fn count_off(&mut self, table: u32, size_bytes: u64, connection: u32) {
         if connection != self.connection {
             self.before -= size_bytes;
@@ -99,12 +99,12 @@ impl Inserts {
         *self.in_flight_of.entry(table).or_default() -= size_bytes;
     }
 
-    /// What those that wait make the server hold.
+    /// The memory that the waiting inserts use.
     pub(super) fn held_bytes(&self) -> u64 {
         self.held_bytes
     }
 
-    /// One that waits was sent again: it counts as the client counts it now.
+    /// Notes that a waiting insert was sent again, with its size as the client counts it now.
     fn came_again(&mut self, id: u64, size_bytes: u64) {
         let connection = self.connection;
         let Some(waiting) = self.waiting.get_mut(&id) else { return };
@@ -114,7 +114,7 @@ impl Inserts {
         self.count(table, size_bytes);
     }
 
-    /// One waits no longer, or counts no longer. True where it was withdrawn as one that was not sent again.
+    /// Removes a waiting insert. True if it was withdrawn because it was not sent again.
     fn remove(&mut self, id: u64) -> bool {
         let Some(waiting) = self.waiting.remove(&id) else { return false };
         self.held_bytes -= waiting.held_bytes;
@@ -122,8 +122,8 @@ impl Inserts {
         waiting.left
     }
 
-    /// Gives the numbers of those that the client sent neither by this connection nor by the one before: they count no
-    /// more, and are to be withdrawn.
+    /// Returns the inserts that neither this connection nor the one before it sent.
+    /// They no longer count, and are to be withdrawn.
     fn leave_behind(&mut self) -> Vec<u64> {
         let mut numbers = Vec::new();
         for (id, waiting) in &mut self.waiting {
@@ -136,25 +136,25 @@ impl Inserts {
         numbers
     }
 
-    /// The client asks what becomes of one: true where that is to be said when it is withdrawn.
+    /// Notes that the client asks for the outcome of an insert. True if it is reported when the withdrawal ends.
     pub(super) fn is_asked_for(&mut self, id: u64) -> bool {
         let waiting = self.waiting.get_mut(&id).filter(|waiting| waiting.left);
         waiting.is_some_and(|waiting| std::mem::take(&mut waiting.left))
     }
 
-    /// Whether some wait, where the client has to be told.
+    /// Whether inserts wait, if the client must be notified of a change.
     fn held(&mut self) -> Option<bool> {
         let held = !self.waiting.is_empty();
         (std::mem::replace(&mut self.held, held) != held).then_some(held)
     }
 
-    /// How many wait.
+    /// The number of waiting inserts.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 }
 
-/// Keys of requests with consecutive numbers.
+/// The keys of requests with consecutive numbers.
 #[derive(Default)]
 struct Run {
     first: u64,
@@ -162,7 +162,7 @@ struct Run {
 }
 
 impl Session {
-    /// Puts the requests of a message into their tables. `Protocol` where the message breaks a rule.
+    /// Inserts the requests of a message into their tables. `Protocol` if the message breaks a rule.
     pub(super) fn insert(&mut self, mut message: proto::Insert) -> Result<()> {
         let Some(link) = &mut self.link else { return Ok(()) };
         let granted = self.credit.granted();
@@ -175,14 +175,14 @@ impl Session {
             )));
         }
         let bulk = message.bulk.take().unwrap_or(Bulk { place: None });
-        // Before memory is set aside for cells.
+        // Before memory is allocated for cells.
         link.decoder.hold_at_most(self.charge.room());
         let unconfirmed = message.in_flight_bytes;
         let arrived = link.decoder.insert(message, &*link.way.bulk(&bulk)?)?;
         link.way.consumed(&bulk);
         let mut run = Run::default();
         let whole = arrived.into_iter().try_for_each(|request| self.insert_one(request, &mut run));
-        // Also where a later one ends the connection: these are in their tables.
+        // Also if a later insert ends the connection: these are in their tables.
         self.confirm(&mut run);
         whole?;
         if let Some(insert_credit_bytes) = self.credit.raise(self.inserts.in_flight.max(unconfirmed)) {
@@ -192,7 +192,7 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the client where its inserts begin to wait for their tables, or cease to.
+    /// Notifies the client when its inserts start or stop waiting for their tables.
     pub(super) fn tell_held(&mut self) {
         if let Some(held) = self.inserts.held().filter(|_| self.id.is_some()) {
             self.send(Body::Held(proto::Held { held }));
@@ -209,7 +209,7 @@ impl Session {
         match self.memory.look_up(id) {
             Known::Received => return Ok(()),
             Known::Keys(keys) if keys.len() < items.len() => {
-                // A checkpoint had the first of them.
+                // A checkpoint contains the first of them.
                 before = keys.clone();
                 items.drain(..before.len());
                 self.memory.go_on(id);
@@ -259,11 +259,12 @@ impl Session {
         Ok(())
     }
 
-    /// A client sends again, in the order of each table, what is not confirmed and what it still wants, before it sends
-    /// anything new into that table. When something new takes the session beyond its credit, what it has not sent again
-    /// for two connections is withdrawn: else each connection would bring another credit. So a session holds two credits
-    /// at most. Nothing is said of one of which nothing is in: where its table had too small a share until now, it comes
-    /// again, and is new.
+    /// Withdraws old inserts when new ones take the session beyond its credit.
+    /// Before a client sends something new into a table, it sends again, in order, the inserts into that table that are
+    /// not confirmed and that it still wants. Inserts that it did not send again for two connections are withdrawn:
+    /// otherwise each connection would bring another credit. So a session uses two credits at most. There is no reply
+    /// for a withdrawn insert of which nothing is in its table: if its table had too small a share until now, it is
+    /// sent again, and is new.
     fn keep_to_credit(&mut self) {
         let Inserts { in_flight, before, .. } = self.inserts;
         if before == 0 || in_flight + before < self.credit.granted() {
@@ -271,7 +272,7 @@ impl Session {
         }
         for id in self.inserts.leave_behind() {
             if let Some(cancel) = self.cancels.remove(&id) {
-                // Where nothing listens any more, it is done.
+                // If the receiver is gone, the insert is done.
                 let _ = cancel.sender.send(());
             }
         }
@@ -296,7 +297,7 @@ impl Session {
         }));
     }
 
-    /// An insert that waited is done, or withdrawn.
+    /// Handles a waiting insert that is done or withdrawn.
     pub(super) fn inserted_late(&mut self, id: u64, keys: Result<Keys>, late: Option<String>) {
         self.cancels.remove(&id);
         let left = self.inserts.remove(id);
@@ -322,7 +323,7 @@ impl Session {
         self.tell_held();
     }
 
-    /// The client takes an insert back that does not wait here: it is in, or was refused, or never came.
+    /// Answers the withdrawal of an insert that does not wait here: it is done, was refused, or never arrived.
     pub(super) fn withdraw_insert(&mut self, id: u64) {
         let keys = match self.memory.look_up(id) {
             Known::Keys(keys) => keys.iter().map(|key| key.get()).collect(),
@@ -337,14 +338,14 @@ impl Session {
 
     fn refuse_insert(&mut self, id: u64, error: &Error) {
         if matches!(error, Error::Closed { .. }) && self.id.is_some() && self.shared.stops() {
-            // Its table did not refuse it: without an answer the client keeps it, for the server that comes next.
+            // Its table did not refuse it: without an answer the client keeps it, and sends it to the next server.
             return;
         }
         let body = Some(proto::reply::Body::Error(convert::error::encode(error)));
         self.reply(proto::Reply { id, body }, true);
     }
 
-    /// Tells the client of a run, and remembers it.
+    /// Confirms a run to the client, and remembers it.
     fn confirm(&mut self, run: &mut Run) {
         if run.keys.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Answers with draws that are leased: whose they are while they are made, sent and not acknowledged yet.
+//! Answers with leased draws: their owner while they are made, sent and not acknowledged yet.
 
 use super::delivery::Link;
 use super::memory::Outcome;
@@ -7,11 +7,11 @@ use super::session::Session;
 use crate::proto;
 use reverie_core::{Error, Result};
 
-/// Requests that one message may return: each gets an answer.
+/// Requests that one message may return at most: each gets an answer.
 const RETURNED_AT_ONCE: usize = 1 << 12;
 
 impl Session {
-    /// Draws that are to be sent.
+    /// Queues the draws to be sent, or discards them if there is no connection.
     pub(super) fn answer(&mut self, answer: Answer) {
         self.cancels.remove(&answer.id);
         match self.link.is_some() {
@@ -20,7 +20,7 @@ impl Session {
         }
     }
 
-    /// All was sent: leased draws are kept until the client says that it has them.
+    /// Called when everything was sent: keeps leased draws until the client acknowledges them.
     pub(super) fn await_acknowledgement(&mut self, mut answer: Answer) {
         self.asked_bytes -= std::mem::take(&mut answer.asked_bytes);
         if answer.is_leased() {
@@ -28,7 +28,7 @@ impl Session {
         }
     }
 
-    /// The client does not take the draws of these requests. `Protocol` where they are too many for one message.
+    /// Takes back the draws of these requests. `Protocol` if they are too many for one message.
     pub(super) fn take_all_back(&mut self, ids: &[u64]) -> Result<()> {
         if ids.len() > RETURNED_AT_ONCE {
             let reason = format!("{} requests returned in one message; {RETURNED_AT_ONCE} are allowed", ids.len());
@@ -38,22 +38,22 @@ impl Session {
         Ok(())
     }
 
-    /// Gives leased draws back that the client cannot have, and withdraws what draws more of them: a client that comes
-    /// back asks again, and one that does not must not take from others.
+    /// Returns the leased draws that the client cannot receive, and withdraws requests that would draw more of them.
+    /// A client that reconnects asks again, and one that does not must not take items from others.
     pub(super) fn end_consuming(&mut self) {
         let consuming = self.cancels.extract_if(|_, cancel| cancel.consumes);
-        // A request that is done just now is not listened to; see `finished`.
+        // A request that finishes at this moment ignores this; see `finished`.
         consuming.for_each(|(_, cancel)| _ = cancel.sender.send(()));
         self.link.iter_mut().for_each(Link::forget_planned);
         std::mem::take(&mut self.ready).into_iter().for_each(|answer| self.discard(answer));
     }
 
-    /// An answer that is not sent any more: its lease ends.
+    /// Discards an answer, which ends its lease.
     pub(super) fn discard(&mut self, answer: Answer) {
         self.asked_bytes -= answer.asked_bytes;
     }
 
-    /// The client does not take the draws of a request, whatever became of it.
+    /// Takes back the draws of a request, in whatever state it is.
     fn take_back(&mut self, id: u64) {
         if let Some(cancel) = self.cancels.remove(&id) {
             self.unwanted.insert(id);
@@ -66,7 +66,7 @@ impl Session {
         if let Some(at) = self.ready.iter().position(|answer| answer.id == id) {
             self.ready.remove(at).into_iter().for_each(|answer| self.discard(answer));
         }
-        // Dropped, its lease ends.
+        // Dropping the outcome ends its lease.
         self.memory.take(id);
         let done = proto::reply::Body::Done(proto::Done {});
         self.reply(proto::Reply { id, body: Some(done) }, false);

@@ -1,4 +1,4 @@
-//! What was done of a session's requests, for as long as the client may ask again.
+//! The outcomes of a session's requests, kept for as long as the client may ask again.
 
 use super::samples::Answer;
 use crate::proto;
@@ -6,14 +6,14 @@ use prost::Message;
 use reverie_core::table::{Arrivals, Keys};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Outcomes that a session may leave unreceived: a client that never says what it received must not fill the server.
+/// Unreceived outcomes of a session at most: a client that never acknowledges must not fill the server.
 pub(super) const MOST_REMEMBERED: usize = if cfg!(test) { 1 << 10 } else { 1 << 20 };
 
-/// What was done of one request.
+/// The outcome of one request.
 pub(super) enum Outcome {
     /// The answer, as it was sent.
     Reply(Box<proto::Reply>),
-    /// Leased draws that were sent: gathered again where they are asked for again.
+    /// Leased draws that were sent: gathered again if the client asks again.
     Draws(Box<Answer>),
 }
 
@@ -25,30 +25,30 @@ impl Outcome {
     }
 }
 
-/// Requests that are done, by number, until the client says that it received their outcomes.
+/// Finished requests, by number, until the client reports that it received their outcomes.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// All requests below were received.
+    /// The outcomes of all requests below were received.
     below: u64,
-    /// The largest number that was ever seen.
+    /// The largest number seen.
     highest: u64,
-    /// Inserts in runs of consecutive numbers, by the first.
+    /// Inserts in runs of consecutive numbers, by the first number.
     inserts: BTreeMap<u64, Run>,
     others: BTreeMap<u64, (Outcome, u64)>,
     len: usize,
     bytes: u64,
 }
 
-/// Inserts of consecutive numbers.
+/// Inserts with consecutive numbers.
 struct Run {
-    /// `None` where received.
+    /// `None` if received.
     keys: Vec<Option<Keys>>,
     bytes: u64,
-    /// Those that were not received.
+    /// The number of keys that were not received.
     left: usize,
 }
 
-/// What an outcome takes beside what it says.
+/// The bytes of an outcome in addition to its content.
 const OUTCOME_BYTES: u64 = 128;
 
 impl Outcome {
@@ -61,7 +61,7 @@ impl Outcome {
     }
 }
 
-/// What is known of a request's number.
+/// The state of a request, looked up by its number.
 pub(super) enum Known<'a> {
     /// Nothing: the request is new, or waits.
     No,
@@ -69,12 +69,12 @@ pub(super) enum Known<'a> {
     Received,
     /// The keys of an insert.
     Keys(&'a Keys),
-    /// The rest: see [`Memory::take`].
+    /// Another outcome: see [`Memory::take`].
     Other,
 }
 
 impl Memory {
-    /// What a session did before a checkpoint that its server went on from.
+    /// The memory of a session from before the checkpoint that its server was restored from.
     pub(super) fn restored(done: Arrivals) -> Self {
         let mut memory = Self::default();
         for (id, keys) in done {
@@ -84,7 +84,7 @@ impl Memory {
         memory
     }
 
-    /// An insert of which a part is in goes on.
+    /// Removes the entry of an insert that is in its table in part, and now continues.
     pub(super) fn go_on(&mut self, id: u64) {
         if let Some(run) = self.inserts.remove(&id) {
             self.len -= 1;
@@ -92,7 +92,7 @@ impl Memory {
         }
     }
 
-    /// Looks a number up, and notes that it was seen.
+    /// Looks up a number, and notes that it was seen.
     pub(super) fn look_up(&mut self, id: u64) -> Known<'_> {
         if id > self.highest {
             self.highest = id;
@@ -111,7 +111,7 @@ impl Memory {
         if self.others.contains_key(&id) { Known::Other } else { Known::No }
     }
 
-    /// Requests `first`, `first + 1`, ... are in their tables, with these keys.
+    /// Stores the keys of requests `first`, `first + 1`, ..., which are in their tables.
     pub(super) fn inserted(&mut self, first: u64, keys: Vec<Keys>) {
         self.len += keys.len();
         let own = |keys: &Keys| (size_of::<Option<Keys>>() + size_of_val(&keys[..])) as u64;
@@ -121,7 +121,7 @@ impl Memory {
         self.inserts.insert(first, Run { keys: keys.into_iter().map(Some).collect(), bytes, left });
     }
 
-    /// The request is done.
+    /// Stores the outcome of a request.
     pub(super) fn done(&mut self, id: u64, outcome: Outcome) {
         let bytes = outcome.size_bytes();
         self.bytes += bytes;
@@ -131,7 +131,7 @@ impl Memory {
         }
     }
 
-    /// Takes an outcome out, to be sent again.
+    /// Removes an outcome, to send it again.
     pub(super) fn take(&mut self, id: u64) -> Option<Outcome> {
         let (outcome, bytes) = self.others.remove(&id)?;
         self.len -= 1;
@@ -144,7 +144,7 @@ impl Memory {
         self.others.values().any(|(outcome, _)| matches!(outcome, Outcome::Draws(_)))
     }
 
-    /// Draws are given back to their tables: the client will not ask for them again.
+    /// Returns draws to their tables: the client will not ask for them again.
     pub(super) fn end_leases(&mut self) {
         self.others.retain(|_, (outcome, bytes)| {
             let leased = matches!(outcome, Outcome::Draws(_));
@@ -156,7 +156,7 @@ impl Memory {
         });
     }
 
-    /// The client has all below a number but these: leased draws among them are acknowledged.
+    /// Removes all outcomes below a number but those of `open`; leased draws among them are acknowledged.
     pub(super) fn received_but(&mut self, before: u64, open: &[u64]) {
         let open: BTreeSet<u64> = open.iter().copied().collect();
         let known = self.others.range(..before).map(|(id, _)| *id);
@@ -164,7 +164,7 @@ impl Memory {
         self.received(&proto::Received { ids, ..Default::default() });
     }
 
-    /// The client has these: leased draws among them are acknowledged.
+    /// Removes the outcomes that the client received; leased draws among them are acknowledged.
     pub(super) fn received(&mut self, received: &proto::Received) {
         if received.below > self.below {
             self.below = received.below;
@@ -207,19 +207,19 @@ impl Memory {
             self.len -= received;
             run.get_mut().left -= received;
             if end > self.below {
-                // The look-up goes by the first number, so the run stays whole until its last request was received.
+                // Runs are looked up by their first number, so the run stays whole until its last request was received.
                 return;
             }
             self.bytes -= run.remove().bytes;
         }
     }
 
-    /// What the outcomes take, and the chunks that they keep.
+    /// The bytes of the outcomes, and of the chunks that they keep.
     pub(super) fn size_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Outcomes that are remembered.
+    /// The number of remembered outcomes.
     pub(super) fn len(&self) -> usize {
         self.len
     }

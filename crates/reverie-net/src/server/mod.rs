@@ -1,9 +1,9 @@
-//! The server: what the sessions of its connections do with the tables.
+//! The server: sessions of connections, and their operations on the tables.
 //!
 //! ```text
 //! connection: admission -> welcome -> session -> inserts  -> table
 //!                                       |        requests -> samples -> batches -> pool or slot
-//!                                       +-- memory: what was done, until the client says that it knows
+//!                                       +-- memory: outcomes, until the client acknowledges them
 //! ```
 
 mod options;

@@ -1,63 +1,65 @@
-//! Who may reach the tables, how, and what they may make the server hold.
+//! Options of a server: access to the tables, and limits on the memory that connections use.
 
 use reverie_core::Result;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who may reach the tables, and how.
+/// Access to the tables, and limits on connections.
 pub struct Options {
     /// The address to listen on; port 0 takes a free one.
     pub address: SocketAddr,
-    /// Asked of every client. Off loopback there must be one.
+    /// Required from every client. There must be one if the address is not loopback.
     pub token: Option<String>,
-    /// Off loopback there must be one, unless `insecure`.
+    /// There must be TLS if the address is not loopback, unless `insecure`.
     pub tls: Option<Tls>,
-    /// Gives up TLS off loopback, never the token.
+    /// Allows an address that is not loopback without TLS, but never without the token.
     pub insecure: bool,
-    /// Listen on a Unix socket, too, for clients of the same host and user.
+    /// Also listen on a Unix socket, for clients of the same host and user.
     pub local: bool,
-    /// For how long a stop waits for what is being done.
+    /// How long a stop waits for work in progress.
     pub grace: Duration,
-    /// What connections may make the server hold.
+    /// Limits on the memory that connections use.
     pub limits: Limits,
-    /// Takes a checkpoint and tells its path; `None` where the server has no checkpointer.
+    /// Takes a checkpoint and returns its path; `None` if the server has no checkpointer.
     pub checkpoint: Option<Arc<dyn Fn() -> Result<String> + Send + Sync>>,
 }
 
-/// What connections may make the server hold.
+/// Limits on the memory that connections use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Clients that are connected at a time: so many over gRPC, and so many over shared memory. Fewer where the limit of
-    /// open files leaves no room for them.
+    /// Clients connected at a time: this many over gRPC, and this many over shared memory.
+    /// Fewer if the limit of open files leaves no room for them.
     pub max_connections: usize,
-    /// Connections at a time, of each way, that have not begun a session or a call; they have some seconds for it.
+    /// Connections of each transport at a time without a session or a call; they have some seconds to begin one.
     pub max_newcomers: usize,
-    /// Bytes of inserts in flight: of one session, and of all together.
+    /// Bytes of inserts in flight of one session.
     pub session_insert_bytes: u64,
-    /// See `session_insert_bytes`.
+    /// Bytes of inserts in flight of all sessions together.
     pub total_insert_bytes: u64,
-    /// Requests of one session that wait.
+    /// Waiting requests of one session.
     pub max_pending_requests: usize,
-    /// Bytes of batches that were gathered and are not sent yet (or of slots in shared memory): of one session, and of all.
+    /// Bytes of batches of one session that are gathered and not sent yet, or of its slots in shared memory.
     pub session_batch_bytes: u64,
-    /// See `session_batch_bytes`.
+    /// The same of all sessions together.
     pub total_batch_bytes: u64,
-    /// Bytes that all sessions together hold beside the tables: cells that no item has, inserts that wait, draws on
-    /// their way, outcomes that were not received, messages of which a part has come.
+    /// Bytes that all sessions together use in addition to the tables.
+    /// These are cells that no item has, waiting inserts, draws that are being sent, outcomes that were not received,
+    /// and incomplete messages.
     pub total_session_bytes: u64,
-    /// Bytes that the packed chunks of one batch may come to.
+    /// Unpacked bytes of the packed chunks of one batch.
     pub batch_unpacked_bytes: u64,
-    /// For how long a session whose connection was lost is remembered.
+    /// How long a session is remembered after its connection was lost.
     pub linger: Duration,
-    /// What the other bounds were made of, see [`Limits::within`]: bytes of the server, and of these for connections.
+    /// The server's memory, and its part for connections, in bytes: the other limits come from them.
+    /// See [`Limits::within`].
     pub memory: Option<(u64, u64)>,
 }
 
 impl Limits {
-    /// Bounds that keep connections to `network` bytes of the `memory` that the server may use: a quarter each for
-    /// batches as parts, for slots, and for what sessions hold; the rest is for blocks that wait to be used again and for
-    /// chunks while they are unpacked.
+    /// Limits that keep connections to `network` bytes of the `memory` that the server may use.
+    /// A quarter each is for batches sent as parts, for slots, and for the memory of sessions; the rest is for idle
+    /// blocks and for chunks while they are unpacked.
     pub fn within(memory: u64, network: u64) -> Self {
         let Self { session_insert_bytes, total_insert_bytes, session_batch_bytes, .. } = Self::default();
         let Self { total_batch_bytes, total_session_bytes, batch_unpacked_bytes, .. } = Self::default();
@@ -75,7 +77,7 @@ impl Limits {
     }
 }
 
-/// Certificates of the server. PEM.
+/// The server's certificates, as PEM.
 pub struct Tls {
     /// Certificate chain and key.
     pub identity: (Vec<u8>, Vec<u8>),

@@ -1,4 +1,4 @@
-//! Memory of batches that are on their way as parts: reused, and bounded for the server as a whole.
+//! The memory of batches that are sent as parts: reused, and bounded for the whole server.
 
 use bytes::Bytes;
 use reverie_core::{Error, Result};
@@ -6,9 +6,9 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The bound is counted in pieces of this size.
+/// The unit in which the bound is counted.
 const PIECE: u64 = 64 << 10;
-/// Bytes of blocks that wait to be used again, at most.
+/// Bytes of idle blocks at most.
 const MOST_IDLE: usize = 256 << 20;
 
 /// Blocks for batches.
@@ -19,12 +19,12 @@ pub(super) struct Pool {
     most_idle: usize,
 }
 
-/// Leave to set memory aside.
+/// Permission to allocate a block.
 pub(super) struct Leave {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Memory for one batch; back in the pool when all parts of it are sent.
+/// The memory of one batch; returned to the pool when all its parts are sent.
 pub(super) struct Block {
     bytes: Vec<u8>,
     len: usize,
@@ -33,7 +33,7 @@ pub(super) struct Block {
     _leave: Arc<Leave>,
 }
 
-/// Of a pool of that size.
+/// The most bytes of idle blocks in a pool of that size.
 fn idle_bytes(total_bytes: u64) -> usize {
     usize::try_from(total_bytes / 4).unwrap_or(usize::MAX).min(MOST_IDLE)
 }
@@ -45,14 +45,14 @@ impl Leave {
 }
 
 impl Pool {
-    /// A pool whose blocks have so many bytes together at most.
+    /// A pool whose blocks have at most `total_bytes` together.
     pub(super) fn new(total_bytes: u64) -> Self {
         let pieces = u32::try_from((total_bytes / PIECE).max(1)).unwrap_or(u32::MAX);
         let room = Semaphore::new((pieces as usize).min(Semaphore::MAX_PERMITS));
         Self { idle: Arc::default(), room: Arc::new(room), pieces, most_idle: idle_bytes(total_bytes) }
     }
 
-    /// Bytes of blocks that are on their way.
+    /// Bytes of the blocks in use.
     pub(super) fn taken_bytes(&self) -> u64 {
         (self.pieces as usize).saturating_sub(self.room.available_permits()) as u64 * PIECE
     }
@@ -61,18 +61,18 @@ impl Pool {
         u32::try_from((bytes as u64).div_ceil(PIECE)).unwrap_or(u32::MAX).min(self.pieces)
     }
 
-    /// Leave for a block of that size, if it can be had at once.
+    /// Permission for a block of that size, if available at once.
     pub(super) fn try_leave(&self, bytes: usize) -> Option<Leave> {
         Arc::clone(&self.room).try_acquire_many_owned(self.pieces(bytes)).ok().map(Leave::new)
     }
 
-    /// Leave for a block of that size, in the order in which it was asked for.
+    /// Permission for a block of that size, in the order of requests.
     pub(super) fn leave(&self, bytes: usize) -> impl Future<Output = Leave> + Send + 'static {
         let (room, pieces) = (Arc::clone(&self.room), self.pieces(bytes));
         async move { Leave::new(room.acquire_many_owned(pieces).await.expect("the semaphore is never closed")) }
     }
 
-    /// A block of exactly so many bytes, of whatever content. `OutOfMemory`.
+    /// A block of `len` bytes with arbitrary content. `OutOfMemory`.
     pub(super) fn take(&self, len: usize, leave: &Arc<Leave>) -> Result<Block> {
         let fits = |block: &Vec<u8>| block.len() >= len && block.len() / 4 <= len.max(PIECE as usize);
         let known = {
@@ -95,12 +95,12 @@ impl Pool {
 }
 
 impl Block {
-    /// The memory, to be written: all of it, since what was there before was somebody else's.
+    /// The memory to write. All of it must be written: it still has the bytes of another batch.
     pub(super) fn as_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
         crate::mapping::as_uninit(&mut self.bytes[..self.len])
     }
 
-    /// The memory, to be shared out.
+    /// The memory as shared bytes.
     pub(super) fn share(self) -> Bytes {
         Bytes::from_owner(self)
     }

@@ -1,4 +1,4 @@
-//! Requests that are not inserts.
+//! Requests other than inserts.
 
 use super::batches::heavy;
 use super::memory::{Known, Outcome};
@@ -15,13 +15,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Mutations of more keys than these leave the runtime's other tasks to another thread.
+/// Mutations of more keys move the runtime's other tasks to another thread.
 const MANY_KEYS: usize = 4096;
-/// What a batch says of each draw.
+/// The bytes of each draw's metadata in a batch.
 const INFO_BYTES: usize = 8 * INFO_ARRAYS;
 
 impl Session {
-    /// Does a request, or lets it wait. `Protocol` where it breaks a rule.
+    /// Executes a request, or lets it wait. `Protocol` if it breaks a rule.
     pub(super) fn request(&mut self, request: proto::Request) -> Result<()> {
         let id = request.id;
         match self.memory.look_up(id) {
@@ -69,7 +69,7 @@ impl Session {
         Ok(())
     }
 
-    /// What is remembered of a request that was sent again.
+    /// Sends the remembered outcome of a request again.
     pub(super) fn send_again(&mut self, id: u64) {
         match self.memory.take(id) {
             Some(Outcome::Reply(reply)) => self.reply(*reply, true),
@@ -89,10 +89,10 @@ impl Session {
         }
         self.asked_bytes += asked;
         let (sender, cancel) = oneshot::channel();
-        // A client without a session has no way to acknowledge.
+        // A client without a session cannot acknowledge.
         let (patience, lease) = (Patience::new(timeout, cancel), self.id.is_some());
         let mut drawn = Box::pin(draw(Arc::clone(&self.shared), id, sample, patience, lease));
-        // Mostly the draws can be made at once. Where not, the future is polled again when it is among the others.
+        // The draws can mostly be made at once. If not, the future is polled again among the others.
         if let Poll::Ready(answer) = drawn.poll_unpin(&mut Context::from_waker(Waker::noop())) {
             return self.answer(Answer { asked_bytes: asked, ..answer });
         }
@@ -102,8 +102,9 @@ impl Session {
         self.waiting.push(Box::pin(drawn));
     }
 
-    /// Refuses draws before they are made, where all that are under way for the session would be more than one answer may
-    /// hold; and where the session holds too much, draws that would be held until they are received.
+    /// Refuses a request before its draws are made.
+    /// It does if all draws under way for the session would be more than one answer may hold; and, if the session uses
+    /// too much memory, for draws that must be kept until they are received.
     fn may_ask(&self, draws: u64, bytes: u64, consumes: bool) -> Result<()> {
         let (needed, budget) = (self.asked_bytes.saturating_add(bytes), self.shared.limits.session_batch_bytes);
         if consumes && self.charge.is_full() {
@@ -121,13 +122,13 @@ impl Session {
         })
     }
 
-    /// An answer that was made at once.
+    /// Sends an answer that was made at once.
     fn answer_with(&mut self, answer: Answer, asked_bytes: u64) {
         self.asked_bytes += asked_bytes;
         self.answer(Answer { asked_bytes, ..answer });
     }
 
-    /// Answers a grant when the table is not what the client has seen of it.
+    /// Answers a grant when the table differs from what the client has seen.
     fn look(&mut self, id: u64, grant: proto::Grant, timeout: Option<Duration>) {
         let seen = grant.unlike.as_ref().map(convert::table::decode_seen).unwrap_or_default();
         let asked = self.shared.tables.get(&grant.table).and_then(|table| {
@@ -149,7 +150,7 @@ impl Session {
         self.cancels.insert(id, Cancel { sender, consumes: false });
         self.waiting.push(Box::pin(async move {
             let mut patience = Patience::new(timeout, cancel);
-            // What the table is at the deadline is an answer, too.
+            // The table's state at the deadline is an answer, too.
             let tally = wait(&table, ticket, &mut patience, false).await.unwrap_or_else(|(tally, _)| tally);
             Finished::Reply(told(tally))
         }));
@@ -170,7 +171,7 @@ impl Session {
 
     fn query(&self, id: u64, query: proto::Query) -> Result<(Answer, u64)> {
         let (table, query) = convert::query::decode_query(query)?;
-        // Millions of items may be looked at.
+        // The query may look at millions of items.
         let draws = heavy(usize::MAX, || self.shared.tables.get(&table)?.query(&query))?;
         let (needed, budget) = ((draws.len() * INFO_BYTES) as u64, self.shared.limits.session_batch_bytes);
         if needed > budget {
@@ -202,7 +203,7 @@ impl Session {
         }));
     }
 
-    /// What needs no waiting, and whether doing it again would do it twice.
+    /// Executes a request that needs no waiting. True if executing it again would have a second effect.
     fn at_once(&self, body: request::Body) -> (Result<Body>, bool) {
         let tables = &self.shared.tables;
         match body {
@@ -236,7 +237,7 @@ impl Session {
             request::Body::Why(table) => {
                 (tables.get(&table).map(|table| Body::Why(convert::table::encode_why(&table.why()))), false)
             }
-            // Dealt with by the caller.
+            // The caller handles these.
             request::Body::Sample(_)
             | request::Body::Get(_)
             | request::Body::Query(_)
@@ -280,7 +281,7 @@ impl Session {
     }
 }
 
-/// The answer that a request is refused by.
+/// The reply that refuses a request.
 pub(super) fn refusal(id: u64, error: &Error) -> proto::Reply {
     proto::Reply { id, body: Some(Body::Error(convert::error::encode(error))) }
 }
@@ -288,7 +289,7 @@ pub(super) fn refusal(id: u64, error: &Error) -> proto::Reply {
 fn timeout(seconds: Option<f64>) -> Result<Option<Duration>> {
     match seconds {
         None => Ok(None),
-        // Beyond what a duration holds, for ever.
+        // Longer than a duration can hold: no timeout.
         Some(seconds) if seconds >= 0.0 => Ok(Duration::try_from_secs_f64(seconds).ok()),
         Some(seconds) => Err(Error::InvalidArgument(format!("timeout must be at least 0 seconds, got {seconds}"))),
     }

@@ -1,4 +1,4 @@
-//! Requests for draws: what waits at the tables, and what is to be gathered.
+//! Requests for draws: waiting for the tables, and the draws to gather.
 
 use super::Shared;
 use crate::convert;
@@ -15,12 +15,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// What a draw costs before it is gathered, and is sent of it without its columns.
+/// The bytes of a draw before it is gathered, and those sent for it in addition to its columns.
 pub(super) const DRAW_BYTES: u64 = 128;
-/// The same of a draw that a table deletes: it may have to go as a batch of its own.
+/// The same for a draw that a table deletes: it may have to be sent as a batch of its own.
 const ALONE_BYTES: u64 = 1024;
 
-/// How a batch is read.
+/// The read options of a batch.
 #[derive(Clone, PartialEq)]
 pub(super) struct Reading {
     columns: Option<Vec<String>>,
@@ -38,21 +38,22 @@ impl Reading {
     }
 }
 
-/// Draws on their way to the client. Dropped before the client acknowledged them, leased draws go back to their tables.
+/// Draws that are being sent to the client.
+/// If it is dropped before the client acknowledged them, leased draws return to their tables.
 pub(super) struct Answer {
     pub(super) id: u64,
     pub(super) reading: Reading,
-    /// Each is to be one batch.
+    /// Each group becomes one batch.
     pub(super) groups: VecDeque<Draws>,
-    /// Those that were sent, while they may be asked for again.
+    /// The groups that were sent, while the client may ask for them again.
     pub(super) sent: VecDeque<Draws>,
-    /// What ended the request early.
+    /// The error that ended the request early.
     pub(super) error: Option<Error>,
-    /// Of the draws of tables that delete sampled items.
+    /// The lease of the draws from tables that delete sampled items.
     pub(super) lease: Lease,
-    /// Its first group is gathered by a thread of its own, or waits for another one that is: others go before it.
+    /// True if a separate thread gathers its first group, or will after another one: other answers are sent first.
     pub(super) unpacks: bool,
-    /// What the session counts for it until it is sent.
+    /// The bytes that the session counts for it until it is sent.
     pub(super) asked_bytes: u64,
 }
 
@@ -68,7 +69,7 @@ impl Answer {
         Self { groups: VecDeque::from([draws]), ..Self::empty(id, reading) }
     }
 
-    /// Nothing but an error.
+    /// An answer with an error only.
     pub(super) fn refused(id: u64, reading: Reading, error: Error) -> Self {
         Self { error: Some(error), ..Self::empty(id, reading) }
     }
@@ -78,13 +79,13 @@ impl Answer {
         !self.lease.is_empty()
     }
 
-    /// What the draws take while they are not received. The chunks count that no table has any more.
+    /// The bytes of the draws while they are not received. Only chunks that are in no table count.
     pub(super) fn held_bytes(&self) -> u64 {
         let (mut last, mut bytes) = (std::ptr::null(), 0);
         for draws in self.groups.iter().chain(&self.sent) {
             bytes += size_of::<Draws>() as u64 + draws.len() as u64 * DRAW_BYTES;
             for chunk in draws.items.iter().flat_map(chunks) {
-                // Draws in order mostly have the chunk of the one before.
+                // Consecutive draws mostly have the same chunk.
                 let before = std::mem::replace(&mut last, Arc::as_ptr(chunk));
                 bytes += if before == last || chunk.in_tables() { 0 } else { chunk.size_bytes() };
             }
@@ -92,14 +93,14 @@ impl Answer {
         bytes
     }
 
-    /// The first group is on its way.
+    /// Moves the first group to the sent ones, if it may be asked for again.
     pub(super) fn first_was_sent(&mut self) {
         let sent = self.groups.pop_front();
         let leased = self.is_leased();
         self.sent.extend(sent.filter(|_| leased));
     }
 
-    /// As it was before anything was sent.
+    /// The answer as it was before anything was sent.
     pub(super) fn whole_again(mut self) -> Self {
         self.sent.append(&mut self.groups);
         self.groups = std::mem::take(&mut self.sent);
@@ -107,8 +108,9 @@ impl Answer {
         self
     }
 
-    /// The first group cannot be a batch. Draws of a consuming table are nowhere else: each becomes a batch of its own,
-    /// and the error comes behind, unless there is one already. Other draws are dropped, and only the error is sent.
+    /// Replaces the first group, which cannot be sent as one batch.
+    /// Draws of a consuming table exist only here: each becomes a batch of its own, followed by the error unless there
+    /// is one already. Other draws are dropped, and only the error is sent.
     pub(super) fn split_first(&mut self, error: Error) {
         let first = self.groups.pop_front();
         if !self.is_leased() {
@@ -131,8 +133,7 @@ fn chunks(item: &Item) -> impl Iterator<Item = &Arc<Chunk>> {
     one.into_iter().chain(parts.iter().flat_map(|part| &part.chunks[..]))
 }
 
-/// Cuts draws into runs, the last of which has the length that `tail` says, and so on; puts them in front of `groups`
-/// in order.
+/// Cuts draws into runs from the end, each as long as `tail` returns, and puts them in front of `groups` in order.
 fn split(mut draws: Draws, tail: impl Fn(&Draws) -> usize, groups: &mut VecDeque<Draws>) {
     while !draws.is_empty() {
         let behind = draws.split_off(draws.len() - tail(&draws));
@@ -140,16 +141,16 @@ fn split(mut draws: Draws, tail: impl Fn(&Draws) -> usize, groups: &mut VecDeque
     }
 }
 
-/// Until when a request may wait, and who may withdraw it earlier.
+/// The deadline of a waiting request, and its earlier withdrawal.
 pub(super) struct Patience {
     deadline: Option<Instant>,
     cancel: oneshot::Receiver<()>,
 }
 
 impl Patience {
-    /// From the arrival on; `None` waits for as long as it takes.
+    /// Starts at the request's arrival; `None` waits without limit.
     pub(super) fn new(timeout: Option<Duration>, cancel: oneshot::Receiver<()>) -> Self {
-        // What no clock can tell is for ever.
+        // A deadline beyond the clock's range is no deadline.
         Self { deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)), cancel }
     }
 
@@ -167,17 +168,17 @@ impl Patience {
         };
         tokio::select! {
             () = late => {}
-            // Dropped senders belong to a session that is gone.
+            // A dropped sender means that the session is gone.
             _ = &mut self.cancel => {}
         }
     }
 }
 
-/// How often an insert looks at most whether one before it, a copy that may wait for a time only, is gone by now. All
-/// else that it may wait for wakes it.
+/// How often, at most, an insert checks whether a copy ahead of it was dropped at its time limit.
+/// Everything else that it may wait for wakes it.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Waits for a ticket, `retry` of an insert. `Err`: withdrawn, with what was done of it, and why it was not more.
+/// Waits for a ticket. `retry`: it is an insert's. `Err`: withdrawn, with the part that was done and the reason.
 pub(super) async fn wait<T: Default + Unpin>(
     table: &SharedTable,
     mut ticket: Ticket<T>,
@@ -206,7 +207,7 @@ pub(super) async fn wait<T: Default + Unpin>(
     Err((ticket.cancel(), why))
 }
 
-/// Draws for a request, waiting for the tables as long as there is patience. `lease`: the client acknowledges them.
+/// Draws for a request, waiting for the tables as long as `patience` allows. `lease`: the client acknowledges them.
 pub(super) async fn draw(
     shared: Arc<Shared>,
     id: u64,
@@ -230,7 +231,7 @@ pub(super) async fn draw(
             let reason = "windows are drawn with replacement, a whole batch at a time".to_owned();
             return Answer { error: Some(Error::InvalidArgument(reason)), ..answer };
         }
-        // Who draws from several shards makes a draw of an item too short for a window again at any of them.
+        // A client of several shards repeats a draw of an item too short for a window itself, at any of them.
         Ok(windows) => windows.map(|windows| if sample.only_now { windows.once() } else { windows }),
         Err(error) => return Answer { error: Some(error), ..answer },
     };
@@ -248,7 +249,7 @@ pub(super) async fn draw(
             0 => draws = more,
             _ => {
                 draws.append(more);
-                // The smallest of one table says nothing of weights in a mixture.
+                // The smallest probability of one table does not give weights in a mixture.
                 (draws.smallest_probability, draws.tally) = (None, None);
             }
         }
@@ -266,14 +267,14 @@ pub(super) async fn draw(
     answer
 }
 
-/// How many of the last draws are of items of one form.
+/// The number of last draws whose items have the same form.
 fn alike_at_the_end(draws: &Draws) -> usize {
     let last = draws.items.last().map(|item| &item.pattern);
     draws.items.iter().rev().take_while(|item| last.is_some_and(|last| item.pattern.same(last))).count()
 }
 
-/// What the draws of a request take before they are gathered, and whether their tables delete some of them. What is
-/// refused for its table or its number takes nothing.
+/// The bytes of a request's draws before they are gathered, and whether their tables delete some of them.
+/// A part that will be refused for its table or its number costs nothing.
 pub(super) fn cost(shared: &Shared, parts: &[proto::SamplePart]) -> (u64, bool) {
     let (mut bytes, mut consumes) = (0_u64, false);
     for proto::SamplePart { table, num_samples } in parts {
@@ -288,7 +289,7 @@ pub(super) fn cost(shared: &Shared, parts: &[proto::SamplePart]) -> (u64, bool) 
     (bytes, consumes)
 }
 
-/// The tables of a request, and how many draws of each.
+/// The tables of a request, and the number of draws from each.
 fn tables(shared: &Shared, parts: &[proto::SamplePart]) -> Result<Vec<(Arc<SharedTable>, usize)>> {
     if parts.is_empty() {
         return Err(Error::InvalidArgument("a request for draws must name a table".to_owned()));
@@ -312,7 +313,7 @@ async fn draw_all(table: &Arc<SharedTable>, request: SampleRequest, patience: &m
         Err(error) => return (Draws::default(), Some(error)),
     };
     match wait(table, ticket, patience, false).await {
-        // Some met items that no window fits into, and are not made again here.
+        // Some draws met items that no window fits into, and are not repeated here.
         Ok(Ok(draws)) | Err((Ok(draws), _)) if draws.passed > 0 => {
             let why = format!("{} draws met items too short for a window", draws.passed);
             (draws, Some(Error::Deadline(why)))
@@ -325,7 +326,7 @@ async fn draw_all(table: &Arc<SharedTable>, request: SampleRequest, patience: &m
     }
 }
 
-/// What can be drawn at once; where that is nothing, the first that can be.
+/// The draws that can be made at once; if there are none, the first that can be made.
 async fn draw_some(
     table: &Arc<SharedTable>,
     at_most: usize,

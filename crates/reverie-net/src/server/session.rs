@@ -1,7 +1,7 @@
-//! A session: one task that reads its connection, polls all that waits, and sends what is done.
+//! A session: one task that reads its connection, polls waiting requests, and sends what is done.
 //!
-//! It outlives its connections: where one is lost, what waits goes on waiting, and what is done is remembered until
-//! the client comes back, or until it is forgotten.
+//! It outlives its connections: when one is lost, waiting requests continue, and outcomes are remembered until the
+//! client reconnects or the session is forgotten.
 
 use super::charges::Charge;
 use super::delivery::Link;
@@ -30,31 +30,31 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 
-/// Events that a session handles before it lets others of its thread go on.
+/// Events that a session handles before it yields to the other tasks of its thread.
 const TURN: u32 = 32;
-/// For how long a stop waits for the acknowledgement of draws that were sent.
+/// How long a stop waits for the acknowledgement of draws that were sent.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(1);
-/// Messages that a session takes at a stop, of those that have arrived: a client that goes on sending must not hold it up.
+/// Messages that arrived before a stop and are still taken, at most: a client that keeps sending must not delay it.
 const LAST_MESSAGES: u32 = 256;
 /// Bytes of small replies that a client may leave unread before the server stops reading from it.
 const REPLIES: u64 = 4 << 20;
 
 pub(super) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What came of a request that waited.
+/// The outcome of a request that waited.
 pub(super) enum Finished {
-    /// An insert: the keys (in part, where the second says why it was withdrawn).
+    /// An insert: its keys, or those so far if `late` says why it was withdrawn.
     Insert { id: u64, keys: Result<Keys>, late: Option<String> },
-    /// Draws; those of tables that delete sampled items with the number of the connection that asked for them.
+    /// Draws. From tables that delete sampled items, they carry the number of the connection that requested them.
     Draws(Answer, Option<u64>),
     /// Anything else.
     Reply(proto::Reply),
 }
 
-/// How a request that waits is withdrawn.
+/// Withdraws a waiting request.
 pub(super) struct Cancel {
     pub(super) sender: oneshot::Sender<()>,
-    /// It draws from a table that deletes sampled items.
+    /// True if it draws from a table that deletes sampled items.
     pub(super) consumes: bool,
 }
 
@@ -66,30 +66,30 @@ pub(super) struct Session {
     pub(super) link: Option<Link>,
     pub(super) memory: Memory,
     pub(super) waiting: FuturesUnordered<Later<Finished>>,
-    /// Who withdraws a request that waits, by its number.
+    /// The cancels of waiting requests, by number.
     pub(super) cancels: HashMap<u64, Cancel>,
-    /// Counts the connections: answers of an earlier one are not sent.
+    /// Counts the connections: leased draws for an earlier one are not sent.
     pub(super) connection: u64,
-    /// Requests whose draws the client does not want any more, while they wait.
+    /// Waiting requests whose draws the client does not want any more.
     pub(super) unwanted: HashSet<u64>,
-    /// Until when a stop waits for the acknowledgement of draws that were sent.
+    /// How long a stop waits for the acknowledgement of draws that were sent.
     acknowledged_by: Option<Pin<Box<Sleep>>>,
-    /// Draws that are to be gathered, in the order in which they were made.
+    /// Draws to be gathered, in the order in which they were made.
     pub(super) ready: VecDeque<Answer>,
     pub(super) inserts: Inserts,
     episodes: Arc<Episodes>,
     pub(super) credit: Credit,
     pub(super) charge: Charge,
-    /// What the draws take that are to be gathered or still to be made.
+    /// The bytes of draws that are still to be made or gathered.
     pub(super) asked_bytes: u64,
     stop: Later<()>,
     stopping: bool,
-    /// Until what had arrived at a stop is taken, and how much of it may still be taken.
+    /// Held until the messages that arrived before a stop are taken.
     undrained: Option<Undrained>,
     last_messages: u32,
     asked: bool,
     forget: Option<Pin<Box<Sleep>>>,
-    /// Its predecessor's outcomes are known no more, and the client was not told yet as far as is known.
+    /// The outcomes of the session before it are lost, and the client may not have been notified yet.
     forgot: bool,
     _busy: Busy,
 }
@@ -105,16 +105,16 @@ enum Event {
     Message(Option<Result<ClientMessage>>),
     /// The client does not read.
     Stalled,
-    /// A message that is not whole yet takes too much.
+    /// An incomplete message takes too much memory.
     TooMuch(Error),
-    /// A session without a name has nothing more to do.
+    /// A session without a name has no more work.
     Idle,
 }
 
 impl Session {
-    /// A session. One without a name answers one message and ends.
-    /// `forgot`: there was one of that name, and what it did is known no more. `done`: what one of that name did before
-    /// a checkpoint that this server goes on from.
+    /// Makes a session. One without a name answers one message and ends.
+    /// `forgot`: a session of that name existed, and its outcomes are lost. `done`: the inserts of a session of that
+    /// name from before the checkpoint that this server was restored from.
     pub(super) fn new(
         shared: &Arc<Shared>,
         named: Option<(SessionId, mpsc::Receiver<Box<dyn Way>>)>,
@@ -154,7 +154,7 @@ impl Session {
         }
     }
 
-    /// Serves the connection, and those that come after it.
+    /// Serves the connection, and those that follow.
     pub(super) async fn run(mut self, mut first: Option<Box<dyn Way>>) {
         let _leaving = Leaving(Arc::clone(&self.shared), self.id);
         loop {
@@ -163,7 +163,7 @@ impl Session {
             }
             while self.turn().await {}
             let Some(id) = self.id else { return };
-            // A connection may have come just now.
+            // A connection may have arrived just now.
             let shared = Arc::clone(&self.shared);
             first = shared.leave(id, &mut self.arrivals);
             if first.is_none() {
@@ -172,7 +172,7 @@ impl Session {
         }
     }
 
-    /// Some events; false at the session's end.
+    /// Handles some events; false at the session's end.
     async fn turn(&mut self) -> bool {
         for _ in 0..TURN {
             let event = std::future::poll_fn(|context| self.poll(context)).await;
@@ -183,7 +183,7 @@ impl Session {
                 }
                 Event::Idle => return false,
                 Event::Forget => {
-                    // At a stop what is in the tables of his inserts stays known, for a last checkpoint.
+                    // During a stop, its inserts that are in the tables stay known, for a last checkpoint.
                     if let Some(id) = self.id.filter(|_| !self.stopping && !self.is_empty()) {
                         self.shared.forget_outcomes(id);
                     }
@@ -219,13 +219,13 @@ impl Session {
         true
     }
 
-    /// True where nothing would be lost with the session.
+    /// True if nothing would be lost with the session.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.ready.is_empty() && self.memory.len() == 0
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Event> {
-        // What has waited longest goes first, and new requests come in last.
+        // The longest waiting work goes first; new requests are read last.
         if let Poll::Ready(Some(finished)) = self.waiting.poll_next_unpin(context) {
             return Poll::Ready(Event::Finished(finished));
         }
@@ -258,7 +258,7 @@ impl Session {
                 return Poll::Ready(leave.map_or(Event::Deliver, Event::Leave));
             }
         } else if stopping && self.waiting.is_empty() && self.ready.is_empty() {
-            // What the client has, a last checkpoint must not have.
+            // A last checkpoint must not contain draws that the client has.
             let by = self.acknowledged_by.get_or_insert_with(|| Box::pin(tokio::time::sleep(ACKNOWLEDGED_WITHIN)));
             if !self.memory.has_leases() || by.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Event::Stop);
@@ -270,14 +270,14 @@ impl Session {
         if self.id.is_none() && self.waiting.is_empty() && self.ready.is_empty() && self.asked {
             return Poll::Ready(Event::Idle);
         }
-        // Who does not read is not read from.
+        // Do not read from a client that does not read.
         let most = self.shared.limits.session_batch_bytes.saturating_add(REPLIES);
         match link.way.poll_queued(context, most) {
             Poll::Ready(()) => {}
             Poll::Pending => return Poll::Pending,
         }
         let message = link.way.poll_receive(context);
-        // A message that is whole counts as what it becomes.
+        // A complete message is counted as what it becomes.
         let unfinished = if message.is_pending() { link.way.unfinished_bytes() } else { 0 };
         match (message, self.charge.receive(unfinished)) {
             (Poll::Pending, Err(error)) => Poll::Ready(Event::TooMuch(error)),
@@ -285,7 +285,7 @@ impl Session {
         }
     }
 
-    /// A connection of the session: the first, or one that takes the place of a lost one.
+    /// Starts a connection of the session: the first, or one that replaces a lost one.
     fn connect(&mut self, mut way: Box<dyn Way>) {
         let resumed = self.link.is_some() || self.forget.is_some();
         self.lose_link();
@@ -308,14 +308,14 @@ impl Session {
         self.tell_held();
     }
 
-    /// The connection is gone: what waits goes on, what is to be sent waits to be asked for again.
+    /// Handles the loss of the connection: waiting work continues, and unsent answers wait until the client asks again.
     fn lose_link(&mut self) {
         let Some(link) = self.link.take() else { return };
         self.shared.counter(link.way.transport()).fetch_sub(1, Ordering::Relaxed);
         self.forget = Some(Box::pin(tokio::time::sleep(self.shared.limits.linger)));
         self.end_consuming();
         link.way.close();
-        // It grows no more.
+        // The incomplete message is gone.
         let _ = self.charge.receive(0);
     }
 
@@ -333,7 +333,7 @@ impl Session {
 
     fn receive(&mut self, message: ClientMessage) -> Result<()> {
         self.asked = true;
-        // Whoever says something has read the hello.
+        // A client that sends a message has read the hello.
         if let (true, Some(id)) = (std::mem::take(&mut self.forgot), &self.id) {
             self.shared.told(id);
         }
@@ -357,7 +357,7 @@ impl Session {
             Some(Asked::Request(request)) => self.request(request),
             Some(Asked::Cancel(proto::Cancel { id, insert })) => {
                 match self.cancels.remove(&id) {
-                    // Where the request is done just now, its outcome follows.
+                    // If the request finishes at this moment, its outcome follows.
                     Some(cancel) => _ = cancel.sender.send(()),
                     None if insert && self.inserts.is_asked_for(id) => {}
                     None if insert => self.withdraw_insert(id),
@@ -384,7 +384,7 @@ impl Session {
     fn finished(&mut self, finished: Finished) {
         match finished {
             Finished::Insert { id, keys, late } => self.inserted_late(id, keys, late),
-            // Dropped, its lease ends.
+            // Dropping the answer ends its lease.
             Finished::Draws(answer, _) if self.unwanted.remove(&answer.id) => self.discard(answer),
             Finished::Draws(answer, Some(connection)) if connection != self.connection => self.discard(answer),
             Finished::Draws(answer, _) => self.answer(answer),
@@ -395,7 +395,7 @@ impl Session {
         }
     }
 
-    /// An answer that is a message. `keep`: doing it again would do it twice.
+    /// Sends a reply. `keep`: executing the request again would have a second effect.
     pub(super) fn reply(&mut self, reply: proto::Reply, keep: bool) {
         if keep {
             self.memory.done(reply.id, Outcome::Reply(Box::new(reply.clone())));
@@ -403,7 +403,7 @@ impl Session {
         self.send(Body::Reply(reply));
     }
 
-    /// Of no effect without a connection.
+    /// Does nothing without a connection.
     pub(super) fn send(&mut self, body: Body) {
         if let Some(link) = &mut self.link {
             link.way.send(ServerMessage { body: Some(body) });
@@ -411,13 +411,13 @@ impl Session {
     }
 }
 
-/// Takes a session off however it ends, a panic included.
+/// Removes a session that ends by a panic.
 struct Leaving(Arc<Shared>, Option<SessionId>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
         if let (true, Some(id)) = (std::thread::panicking(), self.1) {
-            // What waits must not go in behind the back of the session that comes next, which begins with what is in.
+            // Waiting inserts must not go in unnoticed by the next session, which begins with the inserts that are in.
             self.0.tables.iter().for_each(|table| table.withdraw_sender(&id));
             self.0.forget(id);
         }

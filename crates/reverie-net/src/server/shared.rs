@@ -1,4 +1,4 @@
-//! What all connections of a server share.
+//! The state that all connections of a server share.
 
 use super::charges::{Charge, Charges};
 use super::checkpoints::Checkpoints;
@@ -24,13 +24,13 @@ use tokio::time::Instant;
 /// The name that a client gave its session.
 pub(super) type SessionId = Sender;
 
-/// What all connections of a server share.
+/// The state that all connections of a server share.
 pub struct Shared {
     pub(super) tables: Arc<Tables>,
     pub(super) limits: Limits,
     pub(super) checkpoints: Option<Arc<Checkpoints>>,
     pub(super) token: Option<Token>,
-    /// The places of connections.
+    /// The places for connections.
     pub(crate) admission: Arc<Admission>,
     /// Connections that are refused, or ended without a session.
     pub(crate) refusals: LogLimit,
@@ -38,31 +38,31 @@ pub struct Shared {
     pub(crate) failures: LogLimit,
     /// Connections of sessions that the server ended.
     pub(super) endings: LogLimit,
-    /// Memory of batches on their way.
+    /// The memory of batches that are being sent.
     pub(super) pool: Pool,
-    /// What sessions hold beside the tables.
+    /// The memory that sessions use in addition to the tables.
     pub(super) charges: Arc<Charges>,
-    /// Of batches whose chunks are packed.
+    /// The turns of batches whose chunks are packed.
     pub(super) turns: Turns,
     incarnation: u64,
     started: Instant,
-    /// Those who were known from a checkpoint and did not come back are let go of.
+    /// True once the clients known from a checkpoint that did not reconnect were dropped.
     expired: AtomicBool,
-    /// Guards the sessions that are connected or remembered: where a new connection of each goes.
+    /// Guards the connected or remembered sessions: the channel for a new connection of each.
     sessions: Mutex<HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>>,
-    /// Insert credit that was given out.
+    /// The total insert credit granted.
     credit: AtomicU64,
     grpc: AtomicU64,
     local: AtomicU64,
     local_socket: OnceLock<String>,
     stopping: watch::Sender<bool>,
     busy: watch::Sender<usize>,
-    /// Sessions that have not taken yet what had arrived at a stop.
+    /// Sessions that may still have messages which arrived before a stop.
     undrained: watch::Sender<usize>,
 }
 
 impl Shared {
-    /// For one server; nothing listens yet.
+    /// The state of one server, before it listens.
     pub fn new(tables: Arc<Tables>, options: &Options) -> Arc<Self> {
         Arc::new(Self {
             tables,
@@ -76,7 +76,7 @@ impl Shared {
             pool: Pool::new(options.limits.total_batch_bytes),
             charges: Charges::new(options.limits.total_session_bytes),
             turns: Turns::new(),
-            // Never 0, which is what a field says that is absent.
+            // Never 0, the value of an absent field.
             incarnation: RandomState::new().hash_one("incarnation") | 1,
             started: Instant::now(),
             expired: false.into(),
@@ -91,7 +91,7 @@ impl Shared {
         })
     }
 
-    /// Says where the Unix socket is, for descriptions. Once, before anybody connects.
+    /// Sets the Unix socket's path, for descriptions. Call it once, before any client connects.
     pub fn set_local_socket(&self, path: String) {
         let _ = self.local_socket.set(path);
     }
@@ -101,17 +101,17 @@ impl Shared {
         self.local_socket.get().map(String::as_str)
     }
 
-    /// True where no token is asked for, or this is the one.
+    /// True if no token is required, or this is the one.
     pub fn admits(&self, shown: Option<&[u8]>) -> bool {
         self.token.as_ref().is_none_or(|token| shown.is_some_and(|shown| token.admits(shown)))
     }
 
-    /// What a connection holds of a message that is put together elsewhere.
+    /// The charge of a connection for a message that is assembled elsewhere.
     pub(crate) fn charge(&self) -> Charge {
         Charge::new(&self.charges)
     }
 
-    /// Random for each start.
+    /// A random number of this start of the server.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -120,18 +120,19 @@ impl Shared {
     pub fn stopping(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut stopping = self.stopping.subscribe();
         async move {
-            // The sender lives in here: where it is gone, all is.
+            // `self` owns the sender: an error means that the server is gone.
             let _ = stopping.wait_for(|stopping| *stopping).await;
         }
     }
 
-    /// True from the beginning of a stop on.
+    /// True as soon as a stop begins.
     pub(super) fn stops(&self) -> bool {
         *self.stopping.borrow()
     }
 
-    /// Lets the sessions take what has arrived, ends what waits at the tables, tells the sessions, and waits for what
-    /// they still have to send.
+    /// Stops the server.
+    /// Sessions take the messages that have arrived; then everything that waits at the tables ends, sessions are
+    /// notified, and the stop waits for what they still have to send. All of it takes at most `grace`.
     pub async fn stop(&self, grace: std::time::Duration) {
         let deadline = Instant::now() + grace;
         self.stopping.send_replace(true);
@@ -142,7 +143,7 @@ impl Shared {
         let _ = tokio::time::timeout_at(deadline, busy.wait_for(|busy| *busy == 0)).await;
     }
 
-    /// What this server is.
+    /// The description of this server.
     pub fn describe(&self) -> proto::Description {
         proto::Description {
             protocol: PROTOCOL,
@@ -179,8 +180,8 @@ impl Shared {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings a connection to its session, which is made where there is none. `Unavailable`: too many sessions, or
-    /// the server stops.
+    /// Passes a connection to its session, which is created if it does not exist.
+    /// `Unavailable`: too many sessions, or the server stops.
     pub(super) fn attach(self: &Arc<Self>, id: SessionId, way: Box<dyn Way>) -> Result<(), (Error, Box<dyn Way>)> {
         let mut sessions = self.sessions();
         let mut way = way;
@@ -190,14 +191,14 @@ impl Shared {
                 Err(TrySendError::Full(back)) => {
                     return Err((Error::Unavailable("the session has too many new connections".to_owned()), back));
                 }
-                // It ended just now.
+                // The session ended just now.
                 Err(TrySendError::Closed(back)) => way = back,
             }
         }
         if self.stops() {
             return Err((Error::Unavailable("the server stops".to_owned()), way));
         }
-        // By either way, and as many again may be remembered as may be connected.
+        // Twice the connections of both transports: as many again may be remembered.
         let most = self.limits.max_connections.saturating_mul(4);
         if sessions.len() >= most {
             let why = format!(
@@ -215,8 +216,8 @@ impl Shared {
         Ok(())
     }
 
-    /// What is in of a client's inserts since before the start of this server, which went on from a checkpoint. Who has
-    /// not come back within the time for which a session is remembered is let go of, as he would have been.
+    /// The keys of a client's inserts from before the checkpoint that this server was restored from.
+    /// A client that has not reconnected within the time for which a session is remembered is dropped, as usual.
     fn returned(&self, id: &SessionId, sessions: &HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>) -> Arrivals {
         if self.started.elapsed() > self.limits.linger && !self.expired.swap(true, Ordering::Relaxed) {
             for table in self.tables.iter() {
@@ -230,17 +231,17 @@ impl Shared {
         self.tables.iter().flat_map(|table| table.arrivals(id)).collect()
     }
 
-    /// A session ends with outcomes that its client may not have.
+    /// Notes that a session ends with outcomes that its client may not have received.
     pub(super) fn forget_outcomes(&self, id: SessionId) {
         self.tables.forgotten().add(id);
     }
 
-    /// The client of a session was told that its predecessor's outcomes are gone.
+    /// Notes that a session's client was notified of the lost outcomes.
     pub(super) fn told(&self, id: &SessionId) {
         self.tables.forgotten().remove(id);
     }
 
-    /// A session that ends takes itself off, unless a connection has just come for it.
+    /// Removes a session that ends, unless a connection for it arrived just now.
     pub(super) fn leave(&self, id: SessionId, arrivals: &mut mpsc::Receiver<Box<dyn Way>>) -> Option<Box<dyn Way>> {
         let mut sessions = self.sessions();
         if let Ok(way) = arrivals.try_recv() {
@@ -255,7 +256,7 @@ impl Shared {
         None
     }
 
-    /// A session is gone.
+    /// Removes a session.
     pub(super) fn forget(&self, id: SessionId) {
         self.sessions().remove(&id);
     }
@@ -270,7 +271,7 @@ impl Shared {
     }
 }
 
-/// A session that may have messages which arrived before a stop.
+/// Exists while a session may have messages that arrived before a stop.
 pub(super) struct Undrained(Arc<Shared>);
 
 impl Undrained {
@@ -286,7 +287,7 @@ impl Drop for Undrained {
     }
 }
 
-/// A session that a stop waits for.
+/// Exists while a stop has to wait for a session.
 pub(super) struct Busy(Arc<Shared>);
 
 impl Drop for Busy {
@@ -295,14 +296,14 @@ impl Drop for Busy {
     }
 }
 
-/// Bytes of inserts that a session may have in flight: more is given as it is used, while all sessions together stay
-/// under the bound of the server.
+/// The bytes of inserts that a session may have in flight.
+/// More is granted as it is used, while all sessions together stay below the server's bound.
 pub(super) struct Credit {
     shared: Arc<Shared>,
     granted: u64,
 }
 
-/// What a session begins with, also where the server's bytes are all given out: none could go on without.
+/// The first credit of a session, granted even if the server's bytes are used up: it could not start without.
 const FIRST_CREDIT: u64 = 1 << 20;
 
 impl Credit {
@@ -316,7 +317,7 @@ impl Credit {
         self.granted
     }
 
-    /// More, where so many bytes in flight say that it would be used and there is some.
+    /// Grants more, if the bytes in flight show that it would be used and some is left.
     pub(super) fn raise(&mut self, in_flight: u64) -> Option<u64> {
         let Limits { session_insert_bytes, total_insert_bytes, .. } = self.shared.limits;
         if in_flight < self.granted / 2 || self.granted >= session_insert_bytes {

@@ -1,4 +1,4 @@
-//! Sessions over a way that does what the test says.
+//! Sessions over a scripted transport.
 
 mod bounds;
 mod logged;
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A way whose client reads when it is told to.
+/// A transport whose client reads when the test says so.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Script>>);
 
@@ -138,7 +138,7 @@ impl Way for Told {
     }
 }
 
-/// One table, with an item of so many bytes.
+/// A server with one table, and an item of `item_bytes` in it.
 fn shared(item_bytes: usize, limits: Limits, token: Option<&str>) -> Arc<Shared> {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let table = TableOptions {
@@ -180,7 +180,7 @@ fn row(tables: &Arc<Tables>, item_bytes: usize) -> Inserts {
     items.into_iter().map(|item| (item, Priority::Value(1.0))).collect()
 }
 
-/// A connection of the session of that name, and whether the hello says that its outcomes are known no more.
+/// Connects the session of that name; returns whether the hello says that its outcomes are lost.
 async fn connect_as(shared: &Arc<Shared>, name: u8) -> (Told, bool) {
     let told = Told::default();
     told.hello();
@@ -199,7 +199,7 @@ async fn connect(shared: &Arc<Shared>, told: &Told) {
     settle().await;
 }
 
-/// Lets the sessions do what they can, on the test's one thread.
+/// Lets the sessions work, on the test's one thread.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -304,7 +304,7 @@ async fn who_comes_back_to_a_restarted_server_later_than_to_any_session_is_told_
     for comes_first in [false, true] {
         let shared = shared(10, Limits::default(), None);
         let table = Arc::clone(shared.tables.get("a").unwrap());
-        // As a checkpoint knew them.
+        // As a checkpoint contained them.
         for name in [3, 9] {
             let sent = Sent { sender: [name; 16], number: 1 };
             assert!(table.insert_sent(row(&shared.tables, 10), sent, Keys::new()).unwrap().is_done());
@@ -428,7 +428,7 @@ async fn a_stop_takes_what_has_arrived_and_not_all_that_a_client_goes_on_sending
     let shared = shared(8, Limits::default(), None);
     let told = Told::default();
     connect(&shared, &told).await;
-    // On one thread: all of it has arrived when the session hears of the stop.
+    // There is one thread: all of it has arrived when the session is notified of the stop.
     (1..=300).for_each(|id| told.ask(id, 1));
     shared.stop(Duration::from_secs(200)).await;
     let script = told.script();

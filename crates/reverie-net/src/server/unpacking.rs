@@ -1,5 +1,7 @@
-//! Batches whose chunks have to be unpacked: gathered by threads that wait for their turns, chunk by chunk, so that the
-//! runtime's own threads and other requests go on meanwhile.
+//! Batches whose chunks must be unpacked.
+//!
+//! Threads gather them, and wait for their turn at each chunk, so that the runtime's own threads and other requests go
+//! on.
 
 use super::batches::{Planned, fill_unpacking};
 use super::pool::{Block, Leave, Pool};
@@ -15,18 +17,18 @@ use std::task::{Context, Poll};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
-/// Batches that are gathered by threads of their own at a time; the others wait without a thread.
+/// Batches gathered by threads at a time; the others wait without a thread.
 const MOST_THREADS: usize = 32;
 
-/// What the batches of all connections share.
+/// The limits that the batches of all connections share.
 pub(super) struct Turns {
-    /// Whose turn it is to unpack a chunk, in the order in which it was asked for.
+    /// Permits to unpack a chunk, in the order of requests.
     chunks: Arc<Semaphore>,
     threads: Arc<Semaphore>,
 }
 
 impl Turns {
-    /// As many chunks are unpacked at a time as half of the processors can, at least one: the others serve.
+    /// Lets half of the processors, at least one, unpack chunks at a time: the others serve.
     pub(super) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let chunks = Arc::new(Semaphore::new((processors / 2).max(1)));
@@ -36,28 +38,28 @@ impl Turns {
 
 #[cfg(test)]
 impl Turns {
-    /// Nothing is unpacked while this is held.
+    /// Stops all unpacking while the permit is held.
     pub(super) fn hold(&self) -> tokio::sync::OwnedSemaphorePermit {
         let all = self.chunks.available_permits() as u32;
         Arc::clone(&self.chunks).try_acquire_many_owned(all).expect("nobody waits")
     }
 
-    /// Threads that gather.
+    /// The number of threads that gather.
     pub(super) fn num_threads(&self) -> usize {
         MOST_THREADS - self.threads.available_permits()
     }
 }
 
-/// Where a batch is gathered.
+/// The memory that a batch is gathered into.
 pub(super) enum Room {
-    /// A slot of the way's.
+    /// A slot of the transport.
     Slot(Box<dyn Lent>),
-    /// A block of the pool's.
+    /// A block of the pool.
     Block(Block),
 }
 
 impl Room {
-    /// A slot where the way has one, else a block. `None`: there is no leave for a block.
+    /// A slot if there is one, else a block. `None` without permission for a block.
     pub(super) fn take(
         slot: Option<Box<dyn Lent>>,
         pool: &Pool,
@@ -87,7 +89,7 @@ impl Room {
     }
 }
 
-/// A batch that a thread gathers. Dropped, it ends before the next chunk.
+/// A batch that a thread gathers. If it is dropped, the work ends before the next chunk.
 pub(super) struct Unpacking {
     /// The request.
     pub(super) id: u64,
@@ -96,12 +98,12 @@ pub(super) struct Unpacking {
 }
 
 impl Unpacking {
-    /// True where a runtime has threads for it.
+    /// True if the runtime has threads for it.
     pub(super) fn is_possible() -> bool {
         Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
     }
 
-    /// Begins to gather.
+    /// Starts to gather.
     pub(super) fn begin(turns: &Turns, id: u64, planned: &Arc<Planned>, draws: Draws, room: Room) -> Self {
         let (ended, threads, chunks) = (Arc::default(), Arc::clone(&turns.threads), Arc::clone(&turns.chunks));
         let (planned, theirs) = (Arc::clone(planned), Arc::clone(&ended));
@@ -118,7 +120,7 @@ impl Unpacking {
         Self { id, gathered: Box::pin(gathered), ended }
     }
 
-    /// The batch's bytes, once they are all there.
+    /// The batch's bytes, once they are complete.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Room>> {
         self.gathered.as_mut().poll(context)
     }
@@ -144,7 +146,7 @@ fn gather(
     };
     let mut turn = None;
     let mut pause = |_bytes| {
-        // Behind those that wait already.
+        // Queue behind the threads that wait already.
         drop(turn.take());
         check()?;
         turn = runtime.block_on(Arc::clone(chunks).acquire_owned()).ok();

@@ -1,4 +1,4 @@
-//! What a waiting insert of a client does meanwhile: nothing, unless it waits for time.
+//! A waiting insert uses no processor time unless it waits for a time limit.
 
 use super::samples::{Patience, wait};
 use reverie_core::append::{Cells, RowWriter, Sink};
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The test's time; read once for each hold of a table's lock.
+/// The test's clock; read once for each hold of a table's lock.
 struct Counting {
     start: Instant,
     reads: AtomicUsize,
@@ -98,7 +98,7 @@ async fn an_insert_behind_a_copy_that_waits_for_bytes_goes_on_when_the_copys_tim
     };
     assert!(b.insert(item(&tables, 8)).unwrap().is_done());
     assert!(a.insert(item(&tables, 60_000)).unwrap().is_done());
-    // The copy finds the queue full, and when there is room in it, no bytes: the next one would find both.
+    // The copy finds the queue full, and later room in it but no bytes: the next one would find both.
     take(a);
     assert!(c.insert(item(&tables, 90_000)).unwrap().is_done());
     let mut ticket = b.insert(item(&tables, 8)).unwrap();

@@ -1,4 +1,4 @@
-//! The first messages of a connection: who it is, that it knows the token, and which session it belongs to.
+//! The first messages of a connection: its greeting, the proof of the token, and its session.
 
 use super::session::Session;
 use super::shared::{SessionId, Shared};
@@ -14,12 +14,13 @@ use reverie_core::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// For how long a new connection may be silent.
+/// How long a new connection may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Shared {
-    /// Reads a connection's hello and brings it to its session. A connection whose hello does not come or is refused
-    /// is told why, and ended. Done when the session has the connection.
+    /// Reads a connection's hello and passes the connection to its session.
+    /// If the hello does not arrive or is refused, the client gets the reason and the connection is closed. Done when
+    /// the session has the connection.
     pub async fn welcome(self: Arc<Self>, mut way: Box<dyn Way>) {
         let newcomer = way.newcomer();
         let greeted = tokio::select! {
@@ -47,7 +48,7 @@ impl Shared {
         tokio::spawn(Session::new(self, None, false, Vec::new()).run(Some(way)));
     }
 
-    /// The session that the connection belongs to. It has a place then.
+    /// The connection's session. The connection has a place when this returns.
     async fn greet(&self, way: &mut dyn Way) -> Result<SessionId, End> {
         let Some(Asked::Hello(ClientHello { protocol, session, nonce, .. })) = receive(way).await?.body else {
             return Err(Error::Protocol("the first message must be a hello".to_owned()).into());
@@ -81,7 +82,7 @@ impl Shared {
     }
 }
 
-/// Proves that this end knows the token, and lets the other end prove it: the token itself travels in neither direction.
+/// Proves that this end knows the token, and asks the same of the other end. The token itself is never sent.
 async fn challenge(way: &mut dyn Way, token: &Token, session: &SessionId, theirs: &[u8]) -> Result<(), End> {
     let wrong = |_| Error::Protocol(format!("a nonce of {} bytes, not {NONCE_BYTES}", theirs.len()));
     let client_nonce: &[u8; NONCE_BYTES] = theirs.try_into().map_err(wrong)?;
@@ -106,7 +107,7 @@ async fn receive(way: &mut dyn Way) -> Result<ClientMessage, End> {
     }
 }
 
-/// Never of a connection that is admitted already.
+/// Pending forever for a connection that is admitted already.
 async fn is_over(newcomer: Option<&Newcomer>) -> &'static str {
     match newcomer {
         Some(newcomer) => newcomer.is_over().await,
@@ -114,7 +115,7 @@ async fn is_over(newcomer: Option<&Newcomer>) -> &'static str {
     }
 }
 
-/// Why a connection gets no session.
+/// The reason why a connection gets no session.
 enum End {
     Lost,
     Refused(ErrorDetail),

@@ -1,4 +1,4 @@
-//! What a client needs of its connection.
+//! The client's end of a connection, for any transport.
 //!
 //! One task owns both halves and polls them in turn, so that a peer that does not read cannot keep us from reading.
 
@@ -10,25 +10,27 @@ use std::future::Future;
 
 /// The sending half.
 pub trait Outlet: Send + 'static {
-    /// "grpc" or "shared-memory", for people.
+    /// "grpc" or "shared-memory", for display.
     const TRANSPORT: &'static str;
 
-    /// Bulk bytes of a message with inserts, unless a single request needs more. The server confirms a message when it
-    /// has read all of it: over a network, the first items are confirmed while later messages are on their way.
+    /// Bulk bytes of a message with inserts, unless a single request needs more.
+    /// The server confirms a message when it has read all of it: over a network, the first items are confirmed while
+    /// later messages are in flight.
     const MESSAGE_BYTES: u64;
 
-    /// Waits until a message can be taken, with about so many bulk bytes, and carries on with what was taken before.
-    /// More bytes may come than were announced. Cancel safe. `Unavailable` where the connection is gone.
+    /// Waits until a message with about `bulk_bytes` can be taken, and continues to send earlier ones.
+    /// A message may have more bytes than announced. Cancel safe. `Unavailable` if the connection is lost.
     fn ready(&mut self, bulk_bytes: u64) -> impl Future<Output = Result<()>> + Send;
 
-    /// Where the bulk bytes of the next message go; empty after each [`Outlet::send`].
+    /// The buffer for the bulk bytes of the next message; empty after each [`Outlet::send`].
     fn bulk(&mut self) -> &mut dyn BulkOut;
 
-    /// Takes a message; never blocks. What was put into the bulk goes with it: `insert.bulk` is set here.
+    /// Takes a message; never blocks. The bulk bytes are sent with it: `insert.bulk` is set here.
     fn send(&mut self, message: ClientMessage) -> Result<()>;
 
-    /// True where [`Outlet::ready`] should be waited for although the client has nothing to say: bytes of earlier
-    /// messages, or slots to give back. Whoever makes it true outside of the task rings the bell.
+    /// True if the client should wait for [`Outlet::ready`] although it has nothing to send.
+    /// Bytes of earlier messages, or slots to return, may wait. Code outside of the task that makes it true must ring
+    /// the bell.
     fn is_pressed(&self) -> bool {
         false
     }
@@ -36,15 +38,15 @@ pub trait Outlet: Send + 'static {
 
 /// The receiving half.
 pub trait Inlet: Send + 'static {
-    /// The next message; `None` where the server has ended the connection. Cancel safe.
+    /// The next message; `None` if the server has ended the connection. Cancel safe.
     fn receive(&mut self) -> impl Future<Output = Result<Option<Arrived>>> + Send;
 }
 
 /// A message, and the memory that came with it.
 pub struct Arrived {
-    /// The message. What is said in it of slots was dealt with by the inlet.
+    /// The message. The inlet has already handled its fields about slots.
     pub message: ServerMessage,
-    /// Of a batch in a slot: its memory, at least as many bytes as the batch says.
+    /// The memory of a batch in a slot, at least as long as the batch says.
     pub block: Option<Block>,
 }
 

@@ -1,19 +1,19 @@
-//! What the two ends need of the way that a connection travels: gRPC, or a Unix socket with shared memory.
+//! The transports of a connection, as seen by its two ends: gRPC, or a Unix socket with shared memory.
 
 pub mod client;
 pub mod server;
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Bytes that went over a client's connections.
+/// Bytes sent and received on a client's connections.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    /// To the server.
+    /// Bytes sent to the server.
     pub sent: AtomicU64,
-    /// From the server.
+    /// Bytes received from the server.
     pub received: AtomicU64,
-    /// The server had no shared memory for inserts when it was last asked: they go through the socket.
+    /// The server's last answer was that it has no shared memory for inserts: they go through the socket.
     pub without_insert_slot: AtomicBool,
-    /// It had none for the last batch.
+    /// The server had no shared memory for the last batch.
     pub without_batch_slot: AtomicBool,
 }

@@ -1,5 +1,6 @@
-//! Arrays out: fresh and writable. The storage of large ones comes from a bounded pool, and goes back to it when the
-//! last array that looks at it is gone.
+//! New writable output arrays.
+//!
+//! The storage of large ones comes from a bounded pool, and returns to it when the last array that uses it is gone.
 
 use super::{Number, descr};
 use crate::enter::Live;
@@ -19,7 +20,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-/// A fresh array that nobody has seen yet, and where its bytes go.
+/// A new array that is still private, and the destination of its bytes.
 pub struct Fresh<'py> {
     array: Bound<'py, PyAny>,
     data: NonNull<u8>,
@@ -27,7 +28,7 @@ pub struct Fresh<'py> {
 }
 
 impl<'py> Fresh<'py> {
-    /// An uninitialised array. Every byte has to be written before it is given out.
+    /// An uninitialised array. Every byte must be written before it is given out.
     pub fn new(py: Python<'py>, dtype: DType, itemsize: usize, shape: &[usize]) -> PyResult<Self> {
         let len = size_of_array(dtype, itemsize, shape);
         let slab = match len >= POOLED_BYTES {
@@ -37,7 +38,7 @@ impl<'py> Fresh<'py> {
         Self::make(py, dtype, itemsize, shape, slab)
     }
 
-    /// An array over memory that is filled; it must hold at least the array's bytes.
+    /// An array over memory that is filled; the memory must hold at least the array's bytes.
     pub fn over(py: Python<'py>, dtype: DType, itemsize: usize, shape: &[usize], slab: Slab) -> PyResult<Self> {
         assert!(slab.layout.size() >= size_of_array(dtype, itemsize, shape), "the memory is smaller than the array");
         Self::make(py, dtype, itemsize, shape, Some(slab))
@@ -46,7 +47,7 @@ impl<'py> Fresh<'py> {
     fn make(py: Python<'py>, dtype: DType, itemsize: usize, shape: &[usize], slab: Option<Slab>) -> PyResult<Self> {
         let data = slab.as_ref().map(|slab| slab.data);
         let base = slab.map(|slab| Bound::new(py, Storage(Some(slab)))).transpose()?;
-        // SAFETY: the memory is as long as the array (the callers saw to it) and lives as long as its base.
+        // SAFETY: the memory is as long as the array (the callers check it) and lives as long as its base.
         let array = unsafe { array_over(py, dtype, itemsize, shape, data, base.map(Bound::into_any))? };
         // SAFETY: an array's fields, under the GIL.
         let data = unsafe { (*_PyArray_GET_ITEM_DATA(array.as_ptr().cast())).data };
@@ -54,34 +55,34 @@ impl<'py> Fresh<'py> {
         Ok(Self { array, data: NonNull::new(data.cast()).unwrap_or(NonNull::dangling()), len })
     }
 
-    /// Where the bytes go.
+    /// The array's bytes, to be written.
     pub fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the array is ours alone until `done`, and its data is `len` bytes.
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr().cast(), self.len) }
     }
 
-    /// The bytes of a batch that came over a network, to copy from.
+    /// The bytes of a batch that arrived over a network, to copy from.
     pub fn arrived(block: &Block, bytes: Range<usize>) -> &[u8] {
         assert!(bytes.start <= bytes.end && bytes.end <= block.len(), "an array outside its batch's memory");
-        // SAFETY: the range lies within the block, which is filled, and which nobody else writes to while it lives, as
+        // SAFETY: the range lies within the block, which is filled, and which nothing else writes to while it lives, as
         // `RemoteBatch` promises.
         unsafe { std::slice::from_raw_parts(block.as_ptr().add(bytes.start), bytes.len()) }
     }
 
-    /// Its bytes, each of which has been written.
+    /// The array's bytes, each of which has been written.
     pub fn written(&self) -> &[u8] {
-        // SAFETY: the array's data is `len` bytes, and nobody else's while it is not given out; the caller has written
-        // them all, as `done` asks, too.
+        // SAFETY: the array's data is `len` bytes, and private while it is not given out; the caller has written them
+        // all, as `done` also requires.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 
-    /// The array, every byte of which has been written.
+    /// The array. Every byte must have been written.
     pub fn done(self) -> Bound<'py, PyAny> {
         self.array
     }
 }
 
-/// Makes an array; without `data` NumPy allocates.
+/// Makes an array; NumPy allocates if there is no `data`.
 ///
 /// # Safety
 /// `data` must be as long as the array, writable, aligned for the dtype, and live until `base` is gone.
@@ -96,8 +97,8 @@ unsafe fn array_over<'py>(
     let descr = descr(py, dtype, itemsize)?;
     let mut dims: SmallVec<[npy_intp; 4]> = shape.iter().map(|n| *n as npy_intp).collect();
     let flags = if data.is_some() { NPY_ARRAY_CARRAY } else { 0 };
-    // SAFETY: the descriptor's reference is handed over as the call demands; `data` is null (NumPy allocates) or
-    // as long as the array, and lives until the base object, set below, is gone.
+    // SAFETY: the descriptor's reference is passed on as the call requires; `data` is null (NumPy allocates) or as long
+    // as the array, and lives until the base object, set below, is gone.
     let array = unsafe {
         let array = PY_ARRAY_API.PyArray_NewFromDescr(
             py,
@@ -121,20 +122,20 @@ unsafe fn array_over<'py>(
     Ok(array)
 }
 
-/// Memory of a batch that came over a network, lent to the arrays that look at it.
+/// The memory of a batch that arrived over a network, lent to the arrays that view it.
 pub struct Lent<'py> {
     base: Bound<'py, Loan>,
     block: Arc<Block>,
 }
 
 impl<'py> Lent<'py> {
-    /// The memory goes back when the last array over it is gone.
+    /// The memory is returned when the last array over it is gone.
     pub fn new(py: Python<'py>, block: Arc<Block>) -> PyResult<Self> {
         let base = Bound::new(py, Loan(Live::new(Arc::clone(&block), "batch")))?;
         Ok(Self { base, block })
     }
 
-    /// An array over some of the bytes, all of which are filled. They are not looked at by anybody else from here on.
+    /// An array over some of the bytes, all of which are filled. Nothing else may use these bytes from then on.
     pub fn array(
         &self,
         dtype: DType,
@@ -146,7 +147,7 @@ impl<'py> Lent<'py> {
         assert!(bytes.start <= bytes.end && bytes.end <= self.block.len(), "an array outside its batch's memory");
         let start = self.block.as_ptr().wrapping_add(bytes.start);
         if len > bytes.len() || !start.addr().is_multiple_of(8) {
-            // Text of no characters, of which NumPy wants one; nothing else is laid out so.
+            // Text of zero characters: NumPy requires at least one. No other array has this layout.
             let mut fresh = Fresh::new(py, dtype, itemsize, shape)?;
             assert!(fresh.len >= bytes.len(), "more bytes than the array has");
             fresh.bytes().fill(MaybeUninit::new(0));
@@ -155,13 +156,13 @@ impl<'py> Lent<'py> {
             return Ok(fresh.done());
         }
         let base = Some(self.base.clone().into_any());
-        // SAFETY: the bytes lie within the block, which the base keeps alive; the block is nobody else's while it
+        // SAFETY: the bytes lie within the block, which the base keeps alive; nothing else uses the block while it
         // lives, as `RemoteBatch` promises.
         unsafe { array_over(py, dtype, itemsize, shape, NonNull::new(start), base) }
     }
 }
 
-/// A one-dimensional array made of one number per value.
+/// A one-dimensional array with one number per value.
 pub fn column<'py, S, T: Number>(
     py: Python<'py>,
     values: &[S],
@@ -175,10 +176,10 @@ pub fn column<'py, S, T: Number>(
     Ok(fresh.done())
 }
 
-/// Arrays of at least so many bytes take their storage from the pool: fresh pages cost 1.6 ms a megabyte on first
-/// touch, thirty times a warm copy.
+/// Arrays of at least this size use storage from the pool.
+/// Fresh pages cost 1.6 ms a megabyte on first touch, thirty times a warm copy.
 const POOLED_BYTES: usize = 256 << 10;
-/// What the pool keeps at most for later.
+/// Bytes that the pool keeps at most.
 const POOL_BUDGET: usize = 256 << 20;
 
 /// Memory for one array.
@@ -193,10 +194,10 @@ unsafe impl Send for Slab {}
 unsafe impl Sync for Slab {}
 
 impl Slab {
-    /// At least so many bytes, from the pool where it has some; `None` where the machine has no more.
+    /// At least `len` bytes, from the pool if it has a fitting slab; `None` if the machine is out of memory.
     pub fn take(len: usize) -> Option<Self> {
         let fits = |slab: &Slab| slab.layout.size() >= len && slab.layout.size() <= len + len / 4;
-        // A lock that is held (or was, when this process was forked) is no reason to wait: allocate.
+        // Do not wait for a lock that is held (or was, when this process was forked): allocate.
         let pooled = if len < POOLED_BYTES { None } else { POOL.try_lock().ok() };
         if let Some(slab) = pooled.and_then(|mut pool| pool.iter().rposition(fits).map(|at| pool.swap_remove(at))) {
             return Some(slab);
@@ -209,10 +210,10 @@ impl Slab {
         NonNull::new(data).map(|data| Slab { data, layout })
     }
 
-    /// The first bytes, to be written.
+    /// The first `len` bytes, to be written.
     pub fn first(&mut self, len: usize) -> &mut [MaybeUninit<u8>] {
         assert!(len <= self.layout.size(), "the memory is smaller than what is asked of it");
-        // SAFETY: so many bytes are ours, and ours alone for the borrow.
+        // SAFETY: this many bytes are ours, and ours alone for the borrow.
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr().cast(), len) }
     }
 }
@@ -242,7 +243,7 @@ impl Drop for Storage {
     }
 }
 
-/// The owner of arrays that lie in a batch's memory, as their base. In a forked child it is leaked.
+/// The owner of arrays in a batch's memory, as their base. In a forked child it is leaked.
 #[pyclass(frozen, module = "reverie._native")]
 struct Loan(#[allow(dead_code)] Live<Arc<Block>>);
 

@@ -1,7 +1,7 @@
 //! NumPy arrays in and out: the only module of this crate with `unsafe`.
 //!
-//! In: a leaf of a nest becomes (dtype, shape, bytes), without a copy where it is a C-contiguous array of the
-//! machine's byte order. Out: see `fresh`.
+//! In: a leaf of a nest becomes (dtype, shape, bytes), without a copy if it is a C-contiguous array in native byte
+//! order. Out: see `fresh`.
 
 mod fresh;
 mod numbers;
@@ -30,7 +30,7 @@ pub type Dims = SmallVec<[usize; 4]>;
 pub struct Cell<'py> {
     /// Bytes of an element.
     pub itemsize: usize,
-    /// The array or number that the bytes are in, where they were left there.
+    /// The array or number that owns the bytes, if they were not copied.
     _holder: Option<Bound<'py, PyAny>>,
     data: Data,
 }
@@ -45,7 +45,7 @@ enum Data {
 #[derive(Clone, Copy)]
 struct Aligned([u8; 16]);
 
-/// One leaf of a nest, and what a column of it would hold.
+/// One leaf of a nest, as a column would hold it.
 pub struct Leaf<'py> {
     /// The type of an element.
     pub dtype: DType,
@@ -61,22 +61,22 @@ impl<'py> Cell<'py> {
     pub fn bytes(&self) -> &[u8] {
         match &self.data {
             Data::Inline(bytes, len) => &bytes.0[..usize::from(*len)],
-            // SAFETY: the array is alive (we hold it), C-contiguous and `len` bytes long. NumPy never moves the data
-            // of an array that somebody else holds (`resize` refuses). A thread that writes into the array while we
-            // read it without the GIL tears its own numbers, as it does under any NumPy call that lets the GIL go.
-            // A number (`exact_scalar`) is alive for the same reason, and never changes.
+            // SAFETY: the array is alive (we hold it), C-contiguous and `len` bytes long. NumPy never moves the data of
+            // an array that something else references (`resize` refuses). A thread that writes into the array while we
+            // read it without the GIL tears its own numbers, as under any NumPy call that releases the GIL. A number
+            // (`exact_scalar`) is alive for the same reason, and never changes.
             Data::Lent(data, len) => unsafe { std::slice::from_raw_parts(data.as_ptr(), *len) },
         }
     }
 
-    /// The usual case, quickly: a leaf that is what its column holds already. With `rows`, a leading axis of as many
-    /// rows as it says, or of any number, which it then says. `None`: look closer.
+    /// Fast path: a leaf of the type and shape that its column already holds; `None` otherwise.
+    /// With `rows`, the leaf has a leading axis of that many rows, or of any number, which is then stored there.
     #[inline]
     pub fn known(leaf: &Bound<'py, PyAny>, spec: &ColumnSpec, rows: Option<&mut Option<usize>>) -> Option<Self> {
         Self::taken(&mut Some(leaf.clone()), spec, rows)
     }
 
-    /// The same; a leaf whose bytes are read where they lie is taken out of its slot.
+    /// As [`Cell::known`]; takes the leaf out of its slot if its bytes are read in place.
     #[inline(always)]
     pub fn taken(
         slot: &mut Option<Bound<'py, PyAny>>,
@@ -102,8 +102,8 @@ impl<'py> Cell<'py> {
     }
 }
 
-/// The bytes of a leaf that is what its column, a cell of it, holds already. No Python code runs, and nothing is made.
-/// `None`: look closer.
+/// The bytes of a leaf of the type and shape that a cell of its column already holds; `None` otherwise.
+/// Runs no Python code, and makes nothing.
 #[inline(always)]
 pub fn lying<'a>(leaf: &'a Bound<'_, PyAny>, spec: &ColumnSpec) -> Option<&'a [u8]> {
     let itemsize = spec.dtype.size()?;
@@ -113,11 +113,11 @@ pub fn lying<'a>(leaf: &'a Bound<'_, PyAny>, spec: &ColumnSpec) -> Option<&'a [u
         None if is_array(leaf) => array_of(leaf, spec, itemsize, None, |number, _| own_dtype(number))?,
         None => return None,
     };
-    // SAFETY: as in `Cell::bytes`: the leaf is held as long as the slice is.
+    // SAFETY: as in `Cell::bytes`: the leaf is held as long as the slice.
     Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), len) })
 }
 
-/// The bytes of an array that is what its column holds already, and how many.
+/// The address and number of the bytes of an array of the type and shape that its column already holds.
 #[inline]
 fn array_of(
     array: &Bound<'_, PyAny>,
@@ -156,8 +156,9 @@ impl Leaf<'_> {
     }
 }
 
-/// Reads a leaf. `want` is the column's dtype where it is known: Python's own numbers are cast to it where that keeps
-/// their value (or rounds a float). `path` is asked for only when something is refused.
+/// Reads a leaf. `want` is the column's dtype if known.
+/// Python's own numbers are cast to it if that keeps their value (or rounds a float). `path` is called only for an
+/// error.
 #[inline]
 pub fn read<'py>(value: &Bound<'py, PyAny>, want: Option<DType>, path: &dyn Fn() -> String) -> PyResult<Leaf<'py>> {
     let py = value.py();
@@ -168,7 +169,7 @@ pub fn read<'py>(value: &Bound<'py, PyAny>, want: Option<DType>, path: &dyn Fn()
     python_scalar(value, want).map_or_else(|| convert(value, want, path), Ok)
 }
 
-/// An array that can be read as it lies.
+/// An array that can be read in place.
 fn plain<'py>(value: &Bound<'py, PyAny>) -> Option<Leaf<'py>> {
     let (dtype, dims, data) = fields(value, |number, descr| dtype_of(value.py(), number, descr))?;
     let shape: Dims = dims.iter().map(|n| *n as usize).collect();
@@ -180,10 +181,10 @@ fn plain<'py>(value: &Bound<'py, PyAny>) -> Option<Leaf<'py>> {
     Some(Leaf { dtype, shape, cell: Cell { itemsize, _holder: Some(value.clone()), data } })
 }
 
-/// `numpy.memmap`, once arrays were loaded.
+/// `numpy.memmap`, once `load` was called.
 static MEMMAP: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
-/// Whether an array's bytes are all there is to it. What its subclasses add, such as a mask, is not looked at here.
+/// True if an array is nothing more than its bytes. Additions of subclasses, such as a mask, cannot be handled here.
 #[inline]
 fn is_bytes_alone(array: &Bound<'_, PyAny>) -> bool {
     let py = array.py();
@@ -192,7 +193,7 @@ fn is_bytes_alone(array: &Bound<'_, PyAny>) -> bool {
     exact || MEMMAP.get(py).is_some_and(|memmap| array.get_type_ptr() == memmap.bind(py).as_type_ptr())
 }
 
-/// The dtype, the shape and the bytes of an array that can be read as it lies.
+/// The dtype, the shape and the bytes of an array that can be read in place.
 #[inline]
 fn fields<'a>(
     array: &'a Bound<'_, PyAny>,
@@ -202,7 +203,7 @@ fn fields<'a>(
         return None;
     }
     // SAFETY: the callers checked that this is an array; its fields are NumPy's public ABI, and we hold the GIL. The
-    // shape lives as long as the array, and is changed by nothing that we call.
+    // shape lives as long as the array, and nothing that we call changes it.
     unsafe {
         let fields = &*_PyArray_GET_ITEM_DATA(array.as_ptr().cast::<PyArrayObject>());
         let descr = &*_PyDataType_GET_ITEM_DATA(fields.descr);
@@ -218,20 +219,20 @@ fn fields<'a>(
     }
 }
 
-/// The dtype behind a NumPy type number; `None` for what the engine does not hold.
+/// The dtype of a NumPy type number; `None` if the engine does not support it.
 #[inline]
 fn dtype_of(py: Python<'_>, number: i32, descr: *mut ffi::PyObject) -> Option<DType> {
     if !(256..=2047).contains(&number) {
         return own_dtype(number);
     }
-    // User types: those of ml_dtypes are known by the name of their dtype, which Python code makes.
+    // User types: those of ml_dtypes are recognised by the name of their dtype, which Python code creates.
     // SAFETY: `descr` is the live descriptor of an array that the caller holds.
     let descr = unsafe { Borrowed::from_ptr(py, descr) };
     let name = descr.getattr(intern!(py, "name")).ok()?;
     DType::from_name(&name.cast::<PyString>().ok()?.to_cow().ok()?)
 }
 
-/// The same for NumPy's own types.
+/// As [`dtype_of`], for NumPy's own types.
 #[inline]
 fn own_dtype(number: i32) -> Option<DType> {
     use DType::*;
@@ -261,7 +262,7 @@ fn own_dtype(number: i32) -> Option<DType> {
     })
 }
 
-/// The dtype of a NumPy dtype-like object (`np.float32`, `"f4"`, a dtype); `None` for what the engine does not hold.
+/// The dtype of a NumPy dtype-like object (`np.float32`, `"f4"`, a dtype); `None` if the engine does not support it.
 pub fn dtype_from(value: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
     let py = value.py();
     let dtype = numpy(py)?.call_method1(intern!(py, "dtype"), (value,))?;
@@ -269,7 +270,7 @@ pub fn dtype_from(value: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
     Ok(dtype_of(py, number, dtype.as_ptr()))
 }
 
-/// Everything else, by `reverie._nest.as_column`: it gives an array that can be read as it lies, or refuses.
+/// Converts any other value: `reverie._nest.as_column` returns an array that can be read in place, or refuses.
 #[cold]
 fn convert<'py>(value: &Bound<'py, PyAny>, want: Option<DType>, path: &dyn Fn() -> String) -> PyResult<Leaf<'py>> {
     static AS_COLUMN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -279,7 +280,7 @@ fn convert<'py>(value: &Bound<'py, PyAny>, want: Option<DType>, path: &dyn Fn() 
     plain(&array).ok_or_else(|| signature(py, &path(), "an array of another kind", "numbers, bytes or str"))
 }
 
-/// Loads NumPy and finds its interface: at the first array an interrupt would find it half loaded.
+/// Loads NumPy and its C interface now: an interrupt during the first array could leave it half loaded.
 pub fn load(py: Python<'_>) -> PyResult<()> {
     numpy(py)?;
     is_array(&py.None().into_bound(py));
@@ -292,14 +293,14 @@ pub fn numpy(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     Ok(NUMPY.get_or_try_init(py, || PyModule::import(py, "numpy").map(Bound::unbind))?.bind(py))
 }
 
-/// The dtype's name and the shape that a leaf would have as a column.
+/// The dtype and the shape that a leaf would have as a column.
 #[pyfunction]
 pub fn describe(leaf: &Bound<'_, PyAny>, path: String) -> PyResult<(Py<PyAny>, Vec<usize>)> {
     let read = read(leaf, None, &|| path.clone())?;
     Ok((descr(leaf.py(), read.dtype, read.cell.itemsize)?.unbind(), read.shape.to_vec()))
 }
 
-/// NumPy's dtype object. `itemsize` counts for bytes and str alone (bytes of one element).
+/// NumPy's dtype object. `itemsize` (bytes of one element) is used for bytes and str only.
 pub fn descr<'py>(py: Python<'py>, dtype: DType, itemsize: usize) -> PyResult<Bound<'py, PyAny>> {
     static DESCRS: [PyOnceLock<Py<PyAny>>; DType::ALL.len()] = [const { PyOnceLock::new() }; DType::ALL.len()];
     let make = |name: &str| numpy(py)?.call_method1(intern!(py, "dtype"), (name,));
@@ -309,7 +310,7 @@ pub fn descr<'py>(py: Python<'py>, dtype: DType, itemsize: usize) -> PyResult<Bo
         _ => {
             let known = DESCRS[dtype as usize].get_or_try_init(py, || -> PyResult<Py<PyAny>> {
                 let Ok(descr) = make(dtype.name()) else {
-                    // NumPy learns the names of ml_dtypes when that is imported.
+                    // NumPy knows the names of ml_dtypes only after that module is imported.
                     let types = PyModule::import(py, "ml_dtypes")?;
                     return Ok(numpy(py)?.call_method1("dtype", (types.getattr(dtype.name())?,))?.unbind());
                 };
@@ -320,18 +321,18 @@ pub fn descr<'py>(py: Python<'py>, dtype: DType, itemsize: usize) -> PyResult<Bo
     }
 }
 
-/// An entry of a dict as it was when it was last seen, and where its value goes.
+/// An entry of a dict as it was last seen, and the place of its value.
 pub struct KnownEntry {
-    /// This very key.
+    /// The key object, compared by identity.
     pub key: Py<PyAny>,
     /// The value's class.
     pub class: Py<PyType>,
-    /// Which of the leaves the value is.
+    /// The index of the value among the leaves.
     pub index: usize,
 }
 
-/// Puts the values of a dict where they go, provided that it has these very keys in this order, with values of these
-/// very classes; false where it has not: then some may have been put.
+/// Puts the values of a dict into their places if it has exactly these key objects in this order, and these classes.
+/// False if not; some values may have been put by then.
 #[inline]
 pub fn take_known<'py>(
     dict: &Bound<'py, PyDict>,
@@ -340,7 +341,7 @@ pub fn take_known<'py>(
 ) -> bool {
     let (py, mut at, mut seen) = (dict.py(), 0, 0);
     let (mut key, mut value) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: a live dict, under the GIL; `at`, `key` and `value` are ours. No code of Python's runs between finding an
+    // SAFETY: a live dict, under the GIL; `at`, `key` and `value` are ours. No Python code runs between finding an
     // entry and taking a reference to its value: no leaf is dropped, as each place is still empty.
     unsafe {
         while ffi::PyDict_Next(dict.as_ptr(), &mut at, &mut key, &mut value) != 0 {

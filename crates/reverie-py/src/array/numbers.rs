@@ -1,4 +1,4 @@
-//! Arguments that are one array of numbers: keys, priorities, rewards, flags.
+//! Arguments that are a single array of numbers: keys, priorities, rewards, flags.
 
 use super::{Leaf, descr, is_array, numpy, python_scalar, read};
 use crate::errors::signature;
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use reverie_core::spec::DType;
 use smallvec::SmallVec;
 
-/// Numbers that a column of figures (keys, priorities) is made of.
+/// Number types of metadata columns (keys, priorities).
 pub trait Number: Copy {
     /// The dtype of the array.
     const DTYPE: DType;
@@ -21,7 +21,7 @@ impl Number for f64 {
     const DTYPE: DType = DType::Float64;
 }
 
-/// Numbers of one dtype from anything array-like: without a copy where it is an array of that dtype already.
+/// Numbers of one dtype from anything array-like; not copied if it is an array of that dtype already.
 pub enum Numbers<'py, T> {
     /// The caller's array.
     Borrowed(Leaf<'py>),
@@ -36,15 +36,15 @@ impl<T: Number> Numbers<'_, T> {
             Numbers::Owned(numbers) => numbers,
             Numbers::Borrowed(leaf) => {
                 let bytes = leaf.cell.bytes();
-                // SAFETY: `numbers` made sure of the dtype and of the alignment, and any bits are a number.
+                // SAFETY: `numbers` checked the dtype and the alignment, and any bits are a number.
                 unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) }
             }
         }
     }
 }
 
-/// Reads an argument that is one array of numbers (of any shape; C order). `name` is the argument's, for errors. Floats
-/// are no integers: they are refused where integers are wanted.
+/// Reads an argument that is one array of numbers (of any shape; C order). `name` is the argument's, for errors.
+/// Floats are refused where integers are wanted.
 pub fn numbers<'py, T: Number>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Numbers<'py, T>> {
     let py = value.py();
     let path = || name.to_owned();
@@ -64,7 +64,7 @@ pub fn numbers<'py, T: Number>(value: &Bound<'py, PyAny>, name: &str) -> PyResul
     let integer = |dtype: DType| dtype.name().contains("int");
     let fits = match T::DTYPE {
         DType::Float64 => !matches!(leaf.dtype, DType::Bytes | DType::Str | DType::Complex64 | DType::Complex128),
-        // Keys of ported code are uint64; one beyond int64 becomes negative, as no item's key is.
+        // Keys in ported code are uint64; one beyond int64 becomes negative, which no item's key is.
         _ => integer(leaf.dtype),
     };
     if !fits {
@@ -85,7 +85,7 @@ pub fn numbers<'py, T: Number>(value: &Bound<'py, PyAny>, name: &str) -> PyResul
     Ok(Numbers::Borrowed(read(&cast, None, &path)?))
 }
 
-/// Reads an argument that is one array of flags: bools, or integers that are none or not.
+/// Reads an argument that is one array of flags: bools, or integers that are zero or not.
 pub fn flags(value: &Bound<'_, PyAny>, name: &str) -> PyResult<SmallVec<[bool; 16]>> {
     let py = value.py();
     let array = match is_array(value) || python_scalar(value, None).is_some() {

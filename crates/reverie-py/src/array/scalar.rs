@@ -1,4 +1,4 @@
-//! Numbers that are no arrays: Python's own and NumPy's.
+//! Numbers that are not arrays: Python's own and NumPy's.
 
 use super::{Leaf, descr, dtype_of};
 use numpy::PY_ARRAY_API;
@@ -11,13 +11,13 @@ use pyo3::{ffi, intern};
 use reverie_core::spec::DType;
 use std::ptr::NonNull;
 
-/// Where the value lies of a number of exactly NumPy's class for this dtype: as long as the number lives.
+/// The address of the value of a number of exactly NumPy's class for this dtype; valid as long as the number lives.
 #[inline(always)]
 pub(super) fn exact_scalar(value: &Bound<'_, PyAny>, dtype: DType) -> Option<NonNull<u8>> {
     value_of(value, class_of(value.py(), dtype)?)
 }
 
-/// The same where the class was asked for before: runs no Python code.
+/// As [`exact_scalar`], if the class was looked up before: runs no Python code.
 #[inline(always)]
 pub(super) fn known_scalar(value: &Bound<'_, PyAny>, dtype: DType) -> Option<NonNull<u8>> {
     value_of(value, CLASSES[dtype as usize].get(value.py())?)
@@ -28,12 +28,12 @@ fn value_of(value: &Bound<'_, PyAny>, class: &Py<PyAny>) -> Option<NonNull<u8>> 
     if value.get_type_ptr() != class.as_ptr().cast() {
         return None;
     }
-    // SAFETY: an instance of one of NumPy's own classes of numbers is, by its public ABI (`arrayscalars.h`), an object's
-    // head with the value behind it.
+    // SAFETY: an instance of one of NumPy's own classes of numbers is, by its public ABI (`arrayscalars.h`), an object
+    // header followed by the value.
     NonNull::new(unsafe { value.as_ptr().cast::<u8>().add(size_of::<ffi::PyObject>()) })
 }
 
-/// NumPy's classes of numbers, for those of its own dtypes whose values lie in the object.
+/// NumPy's classes of numbers, for those of its own dtypes whose values are inside the object.
 static CLASSES: [PyOnceLock<Py<PyAny>>; DType::ALL.len()] = [const { PyOnceLock::new() }; DType::ALL.len()];
 
 /// NumPy's class of numbers for one of its own dtypes.
@@ -46,7 +46,7 @@ fn class_of(py: Python<'_>, dtype: DType) -> Option<&Py<PyAny>> {
     if own { CLASSES[dtype as usize].get_or_try_init(py, make).ok() } else { None }
 }
 
-/// Python's own numbers, where the column's dtype holds them as they are.
+/// Python's own numbers, if the column's dtype holds them unchanged.
 #[inline]
 pub(super) fn python_scalar<'py>(value: &Bound<'py, PyAny>, want: Option<DType>) -> Option<Leaf<'py>> {
     if let Ok(number) = value.cast::<PyFloat>() {

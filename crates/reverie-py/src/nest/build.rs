@@ -1,4 +1,4 @@
-//! From leaves back to nests.
+//! Leaves back to nests.
 
 use super::fields_of;
 use crate::errors::signature;
@@ -15,7 +15,7 @@ fn classes(py: Python<'_>) -> &Bound<'_, PyDict> {
     CLASSES.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
 }
 
-/// The structure of an instance of a class, which is remembered.
+/// The structure of an instance of a class; the class is remembered.
 pub(super) fn record(
     class: &Bound<'_, PyType>,
     dataclass: bool,
@@ -26,7 +26,7 @@ pub(super) fn record(
     Ok(Structure::Record { dataclass, module, name, fields })
 }
 
-/// Puts leaves back into a structure; keeps the Python objects that this takes.
+/// Puts leaves back into a structure; keeps the Python objects that this needs.
 pub enum Builder {
     Leaf,
     Dict(Vec<(Py<PyAny>, Builder)>),
@@ -39,8 +39,9 @@ pub enum Builder {
 }
 
 impl Builder {
-    /// Prepares for a structure. A class that this process has not seen, or whose fields are not those of the
-    /// structure, is replaced by a generated named tuple.
+    /// Prepares for a structure.
+    /// A class that this process has not seen, or whose fields differ from the structure, is replaced by a generated
+    /// named tuple.
     pub fn new(py: Python<'_>, structure: &Structure) -> PyResult<Self> {
         let all =
             |children: &[Structure]| children.iter().map(|child| Self::new(py, child)).collect::<PyResult<Vec<_>>>();
@@ -90,7 +91,7 @@ impl Builder {
         Ok(Builder::Positional(class.unbind(), children))
     }
 
-    /// Takes as many leaves as the structure has.
+    /// Builds the nest from as many leaves as the structure has.
     pub fn build<'py>(
         &self,
         py: Python<'py>,
@@ -131,7 +132,7 @@ impl Builder {
     }
 }
 
-/// A structure and what builds it, remembered from one batch to the next.
+/// A structure and its builder, remembered from one batch to the next.
 #[derive(Default)]
 pub struct Unflattener {
     last: Option<(Structure, Builder)>,

@@ -1,4 +1,4 @@
-//! Nests: a user's structure of leaves, flattened as dm-tree does (dicts by sorted key), dataclasses by field order.
+//! Nests: structures of leaves, flattened as in dm-tree (dicts by sorted key), and dataclasses by field order.
 //!
 //! The structure of the last nest is kept, so that the next one of the same form is flattened by comparing pointers.
 
@@ -23,7 +23,7 @@ const MAX_DEPTH: usize = 64;
 /// The leaves of one nest, in flattening order.
 pub struct Leaves<'py>(Slots<'py>);
 
-/// Filled in the order in which a nest is walked; `None` only until then.
+/// Filled while the nest is walked; `None` only until then.
 type Slots<'py> = SmallVec<[Option<Bound<'py, PyAny>>; 8]>;
 
 impl<'py> Leaves<'py> {
@@ -32,7 +32,7 @@ impl<'py> Leaves<'py> {
         self.0.len()
     }
 
-    /// The leaves, each to be taken where it is wanted.
+    /// The leaves, each to be taken.
     #[inline]
     pub fn slots(&mut self) -> impl Iterator<Item = &mut Option<Bound<'py, PyAny>>> {
         self.0.iter_mut()
@@ -45,11 +45,11 @@ impl<'py> Leaves<'py> {
     }
 }
 
-/// The form of a nest, with the Python objects that recognise it quickly.
+/// The form of a nest, with the Python objects for recognising it quickly.
 pub struct Nest {
     root: Node,
     num_leaves: usize,
-    /// The form as the engine knows it.
+    /// The form for the engine.
     pub structure: Arc<Structure>,
 }
 
@@ -58,10 +58,10 @@ enum Node {
         index: usize,
         class: Py<PyType>,
     },
-    /// In the order of insertion that was seen last.
+    /// In the order of insertion that was last seen.
     Dict {
         entries: Vec<(Py<PyAny>, Node)>,
-        /// The same for a dict of leaves; else empty.
+        /// The same for a dict of leaves; otherwise empty.
         known: Vec<KnownEntry>,
     },
     Sequence {
@@ -81,7 +81,7 @@ pub struct Flattener {
 }
 
 impl Flattener {
-    /// The leaves of a dict of leaves that has the form of the last nest; runs no Python code. `None`: flatten it.
+    /// The leaves of a dict of leaves with the form of the last nest. Runs no Python code. `None`: flatten it.
     #[inline]
     pub fn known<'py>(&self, value: &Bound<'py, PyAny>) -> Option<(Leaves<'py>, &Arc<Structure>)> {
         let Some(Nest { root: Node::Dict { known, .. }, structure, .. }) = &self.last else { return None };
@@ -133,7 +133,7 @@ impl Nest {
         self.structure.paths().swap_remove(index)
     }
 
-    /// The leaves of a nest of this form; `None` where it has another.
+    /// The leaves of a nest of this form; `None` if it has another.
     #[inline]
     fn fill<'py>(&self, value: &Bound<'py, PyAny>) -> Option<Leaves<'py>> {
         let mut slots = Slots::with_capacity(self.num_leaves);
@@ -162,7 +162,7 @@ impl Node {
                     return None;
                 }
                 for ((known, node), (key, child)) in entries.iter().zip(dict.iter()) {
-                    // Another order of insertion: learn it anew.
+                    // Another order of insertion: learn the form again.
                     if known.as_ptr() != key.as_ptr() && !known.bind(key.py()).eq(&key).ok()? {
                         return None;
                     }
@@ -196,7 +196,7 @@ impl Node {
         }
     }
 
-    /// Numbers the leaves in flattening order: dict entries by key, whatever the order of insertion.
+    /// Numbers the leaves in flattening order: dict entries by key, in any order of insertion.
     fn number(&mut self, next: &mut usize) {
         match self {
             Node::Leaf { index, .. } => {
@@ -225,7 +225,7 @@ impl Node {
     }
 }
 
-/// True for what is no container. `None` is a leaf.
+/// True for a value that is not a container. `None` is a leaf.
 fn is_leaf(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     if is_array(value) || value.is_none() || value.is_instance_of::<PyFloat>() || value.is_instance_of::<PyInt>() {
         return Ok(true);
@@ -239,7 +239,7 @@ fn is_leaf(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(!is_dataclass(value)? && !is_mapping(value)?)
 }
 
-/// A dict or another mapping, as a dict; `None` for everything else.
+/// A dict or another mapping, as a dict; `None` for every other value.
 fn as_dict<'py>(value: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
     if let Ok(dict) = value.cast::<PyDict>() {
         return Some(dict.clone());
@@ -250,16 +250,16 @@ fn as_dict<'py>(value: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
     Some(dict)
 }
 
-/// True for instances of dataclasses and of attrs' classes.
+/// True for instances of dataclasses and of attrs classes.
 fn is_dataclass(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let (class, py) = (value.get_type(), value.py());
     Ok(class.hasattr(intern!(py, "__dataclass_fields__"))? || class.hasattr(intern!(py, "__attrs_attrs__"))?)
 }
 
-/// A field of a class: its name, the name that `__init__` gives it, and whether `__init__` takes it.
+/// A field of a class: its name, its argument's name in `__init__`, and whether `__init__` takes it.
 type Field = (Py<PyString>, Py<PyString>, bool);
 
-/// The fields of a dataclass or a class of attrs, in order.
+/// The fields of a dataclass or an attrs class, in order.
 fn fields_of(class: &Bound<'_, PyAny>) -> PyResult<Vec<Field>> {
     let py = class.py();
     let is_attrs = class.hasattr(intern!(py, "__attrs_attrs__"))?;
@@ -370,7 +370,7 @@ fn learn_dataclass(value: &Bound<'_, PyAny>, descend: &mut Descend<'_>) -> PyRes
     Ok((Node::Dataclass { class: class.unbind(), fields: nodes }, structure))
 }
 
-/// Refuses a form of which two leaves have one path.
+/// Refuses a form in which two leaves have the same path.
 pub fn refuse_ambiguous(py: Python<'_>, structure: &Structure) -> PyResult<()> {
     match structure.ambiguous_path() {
         Some(path) => Err(signature(py, &path, "two columns of this path", "keys whose paths differ; rename one")),

@@ -1,4 +1,4 @@
-//! Requests to the shards of one table, and draws of what they gave.
+//! Requests to the shards of one table, and the draws that they return.
 
 use super::gather::Source;
 use super::requests::{Asked, Outcome, Request};
@@ -22,8 +22,9 @@ impl Shards {
         model.heard_clock(shard, asked, self.began.elapsed(), tally.now);
     }
 
-    /// How draws are spread by what is known; `None` where not all shards were heard of, or one is in this process,
-    /// where asking costs no more than drawing.
+    /// The split of draws by the known tallies; `None` if the shards must be asked first.
+    /// That is if a tally is missing, if there are no items or the limiter allows fewer draws, or if a shard is in this
+    /// process, where asking costs no more than drawing.
     pub(super) fn known(&self, num_draws: u64) -> Option<Split> {
         let mut model = self.model();
         let mut present = (0..model.len()).filter(|shard| model.is_present(*shard));
@@ -37,7 +38,7 @@ impl Shards {
         model.split(num_draws)
     }
 
-    /// The first so many draws of each source, whose shards were chosen with these chances.
+    /// The first draws of each source, as many as given, with the chances of their shards.
     pub(super) fn made(&self, drawn: Vec<(usize, usize, Source)>, chances: &[f64]) -> Vec<ShardDraws> {
         let model = self.model();
         let (size, smallest) = (model.size(), model.smallest_probability(chances));
@@ -52,7 +53,7 @@ impl Shards {
         .collect()
     }
 
-    /// Makes all requests, then waits for each; what the shards hold is heard.
+    /// Makes all requests, then waits for each; updates the tallies.
     pub(super) fn request(
         &self,
         py: Python<'_>,
@@ -81,7 +82,7 @@ impl Shards {
     }
 }
 
-/// So many draws, and nothing else.
+/// A request for draws with default options.
 pub(super) fn plain(num_draws: u64) -> SampleRequest {
     SampleRequest { num_samples: num_draws as usize, ..SampleRequest::default() }
 }

@@ -1,10 +1,10 @@
-//! Who waits for several things at once, and is woken by the first.
+//! Waiting for several things at once: the first one wakes the thread.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::task::Wake;
 use std::time::Duration;
 
-/// One who waits.
+/// The waker of one waiting thread.
 #[derive(Default)]
 pub(super) struct Bell {
     rung: Mutex<bool>,
@@ -12,7 +12,7 @@ pub(super) struct Bell {
 }
 
 impl Bell {
-    /// True once it was rung; parks this thread until then, for so long at most.
+    /// True once it was rung; parks this thread until then, for at most `timeout`.
     pub(super) fn has_rung(&self, timeout: Duration) -> bool {
         let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.rings.wait_timeout_while(rung, timeout, |rung| !*rung);
@@ -27,13 +27,13 @@ impl Wake for Bell {
     }
 }
 
-/// All who wait.
+/// The bells of all waiting threads.
 #[derive(Default)]
 pub(super) struct Bells(Mutex<Hanging>);
 
 #[derive(Default)]
 struct Hanging {
-    /// How often all were rung.
+    /// How often all bells were rung.
     rung: u64,
     bells: Vec<Weak<Bell>>,
 }
@@ -43,7 +43,7 @@ impl Bells {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).rung
     }
 
-    /// One more; `None` where all were rung since that was the number.
+    /// A new bell; `None` if all were rung since the count was `rung`.
     pub(super) fn hang(&self, rung: u64) -> Option<Arc<Bell>> {
         let mut hanging = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if hanging.rung != rung {
@@ -55,7 +55,7 @@ impl Bells {
         Some(bell)
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     pub(super) fn ring(&self) {
         let mut hanging = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         hanging.rung += 1;

@@ -1,4 +1,4 @@
-//! What is known of a shard, as Python sees it.
+//! The figures of a shard, for Python.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -1,4 +1,4 @@
-//! One batch of the draws of several shards.
+//! One batch made of the draws of several shards.
 
 use super::ShardDraws;
 use crate::array::Fresh;
@@ -19,9 +19,9 @@ use std::sync::{Arc, PoisonError};
 
 /// Draws of one shard, gathered or not.
 pub(super) enum Source {
-    /// Of a table of this process: the items.
+    /// From a table of this process: the items.
     Here(Draws),
-    /// Of another: the arrays.
+    /// From another process: the arrays.
     There(RemoteBatch),
 }
 
@@ -33,7 +33,7 @@ impl Source {
         }
     }
 
-    /// With which each draw was made, among the items of its shard.
+    /// The probability of each draw among the items of its shard.
     pub(super) fn probabilities(&self) -> Vec<f64> {
         match self {
             Source::Here(draws) => draws.probabilities.clone(),
@@ -42,7 +42,7 @@ impl Source {
     }
 }
 
-/// The `reverie.Batch`. Items of this process are gathered into it; what came over a network is copied once more.
+/// The `reverie.Batch`. Items of this process are gathered into it; arrays from a network are copied once more.
 pub(super) fn whole<'py>(
     py: Python<'py>,
     (batcher, wrapper): (&Batcher, &Wrapper),
@@ -54,7 +54,7 @@ pub(super) fn whole<'py>(
         let source = part.get().source.lock().unwrap_or_else(PoisonError::into_inner).take();
         sources.push(source.ok_or_else(|| PyValueError::new_err("these draws were gathered already"))?);
     }
-    // All of one shard that has all: a view of the memory in which it arrived.
+    // All draws are from one shard that has all items: a view of the memory in which they arrived.
     if let ([Source::There(batch)], [part]) = (&sources[..], drawn) {
         let ShardDraws { len, chance, size, .. } = part.get();
         let has_all = batch.tally.is_some_and(|tally| tally.size == *size);
@@ -97,7 +97,7 @@ pub(super) fn whole<'py>(
     if here { batcher.batch(py, &mut all, reading) } else { joined(py, &arrays, all, reading) }
 }
 
-/// What is known of the first draws that came over a network; without items.
+/// The metadata of the first draws of a batch from a network; without items.
 fn told(batch: &RemoteBatch, len: usize) -> Draws {
     let numbers = |index: usize| {
         let bytes = Fresh::arrived(&batch.block, batch.layout.info[index].clone());
@@ -121,12 +121,12 @@ fn told(batch: &RemoteBatch, len: usize) -> Draws {
 /// The arrays of one shard's draws.
 enum Arrays<'py> {
     Here(Arc<Plan>, Vec<Fresh<'py>>),
-    /// With what the arrays of the first draws are.
+    /// With the descriptions of the arrays of the first draws.
     There(Box<RemoteBatch>, Vec<Output>),
 }
 
 impl<'py> Arrays<'py> {
-    /// The first draws of a batch; fewer than all only of one whose outputs have a row for each.
+    /// The first draws of a batch; fewer than all only if every output has a row for each draw.
     fn there(batch: RemoteBatch, len: usize) -> Self {
         let mut outputs = batch.head.outputs.clone();
         if len < batch.num_draws {

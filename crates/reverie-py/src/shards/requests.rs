@@ -1,4 +1,4 @@
-//! A request to one shard: made without waiting, and waited for when all are made.
+//! A request to one shard: made without waiting, and waited for after all are made.
 
 use super::gather::Source;
 use crate::client::Client;
@@ -15,11 +15,11 @@ use reverie_core::table::{Seen, Tally, Ticket};
 use reverie_net::client::{RemoteBatch, Sampled};
 use std::time::Duration;
 
-/// What a shard is asked.
+/// The kind of a request to a shard.
 pub(super) enum Request {
     /// Draws, at least one.
     Draws(SampleRequest),
-    /// What it holds, after admitting inserts to it: the incarnation that is meant, and how many.
+    /// The shard's tally, after admitting inserts to it: the incarnation that they are meant for, and how many.
     Tally(Option<(u64, u64)>),
 }
 
@@ -31,7 +31,7 @@ pub(super) enum Asked {
     Tally(Ticket<Tally>),
 }
 
-/// What came of it.
+/// The outcome of a request.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) source: Option<Source>,
@@ -40,7 +40,7 @@ pub(super) struct Outcome {
 }
 
 impl Asked {
-    /// Makes a request. Draws come with how they are to be read.
+    /// Makes a request. `reading` has the read options of draws.
     pub(super) fn make(
         py: Python<'_>,
         client: &Client,
@@ -71,7 +71,7 @@ impl Asked {
         }
     }
 
-    /// Waits for it. `Err` where a signal ended the wait; what the shard failed by is in the outcome.
+    /// Waits for the outcome. `Err` if a signal ended the wait; an error of the shard is in the outcome.
     pub(super) fn wait(self, py: Python<'_>, client: &Client, deadline: Deadline) -> PyResult<Outcome> {
         let waited = match self {
             Self::Here(outcome) => return Ok(*outcome),
@@ -93,7 +93,7 @@ impl Asked {
     }
 }
 
-/// Asks to be told when a shard is not what was seen, or after `timeout`; never waits.
+/// Asks the shard to answer when it differs from `seen`, or after `timeout`; never waits.
 pub(super) fn look(
     py: Python<'_>,
     client: &Client,
@@ -105,7 +105,7 @@ pub(super) fn look(
     quick(py, || Ok(way.replay().tally_unlike(table, seen, timeout)))
 }
 
-/// Draws that arrived. Fewer than asked for are no error: nothing was to be waited for.
+/// The outcome of draws that arrived. Fewer draws than requested are no error, as none were to be waited for.
 fn drawn(py: Python<'_>, client: &Client, sampled: Sampled) -> PyResult<Outcome> {
     let Sampled { mut batches, error } = sampled;
     match error {

@@ -1,4 +1,4 @@
-//! Cells of chunks as they arrive.
+//! Received cells of chunks.
 
 use super::names::Names;
 use super::{Limits, broken};
@@ -8,13 +8,13 @@ use reverie_core::chunk::{Chunk, ChunkWriter, Compression, Layout, Meter, filled
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 
-/// Layouts that are kept: chunks that are laid out alike share one, and are gathered faster for it.
+/// Layouts that are kept: chunks of the same layout share it, and are gathered faster.
 const KEPT: usize = 16;
 
-/// Bytes that a chunk may take beyond twice those of its cells.
+/// Bytes that a chunk may take in addition to twice those of its cells.
 const FREE_BYTES: usize = 64 << 10;
 
-/// The layouts that came last.
+/// The latest layouts.
 #[derive(Default)]
 pub(super) struct Layouts {
     known: Vec<(proto::ChunkLayout, Arc<Layout>)>,
@@ -32,7 +32,7 @@ impl Layouts {
         let cells = cells.map(|(width, itemsize)| (*width as usize, *itemsize as usize)).collect::<Vec<_>>();
         let layout = Layout::checked(&cells, message.capacity as usize, message.interleaved)
             .map_err(|error| broken(error.to_string()))?;
-        // Cells of no bytes need no bytes to be sent: the bits for their values are kept in proportion.
+        // Cells of zero bytes need no bytes to be sent: the bits for their values are limited in proportion.
         let cells: usize = cells.iter().map(|(width, _)| width * layout.capacity()).sum();
         if layout.size_bytes() - cells > cells + FREE_BYTES + 128 * layout.num_columns() {
             return Err(broken(format!("a chunk of {} steps that have hardly any bytes", layout.capacity())));
@@ -52,7 +52,7 @@ impl Layouts {
     }
 }
 
-/// Takes the cells that a message brings of one chunk. Those that are there already are passed over.
+/// Adds the cells of one chunk from a message. Cells that are there already are skipped.
 pub(super) fn take(
     names: &mut Names,
     layouts: &mut Layouts,
@@ -88,7 +88,7 @@ pub(super) fn take(
     Ok(())
 }
 
-/// Adds to a chunk that is there. One that is packed has everything.
+/// Adds cells to a known chunk. A packed chunk has all its cells already.
 fn grow(name: u64, open: &mut Option<ChunkWriter>, message: &proto::ChunkCells, bulk: &dyn BulkIn) -> Result<()> {
     let Some(writer) = open else { return Ok(()) };
     if message.columns.is_empty() {
@@ -111,7 +111,7 @@ fn packed_bytes(packed: &proto::PackedRange, bulk: &dyn BulkIn) -> Result<Box<[u
     Ok(filled(packed.size_bytes as usize, |to| bulk.copy_to(packed.offset, to)))
 }
 
-/// Sees that the bulk has these bytes.
+/// Checks that the bulk has these bytes.
 fn check_range(bulk: &dyn BulkIn, offset: u64, size: Option<u64>) -> Result<()> {
     match size.and_then(|size| offset.checked_add(size)).filter(|end| *end <= bulk.len()) {
         Some(_) => Ok(()),
@@ -119,7 +119,7 @@ fn check_range(bulk: &dyn BulkIn, offset: u64, size: Option<u64>) -> Result<()> 
     }
 }
 
-/// How many of these cells the column has already. They must follow on them, and fit.
+/// How many of these cells the column has already. The others must follow directly, and fit.
 fn overlap(name: u64, writer: &ChunkWriter, column: usize, first: u64, cells: u32) -> Result<u32> {
     let have = writer.len(column) as u64;
     let end = first.saturating_add(u64::from(cells));
@@ -147,7 +147,7 @@ fn push_rows(name: u64, writer: &mut ChunkWriter, message: &proto::ChunkCells, b
     Ok(())
 }
 
-/// Copies `n` cells, which are known to fit and to be in the bulk.
+/// Copies `n` cells, which were checked to fit and to be in the bulk.
 fn push(writer: &mut ChunkWriter, column: usize, n: u32, offset: u64, bulk: &dyn BulkIn) {
     if n > 0 {
         writer.push_cells_with(column, n as usize, |at, to| bulk.copy_to(offset + at as u64, to));

@@ -4,17 +4,17 @@ use reverie_core::append::{next_episode, next_stream};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-/// Numbers that are remembered; one that comes back later still counts as another.
+/// Numbers that are remembered; an older one that is used again gets a new number.
 const KEPT: usize = 1 << 16;
 
-/// The episodes and the streams of a session by the numbers that its client gives them: kept across its connections.
+/// The episodes and streams of a session by its client's numbers: kept across its connections.
 #[derive(Debug, Default)]
 pub struct Episodes {
     episodes: Mutex<Known>,
     streams: Mutex<Known>,
 }
 
-/// Guarded by its lock: under it a look-up and an insertion.
+/// The lock is held for a lookup and an insertion.
 #[derive(Debug, Default)]
 struct Known {
     numbers: HashMap<u32, u32>,
@@ -22,12 +22,12 @@ struct Known {
 }
 
 impl Episodes {
-    /// This server's number for the client's episode; 0, a step inserted alone, stays 0.
+    /// This server's number for the client's episode; 0 (a single step) stays 0.
     pub(super) fn episode(&self, episode: u32) -> u32 {
         number(&self.episodes, episode, next_episode)
     }
 
-    /// The same for a stream; 0, none that is known, stays 0.
+    /// As [`Episodes::episode`], for a stream; 0 (unknown) stays 0.
     pub(super) fn stream(&self, stream: u32) -> u32 {
         number(&self.streams, stream, next_stream)
     }

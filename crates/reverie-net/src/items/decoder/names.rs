@@ -1,4 +1,4 @@
-//! What a connection has named, and the bytes that it holds by it.
+//! The things that a connection has named, and the bytes that it holds through them.
 
 use super::{Episodes, Limits, broken, too_many};
 use crate::proto;
@@ -14,7 +14,7 @@ const MAX_POSITION: i64 = 1 << 40;
 pub(super) enum Known {
     Chunk {
         chunk: Arc<Chunk>,
-        /// While cells may come.
+        /// Present while cells may still arrive.
         writer: Option<ChunkWriter>,
     },
     Body {
@@ -28,14 +28,14 @@ pub(super) struct Names {
     limits: Limits,
     /// Bytes of bodies and forms.
     beside: u64,
-    /// Bytes of chunks that no table referred to when that was last reckoned, and of all that were named since.
+    /// Bytes of chunks that no table referred to when they were last computed, and of all chunks named since.
     chunks: u64,
-    /// What `chunks` was when it was last reckoned, and how many were named since.
+    /// The value of `chunks` when it was last computed, and the number of chunks named since.
     reckoned: u64,
     named: usize,
 }
 
-/// So much may be counted too much before it is reckoned again.
+/// Bytes that may be counted in excess before they are computed again.
 const SLACK: u64 = 16 << 20;
 
 impl Names {
@@ -55,7 +55,7 @@ impl Names {
         }
     }
 
-    /// Sees that so many bytes of a chunk can be held, before memory is set aside for them.
+    /// Checks that this many bytes of a chunk can be held, before memory is allocated for them.
     pub(super) fn admit(&mut self, bytes: u64) -> Result<()> {
         if self.known.len() >= self.limits.max_named {
             return Err(too_many("chunks", self.limits.max_named));
@@ -65,8 +65,8 @@ impl Names {
         self.check(bytes)
     }
 
-    /// See [`super::Decoder::held_bytes`]. Reckoned where much was named since, so that each chunk is looked at a few
-    /// times.
+    /// See [`super::Decoder::held_bytes`].
+    /// Computed again only if much was named since, so that each chunk is looked at a few times.
     pub(super) fn held_bytes(&mut self) -> u64 {
         let much = self.chunks > self.reckoned.saturating_add(self.reckoned.max(SLACK));
         if much && self.named >= self.known.len() / 4 { self.reckon() } else { self.chunks + self.beside }
@@ -86,8 +86,9 @@ impl Names {
         self.limits.max_held_bytes = limit.min(self.chunks.saturating_add(self.beside).saturating_add(more));
     }
 
-    /// Refuses what is beyond the limit. That is reckoned anew when it seems so, and must then leave a quarter free, so
-    /// that it is not reckoned for every chunk; `coming` bytes are of a chunk that is not named yet.
+    /// Refuses bytes beyond the limit; `coming` bytes are of a chunk that is not named yet.
+    /// The bytes are computed again when the limit seems exceeded. A quarter must then be free, so that this does not
+    /// happen for every chunk.
     fn check(&mut self, coming: u64) -> Result<()> {
         let budget = self.limits.max_held_bytes;
         if self.chunks.saturating_add(self.beside) <= budget {
@@ -143,7 +144,7 @@ impl Names {
         Ok(Part { chunks: part.chunks.iter().map(chunk).collect::<Result<_>>()?, starts: part.starts.into() })
     }
 
-    /// Counts bytes beside those of chunks.
+    /// Counts bytes of bodies and forms.
     pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
         self.beside = self.beside.saturating_add(bytes);
         self.check(0)
@@ -153,7 +154,7 @@ impl Names {
         self.beside = self.beside.saturating_sub(bytes);
     }
 
-    /// Lets go of a chunk or body; a number that is not known is ignored.
+    /// Releases a chunk or body; an unknown number is ignored.
     pub(super) fn release(&mut self, name: u64) {
         if let Some(Known::Body { size_bytes, .. }) = self.known.remove(&name) {
             self.give_back(size_bytes);

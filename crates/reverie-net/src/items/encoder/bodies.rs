@@ -1,4 +1,4 @@
-//! The runs of chunks that the server knows.
+//! The bodies (runs of chunks) that the server knows.
 
 use super::chunks::Chunks;
 use super::{ByAddress, LOOKED_AT};
@@ -11,21 +11,21 @@ use std::sync::{Arc, Weak};
 /// The bodies by their address.
 #[derive(Default)]
 pub(super) struct Bodies {
-    /// The weak reference keeps the address from being given to another.
+    /// The weak reference keeps the address from being reused.
     known: ByAddress<(u64, Weak<Span>)>,
-    /// All addresses: those looked at longest ago first.
+    /// All addresses, the least recently checked first.
     turns: VecDeque<usize>,
-    /// Named since the last look around.
+    /// Bodies named since the last check.
     fresh: usize,
 }
 
 impl Bodies {
-    /// True where none is known.
+    /// True if none is known.
     pub(super) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// The definition of a body that the server does not know. Its chunks have their numbers.
+    /// The definition of a body that the server does not know. Its chunks must have their numbers.
     pub(super) fn define(&mut self, span: &Arc<Span>, chunks: &Chunks, named: &mut u64) -> Option<proto::BodyDef> {
         let address = Arc::as_ptr(span).addr();
         if self.known.contains_key(&address) {
@@ -49,7 +49,7 @@ impl Bodies {
         self.known.get(&Arc::as_ptr(span).addr()).map(|(number, _)| *number)
     }
 
-    /// Releases, of the bodies whose turn it is, those that are gone.
+    /// Checks some bodies in turn, and releases those that were dropped.
     pub(super) fn tidy(&mut self, released: &mut Vec<u64>) {
         let looks = (LOOKED_AT + 2 * std::mem::take(&mut self.fresh)).min(self.turns.len());
         for _ in 0..looks {

@@ -1,4 +1,4 @@
-//! The chunks that the server knows, and the cells that it has of each.
+//! The chunks that the server knows, and the cells of each that it has.
 
 use super::{ByAddress, LOOKED_AT, Pushed};
 use crate::bulk::BulkOut;
@@ -9,33 +9,33 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-/// What cannot be split must go into one message, beside what is said of it.
+/// The largest piece that cannot be split: it must fit in one message, together with its description.
 const MAX_PIECE_BYTES: u64 = (MAX_MESSAGE_BYTES - (64 << 10)) as u64;
 
 /// Cells of each column.
 type Counts = SmallVec<[u32; 8]>;
 
-/// For each column the first cell and how many.
+/// For each column the first cell and the number of cells.
 type Columns = SmallVec<[(u32, u32); 8]>;
 
 struct Known {
     number: u64,
-    /// Keeps the address from being given to another.
+    /// The weak reference keeps the address from being reused.
     chunk: Weak<Chunk>,
-    /// A chunk that may still be packed is held until it is, or until nobody else holds it: its packed form is sent
-    /// even when its items are long in their tables.
+    /// The chunk, held until it is packed or has no other owner.
+    /// Its packed form is sent even if its items have been in their tables for long.
     held: Option<Arc<Chunk>>,
     /// Its layout was sent or noted.
     defined: bool,
-    /// Sent, or noted for the message.
+    /// Cells sent, or noted for the message.
     sent: Counts,
-    /// The packed form was sent or noted: nothing more is to be said.
+    /// The packed form was sent or noted: there is nothing more to send.
     packed: bool,
-    /// Which note of the message is about its cells.
+    /// The index of the note about its cells in the message.
     note: Option<u32>,
 }
 
-/// What the message will say of a chunk.
+/// A note: the part of a chunk that the message will contain.
 struct Note {
     address: usize,
     number: u64,
@@ -52,9 +52,9 @@ enum What {
 #[derive(Default)]
 pub(super) struct Chunks {
     known: ByAddress<Known>,
-    /// All addresses: those looked at longest ago first.
+    /// All addresses, the least recently checked first.
     turns: VecDeque<usize>,
-    /// Named since the last look around.
+    /// Chunks named since the last check.
     fresh: usize,
     notes: Vec<Note>,
     planned: u64,
@@ -65,12 +65,12 @@ fn address(chunk: &Arc<Chunk>) -> usize {
 }
 
 impl Chunks {
-    /// True where none is known.
+    /// True if none is known.
     pub(super) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Bulk bytes of what is noted.
+    /// Bulk bytes of the notes.
     pub(super) fn planned(&self) -> u64 {
         self.planned
     }
@@ -80,7 +80,7 @@ impl Chunks {
         self.known.get(&address(chunk)).map(|known| known.number)
     }
 
-    /// Bytes of what the server has not got of the chunk.
+    /// Bytes of the chunk that the server does not have.
     pub(super) fn unsent(&self, chunk: &Arc<Chunk>) -> u64 {
         let known = self.known.get(&address(chunk));
         if known.is_some_and(|known| known.packed) {
@@ -94,7 +94,7 @@ impl Chunks {
         (0..raw.layout().num_columns()).map(unsent).sum()
     }
 
-    /// Notes what the server has not got of the chunk, naming it where it is new; says where that has no room.
+    /// Notes the cells of the chunk that the server does not have; names a new chunk. Returns where there is no room.
     pub(super) fn note(&mut self, chunk: &Arc<Chunk>, room: u64, named: &mut u64) -> Result<Option<Pushed>> {
         let at = address(chunk);
         if !self.known.contains_key(&at) {
@@ -113,7 +113,7 @@ impl Chunks {
             return note_cells(raw, columns, &mut known.sent, &mut self.planned, room).map_or(Ok(None), no_room);
         }
         let Some(raw) = chunk.raw_cells() else {
-            // Packed since we asked.
+            // It was packed in the meantime.
             let bytes = chunk.packed_bytes().expect("a chunk is raw or packed");
             return self.note_packed(chunk, bytes, room).map_or(Ok(None), no_room);
         };
@@ -166,17 +166,17 @@ impl Chunks {
         None
     }
 
-    /// Looks at some of the chunks: notes the packed form of those that were packed, and releases those that are gone.
+    /// Checks some of the chunks: notes the packed form of packed ones, and releases those that were dropped.
     pub(super) fn tidy(&mut self, room: u64, released: &mut Vec<u64>) {
         let looks = (LOOKED_AT + 2 * std::mem::take(&mut self.fresh)).min(self.turns.len());
         for _ in 0..looks {
             let Some(at) = self.turns.pop_front() else { return };
             let Some(known) = self.known.get_mut(&at) else { continue };
             if let Some(chunk) = known.held.clone() {
-                // Our two references: nobody can pack it any more.
+                // Our two references: nothing else can pack it any more.
                 let last = Arc::strong_count(&chunk) == 2;
                 match chunk.packed_bytes() {
-                    // Without room it keeps its turn.
+                    // If there is no room, it keeps its turn.
                     Some(bytes) => {
                         self.note_packed(&chunk, bytes, room);
                     }
@@ -192,7 +192,7 @@ impl Chunks {
         }
     }
 
-    /// Puts what was noted into the message and its bulk.
+    /// Puts the notes into the message and its bulk.
     pub(super) fn take(&mut self, bulk: &mut dyn BulkOut, chunks: &mut Vec<proto::ChunkCells>) {
         self.planned = 0;
         for note in self.notes.drain(..) {
@@ -214,7 +214,7 @@ impl Chunks {
     }
 }
 
-/// The message has no room for a piece of so many bytes; `ResourceExhausted` where none ever has.
+/// The result if the message has no room for a piece; `ResourceExhausted` if no message ever has.
 fn no_room(needed: u64) -> Result<Option<Pushed>> {
     if needed <= MAX_PIECE_BYTES {
         return Ok(Some(Pushed::NoRoom { needed }));
@@ -227,7 +227,7 @@ fn no_room(needed: u64) -> Result<Option<Pushed>> {
     })
 }
 
-/// Notes the cells of all columns that were not sent; the bytes of one for which there is no room.
+/// Notes the unsent cells of all columns; returns the bytes of a cell for which there is no room.
 fn note_cells(raw: &Raw, columns: &mut [(u32, u32)], sent: &mut Counts, planned: &mut u64, room: u64) -> Option<u64> {
     let layout = raw.layout();
     for (column, ((_, noted), sent)) in columns.iter_mut().zip(sent).enumerate() {
@@ -273,7 +273,7 @@ fn put_cells(
 }
 
 impl Known {
-    /// The layout, where it was not sent.
+    /// The layout, if it was not sent.
     fn define(&mut self, chunk: &Chunk) -> Option<proto::ChunkLayout> {
         let first = !std::mem::replace(&mut self.defined, true);
         first.then(|| encode_layout(chunk))

@@ -1,4 +1,4 @@
-//! The forms that the server knows: the least used are released where there are many.
+//! The forms that the server knows: if there are too many, the least recently used are released.
 
 use super::super::{MAX_FORM_BYTES, looks};
 use super::ByAddress;
@@ -8,11 +8,11 @@ use prost::Message;
 use reverie_core::item::Form;
 use reverie_core::{Error, Result};
 
-/// Forms that the server is made to keep for a connection at most.
+/// Forms that the server keeps for a connection at most.
 const KEPT: usize = 4096;
 
 struct Known {
-    /// Held, so that its address stays its own.
+    /// Held so that its address is not reused.
     form: Form,
     number: u32,
     looks: u64,
@@ -23,7 +23,7 @@ struct Known {
 #[derive(Default)]
 pub(super) struct Forms {
     known: ByAddress<Known>,
-    /// Forms that were defined, and looks at forms.
+    /// The number of defined forms, and of uses of forms.
     defined: u32,
     used: u64,
     /// The form of the item before: address, number, looks.
@@ -35,7 +35,7 @@ fn address(form: &Form) -> usize {
 }
 
 impl Forms {
-    /// Defines the form where it is new, counting the bytes; gives what a look at its cells costs.
+    /// Defines a new form and counts its bytes; returns the cost of checking its cells.
     pub(super) fn define(
         &mut self,
         form: &Form,
@@ -57,7 +57,7 @@ impl Forms {
                         "the form of an item takes {size} bytes, more than {MAX_FORM_BYTES}: refer to ranges of steps"
                     )));
                 }
-                // What the server would refuse is an argument here, where it can be told.
+                // Check here what the server would refuse, so that the caller gets an InvalidArgument.
                 decode_pattern(definition.clone()).map_err(|error| Error::InvalidArgument(error.to_string()))?;
                 self.defined += 1;
                 *bytes += size;
@@ -80,7 +80,7 @@ impl Forms {
         }
     }
 
-    /// Releases the half that was used longest ago where there are too many.
+    /// Releases the least recently used half if there are too many.
     pub(super) fn tidy(&mut self, released: &mut Vec<u32>) {
         if self.known.len() <= KEPT {
             return;

@@ -1,4 +1,4 @@
-//! What a peer may do to the framing, and what it may not.
+//! Valid and invalid framing by a peer.
 
 use super::*;
 use crate::proto::{ClientMessage, Part, Received, ServerMessage, server_message::Body};

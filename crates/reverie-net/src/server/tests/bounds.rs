@@ -1,10 +1,10 @@
-//! What one client can make the server do and hold.
+//! Bounds on the work and memory that one client can cause.
 
 use super::*;
 use reverie_core::chunk::{Chooser, ChunkWriter, Layout};
 use reverie_core::item::Body as Lies;
 
-/// Puts an item of a chunk that was packed into the table; its key.
+/// Inserts an item of a packed chunk into the table; returns its key.
 fn insert_packed(shared: &Shared, item_bytes: usize, cells: usize) -> i64 {
     let layout = Arc::new(Layout::columnar(&[(item_bytes, 1)], cells));
     let mut writer = ChunkWriter::new(layout, Compression::Zstd, shared.tables.bytes().0);

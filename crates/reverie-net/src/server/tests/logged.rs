@@ -1,4 +1,4 @@
-//! What clients can make a server log.
+//! Log lines that clients can cause.
 
 use super::{Told, connect_as, settle, shared};
 use crate::proto::{ClientMessage, client_message::Body as Asked};
