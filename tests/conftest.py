@@ -1,35 +1,35 @@
-"""What every test shares: one Hypothesis profile, the same draws on every machine, and how to wait."""
+"""Shared by all tests: the Hypothesis profiles, the number of threads, the order of tests, and waiting."""
 
 import os
 import signal
 import threading
 import time
 
-# Before anything imports NumPy or PyTorch: their threads, one for each core in each worker and each process of a test,
-# would only wait for one another. A run sets its own number.
+# Set before NumPy and PyTorch are imported: with one thread per core in each worker and each process of a test, threads
+# would only wait for each other. A run sets its own number.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# No deadline: two busy cores say nothing about the code. Derandomised in CI, so that a red run stays red.
+# No deadline: times on two busy cores do not depend on the code. Derandomised in CI, so that a failure repeats.
 settings.register_profile("quick", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("quick"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "quick")
 
-# Tests send Ctrl-C to this process; started in the background of a shell, it would ignore it.
+# Tests send Ctrl-C to this process; started in the background of a shell, it would ignore the signal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-#: Seconds after which a test gives up what must come about: a watchdog against hangs. A machine may stand still for as
-#: long as it likes below that, and nothing is said about speed.
+#: Seconds after which a wait for a condition fails: a watchdog against hangs. A machine may stall for less than that;
+#: this is no check of speed.
 WATCHDOG = 200.0
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Commands are forked from one process, which imports PyTorch for seconds: their tests stay in one worker.
+    """Put the tests of commands into one worker: commands are forked from one process, whose imports take seconds.
 
-    The groups come first, those of Ray before all: a worker that begins a long group last would end alone.
+    Groups run first, and Ray's before the others: a worker that starts a long group last would finish alone.
     """
     for item in items:
         if "warm" in item.fixturenames and item.get_closest_marker("xdist_group") is None:
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def until():
-    """Waits until something is true, however long that takes: `until(lambda: ...)`."""
+    """Waits until a condition is true, at most `WATCHDOG` seconds: `until(lambda: ...)`."""
 
     def until(true):
         deadline = time.monotonic() + WATCHDOG

@@ -1,13 +1,14 @@
-"""Plants prepared one-line bugs, one at a time, in a copy of the tree, and counts how many the named tests notice.
+"""Makes prepared one-line mutations, one at a time, in a copy of the tree, and counts those that the tests notice.
 
 usage: python tools/mutations/run.py [list.toml ...] [--only TEXT] [--check] [--seconds N] [--tree FOLDER]
 
 A list holds tables `[[mutation]]` with `file`, `find` (text that is in the file exactly once), `replace`, `tests` (a
-string or a list: for a Python file what goes to pytest, for a Rust file what goes to `cargo nextest run` after the
-crate, as `--test table -- words`) and `why` (what a user would lose). Without a list: all that lie next to this script.
+string or a list: for a Python file the arguments of pytest, for a Rust file those of `cargo nextest run` after the
+crate, as `--test table -- words`) and `why` (the effect of the bug on users). Without a list: all lists next to this
+script.
 
-First the named tests run without any mutation: they must pass. Exits with 0 where every mutation is noticed or timed
-out, with 1 where one survives, does not apply, does not build, or is met by no test, and with 2 for wrong arguments.
+First the named tests run without any mutation: they must pass. Exits with 0 if every mutation is noticed or timed out,
+with 1 if one survives, does not apply, does not build, or is run by no test, and with 2 for wrong arguments.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# For a build, and for all named tests without any mutation: watchdogs.
+# Watchdog for a build, and for all named tests without any mutation.
 BUILD_SECONDS = 3600
-# A mutation may make a test wait for what never comes.
+# A mutation may make a test hang.
 TEST_SECONDS = 600
-# What no test noticed, or what was not tried at all.
+# Outcomes of mutations that no test noticed, or that were not tried.
 BAD = ("survived", "does not apply", "does not build", "no test ran")
 
 
@@ -52,7 +53,7 @@ class Mutation:
 
     @property
     def is_rust(self) -> bool:
-        """True where cargo runs the tests."""
+        """True if cargo runs the tests."""
         return self.file.endswith(".rs")
 
     @property
@@ -61,7 +62,7 @@ class Mutation:
         return self.file.split("/")[1]
 
     def applies(self, tree: Path) -> bool:
-        """True where the text is in the file exactly once."""
+        """True if the text is in the file exactly once."""
         path = tree / self.file
         return path.is_file() and path.read_text().count(self.find) == 1
 
@@ -92,12 +93,12 @@ class Tree:
 
     def __init__(self, source: Path, scratch: Path) -> None:
         self.source = source
-        # Cargo keeps crates of other folders apart, and shares what comes from the registry.
+        # Cargo separates crates of other folders, and shares those from the registry.
         self.path, self.build = scratch / "tree", source / "target"
         self._copy()
 
     def _copy(self) -> None:
-        """Writes only what differs, so that cargo builds only that again."""
+        """Writes only files that differ, so that cargo rebuilds only those."""
         listed = subprocess.run(
             ["git", "ls-files", "-coz", "--exclude-standard"], cwd=self.source, capture_output=True, check=True
         )
@@ -115,7 +116,7 @@ class Tree:
                 shutil.copymode(self.source / name, new)
 
     def test(self, mutation: Mutation, seconds: float) -> str:
-        """Runs a mutation's tests; what came of them."""
+        """Runs a mutation's tests; returns the outcome."""
         if mutation.is_rust:
             return self._cargo(mutation.crate, mutation.tests, seconds)
         return self._pytest(mutation.tests, seconds)
@@ -137,8 +138,8 @@ class Tree:
         return self._outcome(self._run([*base, *words], seconds, environment))
 
     def _run(self, command: Sequence[str], seconds: float, environment: dict[str, str]) -> tuple[int | None, str]:
-        """The exit code, `None` where time was up, and what was printed."""
-        # `CI`: the same random inputs each time, so that what is noticed today is noticed tomorrow.
+        """The exit code, `None` after the timeout, and the output."""
+        # `CI`: the same random inputs each time, so that results are reproducible.
         whole = {**os.environ, "CI": "true", **environment}
         process = subprocess.Popen(
             command,
@@ -152,7 +153,7 @@ class Tree:
         try:
             printed, _ = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            # nextest gives each test a group of its own, and ends them all when it is told to end.
+            # nextest gives each test a process group of its own, and ends them all when it is terminated.
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(30)
@@ -168,11 +169,11 @@ class Tree:
             return "timed out"
         if code == 0:
             return "survived" if re.search(r"\b[1-9]\d* passed", printed) else "no test ran"
-        # pytest 4 and 5, nextest 4: a wrong name, or nothing that has it.
+        # pytest 4 and 5, nextest 4: a wrong name, or no test with it.
         return "no test ran" if code in (4, 5) else "noticed"
 
     def outcome(self, mutation: Mutation, seconds: float) -> str:
-        """Plants the bug, runs its tests, and takes it out again."""
+        """Makes the mutation, runs its tests, and reverts it; returns the outcome."""
         if not mutation.applies(self.source):
             return "does not apply"
         path = self.path / mutation.file
@@ -185,12 +186,12 @@ class Tree:
 
 
 def without_words(tests: Sequence[str]) -> list[str]:
-    """The files of a mutation's tests: of several `-k`, pytest would take the last one for all."""
+    """The files of a mutation's tests, without `-k`: of several, pytest would apply the last one to all."""
     return [test for before, test in zip(("", *tests), tests, strict=False) if "-k" not in (before, test)]
 
 
 def baselines(mutations: Iterable[Mutation]) -> list[Mutation]:
-    """Mutations that stand for all: every named test once."""
+    """Mutations that together name every test once."""
     python = sorted({file for one in mutations if not one.is_rust for file in without_words(one.tests)})
     whole = [Mutation("all.py", "", "", tuple(python), "")] if python else []
     rust = {(one.crate, one.tests): one for one in mutations if one.is_rust}
@@ -198,7 +199,7 @@ def baselines(mutations: Iterable[Mutation]) -> list[Mutation]:
 
 
 def report(outcomes: Sequence[tuple[Mutation, str]]) -> int:
-    """Prints the score; the exit code."""
+    """Prints the score; returns the exit code."""
     for mutation, outcome in outcomes:
         if outcome in BAD:
             print(f"{outcome}: {mutation.file}: {mutation.find!r} -> {mutation.replace!r}: {mutation.why}")
@@ -209,7 +210,7 @@ def report(outcomes: Sequence[tuple[Mutation, str]]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the lists; the exit code."""
+    """Runs the lists; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("lists", nargs="*", type=Path)
     parser.add_argument("--only", default="", help="mutations whose file, text or reason has this")

@@ -1,4 +1,4 @@
-"""Agents: each a folder of the same five files in the same order: config, networks, loss, learner, actor.
+"""Agents. Each is a folder with the same five files: config, networks, loss, learner, actor.
 
 A runner receives an `Agent`: `reverie.runners.train(reverie.agents.find("apex-dqn"), "CartPole-v1")`. Agents of other
 packages are found by an entry point of the group `reverie.agents`, or as `module:agent`. Agents need PyTorch and
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["BUILT_IN", "GROUP", "AgentError", "UnknownAgentError", "find", "names"]
 
 BUILT_IN = ("apex-dqn", "apex-dpg", "dqn", "gorila", "ddpg", "td3", "sac", "ppo", "impala")
-"""The names of the agents of this package; no entry point takes one of them."""
+"""The names of the agents of this package; entry points with these names are ignored."""
 GROUP = "reverie.agents"
 """The group of entry points under which other packages list their agents."""
 
 
 class UnknownAgentError(ValueError):
-    """There is no agent of this name. `.name`, `.nearest` (names that look like it)."""
+    """There is no agent with this name. `.name`, `.nearest` (similar names)."""
 
     def __init__(self, name: str) -> None:
         known = names()
@@ -34,7 +34,7 @@ class UnknownAgentError(ValueError):
 
 
 class AgentError(ValueError):
-    """What was to be an agent of another package cannot be imported, or is not an `Agent`. `.name`"""
+    """An agent cannot be imported, or is not an `Agent`. `.name`"""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
@@ -42,16 +42,16 @@ class AgentError(ValueError):
 
 
 def names(actions: Actions | None = None) -> list[str]:
-    """The names of all agents, those of other packages last; with `actions`, those of this package that choose so."""
+    """The names of all agents, those of other packages last; with `actions`, only this package's for these actions."""
     if actions is not None:
         return [name for name in BUILT_IN if find(name).actions == actions]
     return [*BUILT_IN, *sorted(set(entry_points(group=GROUP).names) - set(BUILT_IN))]
 
 
 def find(name: str) -> Agent:
-    """The agent that a person names: `apex-dqn`, the name of an entry point, or `module:agent`.
+    """The agent with this name: `apex-dqn`, the name of an entry point, or `module:agent`.
 
-    Raises `UnknownAgentError`, and `AgentError` for an agent of another package that cannot be had.
+    Raises `UnknownAgentError`, and `AgentError` for an agent that cannot be imported.
     """
     if ":" in name:
         return _imported(name, name)

@@ -1,4 +1,4 @@
-"""What actors share: a vector of environments, the newest weights, and the counts of what happened."""
+"""The base classes of actors: a vector of environments, the newest weights, and counts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from reverie.agents.replay import ReplaySettings
 from reverie.errors import DeadlineExceededError
 
 CRASHES_IN_A_ROW = 5
-"""So often an actor's environments may raise without an episode's end in between; then it is no accident."""
+"""At this number of crashes without an episode's end in between, an actor raises `EnvironmentCrashedError`."""
 
 Stepped = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]
 
 
 class EnvActor(ABC):
-    """Steps its environments, one turn after the other; what it does with the steps is its heirs' business."""
+    """Base of actors: steps a vector of environments. Subclasses decide what to do with the steps."""
 
     def __init__(
         self, spec: EnvSpec, config: ActingSettings, weights: WeightSource, *, index: int, seed: int, watch: Stopwatch
@@ -42,14 +42,14 @@ class EnvActor(ABC):
         n = config.envs_per_actor
         self.num_envs = n
         self.env_steps = 0
-        """Steps of episodes so far, over all environments of this actor."""
+        """Steps of episodes so far, in all environments of this actor."""
         self._weights, self._watch = weights, watch
         self._rng = np.random.default_rng(seed_of(seed, 0))
         self._env_id = spec.env_id
         self._envs = make_vector(spec.env_id, n)
         self._resets_take_a_step = spec.frame_stack is None
         self._info: dict[str, Any] = {}
-        """What the environments told beside their last step."""
+        """The `info` of the environments' last step."""
         self._acts = 0
         self._crashes: list[Crash] = []
         self._crashed_in_a_row = 0
@@ -61,18 +61,18 @@ class EnvActor(ABC):
         self._seed, self._steps = seed, 0
         self._obs, _ = self._envs.reset(seed=seed)
         self._resets = np.zeros(self.num_envs, dtype=bool)
-        """Environments whose coming step is a reset, and no step of an episode."""
+        """Environments whose next step is a reset and not a step of an episode."""
         self._running = np.zeros(self.num_envs)
 
     @abstractmethod
     def act(self) -> int:
-        """One step of every environment; how many of them were steps of an episode."""
+        """Take one step in every environment; returns the number of steps of episodes."""
 
     def _step(self, actions: NDArray[Any]) -> Stepped | None:
-        """Step the environments: observations, rewards, terminated, truncated.
+        """Step the environments; returns observations, rewards, terminated, truncated.
 
-        None where one raised. Then all of them were made anew and stand at new episodes: a vector of which some had
-        stepped and some had not is in no state at all. The step that raised has no end, and is nobody's transition.
+        Returns None if one raised. All of them are then made again and start new episodes: a vector in which only some
+        environments have stepped has no consistent state. The step that raised gives no transition.
         """
         try:
             self._obs, reward, terminated, truncated, self._info = self._envs.step(actions)
@@ -88,17 +88,17 @@ class EnvActor(ABC):
         self._crashed_in_a_row += 1
         if self._crashed_in_a_row >= CRASHES_IN_A_ROW:
             raise EnvironmentCrashedError(crash, self._crashed_in_a_row) from error
-        with suppress(Exception):  # it is broken: what it says at its end is no news
+        with suppress(Exception):  # it is broken, so an error of its `close` is ignored
             self._envs.close()
         self._envs = make_vector(self._env_id, self.num_envs)
         self._begin(int(self._rng.integers(2**31)))
 
     @abstractmethod
     def settle(self, timeout: float | None = None) -> None:
-        """Wait until the table has taken what was written, but for a bounded rest."""
+        """Wait until the table has accepted all but a bounded rest of the written items."""
 
     def drain_crashes(self) -> list[Crash]:
-        """Environments that raised since the last call, and were made anew."""
+        """Environments that raised since the last call."""
         drained, self._crashes = self._crashes, []
         return drained
 
@@ -108,7 +108,7 @@ class EnvActor(ABC):
         return drained
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters and random state. The episodes that run are not in it: environments cannot be copied."""
+        """Counters and random state. Running episodes are not included: environments cannot be copied."""
         return {
             "random": copy.deepcopy(self._rng.bit_generator.state),
             "acts": self._acts,
@@ -116,7 +116,7 @@ class EnvActor(ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave, with new episodes of new seeds. For an actor that has not acted yet."""
+        """Restore a `state_dict`, with new episodes and seeds. Only for an actor that has not acted yet."""
         self._rng.bit_generator.state = state["random"]
         self._acts, self.env_steps = state["acts"], state["env_steps"]
         self._begin(int(self._rng.integers(2**31)))
@@ -126,7 +126,7 @@ class EnvActor(ABC):
         self._envs.close()
 
     def _pull(self, policy: Policy) -> bool:
-        """Load the newest weights into `policy`; False where it has them already."""
+        """Load the newest weights into `policy`; returns False if it has them already."""
         newer = self._weights.latest(int(self._version[0]))
         if newer is None:
             return False
@@ -148,24 +148,24 @@ class EnvActor(ABC):
 
 
 class Choice(NamedTuple):
-    """What an actor makes of observations `[N, ...]`."""
+    """An actor's choice of actions for observations `[N, ...]`."""
 
     actions: NDArray[Any]
-    """As the learner reads them, `[N]` or `[N, A]`."""
+    """In the form for the learner, `[N]` or `[N, A]`."""
     env_actions: NDArray[Any]
-    """As the environment takes them."""
+    """In the form for the environment."""
     q_taken: NDArray[np.float32] | None = None
-    """q(s, a), where the actor computed it for first priorities; `bootstrap_value` comes with it."""
+    """q(s, a), if the actor computes it for first priorities; then `bootstrap_value` is set, too."""
     bootstrap_value: NDArray[np.float32] | None = None
     """The value of the observations, for items that end in them."""
 
 
 class ReplayActor(EnvActor):
-    """Writes n-step items into the replay table. The heir chooses the actions.
+    """Writes n-step items into the replay table. Subclasses choose the actions.
 
-    The reset step after an episode's end is chosen for as any other: the true last observation passes through the
-    network, so that a truncated episode bootstraps from it. Atari games have no reset step: there the last stack is
-    asked for by itself where a game was cut off.
+    The reset step after an episode's end is handled like any other: the true last observation passes through the
+    network, so that a truncated episode bootstraps from it. Atari games have no reset step: if a game was truncated,
+    the value of its last stack is computed separately.
     """
 
     def __init__(
@@ -212,11 +212,11 @@ class ReplayActor(EnvActor):
         """Actions for all environments, exploration included."""
 
     def _values(self, obs: NDArray[Any]) -> NDArray[np.float32]:
-        """The values `[N]` of observations, from the network that chose: of heirs whose choices have `q_taken`."""
+        """Values `[N]` of observations from the acting network; implemented by subclasses that set `q_taken`."""
         raise NotImplementedError
 
     def act(self) -> int:
-        """One step of every environment; how many were steps of an episode. Waits where the table's limiter does."""
+        """Take one step in every environment, when the table's limiter allows it; the number of steps of episodes."""
         obs = self._obs
         with self._watch("act"):
             if self._acts % self._weights_period == 0:
@@ -248,7 +248,7 @@ class ReplayActor(EnvActor):
     def _ends(
         self, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], choice: Choice
     ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
-        """Where training episodes ended, and what the writer needs of their ends."""
+        """The ends of training episodes, and the writer's arguments for them."""
         if self._lives is None:
             return terminated, {}
         ends = self._lives.step(self._obs, terminated, truncated, self._info)
@@ -265,15 +265,15 @@ class ReplayActor(EnvActor):
         return (reward if bound is None else np.clip(reward, -bound, bound)).astype(np.float32)
 
     def settle(self, timeout: float | None = None) -> None:
-        """Wait until at most the items of two steps are on their way to the table."""
+        """Wait until at most the items of two steps are unconfirmed."""
         with self._watch("wait for the table"):
             self._writer.flush(self._max_in_flight, timeout=timeout)
 
     def close(self) -> None:
         """Close the environments and the writer.
 
-        Tails of episodes that the table does not take at once are dropped: a closing actor must not wait for a learner
-        that is gone.
+        Tails of episodes that the table does not accept at once are discarded: a closing actor must not wait for a
+        learner that has ended.
         """
         super().close()
         with suppress(DeadlineExceededError):
@@ -284,7 +284,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 class UnrollSettings(ActingSettings, Protocol):
-    """What an actor that sends unrolls asks of its agent's settings."""
+    """The settings that an actor with unrolls needs from its agent."""
 
     @property
     def unroll_length(self) -> int:
@@ -292,15 +292,15 @@ class UnrollSettings(ActingSettings, Protocol):
 
     @property
     def discount(self) -> float:
-        """Per step, where the episode goes on."""
+        """The discount of a step that does not terminate the episode."""
 
 
 class UnrollActor(EnvActor):
-    """Draws actions from the policy, and puts unrolls of T steps into a queue, one item for each environment.
+    """Draws actions from the policy, and puts unrolls of T steps into a queue, one item per environment.
 
     Columns: `obs` `[T, ...]`, `action`, `log_pi` (of the action drawn), `value`, `reward`, `discount` (0 where the
-    episode terminated), `ended` (in any way), `is_step` (False for the reset after an end) and `weights_version`, all
-    `[T]`. The heir says when weights are taken, and makes the item of these.
+    episode terminated), `ended` (terminated or truncated), `is_step` (False for the reset after an end) and
+    `weights_version`, all `[T]`. Subclasses decide when to pull weights, and make the item from these columns.
     """
 
     def __init__(
@@ -324,16 +324,16 @@ class UnrollActor(EnvActor):
 
     @abstractmethod
     def _take_weights(self) -> None:
-        """Called before every step."""
+        """Pull weights if that is due. Called before every step."""
 
     @abstractmethod
     def _item(self, unrolls: Columns) -> Columns:
-        """What goes into the queue, of unrolls `[N, T, ...]` after which the environments are at `self._obs`."""
+        """The columns to insert, from unrolls `[N, T, ...]` that end before the observations `self._obs`."""
 
     def act(self) -> int:
-        """One step of every environment; how many were steps of an episode.
+        """Take one step in every environment; returns the number of steps of episodes.
 
-        Where the queue has no room for the unroll that ends with it, `settle` waits, and so does the next step.
+        If the queue has no room for the unroll that ends with it, `settle` waits, and so does the next step.
         """
         self.settle()
         obs, resets = self._obs, self._resets
@@ -372,7 +372,7 @@ class UnrollActor(EnvActor):
         return stepped
 
     def settle(self, timeout: float | None = None) -> None:
-        """Wait until all of the last unroll is in the queue."""
+        """Wait until the whole last unroll is in the queue."""
         if not self._unsent:
             return
         try:
@@ -382,5 +382,5 @@ class UnrollActor(EnvActor):
             if sent < len(self._unsent["action"]):
                 self._unsent = {name: rows[sent:] for name, rows in self._unsent.items()}
                 raise
-            # The time passed between the last item and its confirmation: nothing is left to send.
+            # The deadline passed between the last item and its acknowledgement: nothing is left to send.
         self._unsent = {}

@@ -1,4 +1,4 @@
-"""What agents share that draw actions from a policy with a value beside it, and learn from unrolls of it."""
+"""Parts shared by actor-critic agents, which draw actions from a policy and learn from its unrolls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reverie.agents.layers import MlpTorso, initialised
 
 
 class PolicyAndValue(nn.Module):
-    """Two networks that share nothing."""
+    """A policy network and a value network without shared parameters."""
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class PolicyAndValue(nn.Module):
 def policy_and_value(
     spec: EnvSpec, hidden: tuple[int, ...], *, seed: int, trainable: bool
 ) -> FlatNetwork[PolicyAndValue]:
-    """Both networks; the policy begins almost uniform."""
+    """Policy and value network; the initial policy is almost uniform."""
     module = initialised(lambda: PolicyAndValue(spec, hidden), seed)
     with torch.no_grad():
         module.head.weight.mul_(0.01)
@@ -42,13 +42,13 @@ def policy_and_value(
 
 
 class SoftmaxPolicy:
-    """The most probable action; `outputs` is what actors draw from."""
+    """Takes the most probable action; actors draw from `outputs`."""
 
     def __init__(self, network: FlatNetwork[PolicyAndValue]) -> None:
         self._network = network
 
     def load(self, weights: Weights) -> None:
-        """Take over weights; an array of another length is a ValueError."""
+        """Load weights. Raises ValueError for an array of another length."""
         self._network.load(weights.flat)
 
     @torch.inference_mode()
@@ -70,7 +70,7 @@ class SoftmaxPolicy:
 
 
 def draw(rng: np.random.Generator, log_pi: NDArray[np.float32]) -> NDArray[np.int64]:
-    """One action `[N]` of each row of `log pi` `[N, num_actions]`: the largest with Gumbel noise (Gumbel 1954)."""
+    """Draws one action `[N]` per row of `log pi` `[N, num_actions]`, as the argmax with Gumbel noise (Gumbel 1954)."""
     actions: NDArray[np.int64] = (log_pi + rng.gumbel(size=log_pi.shape)).argmax(axis=1)
     return actions
 

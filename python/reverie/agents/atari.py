@@ -1,12 +1,12 @@
-"""Atari games as Mnih et al. 2015 play them (Methods, and extended data table 1): frames, lives and rewards.
+"""Atari games by the rules of Mnih et al. 2015 (Methods, and extended data table 1): frames, lives and rewards.
 
-Every action is repeated for four frames, the last two of which are joined by their maximum, made grey and scaled to
-84 x 84; up to 30 frames of no action begin an episode; an episode has at most 108,000 frames (half an hour). ale-py
-does this in C++. Here is what it leaves to the agent: stacks of four frames, of which each is stored once, a lost life
-as the end of a training episode, and rewards within [-1, 1] for learning. Returns are whole games' own points.
+Every action is repeated for four frames; the maximum of the last two is made grey and scaled to 84 x 84. An episode
+begins with up to 30 frames of no action and has at most 108,000 frames (half an hour). ale-py does this in C++. This
+module does the rest: stacks of four frames, each frame stored once; a lost life as the end of a training episode;
+rewards within [-1, 1] for learning. Returns are the points of whole games.
 
-The id decides on the rest as ale-py registers it: `ALE/Pong-v5` repeats the last action with probability 0.25 (Machado
-et al. 2018), `PongNoFrameskip-v4` never, as the papers before 2018 have it.
+The id selects the other settings, as ale-py registers them: `ALE/Pong-v5` repeats the last action with probability 0.25
+(Machado et al. 2018), `PongNoFrameskip-v4` never, as in papers before 2018.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ REWARD_BOUND = 1.0
 
 
 def is_game(env_id: str) -> bool:
-    """Whether the id is one of ale-py's: those of version 5, and those without a frame skip of their own."""
+    """Whether the id is one of ale-py's: `ALE/...`, or one without a frame skip of its own."""
     return env_id.startswith("ALE/") or "NoFrameskip-" in env_id
 
 
 def describe(env_id: str) -> EnvSpec:
-    """What `environments.describe` says of a game. Raises what it raises."""
+    """The description of a game, for `environments.describe`. Raises the same errors."""
     envs = make_envs(env_id, 1)
     return EnvSpec(
         env_id=env_id,
@@ -54,9 +54,9 @@ def describe(env_id: str) -> EnvSpec:
 
 
 def make_envs(env_id: str, num_envs: int) -> Any:
-    """ale-py's own vector of games, single frames, rewards and lives as they are, under SAME_STEP autoreset.
+    """ale-py's own vector of games with single frames, unclipped rewards and lives, under SAME_STEP autoreset.
 
-    Its `episodic_life` is not used: it starts a new game after the first lost life, so that no other life is seen.
+    Its `episodic_life` is not used: it starts a new game after the first lost life, so that later lives are not played.
     """
     try:
         import ale_py
@@ -89,10 +89,11 @@ def make_envs(env_id: str, num_envs: int) -> Any:
 
 
 class GameVector:
-    """Games that step together. Frames are `[N, 84, 84]` uint8, rewards the game's own points, ends whole games' ends.
+    """Games that step together: frames `[N, 84, 84]` uint8, rewards in the game's points, ends of whole games.
 
-    The step that ends a game gives the first frame of the next one, and its own last frame as `info["final_obs"]` (of
-    other games: the frame itself). `info["life_lost"]` says where a life was lost and the game goes on.
+    The step that ends a game returns the first frame of the next one, and the last frame of the old one as
+    `info["final_obs"]` (for other games: the frame itself). `info["life_lost"]` is true where a life was lost and the
+    game goes on.
     """
 
     def __init__(self, env_id: str, num_envs: int, *, envs: Any = None) -> None:
@@ -108,7 +109,7 @@ class GameVector:
     def step(
         self, actions: NDArray[Any]
     ) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Four frames of every game: frames, rewards, terminated, truncated, info."""
+        """Play four frames of every game; returns frames, rewards, terminated, truncated, info."""
         stacked, reward, terminated, truncated, info = self._envs.step(np.asarray(actions))
         frames, over = stacked[:, 0], terminated | truncated
         lives = np.array(info["lives"])
@@ -125,7 +126,7 @@ class GameVector:
 
 
 class Game(gymnasium.Env[NDArray[np.uint8], np.int64]):
-    """One game for the evaluator: whole games in their own points, stacks `[4, 84, 84]`."""
+    """One game for the evaluator: whole games with their own points, stacks `[4, 84, 84]`."""
 
     def __init__(self, env_id: str) -> None:
         envs = make_envs(env_id, 1)
@@ -138,25 +139,25 @@ class Game(gymnasium.Env[NDArray[np.uint8], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """A new game."""
+        """Begin a new game."""
         super().reset(seed=seed)
         frames, info = self._games.reset(seed=int(self.np_random.integers(2**31)) if seed is None else seed)
         return self._stacks.begin(frames)[0].copy(), info
 
     def step(self, action: Any) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Four frames; lives end nothing."""
+        """Play four frames; a lost life does not end the episode."""
         _, reward, terminated, truncated, info = self._games.step(np.array([action], dtype=np.int64))
         stacks = self._stacks.step(info["final_obs"], np.zeros(1, dtype=np.bool_))
         return stacks[0].copy(), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def render(self) -> NDArray[np.uint8]:
-        """The newest frame as the agent sees it, four times as large, `[336, 336, 3]`."""
+        """The newest frame of the agent's observation, enlarged four times, `[336, 336, 3]`."""
         enlarged = self._stacks.now[0, -1].repeat(4, axis=0).repeat(4, axis=1)
         return np.repeat(enlarged[:, :, None], 3, axis=2)
 
 
 class FrameStacks:
-    """The newest frames of `num_envs` environments, oldest first: what `transition_writer(frame_stack=...)` stores.
+    """The newest frames of `num_envs` environments, oldest first, as `transition_writer(frame_stack=...)` stacks them.
 
     At an episode's start the first frame is repeated.
     """
@@ -166,35 +167,35 @@ class FrameStacks:
         """`[N, K, ...]`; the next call writes into it."""
 
     def begin(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """All episodes begin with `frames` `[N, ...]`."""
+        """Begin all episodes with `frames` `[N, ...]`."""
         self.now[:] = frames[:, None]
         return self.now
 
     def step(self, frames: NDArray[np.uint8], fresh: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """One frame more; where `fresh` `[N]` says so it is the first of an episode."""
+        """Add one frame per environment; where `fresh` `[N]` is true it is the first of an episode."""
         self.now[:, :-1] = self.now[:, 1:]
         self.now[:, -1] = frames
         self.now[fresh] = frames[fresh][:, None]
         return self.now
 
     def after(self, frames: NDArray[np.uint8], which: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """What the stacks of `which` would be with one frame more, `[which.sum(), K, ...]`; nothing changes."""
+        """The stacks of `which` with one more frame, `[which.sum(), K, ...]`, without changing them."""
         return np.concatenate([self.now[which, 1:], frames[which][:, None]], axis=1)
 
 
 class Ends(NamedTuple):
-    """What a step ended, for learning."""
+    """The ends of training episodes in one step."""
 
     terminated: NDArray[np.bool_]
-    """Games that are over, and lives that are lost."""
+    """True where a game is over or a life was lost."""
     final_obs: NDArray[np.uint8]
-    """Frames `[N, 84, 84]` that the actions led to."""
+    """Frames `[N, 84, 84]` after the actions, before any reset."""
     truncated_stacks: NDArray[np.uint8]
-    """What was seen last where the game was cut off, `[truncated.sum(), K, ...]`."""
+    """The last stacks of truncated games, `[truncated.sum(), K, ...]`."""
 
 
 class Lives:
-    """Stacks for acting, and training episodes that end with a life."""
+    """Frame stacks for acting, and training episodes that end with a lost life."""
 
     def __init__(self, num_envs: int, shape: tuple[int, ...]) -> None:
         self._stacks = FrameStacks(num_envs, shape)
@@ -205,7 +206,7 @@ class Lives:
         return self._stacks.now
 
     def begin(self, frames: NDArray[np.uint8]) -> None:
-        """New games in all environments."""
+        """Begin new games in all environments."""
         self._stacks.begin(frames)
 
     def step(
@@ -215,7 +216,7 @@ class Lives:
         truncated: NDArray[np.bool_],
         info: dict[str, Any],
     ) -> Ends:
-        """Go on with what `GameVector.step` gave."""
+        """Add the results of `GameVector.step`; returns the ends of training episodes."""
         over = terminated | info["life_lost"]
         final = info["final_obs"]
         last = self._stacks.after(final, truncated)

@@ -1,7 +1,7 @@
-"""What agents with vectors of actions share: networks that act and judge, noise, and actions in two units.
+"""Parts shared by agents with continuous actions: policies, critics, noise, and the scale of actions.
 
-Networks, tables and losses know actions in `[-1, 1]`; environments have bounds of their own. `ActionScale` stands
-between the two, in actors and policies, and nowhere else.
+Networks, tables and losses use actions in `[-1, 1]`; environments have bounds of their own. `ActionScale` converts
+between the two, only in actors and policies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reverie.agents.replay import ReplaySettings
 
 
 class ActionScale:
-    """From `[-1, 1]` to an environment's own bounds."""
+    """Converts actions from `[-1, 1]` to an environment's bounds."""
 
     def __init__(self, spec: EnvSpec) -> None:
         low, high = np.array(spec.action_low, np.float32), np.array(spec.action_high, np.float32)
@@ -33,7 +33,7 @@ class ActionScale:
         self._centre, self._half = (high + low) / 2, (high - low) / 2
 
     def to_env(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Actions `[N, A]` in the environment's unit, within its bounds whatever rounding does."""
+        """Actions `[N, A]` in the environment's units, clipped to its bounds against rounding errors."""
         scaled: NDArray[np.float32] = np.clip(self._centre + self._half * actions, self._low, self._high)
         return scaled
 
@@ -53,7 +53,7 @@ class TanhPolicy(nn.Module):
 
 
 class Critics(nn.Module):
-    """`k` critics that share nothing but their input: q-values `[k, B]` of observations and actions in `[-1, 1]`."""
+    """`k` critics that share only their input: q-values `[k, B]` of observations and actions in `[-1, 1]`."""
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...], k: int) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class GreedyActions:
         self._scale = ActionScale(spec)
 
     def load(self, weights: Weights) -> None:
-        """Take over weights; an array of another length is a ValueError."""
+        """Load weights. Raises ValueError for an array of another length."""
         self._network.load(weights.flat)
 
     @torch.inference_mode()
@@ -89,20 +89,20 @@ class GreedyActions:
         return actions
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Actions `[N, A]` in the environment's unit."""
+        """Actions `[N, A]` in the environment's units."""
         return self._scale.to_env(self.actions(observations))
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySettings(ReplaySettings):
-    """A deterministic policy network and critics, and the noise around the policy."""
+    """Settings of a deterministic policy network, its critics, and the exploration noise."""
 
     policy_hidden: tuple[int, ...]
     critic_hidden: tuple[int, ...]
     policy_learning_rate: float
     critic_learning_rate: float
     noise_sigma: float
-    """Deviation of the exploration noise, in units where actions span [-1, 1]."""
+    """Standard deviation of the exploration noise, in units where actions span [-1, 1]."""
     random_steps: int
     """Environment steps, of all actors together, with uniform actions at the start."""
 
@@ -114,7 +114,7 @@ class NoisySettings(ReplaySettings):
 
 
 class GaussianActor(ReplayActor):
-    """Uniform actions at first, then the policy's with independent Gaussian noise, within the bounds."""
+    """An actor with uniform actions at first, then the policy's with independent Gaussian noise, clipped to bounds."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class GaussianActor(ReplayActor):
 
 
 def follow(target: FlatNetwork[Any], online: FlatNetwork[Any], rate: float) -> None:
-    """Polyak averaging: the target moves by `rate` of the way to the online network."""
+    """Polyak averaging: move the target by a fraction `rate` of the way to the online network."""
     with torch.no_grad():
         target.flat.lerp_(online.flat, rate)
 
@@ -151,7 +151,7 @@ def follow(target: FlatNetwork[Any], online: FlatNetwork[Any], rate: float) -> N
 def memory(
     spec: EnvSpec, config: ReplaySettings, *, policy: tuple[int, ...], critic: tuple[int, ...], critics: int
 ) -> dict[str, int]:
-    """Bytes that a run needs: hidden widths of the policy and of each of `critics` critics, targets included."""
+    """Memory of a run in bytes by part; `policy` and `critic` are hidden widths, `critics` the number of critics."""
     actor = (spec.num_inputs, *policy, 2 * spec.action_size)
     judge = (spec.num_inputs + spec.action_size, *critic, 1)
     # online, target, gradient, two moments; one policy in each actor

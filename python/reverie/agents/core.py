@@ -1,4 +1,4 @@
-"""What every agent shares with the runners: a few records, and the protocols of an agent's parts."""
+"""Interface between agents and runners: records, and the protocols of an agent's parts."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from reverie.agents import checks
 
 
 class Weights(NamedTuple):
-    """The parameters of a network at one version; `flat` is float32 `[P]` and belongs to whoever receives it."""
+    """The parameters of a network at one version; `flat` is float32 `[P]` and owned by the receiver."""
 
     version: int
     flat: NDArray[np.float32]
 
 
 class WeightSource(Protocol):
-    """Where actors pull weights from, by version."""
+    """A source from which actors pull weights by version."""
 
     def latest(self, newer_than: int) -> Weights | None:
-        """The newest weights, or None when there are none newer than version `newer_than`. Does not block."""
+        """The newest weights, or None if there are none newer than version `newer_than`. Does not block."""
 
 
 class ActingSettings(Protocol):
-    """What an actor asks of its agent's settings."""
+    """The settings that an actor needs from its agent."""
 
     @property
     def num_actors(self) -> int:
-        """Actors of the run."""
+        """The number of actors of the run."""
 
     @property
     def envs_per_actor(self) -> int:
-        """Environments of each."""
+        """The number of environments of each actor."""
 
 
 class Policy(Protocol):
-    """Greedy actions, for the evaluator."""
+    """Computes greedy actions, for the evaluator."""
 
     def load(self, weights: Weights) -> None:
-        """Take over weights; an array of another length is a ValueError."""
+        """Load weights. Raises ValueError for an array of another length."""
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Actions for observations `[N, ...]`, as environments take them: int64 `[N]` or float32 `[N, A]`."""
@@ -55,20 +55,20 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class Crash:
-    """An environment that raised; with the seed and the actions, the same happens again."""
+    """An environment that raised; the same seed and actions reproduce it."""
 
     env_id: str
     seed: int
-    """Of the first reset of the actor's environments: environment i has seed + i. In an evaluation of the episode."""
+    """The seed of the actor's last full reset (environment i has seed + i), or of the episode of an evaluation."""
     step: int
-    """Steps of every environment since then."""
+    """Steps of every environment since that reset."""
     error: str
 
 
 class EnvironmentCrashedError(RuntimeError):
-    """An environment raised: of an actor again and again, and no episode ended in between; of an evaluation once.
+    """An environment raised: in an actor repeatedly without an episode's end in between, in an evaluation once.
 
-    `.crash` (the last), `.crashes`
+    `.crash` (the last), `.crashes` (their number)
     """
 
     def __init__(self, crash: Crash, crashes: int) -> None:
@@ -83,31 +83,31 @@ class EnvironmentCrashedError(RuntimeError):
 
 
 class Actor(Protocol):
-    """Steps its environments and writes what happened through the public client."""
+    """Steps its environments and writes their steps through the public client."""
 
     def act(self) -> int:
-        """One step of every environment; how many of them were steps of an episode (a reset is none).
+        """Take one step in every environment; returns the number of steps of episodes (resets do not count).
 
-        An environment that raises is made anew; one that does so again and again is an `EnvironmentCrashedError`.
+        If an environment raises, the environments are made again. Raises `EnvironmentCrashedError` if that repeats.
         """
 
     def settle(self, timeout: float | None = None) -> None:
-        """Wait until the table has taken what was written, but for a bounded rest: what holds an actor back.
+        """Wait until the table has accepted all but a bounded rest of the written items, which limits an actor.
 
-        Raises `DeadlineExceededError` with the table's reason; nothing is lost then, and the next call waits on.
+        Raises `DeadlineExceededError` with the table's reason; nothing is lost then, and the next call goes on waiting.
         """
 
     def drain_crashes(self) -> list[Crash]:
-        """Environments that raised since the last call, and were made anew."""
+        """Environments that raised since the last call."""
 
     def drain_returns(self) -> list[float]:
         """Undiscounted returns of the episodes that ended since the last call, exploration included."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters and random state; the episodes that run are not in it."""
+        """Counters and random state, without running episodes."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave, with new episodes. For an actor that has not acted yet."""
+        """Restore a `state_dict`, with new episodes. Only for an actor that has not acted yet."""
 
     def close(self) -> None:
         """Close the environments and the writer."""
@@ -117,45 +117,45 @@ class Learner(WeightSource, Protocol):
     """Draws batches, improves the weights, and writes new priorities back."""
 
     version: int
-    """Updates so far; the version of the weights."""
+    """The number of updates so far, which is the version of the weights."""
 
     def learn(self) -> None:
-        """One update from one batch. The table must be able to give one: it is drawn with `timeout=0`."""
+        """Make one update from one batch, drawn with `timeout=0`: the table must be able to give one."""
 
     def metrics(self) -> dict[str, float]:
-        """Its counters and figures, by name."""
+        """Counters and figures, by name."""
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of everything that the next update depends on, the tables apart."""
+        """A copy of everything that the next update depends on, except the tables."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Restore a `state_dict`."""
 
 
 class AheadLearner(Learner, Protocol):
-    """A learner that can have batches drawn while it learns from those before."""
+    """A learner that can draw batches ahead while it learns."""
 
     def draw_ahead(self, ahead: int) -> None:
-        """From now on up to `ahead` batches are drawn before they are asked for.
+        """Draw up to `ahead` batches ahead from now on.
 
-        Those that were not learnt from are in `state_dict`, as draws whose items are read again.
+        `state_dict` contains those that were not learnt from, as draws whose items are read again.
         """
 
     def fetch(self) -> bool:
-        """Whether a batch is there to learn from. Does not wait for one."""
+        """Whether a batch is ready to learn from. Does not block."""
 
     def stop_drawing(self) -> None:
-        """Draw nothing until `fetch` or `learn`. What was drawn is kept for them."""
+        """Stop drawing until `fetch` or `learn`. Batches that are drawn already are kept for them."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The half of a preset that is the run's and not the algorithm's."""
+    """The settings of a preset that belong to the run and not to the algorithm."""
 
     target_return: float
-    """A greedy evaluation counts as reached at this mean return."""
+    """The mean return at which a greedy evaluation reaches the target."""
     max_env_steps: int
-    """Training ends here, reached or not."""
+    """Training ends here, whether the target was reached or not."""
     evaluate_every: int
     """Environment steps between two greedy evaluations."""
     threads: int = 1
@@ -163,20 +163,20 @@ class RunSettings:
     screening_episodes: int = 10
     """Greedy episodes for every point of the learning curve."""
     confirmation_episodes: int = 20
-    """Greedy episodes on other seeds, once the target is reached and at the end: what is reported."""
+    """Greedy episodes on other seeds, played when the target is reached and at the end: the reported result."""
     checkpoint_every: int = 10_000
-    """Environment steps between two checkpoints, where the run keeps any."""
+    """Environment steps between two checkpoints, if the run keeps any."""
     evaluation_seconds: float = 300.0
-    """With roles apart: an evaluation that takes longer is reported, and holds up no checkpoint any longer."""
+    """With several processes: an evaluation that takes longer is reported, and checkpoints no longer wait for it."""
     device: str = "cpu"
-    """Where learner and policies compute: "cpu", "cuda", or one of several as "cuda:1"."""
+    """The device of learner and policies: "cpu", "cuda", or one of several GPUs as "cuda:1"."""
     prefetch: int | None = None
-    """Batches that a thread of the engine draws while the learner learns from those before; 0: each is drawn when it is
-    asked for. Left out it is 2 where learner, actors and replay are apart and draws take nothing out of the table, else
-    0: in one process learning and acting take turns, so that the same seed gives the same run."""
+    """Batches that a thread of the engine draws ahead while the learner learns; 0 draws each on demand. None is 2 if
+    learner, actors and replay are separate processes and draws delete nothing from the table, else 0: in one process
+    learning and acting take turns, so that the same seed gives the same run."""
     gpus_per_actor: float = 0.0
-    """On Ray with device "cuda", where the learner has a GPU of its own: the share of one that each actor and the
-    evaluator ask for, whose policies compute there then. 0: their policies compute on the CPU."""
+    """The share of a GPU that each actor and the evaluator request for their policies, on Ray with device "cuda", where
+    the learner has a GPU of its own. 0: their policies compute on the CPU."""
 
     def __post_init__(self) -> None:
         checks.at_least_one(self, "max_env_steps", "evaluate_every", "threads", "checkpoint_every")
@@ -196,7 +196,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Preset:
-    """A preset file, read: the agent's configuration and the run's settings."""
+    """The contents of a preset file: the agent's configuration and the run's settings."""
 
     config: Any
     run: RunSettings
@@ -205,7 +205,7 @@ class Preset:
 
 @dataclass(frozen=True)
 class TableNeeds:
-    """What the runner must know of the table, or the tables, that an agent learns from."""
+    """The properties of an agent's tables that the runner needs."""
 
     name: str
     batch_size: int
@@ -213,17 +213,17 @@ class TableNeeds:
     inserts_per_act: int
     """The most items that one `act` inserts."""
     num_learners: int = 1
-    """Learners that draw. Where one process has them all, one `learn` is the turn of one of them."""
+    """The number of learners. If one process has them all, one `learn` is the turn of one of them."""
     bundled: bool = False
-    """Actor i writes into a table of its own, `name-i`, and learner i draws from that one alone."""
+    """Actor i writes into a table of its own, `name-i`, and only learner i draws from it."""
     publish_every_update: bool = False
-    """Whoever acts must be able to have the weights of every update: what is learnt from comes out of a queue, and is
-    to be made by weights as new as can be. Else weights are published by time."""
+    """Publish the weights of every update, for agents that learn from a queue, whose unrolls should be made by the
+    newest weights. Otherwise weights are published at intervals."""
     draws_ahead: bool = False
-    """Its learners are `AheadLearner`s: a draw takes nothing out of the table, and may be made before it is needed."""
+    """Its learners are `AheadLearner`s: a draw deletes nothing from the table, and may be made before it is needed."""
     num_parameter_shards: int = 0
-    """Ranges of the parameters that learners push gradients to. 0: the one learner has the parameters itself; else the
-    agent has `parameters`."""
+    """Ranges of the parameters that learners push gradients to. 0: the one learner has the parameters itself; otherwise
+    the agent has `parameters`."""
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -236,30 +236,30 @@ class TableNeeds:
 
 
 class ParameterShard(Protocol):
-    """A range of the parameters, which learners ask. Not for several threads at once."""
+    """A range of the parameters, which answers learners' questions. Not thread-safe."""
 
     version: int
-    """Updates so far."""
+    """The number of updates so far."""
 
     def answer(self, question: Any) -> Any:
-        """Do what a learner asks. Question and answer can be pickled, and are the agent's own."""
+        """Process a learner's question. The agent defines questions and answers; both can be pickled."""
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of everything that the next answer depends on."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Restore a `state_dict`."""
 
 
 class Stopwatch:
-    """Seconds spent by activity. Not for several threads: each has its own, `merge` adds them up."""
+    """Seconds spent by activity. Not thread-safe: each thread has its own, and `merge` adds them up."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, activity: str) -> Iterator[None]:
-        """Time what runs under `with watch(activity)`."""
+        """Time the block of `with watch(activity)`."""
         began = time.perf_counter()
         try:
             yield
@@ -271,12 +271,12 @@ class Stopwatch:
         self.seconds[activity] = self.seconds.get(activity, 0.0) + seconds
 
     def merge(self, other: Stopwatch) -> None:
-        """Add what another stopwatch measured."""
+        """Add the times of another stopwatch."""
         for activity, seconds in other.seconds.items():
             self.add(activity, seconds)
 
 
 def seed_of(seed: int, *path: int) -> int:
-    """A 63-bit seed for one part of a run: parts of one run, and runs of different seeds (any integer), differ."""
+    """A 63-bit seed for one part of a run; it differs between parts, and between runs of different integer seeds."""
     entropy = [abs(seed), *path, *([1] if seed < 0 else [])]
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -1,4 +1,4 @@
-"""What agents with q-values over a set of actions share."""
+"""Parts shared by agents with q-values over a discrete set of actions."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from reverie.agents.flat import FlatNetwork
 
 
 class QPolicy:
-    """`argmax_a q(s, a)`; `q_values` is what actors explore around."""
+    """Takes `argmax_a q(s, a)`; actors explore around `q_values`."""
 
     def __init__(self, network: FlatNetwork[Any], precision: str = "float32") -> None:
         self._network, self._precision = network, precision
 
     def load(self, weights: Weights) -> None:
-        """Take over weights; an array of another length is a ValueError."""
+        """Load weights. Raises ValueError for an array of another length."""
         self._network.load(weights.flat)
 
     @torch.inference_mode()
     def q_values(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """`[N, num_actions]` for observations `[N, ...]`."""
+        """Q-values `[N, num_actions]` for observations `[N, ...]`."""
         with computing_in(self._precision, self._network.device):
             q = self._network.module(on_device(observations, self._network.device))
         values: NDArray[np.float32] = q.float().cpu().numpy()
@@ -39,7 +39,7 @@ class QPolicy:
 
 
 def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """A tensor of the array's memory, or its copy on another device, which the next calculation there waits for."""
+    """A tensor that shares the array's memory, or an asynchronous copy on another device."""
     tensor = torch.from_numpy(array)
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
@@ -48,7 +48,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 def computing_in(precision: str, device: torch.device) -> AbstractContextManager[Any]:
-    """Forward passes in this precision, but for the last layers; parameters, losses and optimisers stay float32."""
+    """A context for forward passes in this precision, except last layers; parameters and losses stay float32."""
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, torch.bfloat16)
@@ -57,7 +57,7 @@ def computing_in(precision: str, device: torch.device) -> AbstractContextManager
 def epsilon_greedy(
     rng: np.random.Generator, greedy: NDArray[np.int64], num_actions: int, epsilons: float | NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Each action `[N]` replaced, with probability epsilon (one, or `[N]`), by any action."""
+    """Replace each action `[N]` with a random one, with probability epsilon (a number, or `[N]`)."""
     random = rng.integers(num_actions, size=len(greedy))
     return np.where(rng.random(len(greedy)) < epsilons, random, greedy)
 

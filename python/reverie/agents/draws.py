@@ -1,4 +1,4 @@
-"""The batches that a learner learns from: drawn when it asks for one, or ahead, while it learns from those before."""
+"""The batches of a learner, drawn on demand or ahead of its updates."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from reverie.errors import DeadlineExceededError, UnknownKeyError
 from reverie.types import Batch, BatchInfo
 
 SECONDS_TO_READ_AGAIN = 5.0
-"""That a table has to give the items of draws which a checkpoint knows."""
+"""Timeout for reading the items of draws that are in a checkpoint."""
 
 
 class Draws:
-    """One table's, for one learner: each draw is learnt from once, also where the learner is another one by then.
+    """The draws of one learner from one table: each is learnt from once, even if the learner is restarted meanwhile.
 
-    Ahead (`ahead` above 0) `client.batches` makes them: drawn by priorities that the last `ahead + 1` updates have not
-    changed yet. What was drawn and not learnt from counts in the table, so `state_dict` names the items, and whoever
-    goes on from that reads them again.
+    With `ahead` above 0 `client.batches` makes the batches: their priorities may lack the last `ahead + 1` updates.
+    Draws that were not learnt from count in the table, so `state_dict` names their items, and a learner that resumes
+    from it reads them again.
     """
 
     def __init__(self, table: str, batch_size: int) -> None:
         self.ahead = 0
-        """Batches made ahead at most; 0: each is drawn when it is asked for."""
+        """The largest number of batches to draw ahead; 0 draws each on demand."""
         self.given = 0
-        """Draws that were learnt from, by all who had this state."""
+        """Draws that were learnt from, by this learner and those that it resumed from."""
         self.lost = 0
-        """Draws that could not be read again, since their items had left the table."""
+        """Draws that could not be read again, since their items were no longer in the table."""
         self._table, self._batch_size = table, batch_size
         self._batches: Batches | None = None
         self._left: deque[Batch] = deque()
-        """Made and not delivered when drawing was stopped; NumPy."""
+        """Batches that were drawn and not delivered when drawing was stopped; NumPy."""
         self._owed: deque[dict[str, Any]] = deque()
-        """Drawn by who was there before: to be read again."""
+        """Draws of the learner before this one, to be read again."""
         self._short: list[Batch] = []
-        """Draws of batches that were never whole: they come with the next."""
+        """Incomplete batches; their draws are added to the next batch."""
         self._fetched: Batch | None = None
-        """The next one: there, or on its way to the device."""
+        """The next batch, which may still be copied to the device."""
         self._copying: torch.cuda.Stream | None = None
 
     def next(self, client: Any, device: torch.device) -> Batch:
-        """The next batch, its columns tensors on `device`.
+        """The next batch, its columns as tensors on `device`.
 
-        Raises `DeadlineExceededError` at once where there is none now, else as `client.sample_batch`.
+        Raises `DeadlineExceededError` at once if there is none now, else as `client.sample_batch`.
         """
         batch, self._fetched = self._fetched, None
         if batch is None:
@@ -63,7 +63,7 @@ class Draws:
         return batch
 
     def fetch(self, client: Any, device: torch.device) -> bool:
-        """Whether a batch is there that was drawn ahead. Copies to a GPU begin here, beside what that computes."""
+        """Whether a batch is ready. Starts its copy to a GPU, in parallel to the GPU's computation."""
         if self._fetched is None:
             if device.type == "cuda" and self._copying is None:
                 self._copying = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -75,7 +75,7 @@ class Draws:
         return True
 
     def stop(self) -> None:
-        """Draw no more until the next batch is asked for. What was drawn is kept for then."""
+        """Stop drawing until the next batch is requested. Batches that are drawn already are kept for then."""
         batches, self._batches = self._batches, None
         if batches is not None:
             batches.close()
@@ -83,14 +83,14 @@ class Draws:
                 (self._left if len(batch) == self._batch_size else self._short).append(batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Counts, and what was drawn and not learnt from, draw by draw, without its data. Stops drawing."""
+        """Counts, and the draws that were not learnt from, without their data. Stops drawing."""
         self.stop()
         fetched = [] if self._fetched is None else [self._fetched]
         ahead = [*map(_description, [*fetched, *self._left, *self._short]), *self._owed]
         return {"given": self.given, "lost": self.lost, "ahead": ahead}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave; what was drawn here is forgotten."""
+        """Restore a `state_dict`; draws made here are discarded."""
         self.stop()
         self._left.clear()
         self._short, self._fetched = [], None
@@ -116,12 +116,12 @@ class Draws:
         except DeadlineExceededError:
             raise
         except Exception:
-            self.stop()  # behind an error there is nothing more; the next call begins anew
+            self.stop()  # the iterator has ended with the error; the next call makes another
             raise
 
 
 def joined(batches: list[Batch]) -> Batch:
-    """One batch of the draws of several, whose columns are tensors of one device."""
+    """Several batches as one; their columns are tensors on one device."""
     infos = [batch.info for batch in batches]
     fields = [field.name for field in dataclasses.fields(BatchInfo)]
     smallest = [batch.smallest_probability for batch in batches if batch.smallest_probability is not None]
@@ -133,7 +133,7 @@ def joined(batches: list[Batch]) -> Batch:
 
 
 def _on(batch: Batch, device: torch.device) -> Batch:
-    """The batch with tensors on `device` for columns; copies to a GPU go on while this returns."""
+    """The batch with its columns as tensors on `device`; copies to a GPU continue after the return."""
     pinned, where = device.type == "cuda", None if device.type == "cpu" else device
     sent = copy.copy(batch)
     sent.data = {name: to_tensor(column, where, pinned=pinned) for name, column in batch.data.items()}
@@ -141,7 +141,7 @@ def _on(batch: Batch, device: torch.device) -> Batch:
 
 
 def _wait_for(batch: Batch, copying: torch.cuda.Stream, device: torch.device) -> None:
-    """What computes from now on waits for the copies, and their memory is kept until it is done with them."""
+    """Make the current stream wait for the copies, and keep their memory until it has used them."""
     now = torch.cuda.current_stream(device)
     now.wait_stream(copying)
     for column in batch.data.values():
@@ -154,9 +154,9 @@ def _description(batch: Batch) -> dict[str, Any]:
 
 
 def _read_again(client: Any, table: str, draws: dict[str, Any]) -> Batch | None:
-    """The draws with their items' data; without those whose items have left the table since, None where all have.
+    """The draws with their items' data, except draws whose items have left the table; None if all have.
 
-    It counts as no sample: the draws were counted when they were made.
+    Not counted as samples: the draws were counted when they were made.
     """
     info = draws["info"]
     while len(info["key"]):

@@ -1,4 +1,4 @@
-"""Gymnasium environments as the agents see them: described once, refused early, stepped in vectors."""
+"""Gymnasium environments for agents: their description, early checks, and vectors of them."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ class UnknownEnvironmentError(ValueError):
 
 
 class UnsupportedEnvironmentError(ValueError):
-    """The environment exists and this agent cannot play it. The text says what would fit."""
+    """The environment exists, but this agent cannot play it. The text names what would fit."""
 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What an agent needs to know of an environment before it makes one."""
+    """The properties of an environment that an agent needs before it makes one."""
 
     env_id: str
     obs_shape: tuple[int, ...]
     obs_dtype: str
     num_actions: int | None
-    """None: the actions are not discrete; `action_space` says what they are."""
+    """None if the actions are not discrete; `action_space` describes them."""
     action_space: str
     reward_threshold: float | None
-    """Gymnasium's own mark of a solved environment."""
+    """The return at which Gymnasium counts the environment as solved."""
     action_low: tuple[float, ...] = ()
     """Bounds of continuous actions of shape `[A]`; empty for any others."""
     action_high: tuple[float, ...] = ()
     frame_stack: int | None = None
-    """Observations are stacks of so many frames along their first axis, and environments give the newest one alone."""
+    """Observations are stacks of so many frames along the first axis; environments return only the newest frame."""
     reward_bound: float | None = None
-    """Learning sees rewards within `[-reward_bound, reward_bound]`; returns are of the rewards as they are."""
+    """Rewards are clipped to `[-reward_bound, reward_bound]` for learning; returns use unclipped rewards."""
 
     @property
     def num_inputs(self) -> int:
@@ -62,7 +62,7 @@ class EnvSpec:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the observations of a step in a table, where each frame is stored once: an upper estimate."""
+        """Bytes of a step's observations in a table, each frame stored once: an upper estimate."""
         return 2 * self.obs_bytes if self.frame_stack is None else self.obs_bytes // self.frame_stack
 
     @property
@@ -79,10 +79,9 @@ class EnvSpec:
 def describe(env_id: str) -> EnvSpec:
     """Look the environment up and make it once.
 
-    Raises `UnknownEnvironmentError` where the id is unknown, says no version or one that is not there, or names a
-    module that cannot be imported; `UnsupportedEnvironmentError` where a package that the environment needs is missing,
-    where it raises when it is made, or where its observations or actions are of no kind that agents here take; and
-    TypeError where `env_id` is no id.
+    Raises `UnknownEnvironmentError` if the id is unknown, has no version or a missing one, or names a module that
+    cannot be imported; `UnsupportedEnvironmentError` if a package that the environment needs is missing, if making it
+    raises, or if no agent here supports its observations or actions; and TypeError if `env_id` is not a str.
     """
     from reverie.agents import atari
 
@@ -93,7 +92,7 @@ def describe(env_id: str) -> EnvSpec:
         )
     versioned = {known: known.rpartition("-v") for known in gymnasium.registry}
     versions = [known for known, (name, _, version) in versioned.items() if name == env_id and version.isdecimal()]
-    if versions and env_id not in gymnasium.registry:  # a run's name and its presets are those of one version
+    if versions and env_id not in gymnasium.registry:  # a run's name and its presets are for one version
         newest = max(versions, key=lambda known: int(versioned[known][2]))
         raise UnknownEnvironmentError(env_id, "it says no version", (newest,))
     if atari.is_game(env_id):
@@ -102,7 +101,7 @@ def describe(env_id: str) -> EnvSpec:
         env = gymnasium.make(env_id, disable_env_checker=True)
     except gymnasium.error.DependencyNotInstalled as error:
         raise UnsupportedEnvironmentError(f"{env_id} needs a package that is not installed: {error}") from error
-    except gymnasium.error.NameNotFound as error:  # which guesses too, and less well
+    except gymnasium.error.NameNotFound as error:  # Gymnasium suggests names too, but worse ones
         reason = "none of this name is registered"
         raise UnknownEnvironmentError(env_id, reason, nearest_environments(env_id)) from error
     except gymnasium.error.Error as error:
@@ -141,7 +140,7 @@ def describe(env_id: str) -> EnvSpec:
 
 
 def _not_made(env_id: str, error: Exception) -> ValueError:
-    """For what an environment raised when it was made, or its module when it was imported: with where that was."""
+    """The error for an environment that raised when it was made or imported, with file and line."""
     module, colon, _ = env_id.rpartition(":")
     if colon and isinstance(error, ModuleNotFoundError):
         cause = error.__cause__ or error
@@ -154,9 +153,9 @@ def _not_made(env_id: str, error: Exception) -> ValueError:
 
 
 def require_discrete(spec: EnvSpec, agent: str, *, frames: bool = False) -> None:
-    """Refuse an environment for an agent that picks one of a set of actions, and say what would fit.
+    """Raise `UnsupportedEnvironmentError` for an environment that an agent with discrete actions cannot play.
 
-    `frames`: the agent can play stacks of frames too.
+    `frames`: whether the agent can play stacks of frames.
     """
     if spec.num_actions is None:
         raise UnsupportedEnvironmentError(
@@ -169,7 +168,7 @@ def require_discrete(spec: EnvSpec, agent: str, *, frames: bool = False) -> None
 
 
 def require_continuous(spec: EnvSpec, agent: str) -> None:
-    """Refuse an environment for an agent whose actions are bounded vectors, and say what would fit."""
+    """Raise `UnsupportedEnvironmentError` for an environment that an agent with bounded vectors cannot play."""
     if spec.num_actions is not None:
         raise UnsupportedEnvironmentError(
             f"actions of {spec.env_id} are {spec.action_space}: {agent} gives vectors of numbers (a Box); discrete"
@@ -193,21 +192,21 @@ def _require_flat(spec: EnvSpec, agent: str, fitting: str) -> None:
 
 
 def make_one(env_id: str, *, render: bool = False) -> gymnasium.Env[Any, Any]:
-    """One environment, for the evaluator; with `render` its `render()` gives pictures `[H, W, 3]` uint8."""
+    """One environment, for the evaluator; with `render` its `render()` returns pictures `[H, W, 3]` uint8."""
     from reverie.agents import atari
 
     if atari.is_game(env_id):
         return atari.Game(env_id)
-    # Environments that know no `render_mode` refuse None, too.
+    # Environments without a `render_mode` raise for None, too.
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
     return gymnasium.make(env_id, disable_env_checker=True, **options)
 
 
 def make_vector(env_id: str, num_envs: int) -> Any:
-    """`num_envs` environments stepped one after the other in this thread, under NEXT_STEP autoreset.
+    """`num_envs` environments, stepped one after the other in this thread, under NEXT_STEP autoreset.
 
-    A step that ends an episode gives its true last observation; the next step of that environment ignores the action
-    and gives the first observation of a new episode (Gymnasium >= 1.0). Atari games: an `atari.GameVector`.
+    A step that ends an episode returns its true last observation; the next step of that environment ignores the action
+    and returns the first observation of a new episode (Gymnasium >= 1.0). For Atari games, an `atari.GameVector`.
     """
     from reverie.agents import atari
 
@@ -217,7 +216,7 @@ def make_vector(env_id: str, num_envs: int) -> Any:
 
 
 def nearest_environments(env_id: str) -> tuple[str, ...]:
-    """Registered ids that look like this one."""
+    """Registered ids similar to this one."""
     module, colon, name = env_id.rpartition(":")
     same_namespace = [known for known in gymnasium.registry if ("/" in known) == ("/" in name)]
     return tuple(module + colon + near for near in difflib.get_close_matches(name, same_namespace, n=3, cutoff=0.6))

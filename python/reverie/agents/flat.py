@@ -1,7 +1,7 @@
 """A network whose parameters are one flat vector.
 
-One copy carries the weights to an actor, one fused call is the whole optimiser step, and the norm of the gradient is
-the norm of one tensor: on small networks the calls cost more than the arithmetic.
+The weights for an actor are one copy, an optimiser step is one fused call, and the norm of the gradient is the norm of
+one tensor: on small networks the calls cost more than the arithmetic.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Net = TypeVar("Net", bound=nn.Module)
 
 
 class FlatNetwork(Generic[Net]):
-    """Lays the parameters of `module` out in `flat` (float32 `[P]`), in `module.parameters()` order.
+    """Stores the parameters of `module` in `flat` (float32 `[P]`), in `module.parameters()` order.
 
-    The module's parameters become views of `flat`, and their gradients views of `flat.grad`, each with the strides that
-    it had (channels_last stays so); the module itself works as before. All of it moves to torch's default device:
+    The module's parameters become views of `flat`, and their gradients views of `flat.grad`, each with its previous
+    strides (channels_last is kept); the module itself works as before. Everything moves to torch's default device:
     moving the module to another device or dtype afterwards would break the views.
     """
 
@@ -28,7 +28,7 @@ class FlatNetwork(Generic[Net]):
         self.module = module
         parameters = list(module.parameters())
         self.parameters = parameters
-        """Those of the module, views of `flat`: what a backward pass is asked for."""
+        """The module's parameters, views of `flat`: the `inputs` of a backward pass."""
         self.device = torch.get_default_device()
         joined = torch.empty(sum(p.numel() for p in parameters), device=self.device)
         self.flat = nn.Parameter(joined, requires_grad=trainable)
@@ -47,12 +47,12 @@ class FlatNetwork(Generic[Net]):
 
     @torch.no_grad()
     def copy_from(self, other: FlatNetwork[Net]) -> None:
-        """Take over the parameters of another network of the same layout."""
+        """Copy the parameters of another network of the same layout."""
         self.flat.copy_(other.flat)
 
     @torch.no_grad()
     def load(self, flat: NDArray[np.float32]) -> None:
-        """Take over parameters from an array `[P]`; another length is a ValueError."""
+        """Load parameters from an array `[P]`. Raises ValueError for another length."""
         if flat.shape != tuple(self.flat.shape):
             raise ValueError(f"weights have shape {flat.shape}, and this network needs {tuple(self.flat.shape)}")
         self.flat.copy_(torch.from_numpy(flat))
@@ -63,12 +63,12 @@ class FlatNetwork(Generic[Net]):
         return copied
 
     def zero_grad_(self) -> None:
-        """Forget the gradient; the parameters' gradients stay views of it."""
+        """Set the gradient to 0; the parameters' gradients stay views of it."""
         assert self.flat.grad is not None
         self.flat.grad.zero_()
 
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
-        """Scale the gradient down to the norm `max_norm` where it is above it; returns the norm before."""
+        """Scale the gradient down to the norm `max_norm` if it is larger; returns the norm before."""
         grad = self.flat.grad
         assert grad is not None
         norm: Tensor = torch.linalg.vector_norm(grad)
@@ -77,5 +77,5 @@ class FlatNetwork(Generic[Net]):
 
 
 def clip_scale(norm: Tensor, max_norm: float) -> Tensor:
-    """What a gradient of a norm is scaled by so that its norm is at most `max_norm`."""
+    """The factor that scales a gradient of this norm down to at most `max_norm`."""
     return (max_norm / (norm + 1e-6)).clamp_(max=1.0)

@@ -1,4 +1,4 @@
-"""The layers that agents build their networks of, and how these are initialised."""
+"""Layers of the agents' networks, and their initialisation."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class MlpTorso(nn.Module):
 class NatureTorso(nn.Module):
     """Three convolutions over stacks of grey frames `[B, C, H, W]` in [0, 255] (Mnih et al. 2015, Methods).
 
-    Computes in channels_last, which takes two thirds of the processor time here, and divides its first weights by 255
-    in place of its inputs: those then are whole numbers, which bfloat16 has exactly.
+    Computes in channels_last, which takes two thirds of the processor time here. It divides its first weights by 255
+    instead of its inputs: the inputs stay whole numbers, which bfloat16 represents exactly.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -48,7 +48,7 @@ class NatureTorso(nn.Module):
         self.to(memory_format=torch.channels_last)
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Features `[B, F]`; F and the number of parameters are `nature_sizes`."""
+        """Features `[B, F]`; `nature_sizes` computes F."""
         x = frames_input(observations)
         first, *others = self.convolutions
         assert isinstance(first, nn.Conv2d)
@@ -59,18 +59,18 @@ class NatureTorso(nn.Module):
 
 
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Filters, size and stride of each."""
+"""Filters, size and stride of each convolution."""
 
 
 def frames_input(observations: Tensor) -> Tensor:
-    """Frames as the convolutions read them; those that are so already are given back as they are."""
+    """Frames in the dtype and memory format of the convolutions; unchanged if they have these already."""
     kind = observations.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
     return observations.to(dtype=dtype, memory_format=torch.channels_last)
 
 
 def nature_sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Features of a `NatureTorso`, its parameters, and the numbers that it computes for one observation."""
+    """The numbers of features and parameters of a `NatureTorso`, and of units that it computes per observation."""
     channels, *axes = shape
     parameters = units = 0
     for filters, size, stride in CONVOLUTIONS:
@@ -82,10 +82,10 @@ def nature_sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 class ValueLinear(nn.Linear):
-    """A last layer, whose outputs are values: float32 whatever the layers before it compute in.
+    """A last layer that outputs values: always computes in float32, whatever the precision of the layers before.
 
-    bfloat16 tells 100.0 from 100.5 and nothing in between: more than actions differ by. What that costs in learning is
-    measured in docs/decisions/0032.
+    bfloat16 has no number between 100.0 and 100.5, a larger step than the values of actions differ by.
+    docs/decisions/0032 measures the effect on learning.
     """
 
     def forward(self, features: Tensor) -> Tensor:
@@ -95,13 +95,13 @@ class ValueLinear(nn.Linear):
 
 
 def in_float32(device: torch.device) -> AbstractContextManager[Any]:
-    """Within, autocast does nothing. Free where it is off: a context of its own costs as much as a small layer."""
+    """A context that disables autocast. A null context if autocast is off: another costs as much as a small layer."""
     kind = device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 class ParallelLinear(nn.Module):
-    """`k` linear layers side by side, one batched product for all of them."""
+    """`k` parallel linear layers, computed as one batched product."""
 
     def __init__(self, k: int, in_features: int, out_features: int) -> None:
         super().__init__()
@@ -115,9 +115,9 @@ class ParallelLinear(nn.Module):
 
 
 def initialised(make: Callable[[], Net], seed: int) -> Net:
-    """The module that `make` makes, every layer uniform within `1 / sqrt(inputs)`, as `nn.Linear` has it.
+    """The module that `make` returns, every layer initialised uniformly within `1 / sqrt(inputs)`, as `nn.Linear` is.
 
-    The numbers come from `seed` alone: the global random state is neither read nor moved.
+    The numbers depend on `seed` only: the global random state is neither read nor changed.
     """
     with torch.device("meta"):  # layers made here would draw from the global random state
         module = make()
@@ -132,5 +132,5 @@ def initialised(make: Callable[[], Net], seed: int) -> Net:
 
 
 def num_parameters(*widths: int) -> int:
-    """Of fully connected layers with these widths, inputs first."""
+    """The number of parameters of fully connected layers with these widths, inputs first."""
     return sum(a * b + b for a, b in pairwise(widths))

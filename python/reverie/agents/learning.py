@@ -1,4 +1,4 @@
-"""What learners share: networks and optimisers by name, their state, and drawing from a replay table."""
+"""The base class of learners, optimisers, and functions for updates and priorities."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ class DivergedError(RuntimeError):
 
 
 PrioritizedUpdate = Callable[[dict[str, Tensor], Tensor], tuple[Tensor, dict[str, float | Tensor]]]
-"""One step of the optimisers for a batch, its losses scaled by weights `[B]`; new priorities `[B]`, and figures."""
+"""Takes a batch and weights `[B]` for its losses, steps the optimisers; returns new priorities `[B]`, and figures."""
 
 
 class NetworkLearner(ABC):
-    """Networks and optimisers by name, counters, and the weights that actors get."""
+    """Base of all learners: networks and optimisers by name, counters, and the weights for actors."""
 
     def __init__(self, client: Any, *, watch: Stopwatch, draws: Draws | None = None) -> None:
-        """`draws` are those of a learner that draws from a replay table."""
+        """`draws` is set for a learner that draws from a replay table."""
         self.version = 0
         self._client, self._watch, self._draws = client, watch, draws
         self._networks: dict[str, FlatNetwork[Any]] = {}
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
         self._generator: torch.Generator | None = None
-        """For the random draws of a subclass's updates."""
+        """The random state of a subclass's updates, if they draw random numbers."""
         self._counts: dict[str, int] = {}
         self._last: dict[str, float] = {}
         """Figures of the last update."""
 
     @abstractmethod
     def learn(self) -> None:
-        """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
+        """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
 
     @abstractmethod
     def _acting(self) -> NDArray[np.float32]:
         """A copy of the parameters that actors need, `[P]`."""
 
     def _learn(self, update: Callable[[dict[str, Tensor]], dict[str, float | Tensor]]) -> None:
-        """Draw a batch, and make one `update` of it: a step of the optimisers, which gives figures by name."""
+        """Draw a batch and make one `update` of it, which steps the optimisers and returns figures by name."""
         with self._watch("sample"):
             batch = self._draw()
         with self._watch("learn"):
@@ -70,7 +70,7 @@ class NetworkLearner(ABC):
         self.version += 1
 
     def _learn_by_priority(self, settings: PrioritizedSettings, update: PrioritizedUpdate) -> None:
-        """Draw a batch by priority, make one `update` of it, and write the new priorities of its items back."""
+        """Draw a batch by priority, make one `update` of it, and write the new priorities back."""
         with self._watch("sample"):
             batch = self._draw()
             normalise = cast("Literal['batch', 'table']", settings.importance_normalise)
@@ -89,7 +89,7 @@ class NetworkLearner(ABC):
         self.version += 1
 
     def _check(self, figures: dict[str, float]) -> None:
-        """Raises `DivergedError` where one of them is not finite."""
+        """Raise `DivergedError` if a figure is not finite."""
         for name, figure in figures.items():
             if not math.isfinite(figure):
                 raise DivergedError(self.version, name, self._learning_rate())
@@ -99,31 +99,31 @@ class NetworkLearner(ABC):
         return max(rates)
 
     def latest(self, newer_than: int) -> Weights | None:
-        """A copy of the weights that actors need, or None when `newer_than` is this version."""
+        """A copy of the weights that actors need, or None if they are not newer than version `newer_than`."""
         return Weights(self.version, self._acting()) if self.version > newer_than else None
 
     def draw_ahead(self, ahead: int) -> None:
-        """From now on a thread of the engine draws up to `ahead` batches while this learns; 0: none.
+        """Let a thread of the engine draw up to `ahead` batches while this learns; 0: none.
 
-        Priorities that are written back then count in draws a few updates later, and two runs are never the same.
+        Priorities that are written back then affect draws a few updates later, and two runs are never the same.
         """
         self._drawing.stop()
         self._drawing.ahead = ahead
 
     def fetch(self) -> bool:
-        """Whether a batch that was drawn ahead is there, so that `learn` need not wait. For who draws ahead."""
+        """Whether a batch that was drawn ahead is ready, so that `learn` need not wait. Requires `draw_ahead`."""
         return self._drawing.fetch(self._client, self._device)
 
     def stop_drawing(self) -> None:
-        """Draw nothing until the next update is asked for. What was drawn ahead is learnt from then."""
+        """Stop drawing until the next update. Batches that are drawn already are learnt from then."""
         self._drawing.stop()
 
     def _draw(self) -> Batch:
-        """The next batch, its columns tensors where the networks are. Raises `DeadlineExceededError` at once."""
+        """The next batch as tensors on the networks' device. Raises `DeadlineExceededError` at once without one."""
         return self._drawing.next(self._client, self._device)
 
     def _look_ahead(self) -> None:
-        """To be called when an update was told to a GPU, and before its figures are waited for."""
+        """Fetch the next batch. Called when an update was launched on the GPU, before waiting for its figures."""
         if self._drawing.ahead and self._device.type == "cuda":
             self.fetch()
 
@@ -143,7 +143,7 @@ class NetworkLearner(ABC):
         return {"updates": self.version, **draws, **self._counts, **self._last}
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of everything that the next update depends on, the tables apart."""
+        """A copy of everything that the next update depends on, except the tables."""
         return {
             "version": self.version,
             "networks": {name: network.numpy() for name, network in self._networks.items()},
@@ -154,7 +154,7 @@ class NetworkLearner(ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave; the state stays the caller's."""
+        """Restore a `state_dict`, which is copied."""
         for name, network in self._networks.items():
             network.load(state["networks"][name])
         for name, optimizer in self._optimizers.items():
@@ -162,45 +162,45 @@ class NetworkLearner(ABC):
         if self._generator is not None:
             self._generator.set_state(state["random"])
         self.version, self._counts = state["version"], dict(state["counts"])
-        draws = state.get("draws")  # which versions that drew none ahead did not keep
+        draws = state.get("draws")  # missing in states of older versions, which drew none ahead
         if self._draws is not None and draws is not None:
             self._draws.load_state_dict(draws)
 
 
 def priorities_of(errors: Tensor, *, eps: float, clip: float) -> Tensor:
-    """`min(|error|, clip) + eps` of TD errors `[B]`, detached; `clip` 0 is no bound. NaN stays NaN."""
+    """`min(|error|, clip) + eps` of TD errors `[B]`, detached; `clip` 0 does not clip. NaN stays NaN."""
     absolute = errors.detach().abs()
     return (absolute.clamp(max=clip) if clip else absolute) + eps
 
 
 def float32(array: NDArray[Any] | Tensor) -> Tensor:
-    """A tensor of the same memory, or of a copy where the dtype is another."""
+    """The array as a float32 tensor, which shares its memory unless the dtype differs."""
     if isinstance(array, Tensor):
         return array.float()
     return torch.from_numpy(np.asarray(array, dtype=np.float32))
 
 
 def age(version: int, batch: Batch) -> float:
-    """How many updates old the weights were, on average, that made the items of a batch of tensors."""
+    """Average age, in updates, of the weights that made the items of a batch of tensors."""
     return version - float(batch.data["weights_version"].double().mean())
 
 
 class Flat(Protocol):
-    """What keeps its parameters in one vector."""
+    """An object that stores its parameters in one vector."""
 
     flat: nn.Parameter
 
 
 def adam(network: Flat, learning_rate: float, epsilon: float = 1e-8) -> torch.optim.Adam:
-    """Adam over a network's one vector."""
+    """Adam over a network's vector of parameters."""
     return torch.optim.Adam([network.flat], lr=learning_rate, eps=epsilon, fused=True)
 
 
 class CentredRmsProp(torch.optim.Optimizer):
     """`x <- x - rate g / sqrt(n - m^2 + epsilon)`, n and m decaying means of g^2 and g (Graves 2013, eq. 38 to 40).
 
-    The optimiser of the DQN papers, without momentum: epsilon is under the root, where PyTorch's own has it beside. The
-    1.5e-7 of Ape-X bounds the root from below at 4e-4; beside it, parameters of hardly any gradient would jump.
+    The optimiser of the DQN papers, without momentum. Epsilon is under the root; PyTorch's own adds it outside. The
+    1.5e-7 of Ape-X bounds the root from below at 4e-4; added outside, parameters with tiny gradients would jump.
     """
 
     def __init__(self, parameter: nn.Parameter, learning_rate: float, decay: float, epsilon: float) -> None:
@@ -208,7 +208,7 @@ class CentredRmsProp(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update by the gradients that are there."""
+        """Make one update from the present gradients."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 gradient, state = parameter.grad, self.state[parameter]
@@ -222,17 +222,17 @@ class CentredRmsProp(torch.optim.Optimizer):
 
 
 def centred_rmsprop(network: Flat, learning_rate: float, epsilon: float) -> CentredRmsProp:
-    """Over a network's one vector, with the papers' decay of 0.95."""
+    """Centred RMSProp over a network's vector of parameters, with the papers' decay of 0.95."""
     return CentredRmsProp(network.flat, learning_rate, 0.95, epsilon)
 
 
 def rmsprop(network: Flat, learning_rate: float, decay: float, epsilon: float) -> torch.optim.RMSprop:
-    """RMSProp over a network's one vector, neither centred nor with momentum: `g / (sqrt(mean of g^2) + epsilon)`."""
+    """RMSProp over a network's vector, neither centred nor with momentum: `g / (sqrt(mean of g^2) + epsilon)`."""
     return torch.optim.RMSprop([network.flat], lr=learning_rate, alpha=decay, eps=epsilon)
 
 
 def backward(network: FlatNetwork[Any], loss: Tensor) -> None:
-    """The gradient of `loss` by the network's parameters, into `flat.grad`; what was there is forgotten."""
+    """Write the gradient of `loss` with respect to the network's parameters into `flat.grad`, which is replaced."""
     network.zero_grad_()
     loss.backward(inputs=network.parameters)  # type: ignore[no-untyped-call]
 
@@ -240,9 +240,9 @@ def backward(network: FlatNetwork[Any], loss: Tensor) -> None:
 def descend(
     network: FlatNetwork[Any], optimizer: torch.optim.Optimizer, loss: Tensor, max_grad_norm: float | None = None
 ) -> None:
-    """One step of the network's parameters down the gradient of `loss`, clipped to the norm where one is given.
+    """Make one optimiser step down the gradient of `loss`, clipped to `max_grad_norm` if given.
 
-    Gradients are asked for this network alone: others that `loss` passes through stay as they are.
+    Only this network's gradient is computed: those of other networks in `loss` stay unchanged.
     """
     backward(network, loss)
     if max_grad_norm is not None:

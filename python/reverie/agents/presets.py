@@ -16,7 +16,7 @@ Settings = TypeVar("Settings")
 
 
 class PresetError(ValueError):
-    """A preset file is missing, unreadable, or says something that the agent does not know. `.path`"""
+    """A preset file is missing or unreadable, or has a setting that the agent does not know. `.path`"""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
@@ -24,7 +24,7 @@ class PresetError(ValueError):
 
 
 def load(path: Path, config_class: type[Any]) -> Preset:
-    """Read a preset; unknown names, wrong types and values out of range are refused with the file and the name."""
+    """Read a preset. Raises `PresetError` with file and name for unknown names, wrong types and invalid values."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -43,12 +43,12 @@ def load(path: Path, config_class: type[Any]) -> Preset:
 
 
 def locate(folder: Path, env_id: str, path: Path | None = None) -> Path:
-    """The file of a preset: that of an environment in an agent's folder, or what a person means by `path`."""
+    """The file of a preset: the environment's in an agent's folder, or the one that `path` names."""
     return find(folder, env_id) if path is None else _named(folder, env_id, Path(path))
 
 
 def find(folder: Path, env_id: str) -> Path:
-    """The preset of an environment in an agent's folder; without one, a `PresetError` that names those that exist."""
+    """The preset of an environment in an agent's folder. Raises `PresetError`, which lists those that exist."""
     path = _file(folder, env_id)
     if not path.is_file():
         known = _environments(folder)
@@ -61,7 +61,7 @@ def find(folder: Path, env_id: str) -> Path:
 
 
 def _named(folder: Path, env_id: str, path: Path) -> Path:
-    """The file that a person means by `path`: a preset of the agent by name, or the file itself."""
+    """The file that `path` names: a preset of the agent by its name, or the file itself."""
     own = _file(folder / path, env_id), _file(folder, str(path))
     for preset in own if not path.is_absolute() else ():
         if preset.is_file():
@@ -82,12 +82,12 @@ def _file(folder: Path, env_id: str) -> Path:
 
 
 def environment_of(path: Path) -> str:
-    """The environment that a preset in an agent's folder is for: `ALE_Pong-v5.toml` is of `ALE/Pong-v5`."""
+    """The environment of a preset in an agent's folder: `ALE_Pong-v5.toml` is for `ALE/Pong-v5`."""
     return path.stem.replace("ALE_", "ALE/", 1)
 
 
 def dump(preset: Preset) -> str:
-    """The text of a preset file with these settings: `load` gives them back. What was left out is left out."""
+    """The text of a preset file with these settings, for `load`. Settings that are None are left out."""
     tables = {"agent": preset.config, "run": preset.run}
     return "\n".join(
         f"[{table}]\n"
@@ -105,9 +105,9 @@ def _toml(value: Any) -> str:
 
 
 def override(preset: Preset, settings: Sequence[str]) -> Preset:
-    """The preset with some settings changed, each given as `name=value` with a value as TOML writes it.
+    """The preset with some settings changed, each given as `name=value` with a TOML value.
 
-    A name may be of `[agent]` or of `[run]`; no agent has a setting of a name that runs have. Raises `PresetError`.
+    A name may be from `[agent]` or `[run]`; no agent has a setting with the name of a run's. Raises `PresetError`.
     """
     changes: dict[str, dict[str, Any]] = {"agent": {}, "run": {}}
     classes = {"agent": type(preset.config), "run": RunSettings}
@@ -164,7 +164,7 @@ def _build(path: Path, table: str, settings: type[Settings], values: dict[str, A
 
 
 def _convert(path: Path, name: str, hint: Any, value: Any) -> Any:
-    if hint == int | None:  # TOML has no None: it is left out
+    if hint == int | None:  # TOML has no None: such settings are left out
         hint = int
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

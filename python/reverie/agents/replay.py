@@ -1,4 +1,4 @@
-"""One replay table between actors and a learner: the settings, limits and bytes of every agent that has one."""
+"""The replay table between actors and a learner: settings, limits and memory of all agents that have one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLE = "replay"
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaySettings:
-    """Who acts, what an item is, how often it is drawn, and how many there are."""
+    """Settings of actors and of the table: items, ratio of draws to inserts, capacity."""
 
     num_actors: int
     envs_per_actor: int
@@ -23,12 +23,12 @@ class ReplaySettings:
     discount: float
     batch_size: int
     samples_per_insert: float
-    """How often an item is drawn on average: the table's limiter holds this ratio."""
+    """Average number of draws of an item; the table's limiter keeps this ratio."""
     learning_starts: int
     """Items in the table before the first update."""
     capacity: int
     weights_period: int
-    """Steps of an actor's vector of environments between two looks for newer weights."""
+    """Steps of an actor's vector of environments between two checks for newer weights."""
 
     def __post_init__(self) -> None:
         checks.at_least_one(self, "num_actors", "envs_per_actor", "n_step", "batch_size", "learning_starts", "capacity")
@@ -47,25 +47,25 @@ class ReplaySettings:
 
     @property
     def inserts_per_act(self) -> int:
-        """The most items of one step of an actor: where an episode ends, all n-step tails come out at once."""
+        """The most items that one step of an actor inserts: at an episode's end all its n-step tails are inserted."""
         return self.envs_per_actor * self.n_step
 
     @property
     def error_buffer(self) -> float:
-        """How far samples may run from the ratio, either way: the least with which a single thread never stalls.
+        """How far samples may deviate from the ratio, either way: the least with which a single thread never stalls.
 
-        Neither side may go on only where `max_diff - min_diff < batch_size + samples_per_insert * inserts`; the limiter
-        asks for `max(1, samples_per_insert)` besides.
+        Both sides are blocked only if `max_diff - min_diff < batch_size + samples_per_insert * inserts`; the limiter
+        also requires `max(1, samples_per_insert)`.
         """
         return max(self.batch_size + self.samples_per_insert * self.inserts_per_act, 2.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrioritizedSettings(ReplaySettings):
-    """Items are drawn by their TD errors (Schaul et al. 2016)."""
+    """Settings of agents that draw items by their TD errors (Schaul et al. 2016)."""
 
     priority_exponent: float
-    """alpha: applied by the table's selector, and nowhere else."""
+    """alpha: applied only by the table's selector."""
     importance_exponent: float
     """beta, constant."""
     importance_normalise: str
@@ -73,8 +73,8 @@ class PrioritizedSettings(ReplaySettings):
     priority_eps: float = 1e-6
     """Added to every absolute TD error."""
     priority_clip: float = 0.0
-    """Above 0: an absolute TD error counts for no more in a priority, so that one reward out of all proportion does not
-    take the draws of all others."""
+    """If above 0, the largest absolute TD error that a priority counts, so that one extreme reward does not take the
+    draws of all other items."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,14 +84,14 @@ class PrioritizedSettings(ReplaySettings):
 
 
 def needs(config: ReplaySettings) -> TableNeeds:
-    """What the runner must know of the table."""
+    """The properties of the table that the runner needs."""
     return TableNeeds(TABLE, config.batch_size, config.inserts_per_act, draws_ahead=True)
 
 
 def make_table(
     config: ReplaySettings, sampler: selectors.Selector, remover: selectors.Selector | None = None, name: str = TABLE
 ) -> Table:
-    """The table, new and empty: its limiter holds the ratio. Without a remover the oldest item leaves."""
+    """A new, empty table whose limiter keeps the ratio. By default the oldest item is evicted."""
     return Table(
         name,
         sampler=sampler,
@@ -109,10 +109,10 @@ def uniform_tables(spec: EnvSpec, config: ReplaySettings, *, seed: int) -> list[
 
 
 def memory(spec: EnvSpec, config: ReplaySettings, *, parameters: int, units: int) -> dict[str, int]:
-    """Bytes by what needs them, an upper estimate: obs and next_obs counted apart (frames once), nothing compressed.
+    """Memory in bytes by part, an upper estimate: obs and next_obs counted separately (frames once), uncompressed.
 
-    `parameters` are all that learner and actors hold together, moments and gradients included; `units` are the widths
-    of all layers that one row of a batch passes through.
+    `parameters` is the number that learner and actors hold together, moments and gradients included; `units` is the
+    sum of the widths of all layers that one row of a batch passes through.
     """
     rest = spec.action_bytes + 4 + 4 + 8  # reward, discount, weights_version
     bookkeeping = 160  # key, priority, references, tree nodes

@@ -1,4 +1,4 @@
-"""The `reverie` command. One file per command; this one only finds out whether its libraries are there."""
+"""The `reverie` command. One file per command; this one only checks that its libraries are installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`reverie bench`: how fast this machine's replay is, over each way to it, and where the machine's own limit is."""
+"""`reverie bench`: the speed of replay on this machine over each transport, and the machine's own limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reverie.testing import TRANSPORTS, Transport, serve
 EPILOG = "Exit codes: 0 it was measured; 2 the arguments or this machine do not allow it."
 TABLE = "replay"
 PIECE_SECONDS = 0.02
-"""A figure is the median over pieces of so long: other work on the machine disturbs a few of them, not the median."""
+"""A figure is the median over pieces of this length: other work on the machine affects only a few of them."""
 AHEAD = 4
 
 
@@ -76,7 +76,7 @@ def bench(
 def measured(
     way: Transport, columns: dict[str, np.ndarray[Any, Any]], batch_size: int, seconds: float
 ) -> Iterator[tuple[str, float]]:
-    """Each call's name and its seconds, of a full table that is reached in this way."""
+    """The name and seconds of each call, on a full table over this transport."""
     capacity = len(columns["action"])
     table = reverie.Table(
         TABLE,
@@ -102,7 +102,7 @@ def measured(
 
 
 def per_call(call: Callable[[], Any], seconds: float) -> float:
-    """Seconds of a call: the median over pieces of `PIECE_SECONDS`, after a first one that does not count."""
+    """Seconds per call: the median over pieces of `PIECE_SECONDS`, without the first piece."""
     pieces = []
     end = time.perf_counter() + PIECE_SECONDS + seconds
     while True:
@@ -116,7 +116,7 @@ def per_call(call: Callable[[], Any], seconds: float) -> float:
 
 
 def view(document: dict[str, Any]) -> Table:
-    """A line for each call and way."""
+    """One line per call and transport."""
     grid = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("call", "way", "time", "transitions/s", "bytes/s"):
         grid.add_column(heading, justify="left" if heading in ("call", "way") else "right")

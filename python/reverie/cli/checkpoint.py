@@ -85,7 +85,7 @@ def verify(path: Where, as_json: AsJson = False) -> None:
 
 
 def _checkpoints(path: Path) -> Sequence[str]:
-    """The checkpoints at a path, oldest first; ends the command where there is none."""
+    """The checkpoints at a path, oldest first; ends the command if there are none."""
     if path.is_file():
         return [str(path)]
     if not path.is_dir():
@@ -100,7 +100,7 @@ def _checkpoints(path: Path) -> Sequence[str]:
 
 
 def _summary(path: str) -> dict[str, Any]:
-    """What a checkpoint holds, as `--json` prints it; what is wrong with it where it is damaged."""
+    """The contents of a checkpoint in the form of `--json`, or its damage."""
     try:
         found = _native.describe_checkpoint(path)
     except DamagedError as error:
@@ -117,7 +117,7 @@ def _damage(error: DamagedError) -> dict[str, Any]:
 
 
 def _table(table: dict[str, Any]) -> dict[str, Any]:
-    """The options as a user would write them."""
+    """A table's options in the form in which users write them."""
     for role in ("sampler", "remover"):
         table[role] = _selector(selectors.from_engine(table[role]))
     names = ("samples_per_insert", "min_size_to_sample", "min_diff", "max_diff")
@@ -130,7 +130,7 @@ def _table(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _selector(selector: selectors.Selector) -> str:
-    """Its class and the arguments that are not their defaults."""
+    """A selector's class, and its arguments that differ from the defaults."""
     values = [(of, getattr(selector, of.name)) for of in dataclasses.fields(selector)]
     return f"{type(selector).__name__}({', '.join(f'{of.name}={v!r}' for of, v in values if v != of.default)})"
 

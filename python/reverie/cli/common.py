@@ -1,4 +1,4 @@
-"""What commands share: exit codes, and refusals in one line."""
+"""Shared by commands: exit codes, and errors in one line."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ LastLineJson = Annotated[bool, typer.Option("--json", help=LAST_LINE_JSON)]
 
 
 def refuse(reason: object) -> NoReturn:
-    """Say why in one line, and end the command."""
+    """Print an error in one line, and end the command."""
     complain(reason)
     raise typer.Exit(EXIT_REFUSED)
 
 
 def complain(reason: object) -> None:
-    """Say what went wrong in one line; of the file system with the file first, and without its number."""
+    """Print an error in one line; errors of the file system with the file first and without their number."""
     if isinstance(reason, OSError) and reason.filename and reason.strerror:
         reason = f"{reason.filename}: {reason.strerror[:1].lower()}{reason.strerror[1:]}"
     print(f"reverie: {reason}", file=sys.stderr)
 
 
 def find_modules_here() -> None:
-    """Let environments as `my_module:MyEnv-v0` be found in the folder that the command is run in, after all others."""
+    """Append the working folder to the module path, so that environments like `my_module:MyEnv-v0` are found there."""
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
 
 
 def require_agents() -> None:
-    """End the command where what agents are made of is not installed."""
+    """End the command if the libraries that agents need are not installed."""
     missing = [name for name in ("torch", "gymnasium") if importlib.util.find_spec(name) is None]
     if missing:
         refuse(f'{", ".join(missing)} not installed: pip install "reverie[demo]"')

@@ -1,4 +1,4 @@
-"""What `info` and `top` share: reaching a server, and the figures of its tables as plain data."""
+"""Shared by `info` and `top`: connecting to a server, and the figures of its tables as plain data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Timeout = Annotated[float, typer.Option(min=0, help="Seconds that an answer may 
 def connected(
     address: str, token: Path | None, ca: Path | None, cert: Path | None, key: Path | None, timeout: float
 ) -> Iterator[reverie.Client]:
-    """A client; what keeps it from the server is told in a line, and ends the command."""
+    """A client of the server; an error is printed in one line and ends the command."""
     try:
         secret = os.environ.get("REVERIE_TOKEN") if token is None else token.read_text().strip()
         tls = None if ca is None and cert is None and key is None else reverie.ClientTLS(ca=ca, cert=cert, key=key)
@@ -50,9 +50,9 @@ def connected(
 
 
 def _require_listener(address: str, timeout: float) -> None:
-    """End the command at once where the host refuses the port, or has no address; a client would retry for 10 s.
+    """End the command at once if the host refuses the port, or has no address; a client would retry for 10 s.
 
-    Whatever else fails, such as a host that does not answer, is left to the client, which reports it.
+    Other failures, such as a host that does not answer, are reported by the client.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -65,7 +65,7 @@ def _require_listener(address: str, timeout: float) -> None:
 
 
 def figures(client: reverie.Client) -> dict[str, Any]:
-    """The server's figures and who waits for what, in the order of its tables: plain data, as `--json` prints it."""
+    """The server's figures and waiting requests, in the order of its tables, as plain data for `--json`."""
     info = client.info()
     tables = {}
     for name, table in info.tables.items():
@@ -104,7 +104,7 @@ def figures(client: reverie.Client) -> dict[str, Any]:
 
 
 def size(count: float) -> str:
-    """Bytes with a unit that suits them."""
+    """Bytes as text, in a suitable unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(count) < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -11,7 +11,7 @@ from reverie.runners.reports.logs import replace_file
 
 
 def check_writable(path: Path) -> None:
-    """Make the folder, and refuse at once what could only fail after training: ValueError or OSError with the path."""
+    """Make the folder and check the path before training. Raises ValueError or OSError with the path."""
     if path.suffix.lower() != ".png":
         raise ValueError(f"the learning curve is a PNG, and {path} does not end in .png")
     if path.is_dir():
@@ -25,9 +25,9 @@ def check_writable(path: Path) -> None:
 
 
 def save(result: Result, path: Path) -> str:
-    """Greedy return over environment steps, with the target and the confirmed evaluation.
+    """Draw greedy return over environment steps, with the target and the confirmed evaluation.
 
-    Gives the path, or why there is no picture: a full disk takes no result away.
+    Returns the path, or the reason why there is no picture: on a full disk the result is still reported.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -73,7 +73,7 @@ def demo(
 
 
 def as_object(result: Result) -> dict[str, object]:
-    """What `--json` prints: these six names, and no other."""
+    """The object for `--json`, with exactly these six names."""
     return {
         "env_id": result.topology.env.env_id,
         "env_steps": result.env_steps,

@@ -1,4 +1,4 @@
-"""`reverie train --dry-run`: what would run, and with what."""
+"""`reverie train --dry-run`: prints the plan of a run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 
 def show_plan(topology: Topology, nodes: Sequence[Node] | None, *, as_json: bool) -> None:
-    """Print roles, memory and settings, for a person or as one JSON object; of `nodes`, where they are known, which
-    roles each gets."""
+    """Print roles, memory and settings as text or as one JSON object; with `nodes`, the roles of each."""
     from reverie.runners.planning.nodes import gib
 
     placed, problem = _placed(topology, nodes)
@@ -54,19 +53,19 @@ def show_plan(topology: Topology, nodes: Sequence[Node] | None, *, as_json: bool
 
 
 def _placed(topology: Topology, nodes: Sequence[Node] | None) -> tuple[list[tuple[str, dict[str, int]]], str]:
-    """Which roles each node would get, or why that is not known."""
+    """The roles that each node would get, or the reason why that is unknown."""
     from reverie.runners.planning.nodes import NoRoomError, place
 
     if nodes is None:
         return [], "on which nodes is known once there is a cluster: whether it has room is checked when the run begins"
     try:
         return [(node.name, dict(roles)) for node, roles in place(topology, nodes)], ""
-    except NoRoomError as error:  # which was not to be checked
+    except NoRoomError as error:  # with --no-check-memory the run may still start
         return [], str(error)
 
 
 def _show_nodes(placed: Sequence[tuple[str, dict[str, int]]], problem: str) -> None:
-    """Which roles each node would get, nodes of the same roles in one line."""
+    """Print the roles of each node, nodes with the same roles in one line."""
     alike = Counter((node, ", ".join(f"{count} x {role}" for role, count in roles.items())) for node, roles in placed)
     for (node, roles), count in alike.items():
         print(f"  on {count} x {node}: {roles or 'nothing'}")

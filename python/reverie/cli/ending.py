@@ -1,4 +1,4 @@
-"""How `reverie train` ends: asked to, or because it must."""
+"""The ends of `reverie train` other than success: errors, signals, and a closed output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, complain, ref
 
 @contextmanager
 def ends_told(folder: Path) -> Iterator[None]:
-    """How the run of a folder can end other than well: each in a line, with its exit code."""
+    """A context that reports a run's errors and stops in one line each, with their exit codes."""
     from reverie.agents.core import EnvironmentCrashedError
     from reverie.agents.learning import DivergedError
     from reverie.errors import DamagedError
@@ -37,7 +37,7 @@ def ends_told(folder: Path) -> Iterator[None]:
         complain(error)
         raise typer.Exit(EXIT_NOT_REACHED) from None
     except RoleError as error:
-        if error.error == DamagedError.__name__:  # of a checkpoint that a shard was to begin from
+        if error.error == DamagedError.__name__:  # in a checkpoint that a shard started from
             _refuse_tables(error, folder)
         print(f"{error.traceback}reverie: {error}", file=sys.stderr)
         raise typer.Exit(EXIT_NOT_REACHED) from None
@@ -45,12 +45,12 @@ def ends_told(folder: Path) -> Iterator[None]:
         _refuse_tables(error, folder)
     except (CheckpointError, DeviceError, NoRoomError) as error:
         refuse(error)
-    except OSError as error:  # of the network, or of a disk that is full from the start
+    except OSError as error:  # network errors, or a disk that is full from the start
         refuse(error)
 
 
 def _refuse_tables(damage: Exception, folder: Path) -> NoReturn:
-    """Say what is damaged, whose tables these are, and which checkpoint of the run can be gone on with."""
+    """Report the damage, the checkpoint of these tables, and a checkpoint to resume from; ends the command."""
     from reverie.runners import checkpoints
 
     newest = checkpoints.find(folder)
@@ -58,15 +58,17 @@ def _refuse_tables(damage: Exception, folder: Path) -> NoReturn:
 
 
 def wishes_to_end() -> tuple[signal.Signals, ...]:
-    """Signals by which a person, a scheduler or a closed terminal ends a run; after `nohup` the terminal's is none."""
+    """Signals by which a user, a scheduler or a closed terminal ends a run; after `nohup` without SIGHUP."""
     hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangs_up else []))
 
 
 @contextmanager
 def asked_to_stop() -> Iterator[Any]:
-    """Ctrl-C, SIGTERM and the end of the terminal ask the run to save and end at the next turn; Ctrl-C once more
-    interrupts at once. Others may ask more than once, as schedulers do, which tell a group and its first process."""
+    """A context in which Ctrl-C, SIGTERM and the end of the terminal ask the run to save and end at the next turn.
+
+    A second Ctrl-C interrupts at once. Other signals may repeat: schedulers signal a group and its first process.
+    """
     asked = told = False
     terminals = [number for number in range(3) if os.isatty(number)]
 
@@ -90,13 +92,15 @@ def asked_to_stop() -> Iterator[Any]:
         yield is_asked
     finally:
         for number, handler in before.items():
-            # Who asks again while the process ends is not to end it otherwise.
+            # Ignore repeated signals while the process ends.
             signal.signal(number, signal.SIG_IGN if asked and number != signal.SIGINT else handler)
 
 
 def reader_is_gone() -> None:
-    """Nobody reads what the run says any more, as behind `| head`: it is to save and end, as on SIGTERM. One that saves
-    nothing, as the demo, ends here."""
+    """Make a run save and end, as on SIGTERM, if the reader of its output has closed it (as `| head` does).
+
+    A run that saves nothing, such as the demo, ends here.
+    """
     _let_go([number for number in (1, 2) if _is_unread(number)])
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         raise SystemExit(EXIT_INTERRUPTED)
@@ -105,12 +109,12 @@ def reader_is_gone() -> None:
 
 def _is_unread(number: int) -> bool:
     poll = select.poll()
-    poll.register(number, 0)  # that the other end is closed is told without being asked for
+    poll.register(number, 0)  # POLLERR and POLLHUP are always reported
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def _let_go(outputs: list[int]) -> None:
-    """Write to nowhere what would go to somebody who is gone: an error for it would end the run before it saves."""
+    """Redirect closed outputs to /dev/null: an error of a write would end the run before it saves."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in outputs:
         os.dup2(nowhere, number)

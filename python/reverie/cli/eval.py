@@ -81,7 +81,7 @@ def evaluate(
 
 @dataclass(frozen=True)
 class _Trained:
-    """What a checkpoint of a run says of the run, and its policy."""
+    """The run of a checkpoint, and its policy."""
 
     agent: str
     env_id: str
@@ -93,7 +93,7 @@ class _Trained:
 
 
 def _load(checkpoint: Path, name: str | None) -> _Trained:
-    """`name` finds the agent, by default that of the checkpoint. ValueError and OSError for what cannot be read."""
+    """Load a checkpoint with the agent `name`, by default its own. Raises ValueError or OSError if unreadable."""
     from reverie import agents
     from reverie.agents.core import Weights
     from reverie.agents.environments import describe

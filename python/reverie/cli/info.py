@@ -50,9 +50,9 @@ def info(
 
 
 def add_rates(before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
-    """Puts `inserts_per_second`, `samples_per_second` and `updates_per_second` into every table of `now`.
+    """Adds `inserts_per_second`, `samples_per_second` and `updates_per_second` to every table of `now`.
 
-    A table that was reset in between has no rate.
+    A table that was reset in between has no rates.
     """
     for name, table in now["tables"].items():
         earlier = before["tables"].get(name)
@@ -62,7 +62,7 @@ def add_rates(before: dict[str, Any], now: dict[str, Any], seconds: float) -> No
 
 
 def view(now: dict[str, Any]) -> Table:
-    """The tables, one line each."""
+    """A view of the tables, one line each."""
     grid = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("table", "items", "of", "bytes", "inserts", "/s", "samples", "/s", "updates/s", "waiting"):
         grid.add_column(heading, justify="left" if heading in ("table", "waiting") else "right")
@@ -83,7 +83,7 @@ def view(now: dict[str, Any]) -> Table:
 
 
 def waiting(table: dict[str, Any]) -> str:
-    """Who waits, in a few words; a reason in brackets where a call would wait and nobody does."""
+    """The waiting calls in a few words; a reason in brackets if none waits but a call would."""
     found = [f"{table[f'waiting_{what}']} {what}" for what in ("inserts", "samples") if table[f"waiting_{what}"]]
     if table["stuck"]:
         return f"STUCK: {', '.join(found)}" if found else "STUCK"

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096")
 STYLES = ("-", "--", ":", "-.")
-"""Where there are more curves than colours, these tell them apart."""
+"""Line styles that distinguish curves when there are more curves than colours."""
 NAMED = 3
 """Settings that a legend names; more are counted."""
 
 
 class Over(enum.Enum):
-    """What curves are drawn over."""
+    """The x-axis of the curves."""
 
     steps = "steps"
     seconds = "seconds"
@@ -73,7 +73,7 @@ def plot(
 
 
 def _folders(named: list[Path]) -> list[Path]:
-    """What to read of what was named, each once: a folder without a log stands for the runs in it."""
+    """The runs to read, each once: a folder without a log stands for the runs in it."""
     from reverie.runners.reports.logs import LOG
 
     found: dict[Path, Path] = {}
@@ -106,9 +106,9 @@ def summary(run: RunLog) -> str:
 def band(runs: Sequence[RunLog], over: Over = Over.steps) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Steps or seconds `[T]`, and there lower quartile, median and upper quartile over the runs, `[3, T]`.
 
-    Curves are joined by straight lines between their points. Behind its end a run that was confirmed counts with the
-    mean return of that confirmation, which is what one who stopped there has; one that was not ends the band, since
-    nobody knows how it would have gone on.
+    Points are joined by straight lines. After its end, a run that was confirmed counts with the mean return of that
+    confirmation, the return of its last weights. A run that was not confirmed ends the band, since its further course
+    is unknown.
     """
     along = [_along(run, over) for run in runs]
     start = max(x[0] for x in along)
@@ -123,7 +123,7 @@ def band(runs: Sequence[RunLog], over: Over = Over.steps) -> tuple[NDArray[np.fl
 
 
 def _confirmed_at(run: RunLog) -> float | None:
-    """The mean return that a run was confirmed at and ended with; None for any other run."""
+    """The mean return of the confirmation that ended a run; None for other runs."""
     if run.finished is None or not run.finished["confirmed"]:
         return None
     return float(run.finished["mean_return"])
@@ -134,8 +134,7 @@ def _along(run: RunLog, over: Over) -> tuple[float, ...]:
 
 
 def variants(runs: Sequence[RunLog]) -> list[tuple[str, list[RunLog]]]:
-    """The runs that belong together, agent and settings alike, each with a name: the agent, and the settings in which
-    its runs here differ."""
+    """Groups runs with the same agent and settings; a group's name is the agent and the settings that differ here."""
     found: list[tuple[str, list[RunLog]]] = []
     for agent in sorted({run.agent for run in runs}):
         alike: dict[str, list[RunLog]] = {}
@@ -153,7 +152,7 @@ def variants(runs: Sequence[RunLog]) -> list[tuple[str, list[RunLog]]]:
 
 
 def draw(runs: Sequence[RunLog], path: Path, over: Over = Over.steps) -> None:
-    """The picture. Raises OSError where it cannot be written."""
+    """Draw the picture. Raises OSError if it cannot be written."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -187,7 +186,7 @@ def _panel(axes: Any, env_id: str, runs: Sequence[RunLog], over: Over) -> None:
 
 
 def _draw_band(axes: Any, runs: Sequence[RunLog], over: Over, look: dict[str, Any]) -> None:
-    """Median and quartiles; the median pale from where the first run ended, with a dot where each was confirmed."""
+    """Draw median and quartiles; the median is pale after the end of the first run, a dot marks each confirmation."""
     at, (lower, median, upper) = band(runs, over)
     ends = [_along(run, over)[-1] for run in runs]
     axes.fill_between(at, lower, upper, color=look["color"], alpha=0.2, linewidth=0)

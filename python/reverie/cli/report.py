@@ -1,4 +1,4 @@
-"""What a person sees: progress while a run goes on, and the account at its end."""
+"""The output of a run: its progress, and the report at its end."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from reverie.runners import Progress as ProgressEvent
 
 
 class _Output(Console):
-    """Where a run's progress goes."""
+    """The console for a run's progress."""
 
     def on_broken_pipe(self) -> None:
-        """Called where nobody reads it any more."""
+        """Called when the reader has closed the output."""
         ending.reader_is_gone()
 
 
@@ -61,7 +61,7 @@ class Progress:
             self._live.stop()
 
     def warn(self, text: str) -> None:
-        """Say something that no event tells."""
+        """Print a warning that is not an event."""
         self._console.print(text, style="bold red", soft_wrap=True)
 
     def __call__(self, event: Event) -> None:
@@ -153,8 +153,7 @@ def sparkline(values: list[float]) -> str:
 
 
 def show(result: Result, plot: str, *, to_stderr: bool, quiet: bool = False) -> None:
-    """The account of a run: the evaluation, and, unless `quiet`, the replay's figures, where the time went, where the
-    curve is drawn."""
+    """Print a run's report: its evaluation, and unless `quiet` the replay's figures, times, and the curve's path."""
     console = Console(stderr=to_stderr, highlight=False)
     evaluation, target = result.evaluation, result.topology.run.target_return
     if not quiet:
@@ -182,7 +181,7 @@ def show(result: Result, plot: str, *, to_stderr: bool, quiet: bool = False) -> 
 
 
 def _time_rows(result: Result) -> list[tuple[str, float, float | None]]:
-    """Where the time went, and which share of all: of the clock in one process, of what was told in many."""
+    """Seconds by activity, and their share: of the run's time in one process, of the reported sum in many."""
     rows = sorted(result.activities.items(), key=lambda row: -row[1])
     told = sum(result.activities.values())
     if result.topology.runner == "local":

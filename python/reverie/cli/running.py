@@ -1,4 +1,4 @@
-"""One run of `reverie train`, once nothing more can refuse it: what runs it, and what takes down how it goes."""
+"""Runs one checked request of `reverie train`, with its logs and its view."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """What is to run, and where its folder is."""
+    """The run to start, and its folder."""
 
     agent: Agent
     topology: Topology
@@ -38,7 +38,7 @@ def run(
     address: str | None,
     check_memory: bool = True,
 ) -> Result:
-    """Train, and show how it goes and how it ended; blocks until then. What ends it otherwise ends the command."""
+    """Train, show progress and report; blocks until the end. Errors and stops end the command."""
     from reverie.cli import curve, report
     from reverie.runners import train
 
@@ -72,7 +72,7 @@ def run(
 
 @contextmanager
 def _recording(planned: PlannedRun, *, board: bool, to_stderr: bool, quiet: bool) -> Iterator[Callable[[Event], None]]:
-    """What takes a run's events: a view for the person, the logs, and with the first event preset.toml."""
+    """The receiver of a run's events: a view, the logs, and preset.toml at the first event."""
     from reverie.agents import presets
     from reverie.cli import report
     from reverie.runners import Started, checkpoints
@@ -109,7 +109,7 @@ def _recording(planned: PlannedRun, *, board: bool, to_stderr: bool, quiet: bool
 
 
 def _require_extras(topology: Topology) -> None:
-    """End the command where an extra that the runner needs is missing."""
+    """End the command if an extra that the runner needs is missing."""
     if topology.runner != "ray":
         return
     try:
@@ -126,7 +126,7 @@ def _steps_of(checkpoint: Path | None) -> int | None:
 
 
 def as_object(result: Result, folder: Path) -> dict[str, object]:
-    """What `--json` prints."""
+    """The object for `--json`."""
     return {
         "agent": result.topology.agent,
         "env_id": result.topology.env.env_id,

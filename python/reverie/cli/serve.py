@@ -25,7 +25,7 @@ from reverie.cli import table_files
 from reverie.cli.common import complain, refuse
 
 EXIT_NOT_SAVED = 1
-#: How often lines of the network are looked for, in seconds.
+#: Seconds between two checks for log lines of the network.
 LOOK = 0.5
 
 EPILOG = (
@@ -68,7 +68,7 @@ def serve(
 
     Clients on this host use shared memory, others gRPC; both by `reverie.Client("HOST:PORT")`.
     """
-    # First of all: a signal that comes while the server starts must end it as cleanly as any later one.
+    # Installed first: a signal during the start of the server must end it as cleanly as a later one.
     stop = _told_to_stop()
     logging.basicConfig(format="reverie: %(message)s")
     logging.getLogger("reverie").setLevel(logging.INFO)
@@ -132,7 +132,7 @@ def _end(server: reverie.Server, *, saves: bool) -> None:
 
 
 def _refuse_idle_flags(ctx: typer.Context, tables: str | None, sampler: str) -> None:
-    """A flag that would change nothing is a mistake of the one who gave it."""
+    """Raise an error for a flag that would have no effect, which is a mistake of the user."""
     own = [one for one in ctx.command.params if getattr(one, "rich_help_panel", None) == flags.ONE_TABLE]
     given = [one for one in own if getattr(ctx.get_parameter_source(one.name or ""), "name", "") != "DEFAULT"]
     if tables is not None and given:
@@ -143,7 +143,7 @@ def _refuse_idle_flags(ctx: typer.Context, tables: str | None, sampler: str) -> 
 
 
 def _call(server: reverie.Server, token: Path | None, cert: Path | None, client_ca: Path | None) -> str:
-    """How a program makes a client of the server."""
+    """The Python expression that makes a client of the server."""
     host, _, port = server.address.rpartition(":")
     if ipaddress.ip_address(host.strip("[]")).is_unspecified:
         host = socket.gethostname()
@@ -163,7 +163,7 @@ def _checkpointer(folder: Path | None, period: float | None) -> DefaultCheckpoin
         return None
     checkpointer = DefaultCheckpointer(folder, period=period)
     try:
-        # Whether it can be written to is found out now, not when all that was collected is to be saved.
+        # Checked now, not when the collected data is to be saved.
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -173,7 +173,7 @@ def _checkpointer(folder: Path | None, period: float | None) -> DefaultCheckpoin
 
 
 def _check_safe(host: str, token: Path | None, cert: Path | None, *, insecure: bool) -> None:
-    """What `Server` asks for off loopback, by the names of the flags."""
+    """Check the credentials that `Server` requires off loopback, with the names of the flags."""
     try:
         alone = ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Flags of `reverie train` that are short for a setting of the preset: those that people change most."""
+"""Flags of `reverie train` that are short for a setting of the preset: the settings that users change most."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SHORTS = {
     "device": "device",
     "threads": "threads",
 }
-"""The setting that each stands for, by the name of its parameter."""
+"""The setting of each short flag, by the name of its parameter."""
 
 
 def changes(request: TrainRequest, agent: Any, preset: Any) -> list[str]:
-    """What the command changes, as `presets.override` takes it: `--set`, then the short flags that were given.
+    """The changed settings in the form of `presets.override`: `--set`, then the short flags that were given.
 
-    `preset` is what is changed. What the agent has no setting for ends the command, and so does a device that is not
-    there.
+    `preset` is the preset to change. A flag for which the agent has no setting ends the command, as does a missing
+    device.
     """
     known = {**get_type_hints(type(preset.config)), **get_type_hints(type(preset.run))}
     found = list(request.settings)
@@ -52,7 +52,7 @@ def _lacking(flag: str, value: object, agent: Any, setting: str, known: Mapping[
 
 
 def _best_device(agent: Any, runner: str) -> str:
-    """What `--device auto` is here: a CUDA device where there is one and the agent computes on it."""
+    """The device for `--device auto`: a CUDA device if there is one and the agent computes on it."""
     import torch
 
     if runner == "ray":

@@ -1,4 +1,4 @@
-"""`reverie train --seeds`: the same run for several seeds, each in a process of its own, and what they reached."""
+"""`reverie train --seeds`: the same run for several seeds, each in a process of its own, and their results."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from reverie.cli.ending import wishes_to_end
 from reverie.cli.train_request import TrainRequest
 
 COMMAND = (sys.executable, "-c", "from reverie.cli.sweep import serve; serve()")
-"""What a run's process executes, before the number of its end of the connection."""
+"""The command of a run's process; the file descriptor of its connection is appended."""
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """`0-4`, `3,5` or `0-2,7`. Anything else, and a seed twice, is a ValueError."""
+    """Parses seeds such as `0-4`, `3,5` or `0-2,7`. Raises ValueError for other text, and for repeated seeds."""
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -43,7 +43,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """As `parse_seeds`; what is none ends the command."""
+    """As `parse_seeds`, but invalid text ends the command."""
     try:
         return parse_seeds(text)
     except ValueError as error:
@@ -51,7 +51,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
 
 
 def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: bool) -> int:
-    """Train the request with these seeds, `jobs` at a time; the exit code: 0 where every seed was confirmed."""
+    """Train the request with these seeds, `jobs` at a time; returns the exit code, 0 if every seed was confirmed."""
     from reverie.runners.reports import logs
 
     name = agents.find(request.agent).name
@@ -83,9 +83,10 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
 
 
 class _Runs:
-    """The runs of a sweep, each a process in a group of its own.
+    """The runs of a sweep, each a process in its own process group.
 
-    Ctrl-C in a terminal so reaches the sweep alone, which tells each run once: told twice, a run ends without saving.
+    Ctrl-C in a terminal then reaches only the sweep, which signals each run once: a second signal would end a run
+    without saving.
     """
 
     def __init__(self) -> None:
@@ -94,7 +95,7 @@ class _Runs:
         self._living: list[subprocess.Popen[str]] = []
 
     def train(self, request: TrainRequest) -> tuple[int, dict[str, Any] | None]:
-        """Exit code, and what the run reached; its lines for people go on to stderr with the seed before them."""
+        """Run one request; returns exit code and result. Its output goes to stderr, each line with the seed."""
         ours, theirs = Pipe()
         with self._lock:  # no run begins once the sweep is stopped
             if self._stopped:
@@ -111,7 +112,7 @@ class _Runs:
             self._living.append(process)
         theirs.close()
         with ours:
-            with suppress(BrokenPipeError):  # the process ended before it took the request, and said why
+            with suppress(BrokenPipeError):  # the process ended before it read the request, and printed the reason
                 ours.send(request)
             assert process.stdout is not None
             for line in process.stdout:
@@ -119,7 +120,7 @@ class _Runs:
             return process.wait(), _received(ours)
 
     def stop(self) -> None:
-        """Let every run save and end, and wait for it; a second Ctrl-C interrupts them, a third kills them."""
+        """Ask every run to save and end, and wait for them; a second Ctrl-C interrupts them, a third kills them."""
         with self._lock:
             self._stopped = True
         for number in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
@@ -135,7 +136,7 @@ class _Runs:
 
 
 def _received(connection: Connection[Any, Any]) -> dict[str, Any] | None:
-    """What the run sent before its process ended; None where it sent nothing."""
+    """The result that the run sent before its process ended; None if it sent nothing."""
     try:
         return cast("dict[str, Any]", connection.recv()) if connection.poll() else None
     except (EOFError, ConnectionResetError):
@@ -143,7 +144,7 @@ def _received(connection: Connection[Any, Any]) -> dict[str, Any] | None:
 
 
 def serve() -> None:
-    """The process of one run: take its request, train, and send what it reached. Ends with the exit code of the run."""
+    """The process of one run: receives the request, trains, sends the result, and exits with the run's exit code."""
     find_modules_here()
     number = int(sys.argv[1])
     os.set_inheritable(number, False)
@@ -161,8 +162,10 @@ def serve() -> None:
 
 @contextmanager
 def _ends_as_ctrl_c() -> Iterator[None]:
-    """A sweep that is told to end, or whose terminal is closed, lets its runs save: they are in other groups. Told once
-    more it goes on doing so; only Ctrl-C is taken for impatience."""
+    """A context that handles SIGTERM and SIGHUP as Ctrl-C: the runs, in other groups, save and end.
+
+    Repeated signals are ignored; only a repeated Ctrl-C interrupts.
+    """
     told = False
 
     def interrupt(number: int, frame: object) -> None:
@@ -181,7 +184,7 @@ def _ends_as_ctrl_c() -> Iterator[None]:
 
 
 def _had(request: TrainRequest) -> dict[str, Any] | None:
-    """What a run of a sweep that goes on has reached; None where there is something left to do, or all."""
+    """The result of a run that a resumed sweep finds finished; None if the run is unfinished or not begun."""
     from reverie.agents import presets
     from reverie.runners.reports import logs
 
@@ -191,7 +194,7 @@ def _had(request: TrainRequest) -> dict[str, Any] | None:
         agent = agents.find(request.agent)
         preset = agent.load_preset(request.env, request.config)
         run = presets.override(preset, shorts.changes(request, agent, preset)).run
-    except ValueError:  # no log yet; and what is wrong with the settings, the run itself says
+    except ValueError:  # no log yet, or invalid settings, which the run itself reports
         return None
     end = log.finished
     if end is None or not (end["env_steps"] >= run.max_env_steps or (end["confirmed"] and not request.to_the_end)):
@@ -202,7 +205,7 @@ def _had(request: TrainRequest) -> dict[str, Any] | None:
 
 
 def _tell_what_is_there(folder: Path, wanted: Sequence[int]) -> None:
-    """What an interrupted sweep leaves: a line for each run that has begun, and how to go on."""
+    """Print the state of an interrupted sweep: a line per run that has begun, and how to resume."""
     from reverie.cli import plot
     from reverie.runners.reports import logs
 
@@ -221,7 +224,7 @@ def _tell_what_is_there(folder: Path, wanted: Sequence[int]) -> None:
 
 
 def _tell(found: list[dict[str, Any]], folder: Path, runs: list[Any], *, as_json: bool) -> None:
-    """One line a seed, and what they are together; the curves as a picture."""
+    """Print a line per seed and the summary, and draw the curves."""
     from reverie.cli import plot
     from reverie.runners.reports.scores import bootstrap_interval, interquartile_mean
 

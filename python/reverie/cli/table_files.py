@@ -38,7 +38,7 @@ def load(source: str) -> list[reverie.Table]:
     `make_tables`) is a list of tables or a function that returns one.
 
     Raises:
-        ValueError: what is wrong in the file, and where.
+        ValueError: the file is invalid; the text has the place and the reason.
         OSError: the file cannot be read.
     """
     path, _, name = source.partition(":")
@@ -51,7 +51,7 @@ def load(source: str) -> list[reverie.Table]:
     if suffix == ".toml":
         try:
             described = tomllib.loads(Path(path).read_text())
-        except ValueError as error:  # Of TOML, or of bytes that are no UTF-8.
+        except ValueError as error:  # Invalid TOML or UTF-8.
             raise ValueError(f"{path}: {error}") from None
     elif suffix in (".yaml", ".yml"):
         described = _yaml(Path(path))
@@ -68,7 +68,7 @@ def load(source: str) -> list[reverie.Table]:
 def _from_python(path: Path, name: str) -> list[reverie.Table]:
     path.stat()
     wanted = [name] if name else ["tables", "make_tables"]
-    # As for `python FILE`: what lies beside the file can be imported.
+    # As for `python FILE`: modules next to the file can be imported.
     sys.path.insert(0, str(path.resolve().parent))
     try:
         names = runpy.run_path(str(path), run_name="__reverie_tables__")
@@ -85,7 +85,7 @@ def _from_python(path: Path, name: str) -> list[reverie.Table]:
 
 
 def _place(error: Exception, path: Path) -> str:
-    """The file, and the last of its lines that an error came through."""
+    """The file, and its last line in the error's traceback."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     if isinstance(error, SyntaxError) and error.filename == str(path):
         lines.append(error.lineno)
@@ -104,7 +104,7 @@ def _yaml(path: Path) -> Any:
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
         raise ValueError(f"{path}{line}: {error.problem}") from None
-    except (yaml.YAMLError, ValueError) as error:  # Also of bytes that are no UTF-8.
+    except (yaml.YAMLError, ValueError) as error:  # ValueError also for invalid UTF-8.
         raise ValueError(f"{path}: {error}") from None
 
 

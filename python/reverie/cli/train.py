@@ -87,7 +87,7 @@ def train(
     )
     if seeds is not None:
         wanted = sweep.seeds_of(seeds)
-        if not resume:  # what a resumed run needs is in its checkpoint
+        if not resume:  # a resumed run takes its settings from its checkpoint
             _check_sweep(replace(request, seed=wanted[0]), min(jobs or 1, len(wanted)))
         if not dry_run:
             raise typer.Exit(sweep.run(request, wanted, jobs or 1, as_json=as_json))
@@ -101,7 +101,7 @@ def train(
 
 
 def _refuse_what_does_not_go_together(given: Mapping[str, Any]) -> None:
-    """Flags of which one makes another mean nothing."""
+    """End the command for flags that exclude each other."""
     seed, seeds, jobs = given["seed"], given["seeds"], given["jobs"]
     runner = given["runner"]
     if given["address"] is not None and runner is not flags.Runner.ray:
@@ -116,7 +116,7 @@ def _refuse_what_does_not_go_together(given: Mapping[str, Any]) -> None:
 
 
 def _refuse_what_one_learner_has_not(name: str, num_learners: int | None, num_parameter_shards: int | None) -> None:
-    """An agent without a parameter server has one learner, which has the parameters itself."""
+    """End the command for these flags and an agent without a parameter server, which has one learner."""
     try:
         agent = agents.find(name)
     except ValueError as error:
@@ -133,7 +133,7 @@ def _refuse_what_one_learner_has_not(name: str, num_learners: int | None, num_pa
 
 
 def _check_sweep(request: TrainRequest, together: int) -> None:
-    """What would refuse every run of a sweep refuses it once, and so does memory for `together` runs at a time."""
+    """Check once what every run of a sweep needs, and the memory for `together` runs at a time."""
     from reverie.runners.planning.topology import available_memory
 
     topology = train_request.lay_out(request, request.config)[0]

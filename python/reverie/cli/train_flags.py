@@ -13,7 +13,7 @@ from reverie.cli.common import LAST_LINE_JSON
 
 
 class Runner(enum.Enum):
-    """Where the roles of a run live."""
+    """Where the roles of a run are executed."""
 
     local = "local"
     process = "process"

@@ -1,4 +1,4 @@
-"""One run as `reverie train` is asked for it: the request, what it comes to, and everything that refuses it."""
+"""The request for one run of `reverie train`, its plan, and its checks."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """One run. It can be pickled: a sweep gives one to each of its processes."""
+    """The request for one run. Can be pickled: a sweep sends one to each of its processes."""
 
     agent: str
-    """As `agents.find` takes it."""
+    """The agent's name, for `agents.find`."""
     env: str
     seed: int = 0
     config: Path | None = None
     """A preset file, or the name of a preset."""
     settings: tuple[str, ...] = ()
-    """Settings of the preset that are changed, each as `name=value`."""
+    """Changed settings of the preset, each as `name=value`."""
     shorts: Mapping[str, Any] = field(default_factory=dict)
     """The short flags that were given, by the names in `shorts.SHORTS`."""
     out: Path | None = None
-    """The run's folder; None for one by agent, environment and seed."""
+    """The run's folder; None for a folder named by agent, environment and seed."""
     resume: bool = False
     to_the_end: bool = False
     runner: RunnerName = "local"
     num_shards: int = 1
     address: str | None = None
     node: tuple[str, ...] = ()
-    """The nodes of a cluster to plan for, as a person describes them."""
+    """The nodes of a cluster to plan for, in the form of `nodes.described`."""
     check_memory: bool = True
     tensorboard: bool | None = None
-    """None: where it is installed."""
+    """Whether to log for TensorBoard; None if it is installed."""
     quiet: bool = False
     to_stderr: bool = False
     """Report progress on stderr, and leave stdout to the result."""
 
 
 def run(request: TrainRequest) -> tuple[Result, Path]:
-    """Train; the result and the run's folder. What refuses or ends it otherwise ends the command."""
+    """Train; returns the result and the run's folder. Errors and stops end the command."""
     planned = prepare(request)
     board = importlib.util.find_spec("tensorboard") is not None if request.tensorboard is None else request.tensorboard
     result = running.run(
@@ -70,8 +70,10 @@ def run(request: TrainRequest) -> tuple[Result, Path]:
 
 
 def nodes(request: TrainRequest) -> list[Node] | None:
-    """The nodes that a run on Ray must fit: those described, or this machine where Ray is started here, or None where
-    only the cluster knows them."""
+    """The nodes that a run on Ray must fit: those described, or this machine if Ray is started here.
+
+    None if only the cluster knows them.
+    """
     if request.runner != "ray":
         return None
     from reverie.runners.planning.nodes import described
@@ -86,7 +88,7 @@ def nodes(request: TrainRequest) -> list[Node] | None:
 
 
 def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Preset, Agent]:
-    """The run with the preset `config`, with its settings and its agent; what cannot be ends the command."""
+    """The plan of the run with the preset `config`, its settings and its agent; errors end the command."""
     from reverie.agents import presets
     from reverie.agents.environments import describe
     from reverie.runners import plan
@@ -114,7 +116,7 @@ def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Prese
 
 
 def prepare(request: TrainRequest) -> PlannedRun:
-    """Everything that can be refused is refused here, before anything starts."""
+    """Make all checks of a run before anything starts; errors end the command."""
     from reverie.runners import checkpoints
     from reverie.runners.reports import logs
 
@@ -141,7 +143,7 @@ def prepare(request: TrainRequest) -> PlannedRun:
 
 
 def _refuse_another_run(folder: Path, agent: str, env: str, seed: int) -> None:
-    """A folder whose log tells of another run is not gone on with; its checkpoint is compared later, in full."""
+    """End the command if the folder has the log of another run; its checkpoint is compared later, in full."""
     from reverie.runners.reports import logs
 
     try:

@@ -19,7 +19,7 @@ class VideoError(ValueError):
 
 
 def check(path: Path) -> None:
-    """Refuse at once what could not be written at the end. Raises `VideoError`, OSError."""
+    """Check before the episode that the video can be written. Raises `VideoError`, OSError."""
     missing = [name for name in ("moviepy", "pygame") if importlib.util.find_spec(name) is None]
     if missing:
         raise VideoError(f'{" and ".join(missing)} not installed: pip install "reverie[video]"')
@@ -31,16 +31,16 @@ def check(path: Path) -> None:
 
 
 def record(env_id: str, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: int, path: Path) -> tuple[float, int]:
-    """Play one episode from `seed` and write it; its undiscounted return, and the number of pictures.
+    """Play one episode from `seed` and write it; returns its undiscounted return, and the number of pictures.
 
-    Atari games show what the agent sees: a grey frame for every four of the game's own. Pictures go to the encoder one
+    Atari games show the agent's observations: a grey frame for every four of the game. Pictures go to the encoder one
     by one. Blocks until the episode is over.
     """
     from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
     from reverie.agents.environments import make_one
 
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures are drawn, and shown to nobody: no display is needed
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures are not shown: no display is needed
     env = make_one(env_id, render=True)
     writer, pictures, total, over = None, 0, 0.0, False
     try:
@@ -52,7 +52,7 @@ def record(env_id: str, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: in
                 writer = FFMPEG_VideoWriter(str(path), (picture.shape[1], picture.shape[0]), fps)
             try:
                 writer.write_frame(picture)
-            except OSError as error:  # ends with what the encoder said, in several lines
+            except OSError as error:  # its text ends with the encoder's output, in several lines
                 raise VideoError(
                     f"video {path} cannot be written: {str(error).strip().splitlines()[-1].strip()}"
                 ) from error

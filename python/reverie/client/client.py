@@ -1,4 +1,4 @@
-"""The client: how it reaches a server's tables, and how it is shared."""
+"""The client: its connection to a server's tables, and its pickling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Transport = Literal["auto", "in-process", "shared-memory", "grpc"]
 
 
 class Listening(Protocol):
-    """A server of this process that listens, as its clients see it."""
+    """A server in this process that listens, with the attributes that its clients use."""
 
     @property
     def host(self) -> str: ...
@@ -44,11 +44,11 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
 class Client(WriterCalls, SampleCalls, BatchCalls):
     """A client of a server's tables. Threads may share it, and processes by pickling.
 
-    Every call that can wait takes `timeout=`: seconds, 0 tries, None takes the client's own default, which is to wait
-    unless `timeout=` said otherwise here. A wait without end logs what it waits for after 10 s and then sparsely, ends
-    with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops. Over a network an insert does not end
-    with the server: it goes into the next one at this address. The connection is made at the first call, and made again
-    where it was lost; in a forked child the first call makes one of its own.
+    Every call that can wait takes `timeout=` in seconds: 0 tries without waiting, None takes the client's default,
+    which is to wait without a deadline unless `timeout=` is set here. A wait without a deadline logs its reason after
+    10 s and then sparsely, ends with KeyboardInterrupt at Ctrl-C, and with ClosedError when the server stops. Over a
+    network an insert does not end with the server: it goes into the next server at this address. The client connects at
+    the first call, and reconnects when the connection is lost; in a forked child the first call makes a new connection.
 
     Args:
         server_address: `host:port` of the server.
@@ -142,8 +142,8 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
     def close(self) -> None:
         """Releases the chunks that this client was filling, and its connection. The tables stay; idempotent.
 
-        What was sent with `wait=False` goes on, and is waited for up to a second. Writers keep the connection for
-        themselves. A later call makes a new one.
+        Waits up to a second for inserts and updates with `wait=False`, which go on. Writers keep the connection. A
+        later call makes a new one.
         """
         self._close()
 

@@ -1,4 +1,4 @@
-"""A run that passed every check and may begin, wherever its roles live."""
+"""A run that passed every check and may begin, with any runner."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reverie.runners.reports.events import Event
 
 @dataclass(frozen=True)
 class CheckedRun:
-    """All that a runner needs to train."""
+    """Everything that a runner needs to train."""
 
     agent: Agent
     topology: Topology

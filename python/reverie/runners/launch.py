@@ -37,38 +37,39 @@ def train(
 ) -> Result:
     """Train until the target is confirmed or `run.max_env_steps` are done.
 
-    `agent` is an agent, e.g. `reverie.agents.find("apex-dqn")`. `runner` says where its roles run:
+    `agent` is an agent, e.g. `reverie.agents.find("apex-dqn")`. `runner` selects where its roles run:
 
-    - "local": in this thread, taking turns. The same seed gives the same run, times apart.
+    - "local": in this thread, taking turns. The same seed gives the same run, except for times.
     - "process": each role in a process of its own on this machine. The order of events differs from run to run, so no
-      two runs are the same; `env_steps` may end a little above `max_env_steps`; a role that ends is started again, and
-      that is an event. Processes import the main script as `multiprocessing` does: a script needs
+      two runs are the same; `env_steps` may end a little above `max_env_steps`; a role that ends is restarted, which
+      is reported as an event. Processes import the main script as `multiprocessing` does: a script needs
       `if __name__ == "__main__":`.
-    - "ray": each role in an actor of a Ray cluster; otherwise as "process". `address` is that of a cluster ("auto": the
-      one that this machine is part of); None takes the one that this process is connected to, or else starts Ray on
-      this machine for the time of the run. Every node needs this package and the agent's; with `checkpoint_folder` all
-      must see that folder, since shards write their tables themselves. Roles of a node that is lost are placed on the
-      others. Each role asks Ray for the memory that it takes at most. With `run.device` "cuda" the learner asks for a
-      GPU; roles that ask for none compute on the CPU.
+    - "ray": each role in an actor of a Ray cluster; otherwise as "process". `address` is the address of a cluster
+      ("auto": the cluster that this machine is part of); with None the run uses the cluster that this process is
+      connected to, or else starts Ray on this machine for the time of the run. Every node needs this package and the
+      agent's; with `checkpoint_folder` all nodes must see that folder, since shards write their tables themselves.
+      Roles of a lost node are placed on the others. Each role requests from Ray the memory that it takes at most. With
+      `run.device` "cuda" the learner requests a GPU; roles that request none compute on the CPU.
 
-    With `stop_when_confirmed=False` training goes on to its last step, and `confirmed` says whether the last weights
+    With `stop_when_confirmed=False` training goes on to its last step, and `confirmed` is whether the last weights
     hold the target.
 
-    With a `checkpoint_folder`, a checkpoint goes there every `run.checkpoint_every` environment steps and at the end.
-    `resume` is a checkpoint of the same agent, environment, seed and configuration, or the folder of a run, whose
-    newest it is then: counters and curve go on, learner, tables (their limiters' counts too) and random states are as
-    they were; episodes begin again. Checkpoints are of one form: each runner resumes those of the others.
-    `should_stop` is asked between two turns; where it returns True the run saves and raises `StoppedError`. That is how
-    `on_event`, which is called in this thread, ends a run: an exception in it ends the run as it is, without saving.
+    With a `checkpoint_folder`, a checkpoint is written there every `run.checkpoint_every` environment steps and at the
+    end. `resume` is a checkpoint of the same agent, environment, seed and configuration, or the folder of a run, of
+    which it takes the newest checkpoint: counters and curve go on; learner, tables (with their limiters' counts) and
+    random states are restored; episodes begin again. All runners write the same form of checkpoint and resume each
+    other's. `should_stop` is called between two turns; if it returns True the run saves and raises `StoppedError`.
+    `on_event` is called in this thread. To end a run from it, let `should_stop` return True: an exception in `on_event`
+    ends the run without saving.
 
-    `check_memory=False` begins also where the run is estimated to need more memory than is free; on Ray its roles ask
-    for none.
+    `check_memory=False` starts the run even if it is estimated to need more memory than is free; on Ray its roles then
+    request no memory.
 
     Raises what `plan` raises, `CheckpointError`, `DamagedError` for damaged tables of a checkpoint, `StalledError`
-    where the table's limits contradict each other, what the learner raises, and whatever `on_event` raises; apart, also
-    `RoleError` where a role ended in a way that starting it again would not mend; on Ray also ImportError without
-    `reverie[ray]`, and ConnectionError where there is no cluster at `address`, or Ray does not start here. Everything
-    is closed, and every process has ended, by then.
+    if the table's limits contradict each other, what the learner raises, and whatever `on_event` raises. With the
+    runners "process" and "ray" also `RoleError` if a role ended in a way that a restart would not fix; on Ray also
+    ImportError without `reverie[ray]`, and ConnectionError if there is no cluster at `address`, or Ray does not start
+    here. In all cases everything is closed and every process has ended when it raises.
     """
     if address is not None and runner != "ray":
         raise ValueError(f"address is {address!r}, which only the runner 'ray' takes, and runner is {runner!r}")
@@ -105,7 +106,7 @@ def train(
 
 
 def _runner(name: RunnerName, address: str | None) -> tuple[list[Node] | None, Callable[[CheckedRun], Result]]:
-    """The nodes that a run must fit, where they are known before it begins, and what runs it."""
+    """The nodes that a run must fit, None if they are not known yet, and the function that runs it."""
     match name:
         case "local":
             from reverie.runners.local import run_here

@@ -1,6 +1,6 @@
-"""One process, one thread, deterministic under a seed: learn while the table can give a batch, else act.
+"""The local runner: one process, one thread, deterministic for a seed. Learns if the table has a batch, else acts.
 
-The table's limiter decides whose turn it is, and so holds the replay ratio; this loop never waits.
+The table's limiter decides which of them is next, which keeps the replay ratio; this loop never waits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from reverie.server import Server
 
 PROGRESS_SECONDS = 0.1
 CRASHED_EVALUATIONS = 5
-"""An evaluation in which an environment raises is played anew, so often in all; then the run ends with the error."""
+"""Attempts for an evaluation in which an environment raises; after the last the run ends with the error."""
 
 
 def run_here(run: CheckedRun) -> Result:
@@ -45,7 +45,7 @@ def run_here(run: CheckedRun) -> Result:
     threads = torch.get_num_threads()
     torch.set_num_threads(topology.run.threads)
     try:
-        # A table's random state is not in its checkpoint: draws after a resume must not be those of the start again.
+        # A table's random state is not in its checkpoint: draws after a resume must not repeat those of the start.
         fresh = seed_of(topology.seed, 0, *([] if state is None else [state["env_steps"]]))
         tables = agent.make_tables(topology.env, topology.config, seed=fresh)
         (checkpointer,) = checkpoints.replay_checkpointers(run.checkpoint_folder, run.resume)
@@ -70,7 +70,7 @@ class _Loop:
     checkpoint_folder: Path | None
     turn: int = 0
     saved: tuple[int, int, int] | None = None
-    """What was done when the last checkpoint was written."""
+    """The counts (`_done`) at the last checkpoint."""
 
     def __post_init__(self) -> None:
         agent, topology, seed = self.agent, self.topology, self.topology.seed
@@ -117,9 +117,9 @@ class _Loop:
         return self._finish()
 
     def _advance(self) -> bool:
-        """Learn if the table allows it, else let one actor act; whether an actor did.
+        """Learn if the table allows it, else let one actor act; returns whether an actor did.
 
-        Where actors have tables of their own, it is that of the actor whose turn it is.
+        If actors have tables of their own, the table of the next actor decides.
         """
         needs = self.topology.needs
         table = needs.table_of(self.turn)
@@ -138,7 +138,7 @@ class _Loop:
         return True
 
     def _evaluate(self) -> None:
-        """A point of the curve for the last weights; where it reaches the target, the confirmation on other seeds."""
+        """Evaluate the last weights for the curve; if they reach the target, confirm them on other seeds."""
         self.policy.load(self._weights())
         screening = self._timed_evaluation(self.screening)
         reached = screening.mean_return >= self.topology.run.target_return
@@ -203,7 +203,7 @@ class _Loop:
 
     def _finish(self) -> Result:
         evaluation = self.account.confirmation or self._timed_evaluation(self.confirming)
-        if self.saved != self._done():  # one was due at the very end
+        if self.saved != self._done():  # anything was done since the last checkpoint
             self._save()
         self.emit(self._progress())
         result = self.account.result(evaluation, self.learner.metrics(), self._figures(), self._weights())

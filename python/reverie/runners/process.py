@@ -1,8 +1,8 @@
 """Every role of a run in a process of its own, on this machine.
 
-Replay goes over shared memory, weights through one file in memory, gradients through Unix sockets, and what the
-supervisor and its roles have to tell one another through a pipe for each, at which the supervisor never waits. A role
-whose pipe ends has lost its supervisor, and ends itself: nothing outlives a run.
+Replay goes over shared memory, weights through one file in memory, and gradients through Unix sockets. The supervisor
+and each role exchange messages through one pipe, on which the supervisor never blocks. A role whose pipe is closed has
+lost its supervisor and ends itself, so that no process outlives a run.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class _Process:
     process: ForkServerProcess
     pipe: SupervisorSocket
     end: int
-    """A handle of the process itself, which can be read once it has ended. Its pipe may outlive it, in a child that an
-    environment has forked; and what `process` knows of it ends with the fork server."""
+    """A pidfd of the process, readable once it has ended. The pipe alone is not enough: it may outlive the process in a
+    child that an environment has forked. `process` alone is not either: it knows nothing once the fork server ends."""
 
 
 class Processes:
@@ -57,8 +57,8 @@ class Processes:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        # Imported once, and shared by all: PyTorch takes seconds and hundreds of megabytes; its compiler, which the
-        # first optimiser of a process asks for, as much again.
+        # Imported once and shared by all: PyTorch takes seconds and hundreds of megabytes, and its compiler, which the
+        # first optimiser of a process imports, takes as much again.
         self._context.set_forkserver_preload(["reverie.runners.roles.role_loop", "torch._dynamo"])
         self._token = secrets.token_urlsafe(32)
         self._run_folder = RunFolder()
@@ -66,14 +66,16 @@ class Processes:
         self._living: dict[RoleName, _Process] = {}
         self._killed: list[_Process] = []
         self._asked: dict[RoleName, Setup] = {}
-        """Roles that are to be forked once there is somebody to fork them."""
+        """Roles to fork once the fork server is ready."""
         self._forks = threading.Event()
         self._problem: BaseException | None = None
         threading.Thread(target=self._begin_to_fork, name="fork server", daemon=True).start()
 
     def _begin_to_fork(self) -> None:
-        """Begin the fork server, which imports for seconds, and on a busy machine for minutes: the run listens
-        meanwhile, tells that it waits, and can be stopped."""
+        """Start the fork server, whose imports take seconds, or minutes on a busy machine.
+
+        Meanwhile the run polls its roles, reports that it waits, and can be stopped.
+        """
         try:
             first = self._context.Process(target=_nothing, name="reverie's first", daemon=True)
             first.start()
@@ -85,26 +87,26 @@ class Processes:
 
     @property
     def weights(self) -> WeightsFile:
-        """How weights travel here."""
+        """The channel for weights: a file in the folder of the run."""
         return WeightsFile(self._folder / "weights")
 
     def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
-        """On loopback, with the run's token: who finds another run's shard at a port that was given up writes nothing
-        there. A shard that is started again keeps its port where it can, and clients find it there."""
+        """Serve on loopback with the run's token, so that a client which finds another run's shard at its old port
+        cannot write there. A restarted shard keeps its port if it is free, so that clients find it there."""
         port = None if before is None else int(before.address.rpartition(":")[2])
         return Serving(port=port, token=self._token, checkpointer=checkpointer)
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
-        """Where the shard says that it listens."""
+        """The address that the shard reported, with the run's token."""
         assert ready.address is not None
         return Endpoint(ready.address, self._token)
 
     def parameter_addresses(self, shards: Sequence[Setup]) -> SocketAddresses:
-        """Through a socket of each, in the run's folder."""
+        """The Unix socket of each parameter shard, in the run's folder."""
         return SocketAddresses(tuple(_door(self._folder, shard) for shard in shards))
 
     def start(self, setup: Setup) -> None:
-        """Fork a process for the role, as soon as the fork server is there."""
+        """Fork a process for the role as soon as the fork server is ready."""
         self._asked[setup.name] = setup
         if self._forks.is_set():
             self._fork_those_asked()
@@ -130,15 +132,17 @@ class Processes:
         self._living[setup.name] = _Process(process, ours, end)
 
     def tell(self, name: RoleName, command: Command) -> None:
-        """Send a command, or keep what its pipe has no room for; one for a process that is gone is lost."""
+        """Send a command, or keep what its pipe has no room for; a command for a process that has ended is lost."""
         living = self._living.get(name)
         if living is not None:
-            with suppress(OSError):  # it will be told as died
+            with suppress(OSError):  # it will be reported as `Died`
                 living.pipe.send(command)
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
-        """What roles told; the end of a process comes after all that it had to tell. One that stands still in the
-        middle of a message holds up no other."""
+        """Reports of the roles; a process's `Died` comes after all its other reports.
+
+        A role that stops in the middle of a message does not block the others.
+        """
         if self._asked:
             if not self._forks.wait(timeout):
                 return []
@@ -147,7 +151,7 @@ class Processes:
         stirring = self._stirring(timeout)
         for name, living in list(self._living.items()):
             if living.pipe.fileno() in stirring:
-                with suppress(OSError):  # what it had to tell can be read all the same
+                with suppress(OSError):  # its reports can still be read
                     living.pipe.flush()
             elif living.end not in stirring:
                 continue
@@ -158,7 +162,7 @@ class Processes:
         return told
 
     def _stirring(self, timeout: float) -> set[int]:
-        """The pipes and handles of processes at which there is something to do, once there is any."""
+        """The pipes and pidfds that are ready; waits at most `timeout` seconds for the first."""
         poll = select.poll()
         for living in self._living.values():
             poll.register(living.end, select.POLLIN)
@@ -166,7 +170,7 @@ class Processes:
         return {descriptor for descriptor, _ in poll.poll(timeout * 1000)}
 
     def _bury(self, name: RoleName) -> str:
-        """Forget a role that has ended, or has closed its pipe, so that nobody hears it any more; how it ended."""
+        """Remove a role that has ended or closed its pipe; returns how it ended."""
         living = self._living[name]
         if not wait([living.end], KILL_SECONDS):
             self.kill(name)
@@ -176,11 +180,11 @@ class Processes:
         return _reason(living.process.exitcode)
 
     def lacks(self, name: RoleName) -> str:
-        """Nothing: this machine makes as many processes as it is asked for."""
+        """Always empty: the number of processes on this machine is not limited."""
         return ""
 
     def stopped(self, name: RoleName) -> str:
-        """A signal (SIGSTOP), or a debugger."""
+        """Whether a signal (SIGSTOP) or a debugger has stopped the process, as text; empty if not."""
         living = self._living.get(name)
         if living is None or not _is_stopped(living.process.pid):
             return ""
@@ -202,7 +206,7 @@ class Processes:
         os.close(living.end)
 
     def close(self) -> None:
-        """Kill what still lives, wait for it, and remove the folder of the run."""
+        """Kill the processes that still run, wait for them, and remove the folder of the run."""
         for name in list(self._living):
             self.kill(name)
         while self._killed:
@@ -230,7 +234,7 @@ def _reason(exitcode: int | None) -> str:
 
 
 class SocketLink:
-    """A role's end of its pipe. A thread reads, so that a role which is at work notices when its supervisor is gone."""
+    """A role's end of its pipe. A thread reads it, so that a busy role notices when its supervisor has ended."""
 
     def __init__(self, pipe: RoleSocket, on_end: Callable[[], None], door: Path) -> None:
         self._pipe, self._on_end, self._door = pipe, on_end, door
@@ -253,33 +257,33 @@ class SocketLink:
         self._pipe.send(report)
 
     def commands(self) -> Iterator[Command]:
-        """Those that have come in. Does not block."""
+        """Commands received since the last call. Does not block."""
         self._came.clear()
         while self._commands:
             yield self._commands.popleft()
 
     def pause(self, seconds: float) -> None:
-        """Sleep, but for no longer than until a command comes."""
+        """Sleep until a command comes, at most `seconds`."""
         self._came.wait(seconds)
 
     def serve(self, answer: Callable[[Any], Any]) -> None:
-        """Let learners ask, through a socket; it ends with the process."""
+        """Answer learners' questions through a socket, until the process ends."""
         SocketServer(self._door, answer)
 
 
 def _door(folder: Path, shard: Setup) -> Path:
-    """A new one for each life of a shard: nobody talks to a successor by mistake."""
+    """The socket's path, a new one for each start of a shard: no learner reaches a replacement by mistake."""
     return folder / f"parameters-{shard.name.index}-{shard.generation}"
 
 
 def _nothing() -> None:
-    """What the first process does that is forked, if it comes to it."""
+    """Target of the first process, which only starts the fork server and is killed at once."""
 
 
 def _live(setup: Setup, line: socket.socket, folder: Path) -> None:
     """A role's process, from its start to its end."""
-    # Ctrl-C in a terminal, its end, and whoever ends a group or a service reach all of it: the supervisor decides what
-    # that means, and takes its roles with it.
+    # Ctrl-C, the end of a terminal, and a signal to a process group or a service reach every process of the run. Only
+    # the supervisor handles them, and it ends its roles.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
@@ -288,5 +292,5 @@ def _live(setup: Setup, line: socket.socket, folder: Path) -> None:
         os._exit(1)
 
     run_role(setup, SocketLink(RoleSocket(line), orphaned, _door(folder, setup)))
-    # Not through the interpreter's end: threads of the network and of PyTorch have nothing left to say.
+    # Skips the interpreter's shutdown: threads of the network and of PyTorch have nothing left to do.
     os._exit(0)

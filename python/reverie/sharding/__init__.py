@@ -1,4 +1,4 @@
-"""One replay over several servers: drawn from, and limited, as if it were one table.
+"""One replay over several servers, sampled and limited as if it were one table.
 
 ```
 ShardedClient   client.py    the interface of a Client

@@ -1,4 +1,4 @@
-"""Batches of all shards, made ahead by a thread."""
+"""Batches over all shards, drawn ahead by a thread."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from reverie.types import Batch, Borders
 __all__ = ["Prefetch"]
 
 _LOG = logging.getLogger("reverie")
-#: Seconds after which a reader without a deadline says for the first time what it waits for.
+#: Seconds after which a reader without a deadline first logs what it waits for.
 _PATIENCE = 10.0
 
 
 class Prefetch:
-    """What `reverie.datasets.Batches` drives: up to `ahead` batches wait, and one more is being made."""
+    """The source of `reverie.datasets.Batches`: up to `ahead` batches are ready, and one more is being made."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class Prefetch:
         self._how = How(columns, ragged, without_replacement, windows)
         self._left = max_samples
         self._most = ahead
-        #: Batches; an error, after which there is nothing more; None at the end.
+        #: Batches; then an error or None, which is the last entry.
         self._ready: collections.deque[Batch | BaseException | None] = collections.deque()
-        #: Guards `_ready`; told when it changes, and of the end.
+        #: Guards `_ready`; notified of its changes and of the end.
         self._changed = threading.Condition()
         self._stops = threading.Event()
         self._unfinished: list[Batch] = []
@@ -50,7 +50,7 @@ class Prefetch:
         self._thread.start()
 
     def next(self, timeout: float | None) -> Batch | None:
-        """The next batch; None at the end. After an error comes the end."""
+        """The next batch; None at the end. An error ends the batches."""
         if self._ended:
             return None
         until, began, told = Until(timeout), time.monotonic(), _PATIENCE
@@ -72,14 +72,14 @@ class Prefetch:
         return made
 
     def close(self) -> list[Batch]:
-        """Ends the thread; what it made and nobody read."""
+        """Ends the thread; returns the batches that were made and not read."""
         self._ended = True
         self._stops.set()
         for sampler, _ in self._parts:
             sampler.ring()
         with self._changed:
             self._changed.notify_all()
-        # It ends soon: it waits for answers at most.
+        # The thread ends soon: it waits only for responses.
         self._thread.join()
         left = [made for made in self._ready if isinstance(made, Batch)]
         self._ready.clear()
@@ -108,7 +108,7 @@ class Prefetch:
             return None
         batch = parts[0][0].gather(drawn, self._how)
         if len(parts) > 1:
-            # The smallest of one table says nothing of weights in a mixture.
+            # The smallest probability of one table does not apply to a mixture.
             batch.smallest_probability = None
         if finished:
             return batch
@@ -116,7 +116,7 @@ class Prefetch:
         return None
 
     def _next_parts(self) -> list[tuple[Sampler, int]]:
-        """What the next batch is drawn from: the last is smaller, where `max_samples` ends in it."""
+        """The samplers and counts of the next batch; the last batch is smaller if `max_samples` ends in it."""
         parts = []
         for sampler, count in self._parts:
             if self._left is not None:
@@ -127,7 +127,7 @@ class Prefetch:
         return parts
 
     def _put(self, made: Batch | BaseException | None) -> None:
-        """Leaves something to be read, when there is room; at the end what is no batch has its place, too."""
+        """Adds an entry for the reader, once there is room or the reader has closed."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._ready) < self._most or self._stops.is_set())
             self._ready.append(made)

@@ -26,38 +26,38 @@ __all__ = ["ShardInfo", "ShardedClient", "ShardedInfo"]
 
 @final
 class ShardedClient(Writing, Reading):
-    """Reaches one replay that is spread over several servers, with the calls of a `Client`. Safe to share by threads.
+    """A client of one replay that is spread over several servers, with the calls of a `Client`. Thread-safe.
 
-    An item is drawn with the probability that it would have if all items were in one table: shards are chosen by their
-    mass (the sum of their weights; of uniform tables the size), then each draws by itself. `Batch.info.probability` is
-    the product of both probabilities, and `table_size` the items of all shards, so that `Batch.weights` are those of
-    one table. Draws are spread by the masses that the shards told last, and each shard tells its mass with them: those
-    that were spread too many to a shard are made again elsewhere, so that all are spread as the shards are at that
-    moment. The reported probability is the one that was used. The rows of a batch come shard by shard: shuffle before
-    cutting it.
+    An item is drawn with the probability that it would have if all items were in one table: a shard is chosen by its
+    mass (the sum of its weights; for uniform tables the size), and then draws one of its items.
+    `Batch.info.probability` is the product of both probabilities, and `table_size` the number of items of all shards,
+    so that `Batch.weights` are those of one table. Draws are distributed by the masses that the shards last reported,
+    and each response reports the mass again: if a shard received too many draws, the surplus is drawn again from other
+    shards, so that all draws follow the present masses. The reported probability is the one that was used. The rows of
+    a batch are grouped by shard: shuffle them before splitting it.
 
-    Every server has a number (`Server(..., shard=i)`), which the keys of its items carry. Its tables have
-    `rate_limiters.Rationed` or `MinSize(1)`; the limits over all shards are those of the one client that samples.
+    Every server has a number (`Server(..., shard=i)`), which is part of its items' keys. Its tables have
+    `rate_limiters.Rationed` or `MinSize(1)`; the client that samples keeps the limits over all shards.
 
-    A shard that cannot be reached is left out, with a warning, once a call has failed at it; the others go on, and it
-    is taken back in when it answers again. Keys of a shard that is out, or that came back without its items, are stale.
+    When a call fails because a shard cannot be reached, the shard is left out, with a warning, until it answers again;
+    the others go on. Keys of a lost shard, or of one that came back without its items, are stale.
 
     Args:
-        shards: addresses, or `Client`s, in an order that is the same for all who choose shards by index.
-        rate_limiter: the limits over all shards, for the one client that samples, the learner's: it hands every shard
-            a number of inserts that may go in, which the shard holds all writers to. Without one, draws wait for the
-            first item, and inserts are not this client's business. Pickled copies have none.
-        among: `(i, n)`: this is number i of n clients that sample by these limits, learners that share one replay. All
-            of them are given `rate_limiter`, and number 0 hands out what may go in. Together they may run ahead of the
-            limits by a batch each: a draw is allowed by what its client received last. Later changes (`configure`) are
-            made at each of them.
-        seed: fixes which shards are drawn from; None takes a fresh one.
+        shards: addresses, or `Client`s, in the same order for all clients that choose shards by index.
+        rate_limiter: the limits over all shards, for the one client that samples (the learner's): it gives every shard
+            a ration of inserts, which the shard enforces for all writers. Without one, draws wait for the first item,
+            and this client does not limit inserts. Pickled copies have none.
+        among: `(i, n)`: this is number i of n clients that sample by these limits: learners that share one replay. All
+            of them get `rate_limiter`, and number 0 hands out the rations. Together they may exceed the limits by a
+            batch each, since a draw is allowed by the counts that its client last received. Later changes (`configure`)
+            must be made at each of them.
+        seed: fixes the choice of shards; None takes a random one.
         timeout: the default of every `timeout=`, in seconds.
         transport, token, tls, patience: as for `Client`; for addresses. A shard is lost after `patience` seconds.
 
     Raises:
-        ValueError: for no shards or more than 64, two of one number, tables with limits of their own.
-        UnavailableError: no shard answers; it waits for that at most for `patience` seconds.
+        ValueError: for no shards or more than 64, two shards with the same number, or tables with their own limits.
+        UnavailableError: no shard answers within `patience` seconds.
     """
 
     def update_priorities(
@@ -71,9 +71,9 @@ class ShardedClient(Writing, Reading):
         timeout: float | None = None,
         wait: bool = True,
     ) -> UpdateResult | None:
-        """Sets priorities, each at the shard that its key names; see `Client.update_priorities`.
+        """Sets priorities at the shards of their keys; see `Client.update_priorities`.
 
-        Keys of shards that cannot be reached are counted as stale. `timeout` is for the answer of each shard.
+        Keys of shards that cannot be reached are counted as stale. `timeout` applies to the response of each shard.
 
         Raises:
             ValueError: for arrays of different lengths, or a priority that the table's selectors refuse (then nothing
@@ -109,7 +109,7 @@ class ShardedClient(Writing, Reading):
         *,
         timeout: float | None = None,
     ) -> tuple[UpdateResult, UpdateResult]:
-        """Deletes items, then sets priorities; a decision at each shard. See `Client.mutate_priorities`."""
+        """Deletes items, then sets priorities, not atomically over shards. See `Client.mutate_priorities`."""
         deleted = self.delete(table, [] if deletes is None else deletes, timeout=timeout)
         updates = {} if updates is None else updates
         keys = np.fromiter(updates.keys(), np.int64, len(updates))
@@ -127,8 +127,8 @@ class ShardedClient(Writing, Reading):
     ) -> UpdateResult:
         """Deletes items by their keys, by conditions, or both; see `Client.delete`.
 
-        Keys of items that are gone, or out of reach, are counted as stale. Conditions are asked of each item at its
-        shard; items of shards that are lost stay.
+        Keys of items that are gone, or of shards that cannot be reached, are counted as stale. Each shard checks the
+        conditions for its items; items of lost shards stay.
         """
         sampler, timeout = self._sampler(table), self._or_own(timeout)
         if keys is None:
@@ -157,20 +157,19 @@ class ShardedClient(Writing, Reading):
         max_times_sampled: int | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Changes limits of a running table; None leaves as it is.
+        """Changes limits of a running table; None leaves a limit as it is.
 
         Args:
             table: the table.
-            max_size: items of all shards together, which each get their part of. A shard with more evicts by its
-                remover at once.
-            rate_limiter: the limits over all shards; only at the client that was given `rate_limiter`. Counts go on.
-            max_times_sampled: refused, but for 0: see `shard_table`.
+            max_size: items of all shards together; each shard gets a part. A shard with more items evicts at once, by
+                its remover.
+            rate_limiter: the limits over all shards; only at a client that was given `rate_limiter`. Counts go on.
+            max_times_sampled: must be 0 or None: see `shard_table`.
             timeout: seconds that each shard may take to answer.
 
         Raises:
             ValueError: for limits that can never work.
-            UnavailableError: a shard cannot be reached, and would keep its part of the old `max_size`; nothing was
-                changed.
+            UnavailableError: a lost shard would keep its part of the old `max_size`; nothing was changed.
         """
         sampler = self._sampler(table)
         if max_times_sampled:
@@ -195,7 +194,7 @@ class ShardedClient(Writing, Reading):
             sampler.refresh(self._or_own(timeout))
 
     def _refuse_unsampled(self, table: str, max_size: int | None, limiter: RateLimiter | None) -> None:
-        """ValueError for a table that would never hold what the limiter waits for."""
+        """Raises ValueError for a table that can never hold as many items as the limiter waits for."""
         if limiter is None:
             return
         size = self.info().tables[table].max_size if max_size is None else max_size
@@ -206,14 +205,16 @@ class ShardedClient(Writing, Reading):
             )
 
     def can_sample(self, table: str, num_samples: int = 1, *, timeout: float | None = None) -> bool:
-        """True where so many draws could go on now. Asks the shards, and hands out rations."""
+        """True if this number of draws is allowed now. Asks the shards, and hands out rations."""
         sampler = self._sampler(table)
         sampler.refresh(self._or_own(timeout))
         return sampler.allowed(_checks.count("num_samples", num_samples, 0))
 
     def can_insert(self, table: str, num_inserts: int = 1, *, timeout: float | None = None) -> bool:
-        """True where so many inserts could go on now, over all shards where this client has their limiter, else at each
-        of them. Asks the shards, and hands out rations."""
+        """True if this number of inserts is allowed now. Asks the shards, and hands out rations.
+
+        Counts over all shards if this client has their limiter; otherwise each shard must allow the number.
+        """
         num_inserts = _checks.count("num_inserts", num_inserts, 0)
         sampler, timeout = self._sampler(table), self._or_own(timeout)
         if sampler.limiter is None:
@@ -231,7 +232,7 @@ class ShardedClient(Writing, Reading):
         return figures.why(sampler, known, told, self._members)
 
     def info(self, timeout: float | None = None) -> ShardedInfo:
-        """The figures of all shards together, and of each."""
+        """The figures of all shards, in total and of each."""
         timeout = self._or_own(timeout)
         infos = self._members.each(lambda client: client.info(timeout))
         return figures.info(infos, self._samplers, self._members)
@@ -247,14 +248,14 @@ class ShardedClient(Writing, Reading):
         sampler.begin(timeout)
 
     def checkpoint(self, *, timeout: float | None = None) -> list[str]:
-        """Takes a checkpoint at every shard, one after the other; where they are.
+        """Takes a checkpoint at every shard, one after the other; returns their paths.
 
         Args:
             timeout: seconds that each may take.
 
         Raises:
-            DeadlineExceededError: one is not written yet; it goes on, and those of the shards behind were not begun.
-            UnavailableError: a shard cannot be reached; those before it were saved.
+            DeadlineExceededError: a checkpoint is not finished; its shard continues, later shards were not asked.
+            UnavailableError: a shard cannot be reached; the shards before it were saved.
         """
         self._refuse_lost("a checkpoint would miss its items")
         return [client.checkpoint(timeout=self._or_own(timeout)) for client in self.clients]

@@ -1,4 +1,4 @@
-"""What a sharded replay tells of itself."""
+"""The figures of a sharded replay, in total and of each shard."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ class ShardInfo:
     """One shard of a `ShardedClient`."""
 
     address: str | None
-    """None for a server of this process that does not listen."""
+    """None for a server in this process that does not listen."""
     present: bool
     """False while it cannot be reached."""
     info: Info | None
     """Its own figures; None while it cannot be reached."""
     tables: dict[str, dict[str, Any]]
-    """Of every table that was sampled here: its `mass`, the `chance` that a draw is of this shard, its `ration`
-    (inserts admitted in all; None where its own limiter decides), `num_inserts`, `num_samples`, `waiting_inserts`;
-    `discarded`: of the samples, draws that were made again elsewhere, as the masses had changed; `clock_ahead`: seconds
-    by which its clock is ahead of this process's."""
+    """For every table that this client uses: its `mass`; the `chance` that a draw uses this shard; its `ration`
+    (inserts admitted in total; None if its own limiter decides); `num_inserts`, `num_samples`, `waiting_inserts`;
+    `discarded`: those of the samples that were drawn again elsewhere, since the masses had changed; `clock_ahead`:
+    seconds by which its clock is ahead of this process's."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardedInfo(Info):
-    """What `ShardedClient.info()` tells: the sums of all shards that can be reached, and each by itself."""
+    """The return value of `ShardedClient.info()`: sums over all reachable shards, and each shard's figures."""
 
     shards: tuple[ShardInfo, ...] = ()
 
 
 def info(infos: Mapping[int, Info], samplers: Mapping[str, Sampler], members: Members) -> ShardedInfo:
-    """The figures of all shards, as they were just told and as the samplers last heard."""
+    """The figures of all shards, from their present infos and the samplers' last responses."""
     known = {name: sampler.figures()["shards"] for name, sampler in samplers.items()}
     shards = tuple(
         ShardInfo(
@@ -82,12 +82,12 @@ def info(infos: Mapping[int, Info], samplers: Mapping[str, Sampler], members: Me
 
 
 def _total(limits: Iterable[int | None]) -> int | None:
-    """The sum; None where one of them is no bound."""
+    """The sum of limits; None if one of them is unlimited."""
     known = list(limits)
     return None if None in known else sum(limit for limit in known if limit is not None)
 
 
-#: Figures of a table that add up over shards.
+#: Figures of a table that are summed over shards.
 _SUMS = (
     "max_size",
     "current_size",
@@ -124,7 +124,7 @@ def _sum(tables: list[TableInfo], sampler: Sampler | None) -> TableInfo:
 
 
 def _copies(tables: list[TableInfo]) -> tuple[CopyStats, ...]:
-    """The copies of all shards, by the table that they go into."""
+    """The copies of all shards, summed by target table."""
     together: dict[str, CopyStats] = {}
     for stats in (stats for table in tables for stats in table.copies):
         known = together.get(stats.target, dataclasses.replace(stats, inserted=0, dropped=0, waiting=0))
@@ -153,11 +153,11 @@ def _limiter(infos: list[RateLimiterInfo], sampler: Sampler | None) -> RateLimit
 
 
 def why(sampler: Sampler, known: dict[str, Any], whys: Mapping[int, Why], members: Members) -> Why:
-    """Who waits, over all shards; `known` is what the sampler heard just now."""
+    """Why requests wait, over all shards; `known` is the sampler's latest figures."""
     each = " ".join(f"{members.name(shard)}: {why.text}" for shard, why in whys.items())
     blocked = [why.insert_reason for why in whys.values() if why.insert_reason is not None]
     insert_reason = known["insert_reason"] if sampler.limiter is not None else None
-    # One insert goes to one shard: it is held back where none would take it.
+    # An insert goes to any one shard: it is blocked only if all shards block it.
     if insert_reason is None and len(blocked) == len(whys):
         insert_reason = blocked[0]
     return Why(

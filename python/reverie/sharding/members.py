@@ -1,4 +1,4 @@
-"""The servers of a sharded replay: who is there, and which of them a key is of."""
+"""The servers of a sharded replay: which can be reached, and which one a key belongs to."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _LOG = logging.getLogger("reverie")
 LOST = (UnavailableError, ClosedError)
 #: A key's bits below those of its shard.
 _SHARD_AT = 57
-#: Seconds between two looks for a lost shard: at first, and at most.
+#: Seconds between two attempts to reach a lost shard: at first, and at most.
 _FIRST_LOOK, _LAST_LOOK = 0.1, 2.0
 
 _T = TypeVar("_T")
 
 
 class Members:
-    """The shards in the order in which they were given, those that are lost included.
+    """The shards in the given order, lost ones included.
 
-    A shard that fails is lost, with one warning; a thread looks for it until it is back.
+    A shard that fails is marked as lost, with one warning; a thread polls it until it is back.
     """
 
     def __init__(self, clients: Sequence[Client], is_back: Callable[[int], None]) -> None:
@@ -46,14 +46,14 @@ class Members:
         self._lost: set[int] = set()
         #: Shards that are being asked whether they can be reached.
         self._doubted: set[int] = set()
-        #: Guards what is lost, and the numbers.
+        #: Guards the sets of lost and doubted shards, and the numbers.
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._turns = itertools.count(random.SystemRandom().randrange(len(self.clients)))
 
     def connect(self) -> None:
-        """Asks every shard what it is. Those that do not answer are lost; ValueError for those that do not fit."""
-        import concurrent.futures  # Here: `import reverie` shall not pay for it.
+        """Asks every shard for its tables. Shards without an answer are lost; raises ValueError for invalid ones."""
+        import concurrent.futures  # Imported here to keep `import reverie` fast.
 
         with concurrent.futures.ThreadPoolExecutor(len(self.clients)) as threads:
             asked = [threads.submit(client.info) for client in self.clients]
@@ -65,7 +65,7 @@ class Members:
         self.refuse_nobody()
 
     def admit(self, shard: int, info: Info) -> None:
-        """Takes a shard in. ValueError where another has its number."""
+        """Admits a shard. Raises ValueError if another has its number."""
         numbers = {table.shard for table in info.tables.values()}
         with self._lock:
             number = numbers.pop()
@@ -78,11 +78,14 @@ class Members:
             self._numbers[shard], self.infos[shard] = number, info
 
     def name(self, shard: int) -> str:
-        """A shard, for people."""
+        """The name of a shard in messages."""
         return f"shard {shard} ({self.clients[shard].server_address or 'in this process'})"
 
     def table(self, name: str) -> TableInfo:
-        """A table as the first shard told it. UnknownTableError; ValueError where it cannot be a shard's."""
+        """A table as the first shard describes it.
+
+        Raises UnknownTableError, UnavailableError without a reachable shard, and ValueError if it cannot be sharded.
+        """
         found: TableInfo | None = None
         for shard, info in enumerate(self.infos):
             if info is None:
@@ -119,17 +122,17 @@ class Members:
             return [shard for shard in range(len(self.clients)) if shard not in self._lost]
 
     def lost_names(self) -> list[str]:
-        """Shards that cannot be reached, for people."""
+        """The names of lost shards in messages."""
         with self._lock:
             return [self.name(shard) for shard in sorted(self._lost)]
 
     def refuse_nobody(self) -> None:
-        """UnavailableError where no shard can be reached."""
+        """Raises UnavailableError if no shard can be reached."""
         if not self.present:
             raise UnavailableError(f"no shard can be reached: {', '.join(self.lost_names())}")
 
     def lose(self, shard: int, error: BaseException) -> None:
-        """A shard failed: warns once, and looks for it from now on."""
+        """Marks a shard as lost: warns once, and polls it until it is back."""
         with self._lock:
             if shard in self._lost or self._closed.is_set():
                 return
@@ -140,7 +143,7 @@ class Members:
         look.start()
 
     def doubt(self, shard: int, lose: Callable[[int, BaseException], None]) -> None:
-        """A call was late at a shard: finds out whether it can be reached, and tells `lose` if not. Does not wait."""
+        """Checks in a thread, after a call timed out, whether a shard can be reached; calls `lose` if not."""
         with self._lock:
             if shard in self._lost or shard in self._doubted or self._closed.is_set():
                 return
@@ -150,7 +153,7 @@ class Members:
 
     def _ask_after(self, shard: int, lose: Callable[[int, BaseException], None]) -> None:
         try:
-            # Not for the client's own time, which may be shorter than its patience.
+            # Without the client's default timeout, which may be shorter than its patience.
             self.clients[shard].info(math.inf)
         except LOST as error:
             lose(shard, error)
@@ -178,7 +181,7 @@ class Members:
             return
 
     def each(self, call: Callable[[Client], _T]) -> dict[int, _T]:
-        """What a call gives at every shard that can be reached; one that fails by it is lost."""
+        """The results of a call at every reachable shard; a shard that fails is marked as lost."""
         given = {}
         for shard in self.present:
             try:
@@ -189,13 +192,13 @@ class Members:
         return given
 
     def next(self) -> int:
-        """A shard that can be reached, in turns."""
+        """The next reachable shard, in turns."""
         present = self.present
         self.refuse_nobody()
         return present[next(self._turns) % len(present)]
 
     def chosen(self, shard: int | None) -> int:
-        """The shard that a caller chose, or the next."""
+        """The shard that the caller chose, or for None the next. Raises ValueError for an invalid index."""
         if shard is None:
             return self.next()
         if not 0 <= shard < len(self.clients):
@@ -203,8 +206,10 @@ class Members:
         return shard
 
     def by_key(self, keys: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
-        """Which of the keys are of which shard: shards that have some, and the keys' places. Keys of no shard, and
-        those of shards that are lost, are left out."""
+        """The shards of the keys, each with the places of its keys.
+
+        Keys of no shard or of a lost shard are left out.
+        """
         numbers = keys >> _SHARD_AT
         for shard in self.present:
             places = np.flatnonzero(numbers == self._numbers[shard])
@@ -212,5 +217,5 @@ class Members:
                 yield shard, places
 
     def close(self) -> None:
-        """Looks for nobody any more."""
+        """Stops polling lost shards."""
         self._closed.set()

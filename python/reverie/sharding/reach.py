@@ -1,4 +1,4 @@
-"""The servers of a sharded replay, reached: what every call of its client stands on."""
+"""The base of a sharded client: its connections to the shards, and a sampler for each table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Reach"]
 
 
 class Reach:
-    """The shards, and a sampler for each table that was asked for; `ShardedClient` stands on it, and documents it."""
+    """The shards, and a sampler for each table in use. Base of `ShardedClient`, which documents the arguments."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Reach:
         self._limiter, self._among = rate_limiter, _among(among, rate_limiter)
         self._seed = int.from_bytes(os.urandom(8), "little") if seed is None else _checks.count("seed", seed, 0)
         self._samplers: dict[str, Sampler] = {}
-        #: Guards `_samplers`, and is held while one is made.
+        #: Guards `_samplers`; held while a sampler is made.
         self._making = threading.RLock()
         self._closed = threading.Event()
         options: dict[str, Any] = {"transport": transport, "token": token, "tls": tls, "patience": patience}
@@ -81,7 +81,7 @@ class Reach:
             if table not in self._samplers:
                 info = self._members.table(table)
                 rationed = tables.is_rationed(info.rate_limiter_info)
-                # Another seed for every table, or all would choose the same shards.
+                # A different seed for every table, or all would choose the same shards.
                 seed = (self._seed + 0x9E3779B97F4A7C15 * len(self._samplers)) % 2**64
                 limiter = self._limiter if rationed else None
                 independent = tables.draws_independently(info.sampler_options)
@@ -91,7 +91,7 @@ class Reach:
             return self._samplers[table]
 
     def _lose(self, shard: int, error: BaseException) -> None:
-        """Leaves a shard out, until it is back."""
+        """Marks a shard as lost, until it is back."""
         for sampler in list(self._samplers.values()):
             sampler.lose(shard, error)
         self._members.lose(shard, error)
@@ -102,7 +102,7 @@ class Reach:
 
     @property
     def num_shards(self) -> int:
-        """How many shards there are, those that are lost included."""
+        """The number of shards, lost ones included."""
         return len(self._members.clients)
 
     @property
@@ -111,7 +111,7 @@ class Reach:
         return tuple(self._members.clients)
 
     def close(self) -> None:
-        """Ends waits with ClosedError, and closes the client of each shard; tables and writers stay. Idempotent."""
+        """Ends waiting calls with ClosedError, and closes the shards' clients; tables and writers stay. Idempotent."""
         self._closed.set()
         self._members.close()
         for sampler in list(self._samplers.values()):
@@ -135,7 +135,7 @@ class Reach:
 
 
 def _among(among: tuple[int, int], limiter: rate_limiters.RateLimiter | None) -> tuple[int, int]:
-    """Which of how many clients; ValueError for what is none of them, and for more than one without limits."""
+    """Checks `among`. Raises ValueError if it is invalid, and for several clients without a limiter."""
     index, count = among
     index, count = _checks.count("among[0]", index, 0), _checks.count("among[1]", count, 1)
     if index >= count:

@@ -1,4 +1,4 @@
-"""What a sharded client reads: draws over all shards, items by key or by what is known of them."""
+"""The reads of a sharded client: draws over all shards, items by key, and queries."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ class Reading(Reach):
     ) -> Batch:
         """Draws items of all shards and gathers them into one array per column; see `Client.sample_batch`.
 
-        Times in `Batch.info.inserted_at` are of the clock of each item's shard. `without_replacement=True` takes all
-        draws or none: every shard makes as many as the batch has, and those stay that would be drawn from one table of
-        all items (Efraimidis and Spirakis 2006). It so moves up to `num_shards` times the batch over the network.
+        Times in `Batch.info.inserted_at` are from the clock of each item's shard. `without_replacement=True` makes all
+        draws or none: every shard makes as many draws as the batch has, and those are kept that would be drawn from one
+        table of all items (Efraimidis and Spirakis 2006). This sends up to `num_shards` times the batch over the
+        network.
 
         Raises:
             DeadlineExceededError: `.partial` is a Batch of the draws already made, or None.
@@ -64,16 +65,16 @@ class Reading(Reach):
         device: Any = None,
         pinned: bool | None = None,
     ) -> Batches:
-        """The read path of a training loop, as `Client.batches`: a thread draws up to `prefetch` batches ahead.
+        """Batches for a training loop, up to `prefetch` drawn ahead by a thread; see `Client.batches`.
 
-        A mixture of tables without replacement has no item of a table twice.
+        In a mixture of tables without replacement no item of a table occurs twice.
         """
         _how(columns, ragged, without_replacement)
         return Batches(
             self,
             table,
             batch_size,
-            # No table of shards is consumed by draws.
+            # Draws delete nothing from the tables of shards.
             prefetch=2 if prefetch is None else prefetch,
             columns=columns,
             ragged=ragged,
@@ -102,9 +103,9 @@ class Reading(Reach):
     ) -> Batches:
         """Batches of fixed-length windows of the items of all shards; see `Client.windows`.
 
-        An item that a window fits into is drawn as from one table of all items: a draw of one that is too short is
-        made again by any shard, and not by its own. "cross" goes on in items of the same writer, which are of the same
-        shard.
+        Items that a window fits into are drawn as from one table of all items: a draw of an item that is too short is
+        made again over all shards, not only its own. "cross" continues in items of the same writer, which are on the
+        same shard.
         """
         return Batches(
             self,
@@ -141,9 +142,9 @@ class Reading(Reach):
         unpack_as_table_signature: bool = False,
         timeout: float | None = None,
     ) -> Iterator[list[ReplaySample] | ReplaySample]:
-        """Draws items of all shards one by one, in an order that says nothing of their shards; see `Client.sample`.
+        """Draws items of all shards one by one, in an order that is independent of shards; see `Client.sample`.
 
-        Up to 64 draws are made at once, and never more than are asked for.
+        Up to 64 draws are requested together, and never more than `num_samples`.
         """
         left = _checks.count("num_samples", num_samples, 1)
         sampler, timeout = self._sampler(table), self._or_own(timeout)
@@ -154,7 +155,7 @@ class Reading(Reach):
     ) -> Iterator[list[ReplaySample] | ReplaySample]:
         while left > 0:
             runs = sampler.runs(min(left, SAMPLES_AT_ONCE), Until(timeout))
-            # Whoever stops early has not seen one shard only.
+            # Shuffled, so that a loop that stops early has not seen items of one shard only.
             rows = [sample for batch, step in runs for sample in samples_of(batch, step, timesteps, unpack)]
             left -= len(rows)
             for row in sampler.order(len(rows)):
@@ -169,12 +170,12 @@ class Reading(Reach):
         order: str | None = None,
         timeout: float | None = None,
     ) -> BatchInfo:
-        """Looks for items of all shards by what their tables know of them; see `Client.query`.
+        """Finds items of all shards by conditions on their metadata; see `Client.query`.
 
-        Each shard answers as it is at one moment; they are asked one after the other. `limit` and `order` are of all
-        items together, whatever their shard. The order of insertion, and "age", compare times of different clocks: they
-        are as exact as it is known what each shard's clock shows, to a round trip at worst. Times in `inserted_at` are
-        of the clock of each item's shard, `table_size` is the items of all shards.
+        Each shard answers atomically; the shards are asked one after the other. `limit` and `order` apply to the items
+        of all shards together. The order of insertion, and "age", compare times of different clocks: they are as exact
+        as the estimates of the shards' clocks, whose error is at most a round trip. Times in `inserted_at` are from the
+        clock of each item's shard; `table_size` is the number of items of all shards.
 
         Raises:
             as `Client.query`, and UnavailableError: no shard can be reached. Items of lost shards are left out.
@@ -195,12 +196,12 @@ class Reading(Reach):
         ragged: Ragged | None = None,
         timeout: float | None = None,
     ) -> Batch:
-        """Reads items by their keys, in the order of the keys. It counts as no sample, and the probabilities are 0.
+        """Reads items by their keys, in the order of the keys. Not counted as samples; the probabilities are 0.
 
         Args:
             table, keys, columns: as for `Client.get`.
             timeout: seconds that each shard may take to answer.
-            ragged: as there; "values" is refused where the items are of more than one shard.
+            ragged: as there; "values" raises ValueError if the items are on more than one shard.
 
         Raises:
             UnknownKeyError: one of the items is gone, or of a shard that cannot be reached.

@@ -1,4 +1,4 @@
-"""Arguments that are spread over shards by their keys, and what comes back in their order."""
+"""Splits arguments over shards by their keys, and merges the results in the order of the arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["arrays", "in_order", "keys", "merged", "refuse_negative"]
 
 
 def keys(given: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Keys as one array; TypeError for what are no ints."""
+    """Keys as one array. Raises TypeError for values that are not ints."""
     array = np.asarray(given)
     if not array.size:
         return np.empty(0, np.int64)
@@ -29,7 +29,7 @@ def keys(given: npt.ArrayLike) -> npt.NDArray[np.int64]:
 def arrays(
     given: npt.ArrayLike, priorities: npt.ArrayLike, if_version: npt.ArrayLike | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int64] | None]:
-    """The arguments of an update as arrays of one length; ValueError where they are not."""
+    """The arguments of an update as arrays. Raises ValueError for different lengths, or priorities not finite."""
     found = keys(given), np.asarray(priorities, np.float64).reshape(-1)
     versions = None if if_version is None else np.asarray(if_version).reshape(-1)
     lengths = [len(found[0]), len(found[1]), len(found[0]) if versions is None else len(versions)]
@@ -44,15 +44,15 @@ def arrays(
 
 
 def refuse_negative(priorities: npt.NDArray[np.float64]) -> None:
-    """Refuses what a Prioritized selector refuses, before any shard has taken a part of it."""
+    """Raises ValueError for negative priorities, as a Prioritized selector does, before any shard has applied some."""
     if (priorities < 0).any():
         raise ValueError(f"a priority of a Prioritized selector must not be negative, got {priorities.min()}")
 
 
 def in_order(parts: list[Batch], order: npt.NDArray[np.intp], ragged: Literal["pad", "values"] | None) -> Batch:
-    """Batches as one, its rows in this order. RaggedError, ValueError: they cannot be."""
+    """Joins batches into one, with its rows in this order. Raises RaggedError or ValueError if that is impossible."""
     if len(parts) == 1:
-        # Their places were ascending, so they are in order.
+        # The places of one shard are ascending, so they are in order.
         return parts[0]
     if ragged == "values":
         raise ValueError(
@@ -75,7 +75,7 @@ def in_order(parts: list[Batch], order: npt.NDArray[np.intp], ragged: Literal["p
 
 
 def _joined(parts: list[npt.NDArray[Any]], path: str, order: npt.NDArray[np.intp], pads: bool) -> npt.NDArray[Any]:
-    """Rows of several arrays in this order; `pads` fills the shorter ones' second axis up with zeros."""
+    """Rows of several arrays in this order; `pads` pads the second axis of shorter ones with zeros."""
     longest = max((part.shape[1] for part in parts if part.ndim > 1), default=0)
     lengths = {part.shape[1] for part in parts if part.ndim > 1}
     if len(lengths) > 1 and not pads:
@@ -91,11 +91,11 @@ def _joined(parts: list[npt.NDArray[Any]], path: str, order: npt.NDArray[np.intp
 def merged(
     found: Mapping[int, BatchInfo], ahead: Mapping[int, float], size: int, order: str | None, limit: int | None
 ) -> BatchInfo:
-    """What the shards found as one table would have found it.
+    """Merges the results of the shards' queries into the result that one table would return.
 
     Args:
-        found: of every shard, in the order that was asked for.
-        ahead: by how many seconds its clock is ahead of one that is the same for all.
+        found: the result of every shard, in the requested order.
+        ahead: seconds by which each shard's clock is ahead of a common clock.
         size: items of all shards.
         order, limit: as of `Client.query`.
     """
@@ -105,7 +105,7 @@ def merged(
     field, descends = (order or "").removeprefix("-"), (order or "").startswith("-")
     # The youngest have the smallest age.
     by = {"": inserted, "age": -inserted}.get(field, columns.get(field, inserted))
-    # Stable: between equals the order of insertion decides.
+    # Equal values are in order of insertion.
     places = np.lexsort((inserted, -by if descends else by))[:limit]
     columns["table_size"] = np.full(len(inserted), size)
     return BatchInfo(*(columns[name][places] for name in names))

@@ -1,4 +1,4 @@
-"""Draws from one table of all shards."""
+"""Draws from one table over all shards, and rations of inserts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["Sampler"]
 
 _LOG = logging.getLogger("reverie")
 
-#: Seconds for which a caller whose time is over waits for another thread's turn: it takes as long as an answer.
+#: The shortest wait for another thread's turn, also past a caller's deadline: a turn takes one response.
 _TURN = 1.0
-#: Seconds after which an endless wait says for the first time what it waits for.
+#: Seconds after which a wait without a deadline first logs what it waits for.
 _PATIENCE = 10.0
 
-#: Draws in a row without a window, before a request is refused.
+#: Draws in a row without a window, after which a request raises.
 _MOST_SHORT = 1000
 
 Ragged = Literal["pad", "values"]
 
 
 class How(NamedTuple):
-    """How draws are made and read: the arguments of that name of a client's calls."""
+    """Options of draws, named as the arguments of a client's calls."""
 
     columns: list[str] | None = None
     ragged: Ragged | None = None
@@ -40,7 +40,7 @@ class How(NamedTuple):
 
 
 class Until:
-    """The end of a wait: a number of seconds from now, or None."""
+    """A deadline: a number of seconds from now, or None."""
 
     def __init__(self, timeout: float | None) -> None:
         if timeout is not None and not timeout >= 0:
@@ -49,18 +49,18 @@ class Until:
 
     @property
     def left(self) -> float | None:
-        """Seconds that are left."""
+        """Seconds until the deadline; None without one."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
     @property
     def answered(self) -> float | None:
-        """Seconds that a shard has to answer what it can answer at once: one that is slow is not lost for it."""
+        """Timeout for a response that needs no waiting: at least `_TURN`, so that a slow shard does not fail."""
         left = self.left
         return None if left is None else max(left, _TURN)
 
 
 class Sampler:
-    """Draws from one table of all shards, and hands out rations where it has the limiter of all."""
+    """Draws from one table over all shards, and hands out rations if it has the limiter over all shards."""
 
     def __init__(
         self,
@@ -74,17 +74,17 @@ class Sampler:
     ) -> None:
         self.table = table
         self.limiter = limiter
-        #: Whether inserts are this one's business: it tells the shards how many they may let in.
+        #: Whether this sampler limits inserts: it tells the shards how many they may admit.
         self.hands_out = limiter is not None and among[0] == 0
         self.stale = 0
         self._members = members
         self._ends = ends
-        #: Draws of one shard do not depend on each other, so that some of them can be left out; and nobody else counts
-        #: the draws, who would not know which were.
+        #: Whether surplus draws of a shard may be discarded: its draws are independent, and no other client counts
+        #: them.
         self._leaves_out = independent and among[1] == 1
-        #: Draws in a row that met items too short for a window, and whether the last ones were such.
+        #: Draws in a row whose items were too short for a window, and whether the last ones were.
         self._short, self._passed = 0, False
-        #: What the last answers said may be built upon.
+        #: Whether the figures of the last responses are still valid.
         self._fresh = False
         self._random = random.Random(seed)
         self._shards = _native.Shards(
@@ -96,28 +96,28 @@ class Sampler:
         self._waiting: dict[float, tuple[int, int]] = {}
 
     def join(self, shard: int) -> None:
-        """Hears of a shard that came, or came back. Raises what it fails by."""
+        """Adds a shard that is reachable again. Raises the shard's error."""
         for _, error in self._shards.ask([shard], None):
             raise error
         self.ring()
 
     def refresh(self, timeout: float | None = None, wants: list[int] | None = None) -> dict[str, Any]:
-        """Hears of all shards, and hands out rations; the figures."""
+        """Asks all shards, and hands out rations; returns the figures."""
         with self._taking_turn(Until(timeout)):
             self._exchange(Until(timeout), wants)
         return self._shards.figures()
 
     def allowed(self, num_samples: int) -> bool:
-        """True where so many draws could go on now, as the shards were last heard of."""
+        """True if this number of draws is allowed, by the last responses of the shards."""
         return self._shards.allowed(num_samples) == num_samples
 
     @property
     def inserts_left(self) -> int | None:
-        """Inserts that the limiter would let in now; None: no end."""
+        """Inserts that the limiter allows now; None if unlimited."""
         return self._shards.inserts_left()
 
     def batch(self, count: int, timeout: float | None, how: How) -> Batch:
-        """One batch; DeadlineExceededError keeps the draws that were made."""
+        """Draws one batch. `DeadlineExceededError.partial` has the draws made by the deadline."""
         drawn, why = self.draw(count, Until(timeout), how, lambda: False)
         if why is None:
             return self.gather(drawn, how)
@@ -131,9 +131,10 @@ class Sampler:
     def draw(
         self, count: int, until: Until, how: How, stops: Callable[[], bool]
     ) -> tuple[list[_native.ShardDraws], str | None]:
-        """Draws, and None; or at the deadline, and where `stops()`, those made by then, and why not more.
+        """All draws and None; at the deadline, or when `stops()`, the draws made by then and the reason.
 
-        Draws without replacement are made all at once or not at all. RaggedError where items are too short for windows.
+        Draws without replacement are made all at once or not at all. Raises RaggedError if items are too short for
+        windows.
         """
         drawn: list[_native.ShardDraws] = []
         options: dict[str, Any] = {"columns": how.columns, "ragged": how.ragged}
@@ -167,7 +168,7 @@ class Sampler:
         return drawn, why
 
     def _count_short(self, asked: int, made: int, windows: tuple[int, int, Borders]) -> None:
-        """RaggedError where no draw met an item that a window fits into for too long."""
+        """Raises RaggedError after too many draws in a row without an item that a window fits into."""
         self._passed = not made
         self._short = 0 if made else self._short + asked
         if self._short >= _MOST_SHORT:
@@ -180,8 +181,11 @@ class Sampler:
             )
 
     def runs(self, at_most: int, until: Until) -> list[tuple[Batch, bool]]:
-        """Draws that can be made now, at least one: those of a shard as batches of items that look alike, and whether
-        they are steps that were inserted alone. DeadlineExceededError."""
+        """Makes the draws that are allowed now, at least one.
+
+        Returns batches of items with the same shapes, each from one shard, and whether its items are single steps that
+        were inserted without a time axis. Raises DeadlineExceededError.
+        """
         made: list[tuple[Batch, bool]] = []
 
         def some(allowed: int) -> int:
@@ -209,7 +213,7 @@ class Sampler:
         return made
 
     def order(self, count: int) -> list[int]:
-        """The numbers below `count` in an order of chance."""
+        """The numbers below `count` in random order."""
         return self._random.sample(range(count), count)
 
     def _make(
@@ -221,8 +225,11 @@ class Sampler:
         stops: Callable[[], bool],
         guess: Callable[[int], int] | None = None,
     ) -> str | None:
-        """Makes draws, `least` to `most`: as often as it takes `some`, which is told how many are allowed, and tells
-        how many it made. `guess` does the same by what is known already. None; or why not more."""
+        """Makes `least` to `most` draws with repeated calls of `some`; returns None, or the reason for too few.
+
+        `some` gets the allowed number of draws and returns the number that it made. `guess` does the same from figures
+        that are known already.
+        """
         began, told, done = time.monotonic(), _PATIENCE, 0
         try:
             while done < least:
@@ -231,7 +238,7 @@ class Sampler:
                     with self._taking_turn(until):
                         made = self._some(most - done, until, some, guess)
                 except DeadlineExceededError as late:
-                    # A shard is silent, and not lost: the others' draws are made all the same.
+                    # A shard does not answer, and is not lost: the draws of the others are kept.
                     return late.why
                 done += made
                 # Items that were too short for a window are no reason to wait.
@@ -246,7 +253,7 @@ class Sampler:
                 if until.left is None and waited > told:
                     _LOG.warning("still waiting after %.0f s: %s", waited, self.why())
                     told *= 3
-                # A shard tells when there is something new.
+                # A shard notifies this client of changes.
                 self._look(rung, told if until.left is None else until.left)
             return None
         finally:
@@ -257,25 +264,25 @@ class Sampler:
         self._passed = False
         made = guess(count) if guess is not None and self._fresh else 0
         if not made:
-            # The masses of this moment, and not of the last batch: a shard that was empty then would be left out.
+            # Uses present masses, not those of the last batch: a shard that was empty then would be left out.
             self._exchange(until)
             allowed = self._shards.allowed(count)
             made = some(allowed) if allowed else 0
             self._fresh = True
-        # Also where nothing can be drawn: who waits for inserts may have to admit some.
+        # Also if nothing can be drawn: a draw that waits for inserts may have to admit some.
         self._hand_out()
         return made
 
     def _look(self, rung: int, seconds: float) -> None:
-        """Waits until there is news of a shard, `ring` was called since it was `rung`, or for so long."""
+        """Waits until a shard changes, or `ring` was called since `rung`, at most `seconds`."""
         self._failed(self._shards.look(rung, seconds))
 
     def ring(self) -> None:
-        """Lets draws that wait look again: a shard came or went, or they are to end."""
+        """Wakes waiting draws: a shard was lost or came back, or they must end."""
         self._shards.ring()
 
     def forget(self) -> None:
-        """Items left otherwise than by inserts, or limits changed: the next draws ask the shards first."""
+        """Makes the next draws ask the shards first, after deletes or changed limits."""
         self._fresh = False
 
     def _exchange(self, until: Until, wants: list[int] | None = None) -> None:
@@ -304,7 +311,7 @@ class Sampler:
         self.ring()
 
     def begin(self, timeout: float | None) -> None:
-        """Hears of all shards for the first time, or after all tables were reset."""
+        """Asks all shards for the first time, or after all tables were reset."""
         until = Until(timeout)
         with self._taking_turn(until):
             self._shards.reset()
@@ -315,7 +322,7 @@ class Sampler:
     @contextmanager
     def _taking_turn(self, until: Until) -> Iterator[None]:
         left = until.left
-        # Whoever has the turn waits for answers at most, never for a limiter.
+        # The thread that has the turn waits only for responses, never for a limiter.
         if not self._turn.acquire(timeout=-1 if left is None else max(left, _TURN)):
             why = f"another thread waits for an answer of the shards of table '{self.table}'"
             raise DeadlineExceededError(f"sample: the timeout passed; {why}", why=why)
@@ -325,14 +332,14 @@ class Sampler:
             self._turn.release()
 
     def limit(self, limiter: rate_limiters.RateLimiter) -> None:
-        """Another limiter of all shards; the counts go on."""
+        """Replaces the limiter over all shards; the counts go on."""
         self._shards.limit(limiter)
         self.limiter = limiter
         self.forget()
         self.ring()
 
     def figures(self) -> dict[str, Any]:
-        """What is known of the shards."""
+        """The figures of the shards, by their last responses."""
         return self._shards.figures()
 
     @property
@@ -342,7 +349,7 @@ class Sampler:
         return tuple(Waiting(now - began, *counts) for began, counts in sorted(self._waiting.items()))
 
     def why(self, figures: dict[str, Any] | None = None) -> str:
-        """What holds draws and inserts back, over all shards, as they were last heard of."""
+        """Why draws and inserts wait, over all shards, by their last responses."""
         figures = self._shards.figures() if figures is None else figures
         shards = figures["shards"]
         present = [shard for shard in shards if shard["present"]]

@@ -1,4 +1,4 @@
-"""The tables of shards."""
+"""Options of the tables of shards, and their checks."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ MAX_SHARDS = 64
 
 
 def shard_table(table: Table, num_shards: int) -> tuple[list[Table], rate_limiters.RateLimiter]:
-    """One table's options as those of `num_shards` shards, and the rate limiter of them all.
+    """Splits a table's options into those of `num_shards` shards, and the rate limiter over all of them.
 
-    Each shard has its part of `max_size` and of `max_bytes`, seeds of its own, and `Rationed` instead of the table's
-    limiter, which the `ShardedClient` that samples is to be given.
+    Each shard has its part of `max_size` and of `max_bytes`, its own seeds, and `Rationed` instead of the table's
+    limiter. Pass that limiter to the `ShardedClient` that samples.
 
     Args:
-        table: on no server; its items must not leave by `max_times_sampled`.
+        table: a table that is on no server, without `max_times_sampled`.
         num_shards: from 1 to 64.
 
     Returns:
         the tables, one for each server, and the limiter.
 
     Raises:
-        ValueError: for a table that cannot be spread, or has no item for every shard.
+        ValueError: for a table that cannot be sharded, or whose `max_size` is below `num_shards`.
     """
     num_shards = _checks.count("num_shards", num_shards, 1)
     if num_shards > MAX_SHARDS:
@@ -58,7 +58,7 @@ def shard_table(table: Table, num_shards: int) -> tuple[list[Table], rate_limite
 
 
 def part(whole: int, num_shards: int, shard: int) -> int:
-    """A shard's part of a number for all."""
+    """A shard's part of a number that is split over all shards."""
     return whole // num_shards + (shard < whole % num_shards)
 
 
@@ -70,19 +70,19 @@ def _reseeded(selector: selectors.Selector, shard: int) -> selectors.Selector:
 
 
 def is_rationed(limiter: rate_limiters.RateLimiter | object) -> bool:
-    """True for `Rationed()`, also where a server described it by its numbers."""
+    """True for `Rationed()`, also for a server's description of it."""
     return getattr(limiter, "max_diff", 0.0) == float("-inf")
 
 
 def draws_independently(sampler: object) -> bool:
-    """True where no draw of a batch depends on the others."""
+    """True if the draws of a batch are independent of each other."""
     return isinstance(sampler, selectors.Uniform) or (
         isinstance(sampler, selectors.Prioritized) and not sampler.stratified
     )
 
 
 def refuse_no_limits(limiter: object) -> None:
-    """TypeError, ValueError for what is no limiter of all shards."""
+    """Raises TypeError or ValueError for an invalid limiter over all shards."""
     if not isinstance(limiter, rate_limiters.RateLimiter):
         raise TypeError(f"rate_limiter must be one of reverie.rate_limiters, got a {type(limiter).__name__}")
     if is_rationed(limiter):
@@ -90,7 +90,7 @@ def refuse_no_limits(limiter: object) -> None:
 
 
 def refuse_unfit(where: str, max_times_sampled: int, limiter: object) -> None:
-    """ValueError for a table that cannot be a shard."""
+    """Raises ValueError for a table that cannot be the table of a shard."""
     if max_times_sampled:
         raise ValueError(_consumes(where, max_times_sampled))
     least = getattr(limiter, "min_size_to_sample", 1)

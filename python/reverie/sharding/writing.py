@@ -1,4 +1,4 @@
-"""What a sharded client writes with: every insert and every writer goes to one shard."""
+"""The inserts and writers of a sharded client; each uses one shard."""
 
 from __future__ import annotations
 
@@ -31,14 +31,13 @@ _W = TypeVar("_W")
 class Writing(Reach):
     """The part of a sharded client that inserts.
 
-    A writer is one shard's: `shard` is its index; None takes the next that can be reached. Actors that each make one
-    writer give their own index, modulo `num_shards`. Its other options are those of `Client`'s method of that name, and
-    so are its errors.
+    A writer uses one shard: `shard` is its index; None takes the next reachable shard. Actors that each make one writer
+    pass their own index, modulo `num_shards`. Other options and errors are those of `Client`'s method of that name.
 
-    While its shard cannot be reached, a writer keeps what was not confirmed and sends it when the shard is back.
-    Meanwhile `flush` raises DeadlineExceededError, and `append` waits once `max_in_flight_bytes` are unconfirmed. Make
-    another writer to go on at once. `insert` and `insert_batch` wait at their shard, too, until their timeout; the next
-    one goes to a shard that can be reached.
+    While its shard cannot be reached, a writer keeps unacknowledged data and sends it when the shard is back. Meanwhile
+    `flush` raises DeadlineExceededError, and `append` waits once `max_in_flight_bytes` are unacknowledged. To continue
+    at once, make another writer. `insert` and `insert_batch` also wait for their shard until their timeout; the next
+    call goes to a reachable shard.
     """
 
     def insert(
@@ -78,29 +77,29 @@ class Writing(Reach):
         """
         chosen = self._members.chosen(shard)
         leaves, _ = _native.flatten(data)
-        # What has no rows is for the insert to refuse.
+        # The insert itself raises for data without rows.
         rows = (*np.shape(leaves[0]), 0)[0] if leaves else 0
         self._want(self._sampler(table), chosen, rows, timeout)
         timeout = self._or_own(timeout)
         return self._at(chosen, lambda client: client.insert_batch(table, data, priorities, timeout=timeout, wait=wait))
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was sent with `wait=False` is done, or has failed; see `Client.flush`."""
+        """Waits until all inserts and updates with `wait=False` are done or have failed; see `Client.flush`."""
         timeout = self._or_own(timeout)
         self._members.each(lambda client: client.flush(timeout))
 
     def _want(self, sampler: Sampler, shard: int, rows: int, timeout: float | None) -> None:
-        """Sees to it that the shard has what the limiter allows for these rows, where this client has the limiter."""
+        """Gives the shard a ration for these rows, as far as the limiter allows, if this client hands out rations."""
         if not sampler.hands_out:
             return
         wants = [0] * self.num_shards
         wants[shard] = rows
-        # What another shard has to give up is given here by the second exchange.
+        # The second exchange gives this shard the rations that the first took back from others.
         for _ in range(2):
             sampler.refresh(self._or_own(timeout), wants)
 
     def _at(self, shard: int, call: Callable[[Client], _W]) -> _W:
-        """What a call gives at a shard, which is lost where it fails by that, or cannot be reached when it is late."""
+        """The result of a call at a shard; marks the shard as lost if it cannot be reached."""
         try:
             return call(self.clients[shard])
         except LOST as error:

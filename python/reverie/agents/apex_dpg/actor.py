@@ -56,7 +56,7 @@ class Actor(ReplayActor):
 class Noise:
     """`x <- (1 - theta) x + sigma sqrt(1 - (1 - theta)^2) eps`: a process of deviation `sigma` (Uhlenbeck 1930).
 
-    With `theta = 1` it is independent Gaussian noise. Environments that are reset begin anew, at a draw of its own law.
+    With `theta = 1` it is independent Gaussian noise. A reset environment starts at a draw of the stationary law.
     """
 
     def __init__(self, shape: tuple[int, int], sigma: float, theta: float) -> None:
@@ -66,7 +66,7 @@ class Noise:
         self._kick = np.float32(sigma * (1.0 - (1.0 - theta) ** 2) ** 0.5)
 
     def draw(self, rng: np.random.Generator, resets: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """The next noise `[N, A]`, float32; `resets` `[N]` tells which environments begin anew."""
+        """The next noise `[N, A]`, float32; `resets` `[N]` marks environments that begin a new episode."""
         eps = rng.standard_normal(self._x.shape, np.float32)
         going_on = self._keep * self._x + self._kick * eps
         begins = np.ones_like(resets) if self._fresh else resets

@@ -1,4 +1,4 @@
-"""What a person can set, and the table that follows from it."""
+"""Settings of the agent, and its table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ApexDpgConfig(replay.PrioritizedSettings):
     noise_sigma: float
     """Deviation of the noise (of what the Ornstein-Uhlenbeck process comes to), where actions span [-1, 1]."""
     noise_theta: float = 0.15
-    """How fast the Ornstein-Uhlenbeck process forgets, by step."""
+    """The rate per step at which the Ornstein-Uhlenbeck process forgets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,14 +49,14 @@ class ApexDpgConfig(replay.PrioritizedSettings):
 
 
 def make_tables(spec: EnvSpec, config: ApexDpgConfig, *, seed: int) -> list[Table]:
-    """One table: items of large TD errors are drawn more often, and those of small ones leave first."""
+    """One table: items with large TD errors are drawn more often, and those with small ones are evicted first."""
     sampler = selectors.Prioritized(config.priority_exponent, seed=seed)
     remover = selectors.Prioritized(config.eviction_exponent, seed=seed + 1)
     return [replay.make_table(config, sampler, remover)]
 
 
 def memory(spec: EnvSpec, config: ApexDpgConfig) -> dict[str, int]:
-    """Bytes that a run needs, by what needs them, an upper estimate."""
+    """Memory of a run in bytes by part, an upper estimate."""
     # Actors hold a critic too: a second one for each is more than enough.
     return continuous.memory(
         spec, config, policy=config.policy_hidden, critic=config.critic_hidden, critics=1 + config.num_actors

@@ -15,12 +15,12 @@ from reverie.agents.learning import priorities_of
 
 
 class CriticLoss(NamedTuple):
-    """What one batch gives the critic."""
+    """The critic's result for one batch."""
 
     loss: Tensor
     """Scalar, to be minimised."""
     priorities: Tensor
-    """`|td_error| + eps`, `[B]`, detached; alpha is the selector's business."""
+    """`|td_error| + eps`, `[B]`, detached; the table's selector applies alpha."""
 
 
 def critic_loss(

@@ -1,4 +1,4 @@
-"""The policy network, the critic, and both together as actors hold them."""
+"""The policy network, the critic, and both together for actors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reverie.agents.layers import initialised
 
 
 class PolicyAndCritic(nn.Module):
-    """What an actor needs: actions, and q-values for first priorities. Called, it gives actions `[B, A]`."""
+    """The networks of an actor: policy, and critic for first priorities. Called, it returns actions `[B, A]`."""
 
     def __init__(self, spec: EnvSpec, config: ApexDpgConfig) -> None:
         super().__init__()

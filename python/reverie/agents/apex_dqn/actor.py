@@ -18,8 +18,8 @@ from reverie.agents.environments import EnvSpec
 class Actor(ReplayActor):
     """Explores by its own rungs of the ladder, and sends priorities from the q-values that it computed to act.
 
-    One forward pass a step serves three ends: the action, q(s, a) of the step that starts here, and max q(s) for the
-    step that ended here n steps on.
+    One forward pass per step gives three results: the action, q(s, a) of the item that starts here, and max q(s) for
+    the item that ends here after n steps.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a person can set, the table that follows from it, and the exploration ladder."""
+"""Settings of the agent, its table, and the exploration ladder."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class ApexDqnConfig(replay.PrioritizedSettings):
     target_period: int
     """Updates between two copies into the target network."""
     optimizer: str = "adam"
-    """Or "rmsprop", the centred one of the paper."""
+    """"adam", or "rmsprop", the centred one of the paper."""
     precision: str = "float32"
-    """Of all layers but the last; "bfloat16" halves the time of large networks where the processor has it."""
+    """Precision of all layers but the last; "bfloat16" halves the time of large networks if the processor has it."""
     first_priority: str = "td_error"
-    """Of new items: the actor's own "td_error", or the "max" that the table holds (Schaul et al. 2016)."""
+    """Priority of new items: the actor's "td_error", or the "max" of the table (Schaul et al. 2016)."""
     epsilon_base: float = 0.4
     epsilon_alpha: float = 7.0
     single_env_decay_steps: int = 10_000
-    """With one environment in all there is no ladder to spread: epsilon walks down it within so many steps."""
+    """With a single environment, epsilon goes down the ladder over so many steps."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,7 +58,7 @@ def epsilon_ladder(num_envs: int, base: float, alpha: float) -> NDArray[np.float
 
 
 def epsilon_alone(step: int, config: ApexDqnConfig) -> float:
-    """Epsilon at an environment step of a run with one environment: down the same ladder over time."""
+    """Epsilon at a step of a run with a single environment, which goes down the same ladder over time."""
     walked = min(1.0, step / config.single_env_decay_steps)
     epsilon: float = config.epsilon_base ** (1 + config.epsilon_alpha * walked)
     return epsilon
@@ -70,7 +70,7 @@ def make_tables(spec: EnvSpec, config: ApexDqnConfig, *, seed: int) -> list[Tabl
 
 
 def memory(spec: EnvSpec, config: ApexDqnConfig) -> dict[str, int]:
-    """Bytes that a run needs, by what needs them, an upper estimate."""
+    """Memory of a run in bytes by part, an upper estimate."""
     actions = spec.num_actions or 0
     if spec.frame_stack is None:
         widths = (spec.num_inputs, *config.hidden, actions + 1)

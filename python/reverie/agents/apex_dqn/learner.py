@@ -35,7 +35,7 @@ class Learner(NetworkLearner):
         self._optimizers = {"online": optimizer(self._online, config.learning_rate, config.optimizer_epsilon)}
 
     def learn(self) -> None:
-        """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
+        """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
         self._learn_by_priority(self._config, self._update)
 
     def _update(self, data: dict[str, Tensor], weights: Tensor) -> tuple[Tensor, dict[str, float | Tensor]]:

@@ -16,12 +16,12 @@ from reverie.agents.learning import priorities_of
 
 
 class ApexLoss(NamedTuple):
-    """What one batch gives."""
+    """The result of one batch."""
 
     loss: Tensor
     """Scalar, to be minimised."""
     priorities: Tensor
-    """`min(|td_error|, clip) + eps`, `[B]`, detached; alpha is the selector's business."""
+    """`min(|td_error|, clip) + eps`, `[B]`, detached; the table's selector applies alpha."""
 
 
 def double_q_target(r_t: Tensor, discount_t: Tensor, q_t_value: Tensor, q_t_selector: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ def make_network(spec: EnvSpec, config: ApexDqnConfig, *, seed: int, trainable: 
 
 
 class GreedyPolicy(QPolicy):
-    """`argmax_a q(s, a)`; `q_values` is what actors explore around."""
+    """Takes `argmax_a q(s, a)`; actors explore around `q_values`."""
 
     def __init__(self, spec: EnvSpec, config: ApexDqnConfig) -> None:
         super().__init__(make_network(spec, config, seed=0, trainable=False), config.precision)

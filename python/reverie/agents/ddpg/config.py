@@ -1,4 +1,4 @@
-"""What a person can set."""
+"""Settings of the agent."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class DdpgConfig(continuous.NoisySettings):
 
 
 def memory(spec: EnvSpec, config: DdpgConfig) -> dict[str, int]:
-    """Bytes that a run needs, by what needs them, an upper estimate."""
+    """Memory of a run in bytes by part, an upper estimate."""
     return continuous.memory(spec, config, policy=config.policy_hidden, critic=config.critic_hidden, critics=1)

@@ -1,4 +1,4 @@
-"""The policy network, the critic, and the policy without noise."""
+"""The policy network, the critic, and the greedy policy."""
 
 from __future__ import annotations
 

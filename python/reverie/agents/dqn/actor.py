@@ -15,7 +15,7 @@ from reverie.agents.environments import EnvSpec
 
 
 class Actor(ReplayActor):
-    """Every environment explores by the same epsilon, which falls with the run's environment steps."""
+    """Every environment explores with the same epsilon, which falls with the run's environment steps."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Actor(ReplayActor):
         self._num_actions = spec.num_actions or 0
 
     def _choose(self, obs: NDArray[Any]) -> Choice:
-        # Actors know their own steps only: those of the others are taken to be as many.
+        # An actor knows only its own steps: the others are assumed to have taken as many.
         now = epsilon(self.env_steps * self._config.num_actors, self._config)
         actions = epsilon_greedy(self._rng, self._policy(obs), self._num_actions, now)
         return Choice(actions, actions)

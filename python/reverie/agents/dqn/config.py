@@ -1,4 +1,4 @@
-"""What a person can set, and the exploration schedule."""
+"""Settings of the agent, and the exploration schedule."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DqnConfig(replay.ReplaySettings):
     epsilon_steps: int
     """Environment steps, of all actors together, over which epsilon falls in a line."""
     precision: str = "float32"
-    """Of all layers but the last; "bfloat16" halves the time of large networks where the processor has it."""
+    """Precision of all layers but the last; "bfloat16" halves the time of large networks if the processor has it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,7 +45,7 @@ def epsilon(step: int, config: DqnConfig) -> float:
 
 
 def sizes(spec: EnvSpec, config: DqnConfig) -> tuple[int, int]:
-    """Parameters of the network, and the widths of all layers that one observation passes through, added up."""
+    """The number of parameters, and the sum of the widths of all layers that one observation passes through."""
     frames = spec.frame_stack is not None
     features, parameters, units = nature_sizes(spec.obs_shape) if frames else (spec.num_inputs, 0, 0)
     widths = (features, *config.hidden, spec.num_actions or 0)
@@ -53,7 +53,7 @@ def sizes(spec: EnvSpec, config: DqnConfig) -> tuple[int, int]:
 
 
 def memory(spec: EnvSpec, config: DqnConfig) -> dict[str, int]:
-    """Bytes that a run needs, by what needs them, an upper estimate."""
+    """Memory of a run in bytes by part, an upper estimate."""
     networks = 5 + config.num_actors  # online, target, gradient, two moments; one in each actor
     parameters, units = sizes(spec, config)
     return replay.memory(spec, config, parameters=parameters * networks, units=units)

@@ -33,7 +33,7 @@ class Learner(NetworkLearner):
         self._optimizers = {"online": adam(self._online, config.learning_rate, config.adam_epsilon)}
 
     def learn(self) -> None:
-        """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
+        """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
         self._learn(self._update)
 
     def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:
@@ -51,7 +51,7 @@ class Learner(NetworkLearner):
 def batch_loss(
     online: FlatNetwork[Any], target: FlatNetwork[Any], data: dict[str, Tensor], config: DqnConfig
 ) -> Tensor:
-    """`dqn_loss` of a batch, its columns as the table gives them."""
+    """`dqn_loss` of a batch, with the columns of the table."""
     a_tm1, r_t, discount_t = (data[name] for name in ("action", "reward", "discount"))
     with computing_in(config.precision, online.device):
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""DQN's actor: into the table of its bundle, or into the one for all (`GorilaConfig.table_of`)."""
+"""DQN's actor, which writes into the table of its bundle or the common one (`GorilaConfig.table_of`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person can set: DQN's settings, and how its learning is spread over workers."""
+"""Settings of Gorila: DQN's, and the distribution of learning over workers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from reverie.tables import Table
 
 @dataclass(frozen=True, kw_only=True)
 class GorilaConfig(DqnConfig):
-    """DQN's settings mean what they do there; of tables, capacity, start and ratio are those of each."""
+    """DQN's settings have the same meaning; capacity, start and ratio apply to each table."""
 
     num_learners: int
     """Workers that compute gradients, each with its own copies of both networks."""
     num_parameter_shards: int
-    """Ranges that the vector of parameters is cut into, each with its part of the optimiser's state."""
+    """Ranges of the vector of parameters, each with its part of the optimiser's state."""
     max_staleness: int
-    """A gradient is dropped where the parameters that it was computed of are older than so many updates."""
+    """A gradient is dropped if its parameters are more than so many updates old."""
     bundled: bool
     """Actor i and learner i share a table of their own (the paper's bundled mode); else there is one table for all."""
 
@@ -42,7 +42,7 @@ class GorilaConfig(DqnConfig):
 
 
 def needs(config: GorilaConfig) -> TableNeeds:
-    """What the runner must know of the tables, and of who learns from them."""
+    """The properties of tables and learners that the runner needs."""
     return TableNeeds(
         TABLE,
         config.batch_size,
@@ -55,7 +55,7 @@ def needs(config: GorilaConfig) -> TableNeeds:
 
 
 def make_tables(spec: EnvSpec, config: GorilaConfig, *, seed: int) -> list[Table]:
-    """One table for all, or one for each bundle, drawn from with the same probability."""
+    """One table for all, or one per bundle, with uniform draws."""
     names = needs(config).tables
     seeds = [seed] if len(names) == 1 else [seed_of(seed, i) for i in range(len(names))]
     return [
@@ -65,7 +65,7 @@ def make_tables(spec: EnvSpec, config: GorilaConfig, *, seed: int) -> list[Table
 
 
 def memory(spec: EnvSpec, config: GorilaConfig) -> dict[str, int]:
-    """Bytes that a run needs, by what needs them, an upper estimate."""
+    """Memory of a run in bytes by part, an upper estimate."""
     parameters, units = sizes(spec, config)
     # Each learner: online, target, gradient; each actor one; the server: parameters, gradient, two moments.
     vectors = 3 * config.num_learners + config.num_actors + 4

@@ -20,20 +20,20 @@ from reverie.agents.replay import TABLE
 
 
 def make_parameter_server(spec: EnvSpec, config: GorilaConfig, *, seed: int) -> LocalParameterServer:
-    """A parameter server in this process, with the weights that DQN draws from `seed`."""
+    """A parameter server in this process, with the initial weights of DQN for `seed`."""
     return LocalParameterServer(make_shards(make_network(spec, config, seed=seed, trainable=False).numpy(), config))
 
 
 def make_parameter_shard(spec: EnvSpec, config: GorilaConfig, *, seed: int, index: int) -> LocalShard:
-    """Shard `index` of the parameter server that `make_parameter_server` makes of the same seed."""
+    """Shard `index` of the parameter server that `make_parameter_server` makes from the same seed."""
     return make_shards(make_network(spec, config, seed=seed, trainable=False).numpy(), config)[index]
 
 
 class Worker:
-    """One of the paper's learners: copies of both networks, and the versions that they are of.
+    """One of the paper's learners: copies of both networks, and their versions.
 
-    It pulls after it has pushed, not before it computes: while the others push, what it holds grows older, in turns as
-    in parallel. The target is copied at the first pull at or after a multiple of `target_period` server versions.
+    It pulls after it has pushed, not before it computes: its copy becomes stale while the others push, both in turns
+    and in parallel. The target is copied at the first pull at or after a multiple of `target_period` server versions.
     """
 
     def __init__(self, spec: EnvSpec, config: GorilaConfig, server: ParameterServer) -> None:
@@ -42,11 +42,11 @@ class Worker:
         self.target = make_network(spec, config, seed=0, trainable=False)
         self._periods = -1
         self.behind = True
-        """Whether it must pull before it computes: what it holds may be of another life of the server's."""
+        """Whether it must pull before it computes, because the server may have been restarted."""
         self.pull()
 
     def pull(self) -> int:
-        """Take the newest parameters; their version. A server that went back to an older state counts as new."""
+        """Pull the newest parameters; their version. A server that went back to an older state counts as new."""
         pulled = self.server.pull()
         self.online.load(pulled.flat)
         self.version, self._versions, self.behind = pulled.version, pulled.versions, False
@@ -57,16 +57,16 @@ class Worker:
         return self.version
 
     def gradient(self, data: dict[str, Tensor]) -> Gradient:
-        """Of the parameters that it holds."""
+        """The gradient of a batch at its present parameters."""
         return dqn_gradient(self.online, self.target, data, self._config)
 
     def push(self, gradient: Gradient) -> bool:
-        """Send it; False where it was dropped. Where sending fails nobody knows which shards took it."""
+        """Send a gradient; False if it was dropped. If this raises, it is unknown which shards applied it."""
         self.behind = True
         return self.server.push(gradient.flat, gradient.norm, self._versions)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next gradient depends on, the networks apart."""
+        """Everything that the next gradient depends on, except the networks."""
         return {"version": self.version, "versions": self._versions, "periods": self._periods}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -75,9 +75,9 @@ class Worker:
 
 
 class Learner(NetworkLearner):
-    """All workers in turns beside a parameter server of their own; or one of them, of a `server` elsewhere.
+    """All workers in turns with a parameter server of their own, or one worker of a remote `server`.
 
-    `version` is that of the server at the last pull: a gradient that is dropped makes none.
+    `version` is the server's at the last pull: a dropped gradient makes no new version.
     """
 
     def __init__(
@@ -108,15 +108,15 @@ class Learner(NetworkLearner):
         self._counts = {"gradients": 0, "gradients_dropped": 0}
 
     def follow(self, server: ParameterServer) -> None:
-        """Its server is elsewhere now, and may be at an older version: every worker pulls before it computes again."""
+        """Use a restarted server, which may have an older version: every worker pulls before it computes again."""
         self._server = server
         for worker in self._workers.values():
             worker.server, worker.behind = server, True
 
     def learn(self) -> None:
-        """The turn of one worker. Raises `DeadlineExceededError` at once where its table cannot give a batch now.
+        """Run the turn of one worker. Raises `DeadlineExceededError` at once if its table cannot give a batch now.
 
-        Where the server is elsewhere and cannot be reached, its lines' error: the batch is lost, nothing else.
+        Raises the connection's error if a remote server cannot be reached; only the batch is lost then.
         """
         index = self._next()
         worker = self._workers[index]
@@ -139,7 +139,7 @@ class Learner(NetworkLearner):
         self._last = {"age_in_updates": old, "staleness": stale, "loss": gradient.loss, "norm": gradient.norm}
 
     def _next(self) -> int:
-        """Whose turn it is: everyone's in turn, or, bundled, his whose table can give a batch."""
+        """The worker whose turn it is: each in turn, or, if bundled, one whose table can give a batch."""
         order = [*self._indices[self._turn :], *self._indices[: self._turn]]
         index: int = order[0]
         if self._needs.bundled and len(order) > 1:
@@ -149,7 +149,7 @@ class Learner(NetworkLearner):
         return index
 
     def latest(self, newer_than: int) -> Weights | None:
-        """The server's newest weights, or None when there are none newer than version `newer_than`."""
+        """The server's newest weights, or None if there are none newer than version `newer_than`."""
         return self._server.latest(newer_than)
 
     def _acting(self) -> NDArray[np.float32]:
@@ -159,13 +159,13 @@ class Learner(NetworkLearner):
         return self._config.learning_rate
 
     def state_dict(self) -> dict[str, Any]:
-        """Of all workers, and of the parameter server where it is this learner's own."""
+        """The state of all workers, and of the parameter server if it is this learner's own."""
         workers = [worker.state_dict() for worker in self._workers.values()]
         server = None if self._own_server is None else self._own_server.state_dict()
         return {**super().state_dict(), "workers": workers, "turn": self._turn, "server": server}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave; the state stays the caller's."""
+        """Restore a `state_dict`, which is copied."""
         super().load_state_dict(state)
         self._turn = state["turn"]
         for worker, one in zip(self._workers.values(), state["workers"], strict=True):

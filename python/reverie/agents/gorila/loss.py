@@ -1,4 +1,4 @@
-"""DQN's loss as what a learner sends: its gradient, and the norm of that."""
+"""The gradient of DQN's loss, which learners push, and its norm."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from reverie.agents.learning import backward
 
 
 class Gradient(NamedTuple):
-    """Of one batch, by the parameters in their flat order."""
+    """The gradient of one batch, in the flat order of parameters."""
 
     flat: NDArray[np.float32]
     """`[P]`, not clipped."""
     norm: float
-    """The norm of all of it: a shard has but a range, and cannot know by how much to clip."""
+    """The norm of the whole gradient, by which a shard clips: it has only a range of the gradient itself."""
     loss: float
 
 
 def dqn_gradient(
     online: FlatNetwork[Any], target: FlatNetwork[Any], data: dict[str, Tensor], config: GorilaConfig
 ) -> Gradient:
-    """The gradient of DQN's loss of a batch by the parameters of `online`, which stay as they are."""
+    """The gradient of DQN's loss of a batch with respect to the parameters of `online`, which do not change."""
     loss = batch_loss(online, target, data, config)
     backward(online, loss)
     assert online.flat.grad is not None

@@ -1,7 +1,7 @@
 """The parameter server: one flat vector in ranges, each with its part of the optimiser's state.
 
-A shard answers questions, `Push` and `Pull`, which are plain records: whoever carries them to another process, and the
-answers back, needs to know nothing of them. `ParameterServer` is what a worker holds, wherever the shards are.
+A shard answers the questions `Push` and `Pull`, which are plain records, so that any connection between processes can
+carry them. `ParameterServer` is a worker's client of the shards, local or remote.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ class Push(NamedTuple):
 
     gradient: NDArray[np.float32]
     norm: float
-    """Of the gradient of all ranges, which the shard clips by."""
+    """The norm of the gradient of all ranges, by which the shard clips."""
     based_on: int
-    """The version of the range that it is the gradient of."""
+    """The version of the range at which the gradient was computed."""
 
 
 class Pull(NamedTuple):
-    """The answer: the range as `Weights`, or None where its version is the one that is known."""
+    """Asks for the range. The answer: `Weights`, or None if its version is the known one."""
 
     known: int
-    """-1: none is."""
+    """The known version; -1 for none."""
 
 
 Question = Push | Pull
 
 
 class Lines(Protocol):
-    """The way to all shards of a parameter server."""
+    """A connection to all shards of a parameter server."""
 
     def ask(self, questions: Sequence[Any]) -> list[Any]:
-        """The answers of all shards, question i is for shard i. Where shards are elsewhere it says when it gives up."""
+        """The answers of all shards; question i is for shard i. A connection to remote shards defines its timeout."""
 
 
 class LocalShard:
-    """A range in this process: clips, steps Adam, and counts. Not for several threads at once."""
+    """A range in this process: clips, steps Adam, and counts. Not thread-safe."""
 
     def __init__(self, flat: NDArray[np.float32], config: GorilaConfig) -> None:
         self.flat = nn.Parameter(torch.from_numpy(flat.copy()))
@@ -62,7 +62,7 @@ class LocalShard:
         self.version = self.dropped = 0  # updates and gradients that were dropped, so far
 
     def answer(self, question: Question) -> bool | Weights | None:
-        """Do what is asked. A question of another class is a TypeError."""
+        """Process a question. Raises TypeError for a question of another class."""
         match question:
             case Push():
                 return self.push(*question)
@@ -71,9 +71,9 @@ class LocalShard:
         raise TypeError(f"a parameter shard answers Push and Pull, and was asked a {type(question).__name__}")
 
     def push(self, gradient: NDArray[np.float32], norm: float, based_on: int) -> bool:
-        """One update, or a drop where `based_on` is more than `max_staleness` versions ago; whether it was taken.
+        """Make one update, or drop the gradient if `based_on` is more than `max_staleness` versions ago; returns which.
 
-        `gradient` is of this range, `[P]`; `norm` that of the gradient of all ranges, which this one is clipped by.
+        `gradient` is of this range, `[P]`; `norm` is the norm of the gradient of all ranges, by which it is clipped.
         """
         if gradient.shape != tuple(self.flat.shape):
             raise ValueError(f"gradient has shape {gradient.shape}, and this shard needs {tuple(self.flat.shape)}")
@@ -109,22 +109,22 @@ class LocalShard:
 
 
 class Pulled(NamedTuple):
-    """All parameters, `[P]`, and the version of each shard's range: a gradient of these names them."""
+    """All parameters, `[P]`, and the version of each shard's range, which a gradient at them names."""
 
     flat: NDArray[np.float32]
     versions: tuple[int, ...]
 
     @property
     def version(self) -> int:
-        """Updates that every shard has made. Shards of one process never differ."""
+        """The number of updates that every shard has made. Shards of one process never differ."""
         return min(self.versions)
 
 
 class ParameterServer:
-    """The shards as one: what workers push to and pull from, and where actors get their weights.
+    """All shards as one server, to which workers push and from which workers and actors pull.
 
-    It keeps the ranges that it pulled last, and asks each shard for a newer one only. Pushing and pulling raise what
-    the lines raise where a shard cannot be reached.
+    It keeps the ranges that it pulled last, and asks each shard only for a newer one. Pushing and pulling raise the
+    connection's errors if a shard cannot be reached.
     """
 
     def __init__(self, lines: Lines, num_shards: int) -> None:
@@ -132,11 +132,11 @@ class ParameterServer:
         self.forget()
 
     def forget(self) -> None:
-        """Pull all ranges anew the next time, whatever their versions."""
+        """Pull all ranges again the next time, whatever their versions."""
         self._ranges = [Weights(-1, np.empty(0, np.float32))] * self._num_shards
 
     def push(self, gradient: NDArray[np.float32], norm: float, based_on: Sequence[int]) -> bool:
-        """Send each shard its range; False where one of them dropped it. See `LocalShard.push`."""
+        """Send each shard its range; False if one of them dropped it. See `LocalShard.push`."""
         if any(one.version < 0 for one in self._ranges):
             self.pull()
         sizes = [len(one.flat) for one in self._ranges]
@@ -152,13 +152,13 @@ class ParameterServer:
         return Pulled(np.concatenate([one.flat for one in self._ranges]), tuple(one.version for one in self._ranges))
 
     def latest(self, newer_than: int) -> Weights | None:
-        """For actors: the newest parameters, or None where there are none newer than `newer_than`."""
+        """For actors: the newest parameters, or None if there are none newer than `newer_than`."""
         pulled = self.pull()
         return Weights(pulled.version, pulled.flat) if pulled.version > newer_than else None
 
 
 class LocalParameterServer(ParameterServer):
-    """Beside its shards, in one process."""
+    """A parameter server in one process with its shards."""
 
     def __init__(self, shards: Sequence[LocalShard]) -> None:
         self._shards = list(shards)
@@ -180,5 +180,5 @@ class LocalParameterServer(ParameterServer):
 
 
 def make_shards(flat: NDArray[np.float32], config: GorilaConfig) -> list[LocalShard]:
-    """The vector `[P]` cut into `num_parameter_shards` ranges whose lengths differ by one at most."""
+    """Cuts the vector `[P]` into `num_parameter_shards` ranges whose lengths differ by one at most."""
     return [LocalShard(part, config) for part in np.array_split(flat, config.num_parameter_shards)]

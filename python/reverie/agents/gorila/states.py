@@ -1,6 +1,6 @@
-"""The states of learners and shards that ran apart, as the state of a `Learner` that has them all, and back.
+"""Conversion between the states of separate learners and shards and the state of one `Learner` with all of them.
 
-A run may so begin in one process and go on in many, or the other way round.
+With it a run can begin in one process and resume in many, or the other way round.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def join_states(learners: Sequence[dict[str, Any]], shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """As if every learner had just pulled: gradients that were on their way are in it nowhere."""
+    """One joined state, as if every learner had just pulled: gradients in flight are not included."""
     flat = np.concatenate([shard["flat"] for shard in shards])
     versions = tuple(shard["version"] for shard in shards)
     networks: dict[str, Any] = {}
@@ -43,7 +43,7 @@ def _all_draws(draws: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
 
 
 def learner_state(state: dict[str, Any], index: int) -> dict[str, Any]:
-    """Of learner `index` alone, whose server is elsewhere. What all counted and drew ahead is the first one's."""
+    """The state of learner `index` with a remote server. The first learner gets all counts and draws ahead."""
     names = (f"online-{index}", f"target-{index}")
     return {
         **state,
@@ -57,13 +57,13 @@ def learner_state(state: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 def parameter_shard_state(state: dict[str, Any], index: int) -> dict[str, Any]:
-    """Of shard `index` alone."""
+    """The state of shard `index`."""
     shard: dict[str, Any] = state["server"]["shards"][index]
     return shard
 
 
 def join_metrics(learners: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Of several learners: gradients and draws added up, updates as the last to pull has them, means of the rest."""
+    """Metrics of several learners as one: sums of gradients and draws, the newest updates, means of the rest."""
     names = {name: None for learner in learners for name in learner}
     joined = {}
     for name in names:

@@ -14,12 +14,12 @@ from reverie.agents.impala.networks import GreedyPolicy
 
 
 class Actor(UnrollActor):
-    """Draws actions from the policy; the learner goes on while an unroll is being made, and corrects for it.
+    """Draws actions from the policy. The learner updates meanwhile, and corrects for the age of the unrolls.
 
-    An item is the unroll of one environment: the columns of `UnrollActor` without `value`, `log_mu` in place of
-    `log_pi` (by the time that it is read it is the behaviour's), and `obs` `[T + 1, ...]`, that after the unroll
-    included. The reset step after an episode's end has the true last observation, so what a truncated episode
-    bootstraps from is where the next observation always is.
+    An item is the unroll of one environment: the columns of `UnrollActor` without `value`, `log_mu` instead of
+    `log_pi` (the learner reads it as the behaviour policy's), and `obs` `[T + 1, ...]`, which includes the observation
+    after the unroll. The reset step after an episode's end has the true last observation, so that a truncated episode
+    bootstraps from the next observation like any other step.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a person can set, and the queue that follows from it."""
+"""Settings of the agent, and its queue."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class ImpalaConfig:
     num_actors: int
     envs_per_actor: int
     hidden: tuple[int, ...]
-    """Widths of the hidden layers of the policy, and of the value network beside it."""
+    """Widths of the hidden layers of the policy network, and of the value network."""
     unroll_length: int
     """n: steps of every environment in an unroll, all made with the weights that were the newest at its start."""
     batch_size: int
     """Unrolls in an update."""
     queue_capacity: int
-    """Unrolls that wait for the learner at most: what actors may be ahead of it, and so of their weights."""
+    """The largest number of unrolls that wait for the learner, and so of how far actors may run ahead of it."""
     discount: float
     rho_bar: float
-    """Truncates the importance weights of the temporal differences: where the values converge to."""
+    """Truncates the importance weights of the temporal differences; it sets the limit of the values."""
     c_bar: float
-    """Truncates those of the trace: how fast they do."""
+    """Truncates the importance weights of the trace; it sets the speed of convergence."""
     trace_lambda: float
-    """Shortens the trace besides (the paper's remark 2); 1 for the paper's own results."""
+    """Also shortens the trace (the paper's remark 2); 1 for the paper's own results."""
     value_coefficient: float
     entropy_coefficient: float
     learning_rate: float
@@ -67,17 +67,17 @@ class ImpalaConfig:
 
 
 def needs(config: ImpalaConfig) -> TableNeeds:
-    """What the runner must know of the queue."""
+    """The properties of the queue that the runner needs."""
     return TableNeeds(TABLE, config.batch_size, config.envs_per_actor, publish_every_update=True)
 
 
 def make_tables(spec: EnvSpec, config: ImpalaConfig, *, seed: int) -> list[Table]:
-    """A queue: every unroll once, the oldest first. Actors go on while it has room."""
+    """A queue, which returns every unroll once, the oldest first. Actors continue while it has room."""
     return [Table.queue(TABLE, max_size=config.queue_capacity)]
 
 
 def memory(spec: EnvSpec, config: ImpalaConfig) -> dict[str, int]:
-    """Bytes that a run needs, by what needs them, an upper estimate."""
+    """Memory of a run in bytes by part, an upper estimate."""
     step = spec.obs_bytes + spec.action_bytes + 4 * 6
     there = config.queue_capacity + config.num_actors * config.envs_per_actor
     policy, value = ((spec.num_inputs, *config.hidden, out) for out in (spec.num_actions or 0, 1))

@@ -28,7 +28,7 @@ class Learner(NetworkLearner):
         self._optimizers = {"network": self._optimizer}
 
     def learn(self) -> None:
-        """One update. Raises `DeadlineExceededError` at once where the queue has no whole batch."""
+        """Make one update. Raises `DeadlineExceededError` at once if the queue has no whole batch."""
         with self._watch("sample"):
             batch = self._client.sample_batch(TABLE, self._config.batch_size, timeout=0)
         with self._watch("learn"):
@@ -58,7 +58,7 @@ class Learner(NetworkLearner):
                 rho_bar=config.rho_bar,
                 c_bar=config.c_bar,
             )
-        steps = torch.from_numpy(data["is_step"])  # a reset is none
+        steps = torch.from_numpy(data["is_step"])  # without reset steps
         loss = impala_loss(
             logits[steps],
             values[:, :-1][steps],

@@ -15,7 +15,7 @@ from reverie.agents.actor_critic import backward_sums
 
 
 class VTrace(NamedTuple):
-    """What an unroll gives, `[B, T]` each."""
+    """The results of V-trace for unrolls, `[B, T]` each."""
 
     v_s: Tensor
     """Targets of the values (equation 1)."""
@@ -31,8 +31,8 @@ def vtrace(
     `v` `[B, T + 1]` are the values of all observations, that after the unroll included. `discount_t` is 0 where the
     episode terminated in step t. `lambda_t` scales `c_t` (remark 2) and is 0 where the episode ended in any way: the
     trace stops there, and a truncated episode bootstraps from `v_{t+1}`, the value of its true last observation. So
-    does the advantage: where the trace is cut, what follows is another episode's. With lambda between 0 and 1 it
-    bootstraps from that much of `v_{s+1}` and the rest of the value there; the paper's own is that of lambda 1.
+    does the advantage: after the end follows another episode. With lambda between 0 and 1 it bootstraps from a mixture
+    of `v_{s+1}`, with weight lambda, and the value there; lambda 1 is the paper's.
     """
     rho = log_rho.exp()
     rho_t, c_t = rho.clamp(max=rho_bar), lambda_t * rho.clamp(max=c_bar)
@@ -44,7 +44,7 @@ def vtrace(
 
 
 class ImpalaLoss(NamedTuple):
-    """What one batch gives."""
+    """The result of one batch."""
 
     loss: Tensor
     """Scalar, to be minimised."""

@@ -1,4 +1,4 @@
-"""The policy network, the value network beside it, and the policy without chance."""
+"""The policy network, the value network, and the greedy policy."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from reverie.agents.impala.config import ImpalaConfig
 
 
 def make_network(spec: EnvSpec, config: ImpalaConfig, *, seed: int, trainable: bool) -> FlatNetwork[PolicyAndValue]:
-    """Both networks; the policy begins almost uniform."""
+    """Policy and value network; the initial policy is almost uniform."""
     return policy_and_value(spec, config.hidden, seed=seed, trainable=trainable)
 
 
 class GreedyPolicy(SoftmaxPolicy):
-    """The most probable action; `outputs` is what actors draw from."""
+    """Takes the most probable action; actors draw from `outputs`."""
 
     def __init__(self, spec: EnvSpec, config: ImpalaConfig) -> None:
         super().__init__(make_network(spec, config, seed=0, trainable=False))

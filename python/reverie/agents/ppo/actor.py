@@ -16,12 +16,12 @@ from reverie.agents.ppo.networks import GreedyPolicy
 class Actor(UnrollActor):
     """Draws actions from the policy. All steps of an unroll are made with the newest weights there are.
 
-    Where newer ones come in the middle of an unroll it begins anew. Within one process that happens only after a resume
-    that found some actors' unrolls in the queue and others still at work on theirs.
+    If newer weights come in the middle of an unroll it begins again. In one process that happens only after a resume
+    with the unrolls of some actors in the queue and those of others not finished.
 
-    An item is the unroll of one environment: the columns of `UnrollActor`, with `value` `[T + 1]`, the last one of the
-    observation after the unroll. The reset step after an episode's end has the true last observation, so the value of a
-    truncated episode's end is where the next step's always is.
+    An item is the unroll of one environment: the columns of `UnrollActor`, with `value` `[T + 1]`, the last one for the
+    observation after the unroll. The reset step after an episode's end has the true last observation, so that a
+    truncated episode bootstraps from the value of the next step like any other.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a person can set, and the queue that follows from it."""
+"""Settings of the agent, and its queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PpoConfig:
     num_actors: int
     envs_per_actor: int
     hidden: tuple[int, ...]
-    """Widths of the hidden layers of the policy, and of the value network beside it."""
+    """Widths of the hidden layers of the policy network, and of the value network."""
     unroll_length: int
     """T: steps of every environment between two updates."""
     discount: float
@@ -28,7 +28,7 @@ class PpoConfig:
     epochs: int
     """K: passes over a batch in one update."""
     minibatch_size: int
-    """Steps in one gradient step, about: an epoch is cut into equal parts."""
+    """About the number of steps in one gradient step: an epoch is cut into equal parts."""
     clip: float
     """epsilon of the clipped surrogate."""
     value_coefficient: float
@@ -50,34 +50,34 @@ class PpoConfig:
 
     @property
     def batch_size(self) -> int:
-        """Unrolls in an update: one of each environment."""
+        """Unrolls in an update: one per environment."""
         return self.num_actors * self.envs_per_actor
 
     def annealed(self, update: int) -> float:
-        """What is left of rate and clip at an update."""
+        """The factor of rate and clip at an update."""
         if self.anneal_updates == 0:
             return 1.0
         return max(0.05, 1.0 - update / self.anneal_updates)
 
 
 def needs(config: PpoConfig) -> TableNeeds:
-    """What the runner must know of the queue."""
+    """The properties of the queue that the runner needs."""
     return TableNeeds(TABLE, config.batch_size, config.envs_per_actor, publish_every_update=True)
 
 
 def make_tables(spec: EnvSpec, config: PpoConfig, *, seed: int) -> list[Table]:
-    """A queue that holds one batch: nobody acts on while a batch waits, and every unroll is learnt from once."""
+    """A queue for one batch: no actor continues while a batch waits, and every unroll is learnt from once."""
     return [Table.queue(TABLE, max_size=config.batch_size)]
 
 
 def memory(spec: EnvSpec, config: PpoConfig) -> dict[str, int]:
-    """Bytes that a run needs, by what needs them, an upper estimate."""
+    """Memory of a run in bytes by part, an upper estimate."""
     steps = config.batch_size * config.unroll_length
     step = spec.obs_bytes + spec.action_bytes + 4 * 6
     policy, value = ((spec.num_inputs, *config.hidden, out) for out in (spec.num_actions or 0, 1))
     parameters = num_parameters(*policy) + num_parameters(*value)
     return {
-        f"queue of {config.batch_size} unrolls": 2 * steps * step,  # there, and in the actors' hands
+        f"queue of {config.batch_size} unrolls": 2 * steps * step,  # in the queue, and in the actors
         "networks and optimiser": 4 * parameters * (4 + config.num_actors),
         "batches": steps * (step + 16 * (sum(policy) + sum(value))),
     }

@@ -30,7 +30,7 @@ class Learner(NetworkLearner):
         self._generator = torch.Generator().manual_seed(seed_of(seed, 1))
 
     def learn(self) -> None:
-        """One update. Raises `DeadlineExceededError` at once where the queue has no whole batch."""
+        """Make one update. Raises `DeadlineExceededError` at once if the queue has no whole batch."""
         with self._watch("sample"):
             batch = self._client.sample_batch(TABLE, self._config.batch_size, timeout=0)
         with self._watch("learn"):
@@ -48,7 +48,7 @@ class Learner(NetworkLearner):
         v = float32(data["value"])
         lambda_t = config.gae_lambda * (1.0 - float32(data["ended"]))
         advantage = advantages(float32(data["reward"]), float32(data["discount"]), lambda_t, v)
-        steps = torch.from_numpy(data["is_step"])  # a reset is none
+        steps = torch.from_numpy(data["is_step"])  # without reset steps
         obs = torch.from_numpy(data["obs"])[steps]
         actions, old_log_pi = torch.from_numpy(data["action"])[steps], float32(data["log_pi"])[steps]
         target, advantage = (advantage + v[:, :-1])[steps], advantage[steps]

@@ -26,7 +26,7 @@ def advantages(r_t: Tensor, discount_t: Tensor, lambda_t: Tensor, v: Tensor) -> 
 
 
 class PpoLoss(NamedTuple):
-    """What one minibatch gives."""
+    """The result of one minibatch."""
 
     loss: Tensor
     """Scalar, to be minimised."""

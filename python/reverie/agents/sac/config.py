@@ -1,4 +1,4 @@
-"""What a person can set."""
+"""Settings of the agent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SacConfig(replay.ReplaySettings):
 
 
 def memory(spec: EnvSpec, config: SacConfig) -> dict[str, int]:
-    """Bytes that a run needs, by what needs them, an upper estimate."""
+    """Memory of a run in bytes by part, an upper estimate."""
     return continuous.memory(
         spec, config, policy=config.policy_hidden, critic=config.critic_hidden, critics=NUM_CRITICS
     )

@@ -60,7 +60,7 @@ class Learner(NetworkLearner):
         return squashed_gaussian(mean, log_sigma, torch.randn(mean.shape, generator=self._generator))
 
     def learn(self) -> None:
-        """One update from one batch. Raises `DeadlineExceededError` at once where the table cannot give one now."""
+        """Make one update from one batch. Raises `DeadlineExceededError` at once if the table cannot give one now."""
         self._learn(self._update)
 
     def _update(self, data: dict[str, Tensor]) -> dict[str, float | Tensor]:

@@ -33,7 +33,7 @@ def soft_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor, log_pi_t: Tensor, 
 
 
 def critics_loss(q_tm1: Tensor, target_tm1: Tensor) -> Tensor:
-    """Half the sum over the critics of their mean squared errors (ibid., equation 5); none flows into the target."""
+    """Half the sum of the critics' mean squared errors (ibid., equation 5); no gradient flows into the target."""
     return 0.5 * torch.mean((target_tm1.detach() - q_tm1) ** 2, dim=1).sum()
 
 

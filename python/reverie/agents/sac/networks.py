@@ -1,4 +1,4 @@
-"""The stochastic policy network, the two critics, and the policy without noise."""
+"""The stochastic policy network, the two critics, and the greedy policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG_SIGMA = (-20.0, 2.0)
 
 
 class GaussianPolicy(nn.Module):
-    """A diagonal Gaussian before the tanh. Called, it gives `tanh(mean)`: what the greedy policy does."""
+    """A diagonal Gaussian before the tanh. Called, it returns `tanh(mean)`, the greedy action."""
 
     def __init__(self, spec: EnvSpec, hidden: tuple[int, ...]) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def make_critics(spec: EnvSpec, config: SacConfig, *, seed: int, trainable: bool
 
 
 class GreedyPolicy(GreedyActions):
-    """`tanh(mean)`; `noisy` is what actors do."""
+    """Takes `tanh(mean)`; actors use `noisy`."""
 
     def __init__(self, spec: EnvSpec, config: SacConfig) -> None:
         self._gaussian = make_policy_network(spec, config, seed=0, trainable=False)

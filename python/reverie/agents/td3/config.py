@@ -1,4 +1,4 @@
-"""What a person can set."""
+"""Settings of the agent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Td3Config(continuous.NoisySettings):
 
 
 def memory(spec: EnvSpec, config: Td3Config) -> dict[str, int]:
-    """Bytes that a run needs, by what needs them, an upper estimate."""
+    """Memory of a run in bytes by part, an upper estimate."""
     return continuous.memory(
         spec, config, policy=config.policy_hidden, critic=config.critic_hidden, critics=NUM_CRITICS
     )

@@ -1,4 +1,4 @@
-"""The policy network, the two critics, and the policy without noise."""
+"""The policy network, the two critics, and the greedy policy."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Checkpoints of a run: learner, counters, curve, random states and tables, there whole or not at all.
+"""Checkpoints of a run: learner, counters, curve, random states and tables, written atomically.
 
-It is named by the environment steps and has three files: `preset.toml` (the settings, as a person would write them),
-`arrays.npz` (every array and tensor, by number) and `state.json` (two lines: checksums of all the rest, and the state,
-in which arrays are named by their numbers). Nothing is pickled. The folder is written under another name, flushed to
-the disk, and renamed last.
+A checkpoint is a folder, named by the environment steps, with three files: `preset.toml` (the settings, in the form of
+a preset), `arrays.npz` (every array and tensor, by number) and `state.json` (two lines: checksums of everything else,
+and the state, in which arrays are named by their numbers). Nothing is pickled. The folder is written under another
+name, flushed to the disk, and renamed last.
 
-The tables are beside them, in `replay-N/` (where there are several shards, in a folder of it for each), which the
-replay's own checkpointer writes: chunks that several checkpoints share are stored once. N counts the times that the run
-began or went on. A checkpoint names those that belong to it.
+The tables are next to it in `replay-N/` (with one folder per shard if there are several), written by the replay's own
+checkpointer: chunks that several checkpoints share are stored once. N counts the times that the run was started or
+resumed. A checkpoint names the tables that belong to it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from reverie.errors import ReplayError
 
 FORMAT = 3
 KEPT = 2
-"""Checkpoints of a run that stay; older ones are removed once a newer one is whole."""
+"""Checkpoints of a run that are kept; older ones are removed once a newer one is complete."""
 
 DIGITS = 12
-"""Of its environment steps, at least, a checkpoint's folder has its name."""
+"""A checkpoint's folder is named by its environment steps, with at least so many digits."""
 STATE, ARRAYS, PRESET = "state.json", "arrays.npz", "preset.toml"
 REPLAY = "replay"
-"""Where a state has the paths of its tables, one for each shard, from the folder of the checkpoints."""
+"""The key of a state for the paths of its tables, one per shard, relative to the folder of the checkpoints."""
 
 
 class CheckpointError(ValueError):
-    """There is no checkpoint, or it is damaged, or it is of another run. `.path` (the file or folder), `.reason`"""
+    """The checkpoint is missing, damaged, or of another run. `.path` (the file or folder), `.reason`"""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path, self.reason = path, reason
@@ -47,7 +47,7 @@ class CheckpointError(ValueError):
 
 
 def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Path:
-    """Write a checkpoint into `folder`, then remove all but the newest. At an OSError none of them was touched."""
+    """Write a checkpoint into `folder`, then remove all but the newest `KEPT`. On an OSError none of them changed."""
     final = folder / f"{env_steps:0{DIGITS}d}"
     draft, aside = (folder / f".{word}-{final.name}" for word in ("draft", "aside"))
     arrays: list[np.ndarray[Any, Any]] = []
@@ -75,7 +75,7 @@ def save(folder: Path, env_steps: int, state: dict[str, Any], preset: str) -> Pa
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The state of a checkpoint. Raises `CheckpointError` that names the file, and a checkpoint that is whole."""
+    """The state of a checkpoint. Raises `CheckpointError`, which names the file and an older checkpoint to use."""
     text = check(path)
     with np.load(io.BytesIO(_read(path / ARRAYS)), allow_pickle=False) as packed:
         arrays = [packed[str(i)] for i in range(len(packed.files))]
@@ -84,7 +84,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def check(path: Path) -> bytes:
-    """Whether all files of a checkpoint, its tables apart, are what was written; the text of its state.
+    """Verify the checksums of a checkpoint's files, except its tables; returns the text of its state.
 
     Raises as `load` does.
     """
@@ -103,9 +103,9 @@ def _checked(path: Path) -> bytes:
 
 
 def instead_of(path: Path) -> str:
-    """What can be gone on with where the checkpoint at `path`, or its tables, are damaged.
+    """A hint for the user on how to go on when the checkpoint at `path`, or its tables, are damaged.
 
-    Reads those before it with all their tables, until one is whole.
+    Reads the older checkpoints with all their tables, newest first, until one is complete.
     """
     for older in reversed([one for one in all_in(path.parent) if one.name < path.name]):
         if _is_whole(older):
@@ -133,7 +133,7 @@ def _tables_in(text: bytes) -> list[str]:
 
 
 def find(path: Path) -> Path:
-    """The checkpoint at `path`, or the newest of the run whose folder it is. Raises `CheckpointError`."""
+    """The checkpoint at `path`, or the newest one if `path` is a run's folder. Raises `CheckpointError`."""
     if (path / STATE).is_file() or (_is_name(path.name) and path.is_dir()):
         return path
     for folder in (path / "checkpoints", path):
@@ -144,12 +144,12 @@ def find(path: Path) -> Path:
 
 
 def any_in(folder: Path) -> bool:
-    """Whether the run of this folder has written a checkpoint."""
+    """Whether the run in this folder has written a checkpoint."""
     return bool(all_in(folder / "checkpoints"))
 
 
 def all_in(folder: Path) -> list[Path]:
-    """Oldest first. One that lacks a file is among them: it was whole when it got its name, and is missed."""
+    """All checkpoints, oldest first. One that lacks a file is included: it was complete when it was named."""
     return sorted(one for one in folder.glob("[0-9]*") if _is_name(one.name) and one.is_dir())
 
 

@@ -29,7 +29,7 @@ from reverie.runners.planning.topology import Topology
 
 
 def save_run(folder: Path, topology: Topology, state: dict[str, Any], tables: list[Path]) -> Path:
-    """Write a checkpoint of a run whose tables (one path for each shard) were written before, and tidy up."""
+    """Write a checkpoint of a run whose tables (one path per shard) are written, and remove old tables."""
     preset = presets.dump(Preset(topology.config, topology.run, topology.preset))
     paths = [os.path.relpath(one, folder) for one in tables]
     path = save(folder, state["env_steps"], {**state, REPLAY: paths}, preset)
@@ -38,16 +38,16 @@ def save_run(folder: Path, topology: Topology, state: dict[str, Any], tables: li
 
 
 def written(answers: Sequence[State]) -> list[Path]:
-    """Where servers wrote their tables; OSError where one could not."""
+    """The paths where servers wrote their tables. Raises OSError if one could not."""
     for problem in [one.problem for one in answers if one.problem]:
         raise OSError(problem)
     return [Path(str(one.tables)) for one in answers]
 
 
 def load_run(resume: Path, topology: Topology) -> dict[str, Any]:
-    """The state of a checkpoint that this run may go on from. Raises `CheckpointError`."""
+    """The state of a checkpoint that this run may resume from. Raises `CheckpointError`."""
     state = load(resume)
-    # A checkpoint of a version that had not some setting yet was made as its default makes it.
+    # A checkpoint of a version without some setting was made as if that setting had its default.
     later = {field.name: field.default for field in dataclasses.fields(topology.config)}
     for name, value in topology.identity.items():
         if state["identity"].get(name, later.get(name)) != value:
@@ -67,10 +67,10 @@ def load_run(resume: Path, topology: Topology) -> dict[str, Any]:
 def replay_checkpointers(
     folder: Path | None, resume: Path | None, num_shards: int = 1
 ) -> Sequence[checkpointers.DefaultCheckpointer | None]:
-    """For the servers of a run that writes into `folder`: they start from the tables of `resume`, if any.
+    """Checkpointers for the servers of a run that writes into `folder` and starts from the tables of `resume`.
 
-    Without either there is nothing to write or to start from: None for each. Raises `CheckpointError` where the tables
-    are gone.
+    Without either there is nothing to write or to start from: None for each server. Raises `CheckpointError` if the
+    tables are missing.
     """
     if folder is None:
         if resume is None:
@@ -84,7 +84,7 @@ def replay_checkpointers(
             if path is not None and not path.exists():
                 raise CheckpointError(resume, f"has its tables in {path}, which is not there; {instead_of(resume)}")
     ours = folder / f"replay-{number}"
-    # One more than the runs' own: the tables are written before the checkpoint that names them.
+    # One more than a run keeps: the tables are written before the checkpoint that names them.
     return [
         checkpointers.DefaultCheckpointer(
             ours if num_shards == 1 else ours / f"shard-{index}", fallback_checkpoint_path=path, keep=KEPT + 1
@@ -94,7 +94,7 @@ def replay_checkpointers(
 
 
 def remove_replays(folder: Path, current: str) -> None:
-    """Remove the tables that no checkpoint in `folder` names any more, but those that are being written."""
+    """Remove the tables that no checkpoint in `folder` names any more, except `current`, which is in use."""
     needed = {current}
     for path in all_in(folder):
         with suppress(CheckpointError):  # a damaged one names nothing
@@ -109,9 +109,9 @@ def _replays(folder: Path) -> list[Path]:
 
 
 def as_paths(folder: Path | str | None, resume: Path | str | None) -> tuple[Path | None, Path | None]:
-    """Where a run writes its checkpoints, and the one that it goes on from: of a run's folder the newest.
+    """The folder for a run's checkpoints, and the checkpoint to resume from (of a run's folder the newest).
 
-    Raises `CheckpointError` where there is none to go on from, TypeError for what is no path.
+    Raises `CheckpointError` if there is none to resume from, TypeError for an argument that is not a path.
     """
     into = None if folder is None else _checks.path("checkpoint_folder", folder)
     return into, None if resume is None else find(_checks.path("resume", resume))

@@ -1,6 +1,6 @@
-"""Who may reach the shards of one run: a token and an authority made for it, which nobody has to configure.
+"""Credentials for the shards of one run: a token and a certificate authority made for it, without configuration.
 
-They are handed to the run's own roles and to nobody else, live in memory only, and are worth nothing after the run.
+They are given only to the run's own roles, are held in memory only, and are useless after the run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reverie.tls import ClientTLS, ServerTLS
 
 _VALID = datetime.timedelta(days=365)
 _SKEW = datetime.timedelta(days=1)
-"""Clocks of other machines may be behind ours."""
+"""Clocks of other machines may be behind this one's."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class RunCredentials:
 
     @classmethod
     def make(cls) -> RunCredentials:
-        """A new one. Raises ImportError, naming the extra, where `cryptography` is not installed."""
+        """New credentials. Raises ImportError, which names the extra, if `cryptography` is not installed."""
         require_cryptography()
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -43,7 +43,7 @@ class RunCredentials:
         return cls(secrets.token_urlsafe(32), _pem(certificate), certificate, key)
 
     def server(self, name: str) -> ServerTLS:
-        """What the shard of this name shows: a certificate for it alone, and its key."""
+        """The server side of the shard with this name: a certificate for this name only, and its key."""
         from cryptography import x509
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -59,12 +59,12 @@ class RunCredentials:
         return ServerTLS(_pem(_signed(builder, self._key)), secret)
 
     def client(self, name: str) -> ClientTLS:
-        """What those who talk to the shard of this name check it against, wherever it is."""
+        """The client side for the shard with this name: clients verify the name, whatever the shard's address."""
         return ClientTLS(ca=self.ca, server_name=name)
 
 
 def require_cryptography() -> None:
-    """Raises ImportError, naming the extra, where `cryptography` is not installed."""
+    """Raises ImportError, which names the extra, if `cryptography` is not installed."""
     if importlib.util.find_spec("cryptography") is None:
         raise ImportError('cryptography is not installed: pip install "reverie[ray]"')
 

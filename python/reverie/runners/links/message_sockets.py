@@ -1,9 +1,8 @@
-"""The line between a supervisor and the process of a role: a Unix socket, and messages behind their lengths.
+"""The connection between a supervisor and a role's process: a Unix socket with length-prefixed messages.
 
-They are packed as `multiprocessing` packs what it carries.
-
-A role's end waits for the other side. The supervisor's takes and gives what the socket has room for and never waits: a
-role that stands still in the middle of a message, read or written, holds up nobody but itself.
+Messages are pickled as by `multiprocessing`. A role's end blocks. The supervisor's end never blocks: it reads what has
+arrived and writes what the socket has room for, so that a role that stops in the middle of a message, read or written,
+blocks no other role.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _LENGTH = struct.Struct("!Q")
 
 
 def socket_pair() -> tuple[SupervisorSocket, socket.socket]:
-    """The supervisor's end, and what a role's `RoleSocket` is made of; that can be given to another process."""
+    """The supervisor's end, and a socket for the role's `RoleSocket`, which can be passed to another process."""
     ours, theirs = socket.socketpair()
     return SupervisorSocket(ours), theirs
 
@@ -30,13 +29,13 @@ class RoleSocket:
         self._line = line
 
     def send(self, message: Any) -> None:
-        """Send a message. Waits until the supervisor has taken all but what the socket holds."""
+        """Send a message. Blocks until the supervisor has read all but what fits into the socket's buffer."""
         data = ForkingPickler.dumps(message)
         self._line.sendall(_LENGTH.pack(len(data)))
         self._line.sendall(data)
 
     def receive(self) -> Any:
-        """The next message; waits for it. Raises EOFError where the supervisor is gone."""
+        """The next message; waits for it. Raises EOFError if the supervisor has ended."""
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
         return ForkingPickler.loads(self._read(length))
 
@@ -52,14 +51,14 @@ class RoleSocket:
 
 
 class SupervisorSocket:
-    """The supervisor's end, which never blocks. Not for several threads at once."""
+    """The supervisor's end, which never blocks. Not thread-safe."""
 
     def __init__(self, line: socket.socket) -> None:
         line.setblocking(False)
         self._line = line
         self._leaving: deque[memoryview] = deque()
         self._length = True
-        """Whether what comes in is the length of a message, or else the message."""
+        """Whether the next bytes are the length of a message; False for the message itself."""
         self._expect(_LENGTH.size)
 
     def _expect(self, size: int) -> None:
@@ -67,22 +66,22 @@ class SupervisorSocket:
         self._rest = memoryview(self._coming)
 
     def fileno(self) -> int:
-        """For those who wait for several."""
+        """The file descriptor, for `poll`."""
         return self._line.fileno()
 
     @property
     def is_sending(self) -> bool:
-        """Whether it keeps something for which the socket had no room yet: to be flushed once it can be written to."""
+        """Whether it keeps bytes that the socket had no room for; call `flush` once the socket is writable."""
         return bool(self._leaving)
 
     def send(self, message: Any) -> None:
-        """Send a message, or keep what the socket has no room for. Raises OSError where the role is gone."""
+        """Send a message, or keep what the socket has no room for. Raises OSError if the role has ended."""
         data = ForkingPickler.dumps(message)
         self._leaving += (memoryview(_LENGTH.pack(len(data))), memoryview(data))
         self.flush()
 
     def flush(self) -> None:
-        """Send what was kept, as far as there is room. Raises OSError where the role is gone."""
+        """Send what was kept, as far as there is room. Raises OSError if the role has ended."""
         while self._leaving:
             first = self._leaving[0]
             try:
@@ -95,7 +94,7 @@ class SupervisorSocket:
                 self._leaving.popleft()
 
     def receive(self) -> tuple[list[Any], bool]:
-        """The messages that have come in whole, in order, and whether the role's end is closed."""
+        """The complete messages received, in order, and whether the role's end is closed."""
         messages: list[Any] = []
         while True:
             try:
@@ -116,5 +115,5 @@ class SupervisorSocket:
                     self._expect(_LENGTH.unpack(whole)[0])
 
     def close(self) -> None:
-        """Hang up; what was kept is dropped."""
+        """Close the socket; what was kept is discarded."""
         self._line.close()

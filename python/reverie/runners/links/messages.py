@@ -1,4 +1,4 @@
-"""What a supervisor tells the roles of a run, and what they tell it. All of it can be pickled."""
+"""Messages between the supervisor of a run and its roles: commands and reports. All of them can be pickled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RoleName:
     kind: Kind
     index: int = 0
     alone: bool = False
-    """The only one of its kind in any such run: its index is not told."""
+    """The only one of its kind in any such run: its name has no index."""
 
     def __str__(self) -> str:
         return self.kind if self.alone else f"{self.kind} {self.index}"
@@ -33,24 +33,24 @@ class RoleName:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a shard is, and what it asks of its clients."""
+    """The address of a shard, and the credentials that its clients need."""
 
     address: str
     token: str | None = None
     tls: ClientTLS | None = None
 
     def client(self, *, patience: float = 10.0, grace: float = 0.05) -> Client:
-        """A client that takes the shortest way there is."""
+        """A client that uses the fastest available transport."""
         return Client(self.address, token=self.token, tls=self.tls, patience=patience, grace=grace)
 
 
 @dataclass(frozen=True)
 class Serving:
-    """How a shard serves."""
+    """The settings of a shard's server."""
 
     host: str = "127.0.0.1"
     port: int | None = None
-    """Where it is free; else, and for None, any."""
+    """The port to use if it is free; otherwise, and for None, any free port."""
     token: str | None = None
     tls: ServerTLS | None = None
     checkpointer: CheckpointerBase | None = None
@@ -58,7 +58,7 @@ class Serving:
 
 @dataclass(frozen=True)
 class Setup:
-    """All that a role needs to begin, or to begin again."""
+    """Everything that a role needs to start, or to restart."""
 
     name: RoleName
     agent: Agent
@@ -68,19 +68,19 @@ class Setup:
     num_shards: int
     seed: int
     generation: int = 0
-    """How often this role was started again."""
+    """How often this role was restarted."""
     state: dict[str, Any] | None = None
-    """What it goes on from."""
+    """The state that it resumes from."""
     endpoints: tuple[Endpoint, ...] = ()
-    """The shards, for those who need them."""
+    """The shards, for the roles that use them."""
     serving: Serving | None = None
-    """For a shard; of a bundle, whose server nobody else reaches, the checkpointer alone."""
+    """For a shard. For a bundle, whose server no other role reaches, only the checkpointer."""
     weights: WeightsChannel | None = None
-    """For learners and those who act."""
+    """For learners and roles that act."""
     parameters: ParameterAddresses | None = None
     """For learners that push their gradients to parameter shards."""
     epoch: int = 0
-    """How often the parameter shards were started again, which they are together."""
+    """How often the parameter shards were restarted (always all together)."""
 
 
 # From the supervisor.
@@ -88,7 +88,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Stop:
-    """Tell what is to tell, and end."""
+    """Send the last report, and end."""
 
 
 @dataclass(frozen=True)
@@ -100,19 +100,19 @@ class Save:
 
 @dataclass(frozen=True)
 class Hold:
-    """For learners: make no update until `GoOn`; answer with `Holding`. A bundle does not act either."""
+    """For learners: make no update until `GoOn`, and answer with `Holding`. A bundle does not act either."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class GoOn:
-    """For learners: the end of `Hold`."""
+    """For learners: ends a `Hold`."""
 
 
 @dataclass(frozen=True)
 class Judge:
-    """For the evaluator: play with these weights; answer with `Judged`. `confirm` also where the target was missed."""
+    """For the evaluator: play with these weights, answer with `Judged`. `confirm`: confirm even below the target."""
 
     number: int
     weights: Weights
@@ -121,7 +121,7 @@ class Judge:
 
 @dataclass(frozen=True)
 class Follow:
-    """For learners: the parameter shards were started again, and are there now."""
+    """For learners: the parameter shards were restarted; connect to their new addresses."""
 
     parameters: ParameterAddresses
     epoch: int
@@ -135,33 +135,33 @@ Command = Stop | Save | Hold | GoOn | Judge | Follow
 
 @dataclass(frozen=True)
 class Ready:
-    """It is there. A shard says where it listens; each where it runs."""
+    """The role is ready. A shard reports its address; every role its process and host."""
 
     pid: int
     host: str
     address: str | None = None
     items: int = 0
-    """In a shard's tables: above 0 where it started from a checkpoint."""
+    """Items in a shard's tables: above 0 if it started from a checkpoint."""
 
 
 @dataclass(frozen=True)
 class Acted:
-    """An actor: counts are of all its life, the rest since its last report."""
+    """Report of an actor. Counts cover its whole run; returns, crashes and seconds the time since its last report."""
 
     env_steps: int
     version: int
-    """Of the weights that it acts with; -1 before the first."""
+    """Version of the weights that it acts with; -1 before the first."""
     state: dict[str, Any]
     returns: tuple[float, ...] = ()
     crashes: tuple[Crash, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     waits: str = ""
-    """What holds it back, where something does."""
+    """What it waits for; empty if nothing."""
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """A learner."""
+    """Report of a learner."""
 
     version: int
     metrics: dict[str, float]
@@ -171,7 +171,7 @@ class Learnt:
 
 @dataclass(frozen=True)
 class Served:
-    """A shard: its table's figures, and its account of who waits for what."""
+    """Report of a shard: its tables' figures, and why requests wait."""
 
     figures: dict[str, float]
     why: str
@@ -179,7 +179,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Bundled:
-    """A bundle: what its actor, its learner and its shard would have told."""
+    """Report of a bundle: the reports of its actor, learner and tables."""
 
     acted: Acted
     learnt: Learnt
@@ -188,19 +188,19 @@ class Bundled:
 
 @dataclass(frozen=True)
 class State:
-    """The answer to `Save`: the state of a learner or of a parameter shard."""
+    """The answer to `Save`: the state of a learner or parameter shard, and the path of a server's tables."""
 
     number: int
     state: Any = None
     weights: Weights | None = None
     tables: str | None = None
-    """Of a shard or bundle: the path of its tables, where they were written; else there is a `problem`."""
+    """Path of the tables of a shard or bundle, if they were written; else `problem` gives the reason."""
     problem: str = ""
 
 
 @dataclass(frozen=True)
 class Holding:
-    """The answer to `Hold`: the weights, which stay so where no other learner pushes."""
+    """The answer to `Hold`: the weights, which do not change unless another learner pushes gradients."""
 
     number: int
     weights: Weights
@@ -218,7 +218,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Failed:
-    """An exception ended the role; `transient` where one that is started again may fare better."""
+    """An exception ended the role; `transient` if a restart may help."""
 
     error: str
     """The name of its class."""
@@ -229,7 +229,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Died:
-    """The role is gone, by its own process's account or by nobody's."""
+    """The role's process has ended."""
 
     reason: str
 

@@ -1,7 +1,7 @@
-"""How learners and parameter shards talk: a question to each shard, all on their way at once, and the answers.
+"""Connections between learners and parameter shards: one question to each shard, all in flight at once.
 
-A learner has one question at each shard at most, so that nothing queues; every answer has a deadline. What is asked and
-answered is the agent's own.
+A learner has at most one question at each shard, so that nothing queues. Every answer has a deadline. The agent defines
+the questions and answers.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 from reverie.errors import DeadlineExceededError, UnavailableError
 
 ANSWER_SECONDS = 5.0
-"""A shard that takes longer is given up for this question."""
+"""The timeout of a shard's answer."""
 BACKLOG = 128
 
 
 class ParameterConnection(Protocol):
-    """A learner's end. Not for several threads at once."""
+    """A learner's end. Not thread-safe."""
 
     def ask(self, questions: Sequence[Any]) -> list[Any]:
         """The answers of all shards, of shard i to question i. Blocks.
 
-        Raises `UnavailableError` where a shard is not there, and `DeadlineExceededError` where one gave no answer
-        within `ANSWER_SECONDS`: nobody knows then which shards did what was asked. RuntimeError where one refused.
+        Raises `UnavailableError` if a shard cannot be reached, and `DeadlineExceededError` if one gave no answer within
+        `ANSWER_SECONDS`; it is unknown then which shards processed their question. RuntimeError if one refused.
         """
 
 
 class ParameterAddresses(Protocol):
-    """Where the shards are; it can be pickled, and is opened where it is used."""
+    """The addresses of the shards. Can be pickled; open it in the process that uses it."""
 
     def open(self) -> ParameterConnection:
         """A learner's end. Does not wait for the shards."""
 
 
 class Reply(NamedTuple):
-    """What comes back for a question."""
+    """The response to a question."""
 
     answer: Any
     refusal: str = ""
-    """The exception that the question ended with, where it did."""
+    """The exception that the question raised, as text; empty if none."""
 
 
 def reply_to(question: Any, answer: Callable[[Any], Any]) -> Reply:
-    """The shard's answer, or its refusal: what one learner asks ends no shard that others need."""
+    """The shard's answer or its refusal: a question that raises does not end a shard that other learners need."""
     try:
         return Reply(answer(question))
     except Exception as error:
@@ -58,7 +58,7 @@ def reply_to(question: Any, answer: Callable[[Any], Any]) -> Reply:
 
 
 def answers_of(replies: Sequence[Reply]) -> list[Any]:
-    """The answers. Raises RuntimeError where one is a refusal."""
+    """The answers. Raises RuntimeError if one is a refusal."""
     for index, reply in enumerate(replies):
         if reply.refusal:
             raise RuntimeError(f"parameter shard {index} refused: {reply.refusal}")
@@ -66,7 +66,7 @@ def answers_of(replies: Sequence[Reply]) -> list[Any]:
 
 
 def raise_unanswered(index: int, error: BaseException | None = None) -> NoReturn:
-    """Raise what `ParameterConnection.ask` raises for shard `index`: past its deadline, or unreachable."""
+    """Raise the error of `ParameterConnection.ask` for shard `index`: past its deadline, or unreachable."""
     if error is None:
         raise DeadlineExceededError(f"parameter shard {index} gave no answer within {ANSWER_SECONDS:g} s")
     raise UnavailableError(f"parameter shard {index} cannot be reached: {type(error).__name__}: {error}") from error
@@ -74,7 +74,7 @@ def raise_unanswered(index: int, error: BaseException | None = None) -> NoReturn
 
 @dataclass(frozen=True)
 class SocketAddresses:
-    """Shards of this machine, each behind a `SocketServer` at its path."""
+    """Shards on this machine, each behind a `SocketServer` at its path."""
 
     paths: tuple[Path, ...]
 
@@ -84,7 +84,7 @@ class SocketAddresses:
 
 
 class SocketConnection:
-    """A learner's end of connections to doors, made when they are first needed, and anew after anything went wrong."""
+    """A learner's connections to `SocketServer`s, made at the first question and again after any error."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
@@ -104,12 +104,12 @@ class SocketConnection:
                 with _of_shard(index):
                     replies.append(connection.recv())
         except BaseException:
-            self.close()  # an answer that comes later would be taken for that of the next question
+            self.close()  # a late answer would be taken for that of the next question
             raise
         return answers_of(replies)
 
     def close(self) -> None:
-        """Hang up; idempotent."""
+        """Close the connections; idempotent."""
         for connection in self._connections:
             connection.close()
         self._connections = []
@@ -117,10 +117,10 @@ class SocketConnection:
 
 @contextmanager
 def _of_shard(index: int) -> Iterator[None]:
-    """What goes wrong within is told as `ParameterConnection.ask` tells it."""
+    """A context that turns socket errors into the errors of `ParameterConnection.ask`."""
     try:
         yield
-    except BlockingIOError:  # what a socket raises past its limit
+    except BlockingIOError:  # the socket's timeout has passed
         raise_unanswered(index)
     except (OSError, EOFError) as error:
         raise_unanswered(index, error)
@@ -139,13 +139,13 @@ def _connect(path: Path) -> Connection[Any, Any]:
 
 
 def _limit(line: socket.socket, which: int) -> None:
-    """No single read or write of a connection, which knows no deadline itself, takes longer than `ANSWER_SECONDS`."""
+    """Set the timeout of a single read or write to `ANSWER_SECONDS`: a `Connection` has no timeout of its own."""
     seconds, fraction = divmod(ANSWER_SECONDS, 1)
     line.setsockopt(socket.SOL_SOCKET, which, struct.pack("ll", int(seconds), int(fraction * 1e6)))
 
 
 class SocketServer:
-    """A shard's end: a Unix socket, in a folder that is its user's alone, and a thread for each learner that came.
+    """A shard's end: a Unix socket in a folder that only its user can access, and a thread for each learner.
 
     `answer` is called in these threads.
     """
@@ -174,20 +174,20 @@ class SocketServer:
                 while True:
                     connection.send(reply_to(connection.recv(), self._answer))
         except (OSError, EOFError):
-            return  # the learner is gone, or takes no answers
+            return  # the learner has ended, or reads no answers
         finally:
             self._lines.discard(line)
             line.close()
 
     def close(self) -> None:
-        """Let nobody in any more, and hang up."""
+        """Accept no more learners, and close the connections."""
         for one in (self._socket, *self._lines):
             _end(one)
         self._socket.close()
 
 
 def _end(one: socket.socket) -> None:
-    """End what others wait for on a socket."""
+    """Shut a socket down, which wakes threads that wait on it."""
     try:
         one.shutdown(socket.SHUT_RDWR)
     except OSError:

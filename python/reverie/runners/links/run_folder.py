@@ -1,7 +1,7 @@
-"""The folder of a run of processes: its weights and its sockets, in memory where there is any.
+"""The folder of a run with the runner "process": its weights and sockets, in `/dev/shm` if it is writable.
 
-Whoever has its lock has the run. What is left of runs that were killed with all their processes at once, as by a
-scheduler or where memory is short, would stay in memory until the machine starts again: the next run removes it.
+A run holds a lock on its folder. If all processes of a run are killed at once (by a scheduler, or for lack of memory),
+its folder would stay in memory until the machine reboots: the next run removes it.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ LOCK = "lock"
 
 
 class RunFolder:
-    """A new folder, which is this process's until it is closed, or the process ends."""
+    """A new folder, locked by this process until it is closed or the process ends."""
 
     def __init__(self) -> None:
         place = MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
         remove_left(place)
         self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place))
-        # Locked before it has its name: another run that begins finds no lock that is free.
+        # Locked before it gets its name, so that another run never finds the lock file unlocked.
         draft = self.path / f".{LOCK}"
         self._lock = os.open(draft, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         draft.rename(self.path / LOCK)
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
 
 def remove(folder: Path) -> None:
-    """Remove the folder of a run without a supervisor; any of its roles may, all at once.
+    """Remove the folder of a run whose supervisor has ended; all its roles may call this at once.
 
-    It is moved first: into a folder of that name a role that publishes would put a file meanwhile, and it would stay.
+    The folder is renamed first: otherwise a role could write its weights into it meanwhile, and the folder would stay.
     """
     with suppress(OSError):
         gone = folder.rename(folder.with_name(f"{folder.name}-{os.getpid()}"))
@@ -48,16 +48,16 @@ def remove(folder: Path) -> None:
 
 
 def remove_left(place: Path) -> None:
-    """Remove the folders of runs that nobody has any more. Those of other users stay."""
+    """Remove the folders of runs that have ended, except those of other users."""
     for folder in place.glob(f"{PREFIX}*"):
         try:
             lock = os.open(folder / LOCK, os.O_RDWR)
-        except OSError:  # it has none yet, or is another user's
+        except OSError:  # it has no lock yet, or belongs to another user
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove(folder)
-        except BlockingIOError:  # its run goes on
+        except BlockingIOError:  # its run has not ended
             pass
         finally:
             os.close(lock)

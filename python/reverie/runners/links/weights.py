@@ -1,7 +1,7 @@
-"""How weights travel from a learner to whoever acts: published by version, pulled by version, never waited for.
+"""Channels for weights from a learner to actors and evaluator: published and pulled by version, never blocking.
 
-An edition is `(generation, version)`: a learner that was started again counts as newer than the one before it, though
-its version may have gone back to that of its checkpoint.
+An edition is `(generation, version)`: a restarted learner counts as newer than the one before it, although its version
+may have gone back to that of its checkpoint.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _HEADER_BYTES = 16
 
 
 class Edition(NamedTuple):
-    """Which weights."""
+    """Identifies weights; editions are ordered."""
 
     generation: int
-    """How often the learner was started again."""
+    """How often the learner was restarted."""
     version: int
 
 
@@ -36,27 +36,27 @@ class Publisher(Protocol):
 
 
 class WeightsChannel(Protocol):
-    """A way for weights to travel; it can be pickled, and each end is made where it is used."""
+    """A channel for weights. Can be pickled; each end is made in the process that uses it."""
 
     def publisher(self, generation: int) -> Publisher:
-        """The learner's end, for a learner that was started again so often."""
+        """The learner's end; `generation` is how often it was restarted."""
 
     def source(self) -> Subscription:
-        """The end of one who acts."""
+        """The actor's end."""
 
 
 Look = Callable[[Edition | None], tuple[Edition, NDArray[np.float32]] | None]
-"""The newest weights, or None where they are the edition that is known, or none are there. Does not block."""
+"""Returns the newest weights, or None if they are the known edition or there are none. Does not block."""
 
 
 class Subscription:
-    """A `WeightSource`: what an actor pulls from. Not for several threads at once."""
+    """A `WeightSource`, from which an actor pulls weights. Not thread-safe."""
 
     def __init__(self, look: Look) -> None:
         self._look = look
         self._newest: tuple[Edition, NDArray[np.float32]] | None = None
         self.given = Edition(-1, -1)
-        """Of the weights that were given out last."""
+        """Edition of the weights that were returned last."""
 
     @property
     def ready(self) -> bool:
@@ -65,9 +65,9 @@ class Subscription:
         return self._newest is not None
 
     def latest(self, newer_than: int) -> Weights | None:
-        """The newest weights, or None when there are none newer than version `newer_than`. Does not block.
+        """The newest weights, or None if there are none newer than version `newer_than`. Does not block.
 
-        Those of a learner that was started again are newer than all that the one before it published.
+        Weights of a restarted learner are newer than all that the one before it published.
         """
         self._refresh()
         if self._newest is None:
@@ -76,7 +76,7 @@ class Subscription:
         if edition.generation == self.given.generation and edition.version <= newer_than:
             return None
         self.given = edition
-        # A copy: what came may be shared and read-only, and whoever receives weights owns them.
+        # A copy: the array may be shared and read-only, and the receiver of weights owns them.
         return Weights(edition.version, flat.copy())
 
     def _refresh(self) -> None:
@@ -87,9 +87,9 @@ class Subscription:
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """Through one small file, which is replaced as a whole: a reader sees one edition or the next, never parts of two.
+    """Weights in one small file, which is replaced atomically: a reader sees one edition, never parts of two.
 
-    No lock is held by anybody, so that nobody waits for one who was killed. In `/dev/shm` it is memory.
+    There is no lock, so that no process waits for one that was killed. In `/dev/shm` the file is in memory.
     """
 
     path: Path
@@ -99,7 +99,7 @@ class WeightsFile:
         return _FilePublisher(self.path, generation)
 
     def source(self) -> Subscription:
-        """The end of one who acts."""
+        """The actor's end."""
         return Subscription(self._read)
 
     def _read(self, known: Edition | None) -> tuple[Edition, NDArray[np.float32]] | None:
@@ -124,23 +124,23 @@ class _FilePublisher:
         try:
             with self._draft.open("wb") as file:
                 file.write(header.tobytes() + np.ascontiguousarray(weights.flat, np.float32).tobytes())
-        except OSError as error:  # the file system says what is wrong, and not where
+        except OSError as error:  # the error of the file system does not name the file
             raise OSError(error.errno, error.strerror, str(self._draft)) from error
         os.replace(self._draft, self._path)
 
 
 class NewestWeights:
-    """Knows where the newest weights are: one object of the store for each edition, of which it keeps the last."""
+    """Keeps a reference to the newest weights: one object of the store per edition, of which it holds the last."""
 
     def __init__(self) -> None:
         self._edition = Edition(-1, -1)
         self._where: list[Any] = []
 
     def publish(self, edition: Edition, where: list[Any]) -> None:
-        """Make these the newest; those of a learner that was replaced are not."""
+        """Make these the newest. Older editions, such as those of a learner that was replaced, are ignored."""
         if edition > self._edition:
             self._edition, self._where = Edition(*edition), where
 
     def newest(self, known: Edition | None) -> tuple[Edition, list[Any]] | None:
-        """Where the newest are, or None where they are known."""
+        """The newest edition and its reference, or None if it is `known` or there is none."""
         return None if self._where == [] or self._edition == known else (self._edition, self._where)

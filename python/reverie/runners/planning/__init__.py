@@ -1,1 +1,1 @@
-"""What a run needs, before it runs: its topology, and the nodes and memory that it must fit."""
+"""The plan of a run before it starts: its topology, and the nodes and memory that it must fit."""

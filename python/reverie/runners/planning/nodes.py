@@ -1,4 +1,4 @@
-"""The nodes of a cluster, what each role of a run takes of their memory, and whether all roles find room."""
+"""The nodes of a cluster, the memory that each role of a run takes, and a check that all roles fit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 NODE = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([a-z]+)(?:,(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?)?", re.IGNORECASE)
 PROCESSES, REPLAY = "Python and PyTorch", ("replay", "unrolls in the queue", "queue of")
-"""Parts of a run's memory, by a word of their names: one of each process, and those of the servers."""
+"""Names of parts of a run's memory: the part of every process, and words in the names of the servers' parts."""
 NETWORKS = "networks"
 
 
 class NoRoomError(MemoryError):
-    """No node of the cluster has room for a role. `.role`, `.needed`, `.available` (of the node with most), in bytes"""
+    """No node of the cluster has room for a role. `.role`; `.needed`, `.available` (on the node with most) in bytes."""
 
     def __init__(self, topology: Topology, place: Place, nodes: Sequence[Node], placed: int) -> None:
         self.role, self.needed = place.role, place.memory_bytes
@@ -36,7 +36,7 @@ class NoRoomError(MemoryError):
 
 @dataclass(frozen=True)
 class Node:
-    """One machine of a cluster, and what is free on it."""
+    """One machine of a cluster, and its free memory, CPUs and GPUs."""
 
     name: str
     memory: int
@@ -46,9 +46,9 @@ class Node:
 
 
 def described(text: str) -> list[Node]:
-    """Nodes as a person describes them, `[COUNTx]MEMORY[,CPUS[,GPUS]]`: 15x64GB,16 are fifteen with 16 CPUs each.
+    """Parse a description of nodes, `[COUNTx]MEMORY[,CPUS[,GPUS]]`: 15x64GB,16 are fifteen with 16 CPUs each.
 
-    ValueError for what is not of this form.
+    Raises ValueError for text that is not of this form.
     """
     found = NODE.fullmatch(text.replace(" ", ""))
     if found is None or found[3].upper() not in UNITS:
@@ -63,16 +63,16 @@ def described(text: str) -> list[Node]:
 
 
 def memory_of_role(role: str, topology: Topology) -> int:
-    """Bytes that each role of a kind takes, an upper estimate: an actor has a copy of the policy at most.
+    """Bytes that each role of a kind takes at most (an estimate): an actor holds one copy of the policy at most.
 
-    Each part of the run's memory is that of the servers, of networks, or else of the learners, which share it.
+    Each part of the run's memory belongs to the processes, the servers or the networks; the learners share the rest.
     """
     memory, needs, actors = topology.memory, topology.needs, topology.num_actors
     processes = memory.get(PROCESSES, 0) // topology.num_processes
     networks = sum(size for part, size in memory.items() if NETWORKS in part)
     replay = sum(size for part, size in memory.items() if any(word in part for word in REPLAY))
     batches = sum(memory.values()) - memory.get(PROCESSES, 0) - networks - replay
-    # Every agent counts its own copies of the networks, at least three, and one for each actor.
+    # Every agent counts its own copies of the networks, at least three, plus one for each actor.
     copy = networks // (actors + 3)
     learning = networks - actors * copy
     holders = needs.num_learners + (1 if needs.num_parameter_shards else 0)
@@ -89,9 +89,9 @@ def memory_of_role(role: str, topology: Topology) -> int:
 
 
 def place(topology: Topology, nodes: Sequence[Node]) -> list[tuple[Node, Counter[str]]]:
-    """Which roles each node gets, placed in the order in which they start, each where most memory is left.
+    """Place roles on nodes in the order in which they start, each on the node with most memory left.
 
-    A role that asks for a GPU goes where one is left, and the others where a CPU is, if any node has one. Raises
+    A role that asks for a GPU goes to a node with one left. Nodes with enough CPUs left are preferred. Raises
     `NoRoomError`.
     """
     left = list(nodes)
@@ -118,13 +118,13 @@ START_ORDER = ("shard", "parameter shard", "learner", "bundle", "evaluator", "ac
 
 
 def lacking_memory(asks: int, nodes: Sequence[Node]) -> str:
-    """What a cluster lacks for a role that asks for so much memory on one node; empty where it lacks nothing."""
+    """The memory that a cluster lacks for a role that needs `asks` bytes on one node; empty if it lacks none."""
     most = max((node.memory for node in nodes), default=0)
     return "" if asks <= most else f"asks for {gib(asks)} of memory, and the node with most of it has {gib(most)} free"
 
 
 def of_figures(nodes: Sequence[Mapping[str, object]], free: Mapping[str, Mapping[str, float]]) -> list[Node]:
-    """Nodes that are alive, from `ray.nodes()` and from what each of them has free, by its id."""
+    """Nodes that are alive, from `ray.nodes()` and from each node's free resources by its id."""
     found = []
     for node in nodes:
         left = free.get(str(node["NodeID"]), {}) if node["Alive"] else {}
@@ -135,5 +135,5 @@ def of_figures(nodes: Sequence[Mapping[str, object]], free: Mapping[str, Mapping
 
 
 def gib(size_bytes: int) -> str:
-    """Bytes for a person."""
+    """Bytes as text, in GiB or MiB."""
     return f"{size_bytes / 2**30:.1f} GiB" if size_bytes >= 2**29 else f"{size_bytes / 2**20:.0f} MiB"

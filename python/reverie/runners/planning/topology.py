@@ -1,4 +1,4 @@
-"""What will run, before it runs: a frozen description that can be printed, compared, and refused."""
+"""The plan of a run: a frozen description that can be printed, compared, and refused before anything starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reverie.runners.planning.nodes import PROCESSES, Node, gib, memory_of_role,
 from reverie.sharding import shard_table
 
 PROCESS_BYTES = 400 * 2**20
-"""Python, PyTorch and Gymnasium before the first allocation of ours (measured: 250 to 350 MiB), rounded up."""
+"""Python, PyTorch and Gymnasium before Reverie's first allocation (measured: 250 to 350 MiB), rounded up."""
 SMALLER = {
     PROCESSES: "ask for fewer actors (num_actors)",
     "replay": "lower the capacity",
@@ -30,18 +30,18 @@ SMALLER = {
     "batches": "lower batch_size",
     "networks": "lower the widths of the networks",
 }
-"""What a person can do about the largest part of a run, by a word of its name."""
+"""How a user can shrink the largest part of a run's memory, by a word of the part's name."""
 
 
 PREFETCH = 2
-"""Batches drawn ahead where nobody says how many: one that waits, and one that is being made."""
+"""Batches drawn ahead by default: one that waits, and one that is being made."""
 
 RunnerName = Literal["local", "process", "ray"]
-"""One process and one thread; a process for every role on this machine; an actor for every role on a Ray cluster."""
+"""One process and one thread; one process per role on this machine; one Ray actor per role on a cluster."""
 
 
 class DeviceError(ValueError):
-    """The run's device is not there, or its agent does not compute on it. `.device`"""
+    """The run's device is missing, or its agent does not compute on it. `.device`"""
 
     def __init__(self, device: str, reason: str) -> None:
         self.device = device
@@ -63,22 +63,22 @@ class DoesNotFitError(MemoryError):
 
 @dataclass(frozen=True)
 class Place:
-    """Where the roles of one kind live."""
+    """Where the roles of one kind run."""
 
     role: str
     count: int
     num_cpus: float
-    """That each is expected to keep busy."""
+    """CPUs that each role is expected to keep busy."""
     where: str
     num_gpus: float = 0.0
-    """That each asks Ray for; it computes on the CPU where it asks for none."""
+    """GPUs that each role requests from Ray; a role that requests none computes on the CPU."""
     memory_bytes: int = 0
-    """That each takes at most."""
+    """Memory that each role takes at most."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """One run: who acts, on what, into which tables, until when."""
+    """One run: its actors, environment, tables and end."""
 
     agent: str
     env: EnvSpec
@@ -92,16 +92,16 @@ class Topology:
     config: Any
     preset: Path
     memory: Mapping[str, int]
-    """Bytes by what needs them."""
+    """Bytes by the part of the run that needs them."""
 
     @property
     def memory_bytes(self) -> int:
-        """All of `memory`."""
+        """The sum of `memory`."""
         return sum(self.memory.values())
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint and the run that resumes it must have in common."""
+        """The settings that a checkpoint and the run that resumes it must have in common."""
         names = {"agent": self.agent, "environment": self.env.env_id, "seed": self.seed}
         return {**names, **vars(self.config)}
 
@@ -114,12 +114,12 @@ class Topology:
 
     @property
     def num_servers(self) -> int:
-        """Servers with tables: the shards, or one in each bundle that is apart."""
+        """Servers with tables: the shards, or one in each bundle that runs in its own process."""
         return self.num_actors if self.needs.bundled and self.runner != "local" else self.num_shards
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Who runs where; the one who watches over them is in this process, and not among them."""
+        """Where each kind of role runs. The supervisor runs in this process and is not among them."""
         if self.runner == "local":
             where = "this process, taking turns in one thread"
             return (Place("all", 1, self.run.threads, where, memory_bytes=self.memory_bytes),)
@@ -144,7 +144,7 @@ class Topology:
 
     @property
     def num_processes(self) -> int:
-        """Those of `places`, and this one."""
+        """The processes of `places`, and this one."""
         if self.runner == "local":
             return 1
         needs = self.needs
@@ -152,7 +152,7 @@ class Topology:
         return 2 + apart + needs.num_parameter_shards
 
     def describe(self) -> str:
-        """Two lines for a person."""
+        """A summary in two lines."""
         actors = f"{_many(self.num_actors, 'actor')} of {_many(self.envs_per_actor, 'environment')}"
         learners, names = _many(self.needs.num_learners, "learner"), self.needs.tables
         tables = f"{'table' if len(names) == 1 else 'tables'} {', '.join(map(repr, names))} in "
@@ -184,21 +184,21 @@ def plan(
     nodes: Sequence[Node] | None = None,
     check_memory: bool = True,
 ) -> Topology:
-    """Lay a run out; nothing is started.
+    """Plan a run without starting anything.
 
-    `config` and `run` stand in for those of the preset. The run must fit `available_bytes` (by default what this
+    `config` and `run` replace those of the preset. The run must fit `available_bytes` (by default the memory that this
     process may still take). With the runner "ray" each node of `nodes` must have room for the roles that are placed on
-    it; left out, nothing is checked here, since the cluster need not exist yet: a run on Ray asks it.
-    `check_memory=False` leaves both checks out.
+    it; without `nodes`, memory is not checked here, since the cluster need not exist yet: a run on Ray asks it.
+    `check_memory=False` skips both checks.
 
     Raises `UnknownEnvironmentError`, `UnsupportedEnvironmentError`, `PresetError`, `DeviceError`, `DoesNotFitError` and
-    `NoRoomError` where memory does not suffice, and TypeError for arguments of another kind.
+    `NoRoomError` if memory does not suffice, and TypeError for arguments of another type.
     """
     if not isinstance(agent, Agent):
         raise TypeError(f"agent is {agent!r}, and must be an Agent: reverie.agents.find gives it by name")
     seed, num_shards = _checks.integer("seed", seed), _checks.count("num_shards", num_shards, 1)
     env = describe(env_id)
-    # Before the preset: no preset makes an environment fit that the agent cannot play.
+    # Checked before the preset: no preset helps with an environment that the agent cannot play.
     agent.check(env)
     found = agent.load_preset(env_id, None if preset is None else _checks.path("preset", preset))
     _require_settings("config", config, found.config, agent.name)
@@ -246,7 +246,7 @@ def _require_memory(topology: Topology, available_bytes: int | None, nodes: Sequ
 
 
 def this_machine() -> Node:
-    """This machine as the only node of a cluster, without what the supervisor takes."""
+    """This machine as the only node of a cluster, less the memory that the supervisor takes."""
     return Node("this machine", max(0, available_memory() - PROCESS_BYTES), float(os.cpu_count() or 1), math.inf)
 
 
@@ -309,7 +309,7 @@ def _require_device(agent: Agent, run: RunSettings, runner: RunnerName) -> None:
 
 
 def require_gpus(topology: Topology, there: float, free: float) -> None:
-    """Refuse at once what Ray would wait for: more GPUs than its cluster has, or has free."""
+    """Raise `DeviceError` at once if the run needs more GPUs than are free, for which Ray would only wait."""
     places = [place for place in topology.places if place.num_gpus]
     wished = sum(place.count * place.num_gpus for place in places)
     if wished > free:
@@ -322,7 +322,7 @@ def require_gpus(topology: Topology, there: float, free: float) -> None:
 
 
 def lacking(asks: Mapping[str, float], there: Mapping[str, float], free: Mapping[str, float]) -> str:
-    """What a cluster lacks for somebody who asks for so much of each resource; empty where it lacks nothing."""
+    """The first resource that a cluster lacks for a role that requests `asks`; empty if it lacks nothing."""
     for resource, wish in asks.items():
         if wish > free.get(resource, 0.0):
             has = f"{there.get(resource, 0.0):g}, {free.get(resource, 0.0):g} of them free"
@@ -331,7 +331,7 @@ def lacking(asks: Mapping[str, float], there: Mapping[str, float], free: Mapping
 
 
 def making_networks_on(device: str) -> AbstractContextManager[Any]:
-    """Networks that are made within compute on `device`."""
+    """A context in which networks are made on `device`."""
     return nullcontext() if device == "cpu" else torch.device(device)
 
 
@@ -358,7 +358,7 @@ def _refuse_unfit_for_shards(agent: Agent, topology: Topology) -> None:
 
 
 def available_memory() -> int:
-    """Bytes that this process may still take: what the system has free, within the limit of its control group."""
+    """Bytes that this process may still take: free memory of the system, within the limit of its control group."""
     available = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for line in _read("/proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
@@ -369,7 +369,7 @@ def available_memory() -> int:
     ):
         most, now = _read(f"{folder}/{limit}"), _read(f"{folder}/{used}")
         if most.isdigit() and now.isdigit():
-            # Files that were read or written count as used, and are let go of where memory is wanted.
+            # Cached files count as used, and the kernel releases them when memory is needed.
             lines = (line.split() for line in _read(f"{folder}/memory.stat").splitlines())
             files = (int(value) for name, value in lines if name in (f"{total}inactive_file", f"{total}active_file"))
             available.append(max(0, int(most) - max(0, int(now) - sum(files))))

@@ -1,7 +1,8 @@
 """Every role of a run in an actor of its own, on a Ray cluster: one machine or many.
 
-Ray places the roles, carries messages and weights, and tells who died. Replay goes past it: shards are servers, reached
-over shared memory on their own host and over TLS from others, with a token and certificates made for the run.
+Ray places the roles, carries messages and weights, and reports actors that died. Replay bypasses Ray: shards are
+servers, reached over shared memory on their own host and over TLS from others, with a token and certificates made for
+the run.
 """
 
 from __future__ import annotations
@@ -55,19 +56,19 @@ def run_on_cluster(run: CheckedRun, address: str | None) -> Result:
 
 
 def nodes_to_fit(address: str | None) -> list[Node] | None:
-    """This machine, where a run with this `address` starts Ray here, and so has no other node; else None."""
+    """This machine, if a run with this `address` starts Ray here and so has no other node; else None."""
     starts_here = address is None and not os.environ.get("RAY_ADDRESS") and not ray.is_initialized()
     return [this_machine()] if starts_here else None
 
 
 def nodes() -> list[Node]:
-    """The nodes of the cluster and what each has free, as Ray's head counts it."""
+    """The nodes of the cluster with their free resources, as Ray's head counts them."""
     return of_figures(ray.nodes(), ray._private.state.available_resources_per_node())
 
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """Through Ray's object store: put once for each edition, and read there by all of a node."""
+    """Weights in Ray's object store: each edition is put once, and shared by all processes of a node."""
 
     server: Any
 
@@ -76,7 +77,7 @@ class StoredWeights:
         return _StorePublisher(self.server, generation)
 
     def source(self) -> Subscription:
-        """The end of one who acts."""
+        """The actor's or evaluator's end."""
         return Subscription(_Asking(self.server))
 
 
@@ -87,14 +88,14 @@ class _StorePublisher:
 
     def publish(self, weights: Weights) -> None:
         if self._last is not None:
-            with suppress(RayError):  # it is being started again; this edition is newer anyhow
+            with suppress(RayError):  # it is being restarted; this edition is newer anyway
                 ray.get(self._last, timeout=TELL_SECONDS)
         where = [ray.put(weights.flat)]
         self._last = self._server.publish.remote(Edition(self._generation, weights.version), where)
 
 
 class _Asking:
-    """One question on its way at most; its answer is looked for, never waited for."""
+    """Asks for newer weights, at most one request in flight. Does not block on the answer."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -117,16 +118,16 @@ class _Asking:
             edition, (where,) = answer
             return Edition(*edition), ray.get(where, timeout=TELL_SECONDS)
         except RayError:
-            return None  # the server or the object went with its node; there will be a newer edition
+            return None  # the server or the object was lost with its node; a newer edition will come
 
 
 class ActorConnection:
-    """The way to parameter shards: calls of their Ray actors."""
+    """A connection to the parameter shards: calls of their Ray actors."""
 
     def __init__(self, hosts: Sequence[Any]) -> None:
         self._hosts = tuple(hosts)
         self._late: list[Any] = []
-        """Calls that were given up and may still be done: a shard has one of this learner at most."""
+        """Calls that timed out and may still run. `ask` waits for them first: each shard has one call per learner."""
 
     def open(self) -> ActorConnection:
         """A learner's end. Does not wait for the shards."""
@@ -157,15 +158,15 @@ def _replies(calls: Sequence[Any]) -> list[Reply]:
 class _Remote:
     host: Any
     life: Any
-    """What `run` will give; held, so that Ray does not forget an error."""
+    """The result of `run`; held, so that Ray keeps its error."""
     drain: Any
     asks: dict[str, float]
     memory: int
-    """Bytes that it asks for."""
+    """Bytes that it requests."""
     drained: float = field(default_factory=time.monotonic)
     """When `drain` was called."""
     probe: StopProbe | None = None
-    """Of a role that is there."""
+    """Set once the role is ready."""
 
 
 class Cluster:
@@ -182,34 +183,34 @@ class Cluster:
         self._wishes = {place.role: place.num_cpus for place in topology.places}
         wished = sum(place.count * place.num_cpus for place in topology.places)
         self._share = min(1.0, ray.cluster_resources().get("CPU", 0.0) / wished)
-        """Where the cluster has fewer CPUs than the roles ask for, each asks for less."""
+        """If the cluster has fewer CPUs than the roles want, each requests this share of its wish."""
         self._living: dict[RoleName, _Remote] = {}
-        # Beside the supervisor: what it knows would go with another node, and actors wait for it, the learner for them.
+        # On the supervisor's node: on another it would be lost with that node, while actors and the learner wait.
         beside = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         server = ray.remote(NewestWeights).options(num_cpus=0, max_restarts=-1, scheduling_strategy=beside)
         self._parameters = server.remote()
 
     @property
     def weights(self) -> StoredWeights:
-        """How weights travel here."""
+        """The channel for weights: Ray's object store."""
         return StoredWeights(self._parameters)
 
     def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
-        """At its node's address, which it finds out there, with TLS and the run's token; at a new port each time."""
+        """Serve with TLS and the run's token, at its node's address (filled in there), on a new port each time."""
         tls = self._credentials.server(f"shard-{name.index}.reverie")
         return Serving(token=self._credentials.token, tls=tls, checkpointer=checkpointer)
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
-        """Where the shard says that it listens."""
+        """The address that the shard reported, with the run's token and certificate."""
         assert ready.address is not None
         return Endpoint(ready.address, self._credentials.token, self._credentials.client(f"shard-{name.index}.reverie"))
 
     def parameter_addresses(self, shards: Sequence[Setup]) -> ActorConnection:
-        """Calls of their actors."""
+        """The shards' Ray actors."""
         return ActorConnection([self._living[shard.name].host for shard in shards])
 
     def start(self, setup: Setup) -> None:
-        """Ask Ray for an actor."""
+        """Request an actor from Ray for the role."""
         kind, setup = setup.name.kind, self.placed(setup)
         num_cpus = self._cpus(setup.name)
         options = {
@@ -230,7 +231,7 @@ class Cluster:
         )
 
     def lacks(self, name: RoleName) -> str:
-        """What the cluster does not have, or has not free, for an actor without a place. Asks Ray's head."""
+        """The resource that is missing or not free for an actor that is not placed yet. Asks Ray's head."""
         living = self._living.get(name)
         if living is None or _has_place(living.host):
             return ""
@@ -238,7 +239,7 @@ class Cluster:
         return lacks or lacking_memory(living.memory, nodes())
 
     def stopped(self, name: RoleName) -> str:
-        """A signal (SIGSTOP), or a debugger, on whatever node it is: of a role whose actor has not answered lately."""
+        """Whether a signal (SIGSTOP) or a debugger has stopped a role whose actor has not answered lately, as text."""
         living = self._living.get(name)
         if living is None or living.probe is None:
             return ""
@@ -248,14 +249,14 @@ class Cluster:
         return ""
 
     def placed(self, setup: Setup) -> Setup:
-        """As it is to be where it runs: a role that asks for no GPU, to which Ray shows none, computes on the CPU."""
+        """The setup for its place: Ray hides GPUs from a role that requests none, and so it computes on the CPU."""
         if self._gpus[setup.name.kind]:
             return setup
         return replace(setup, run=replace(setup.run, device="cpu", gpus_per_actor=0.0))
 
     def _cpus(self, name: RoleName) -> float:
-        """A whole number above 1, else hundredths; never more than is free: a smaller cluster must still hold all."""
-        # Ray tells late of what it gave, as when a node's roles begin anew together: others are counted as they asked.
+        """CPUs to request: whole above 1, else hundredths. Never more than are free, so that all roles fit."""
+        # Ray's free CPUs lag behind, e.g. when a node's roles restart together: subtract what the others requested.
         asked = sum(living.asks["CPU"] for other, living in self._living.items() if other != name)
         left = ray.cluster_resources().get("CPU", 0.0) - asked
         free = max(0.0, min(ray.available_resources().get("CPU", 0.0), left))
@@ -263,14 +264,14 @@ class Cluster:
         return float(int(cpus)) if cpus >= 1 else int(cpus * 100) / 100
 
     def tell(self, name: RoleName, command: Command) -> None:
-        """Send a command; one for an actor that is gone is lost."""
+        """Send a command; a command for an actor that has ended is lost."""
         living = self._living.get(name)
         if living is not None:
-            with suppress(RayError):  # it is slow and will come to it, or will be told as died
+            with suppress(RayError):  # it is slow and will get to it, or will be reported as `Died`
                 ray.get(living.host.order.remote(command), timeout=TELL_SECONDS)
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
-        """What roles told; the end of an actor comes after all that it had to tell."""
+        """Reports of the roles; an actor's `Died` comes after all its other reports."""
         names = {one.drain: name for name, one in self._living.items()}
         if not names:
             time.sleep(timeout)
@@ -283,7 +284,7 @@ class Cluster:
             living = self._living[name]
             try:
                 reports, ended = ray.get(drain)
-            except RayError as error:  # gone, or its last words went with its node: it must not live on unheard
+            except RayError as error:  # it ended, or its reports were lost with its node: end it
                 self.kill(name)
                 told.append((name, Died(_reason(error))))
                 continue
@@ -304,17 +305,17 @@ class Cluster:
             ray.kill(living.host)
 
     def close(self) -> None:
-        """Kill what still lives."""
+        """Kill the actors that still run."""
         for name in list(self._living):
             self.kill(name)
         ray.kill(self._parameters)
 
 
 def _has_place(host: Any) -> bool:
-    """Whether Ray has given the actor a process: its number is known then, long before it has imported anything. (An
-    address is known before: that of the node that is asked for a process.)
+    """Whether Ray has given the actor a process, whose pid is known long before its imports are done.
 
-    What is free says nothing of it: the place that it was given is not free either.
+    Its address does not show this: it is known earlier, when a node is asked for a process. Free resources do not
+    either: those given to this actor are not free.
     """
     return bool(ray._private.state.actors(host._actor_id.hex()).get("Pid"))
 

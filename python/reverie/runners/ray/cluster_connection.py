@@ -1,4 +1,4 @@
-"""How a run comes to a Ray cluster: it takes the one that it is given, or starts Ray on this machine for its time."""
+"""A run's connection to a Ray cluster: an existing cluster, or a Ray started on this machine for the run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ PATIENCE = {
     "RAY_agent_register_timeout_ms": "300000",
     "RAY_worker_register_timeout_seconds": "300",
 }
-"""How long a Ray that is started here waits for its head, for a node's agents and for a worker to begin; by itself half
-a minute, or one for a worker, which a busy machine may not keep. What the environment says counts more."""
+"""Timeouts of a Ray that is started here: for its head, a node's agents, and a worker to start. Ray's defaults (half a
+minute, one minute for a worker) are too short for a busy machine. Variables that are set already take precedence."""
 
 
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """This process is part of a cluster within: of the one that it was part of before, of that at `address`, or, for
-    None, of a Ray that is started for this time (of the one that RAY_ADDRESS names, where that is set).
+    """A context in which this process is connected to a Ray cluster.
 
-    Blocks until Ray is there. Raises ConnectionError where it is not there, or did not start.
+    It is the cluster that the process was connected to before, else the one at `address`; for None it is the one that
+    RAY_ADDRESS names, or, where that is not set, a Ray that is started for the time of the context. Blocks until Ray is
+    ready. Raises ConnectionError if there is no cluster, or Ray did not start.
     """
     if ray.is_initialized():
         yield
@@ -46,7 +47,7 @@ def _init(address: str | None) -> None:
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, configure_logging=False)
     finally:
-        # Ray has one of its own, which ends the process: not in place of what would let the run save.
+        # Ray installs its own handler, which ends the process: restore the one that lets the run save.
         if before not in (None, signal.SIG_DFL) and signal.getsignal(signal.SIGTERM) is not before:
             signal.signal(signal.SIGTERM, before)
 
@@ -67,7 +68,7 @@ def _start() -> None:
 
 @contextmanager
 def _setting(variables: Mapping[str, str]) -> Iterator[None]:
-    """Variables of the environment within, for processes that begin there; those that are set stay as they are."""
+    """A context with these environment variables, for processes started in it; variables that are set stay as is."""
     ours = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(ours)
     try:

@@ -1,4 +1,4 @@
-"""A role's Ray actor: its end of what the supervisor and the role have to tell each other."""
+"""A role's Ray actor: the role's end of the messages between it and the supervisor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reverie.runners.roles.role_loop import run_role
 
 
 class RoleActor:
-    """A role's Ray actor: the role runs in one thread, messages come and go in others."""
+    """A role's Ray actor: the role runs in one thread, other threads handle messages."""
 
     def __init__(self) -> None:
         self._commands: deque[Command] = deque()
@@ -27,7 +27,7 @@ class RoleActor:
         self._answer: Callable[[Any], Any] | None = None
 
     def run(self, setup: Setup) -> None:
-        """The role's whole life."""
+        """Run the role until it ends."""
         if setup.serving is not None:
             address = ray.util.get_node_ip_address()
             setup = replace(setup, serving=replace(setup.serving, host=address))
@@ -38,7 +38,7 @@ class RoleActor:
             self._news.set()
 
     def drain(self, seconds: float) -> tuple[list[Report], bool]:
-        """What the role told since the last call, and whether that is all. Waits at most `seconds` for the first."""
+        """Reports since the last call, and whether the role has ended. Waits at most `seconds` for the first."""
         if not self._ended:
             self._news.wait(seconds)
         ended = self._ended
@@ -49,17 +49,17 @@ class RoleActor:
         return drained, ended
 
     def order(self, command: Command) -> None:
-        """A command for the role."""
+        """Pass a command to the role."""
         self._commands.append(command)
         self._came.set()
 
     def answer(self, question: Any) -> Reply:
-        """What a learner asks of a parameter shard, which is said to be ready only once it serves."""
+        """Answer a learner's question to a parameter shard, which is reported as ready only once it serves."""
         assert self._answer is not None
         return reply_to(question, self._answer)
 
     def serve(self, answer: Callable[[Any], Any]) -> None:
-        """The role's end: let learners ask."""
+        """The role's end: answer learners' questions with `answer`."""
         self._answer = answer
 
     def tell(self, report: Report) -> None:
@@ -70,11 +70,11 @@ class RoleActor:
         self._news.set()
 
     def commands(self) -> Iterator[Command]:
-        """The role's end: those that have come in. Does not block."""
+        """The role's end: commands received since the last call. Does not block."""
         self._came.clear()
         while self._commands:
             yield self._commands.popleft()
 
     def pause(self, seconds: float) -> None:
-        """The role's end: sleep, but for no longer than until a command comes."""
+        """The role's end: sleep until a command comes, at most `seconds`."""
         self._came.wait(seconds)

@@ -1,4 +1,4 @@
-"""Whether the process of a role on Ray is stopped: asked of its own node, and only where the role does not answer."""
+"""Checks whether a role's process on Ray is stopped, by a task on its node, only if the role does not answer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from reverie.runners.links.messages import Ready
 
 UNANSWERED_SECONDS = 5.0
-"""A role's actor answers within a second, whatever the role does: one that has not for so long may be stopped."""
+"""A role's actor answers within a second, even while the role is busy; after so long without an answer its process may
+be stopped."""
 AGAIN_SECONDS = 5.0
-"""Between two questions to a node."""
+"""Time between two checks on a node."""
 
 
 class StopProbe:
-    """Asks the node of one role, a question at a time; the answer is looked for, never waited for."""
+    """Checks one role's process on its node, one task at a time. Never blocks on the answer."""
 
     def __init__(self, ready: Ready) -> None:
         self._ready = ready
@@ -29,7 +30,7 @@ class StopProbe:
         self._found = ""
 
     def stopped(self) -> str:
-        """What has stopped the process, as what comes behind "it", by the last answer; empty where nothing is known."""
+        """The last answer: why the process is stopped, worded to follow "it"; empty if it is not known to be."""
         if self._asked is not None and ray.wait([self._asked], timeout=0)[0]:
             self._found = self._answer()
             self._asked = None
@@ -41,7 +42,7 @@ class StopProbe:
         return self._found
 
     def forget(self) -> None:
-        """The role answers again: what was found, and what is being asked, is of before."""
+        """Discard the last answer and the check in flight, since the role answers again."""
         self._asked, self._found = None, ""
 
     def _answer(self) -> str:
@@ -53,10 +54,10 @@ class StopProbe:
 
 
 def _question() -> Callable[[int], str]:
-    """A function that Ray sends by value: by name, a worker would import PyTorch to find it."""
+    """A function that Ray sends by value: to find it by name, a worker would import PyTorch."""
 
     def where_stopped(pid: int) -> str:
-        """The address of this node where the process is stopped; else nothing."""
+        """This node's address if the process is stopped, else an empty string."""
         from pathlib import Path
 
         import ray

@@ -1,1 +1,1 @@
-"""What a run reports: events, evaluations, counts, scores and logs."""
+"""Reports of a run: events, evaluations, counts, scores and logs."""

@@ -1,4 +1,4 @@
-"""The greedy evaluator: apart from the actors, on seeds of its own that are the same in every run."""
+"""The greedy evaluator: separate from the actors, with its own seeds, which are the same in every run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from reverie.agents.environments import make_one
 
 
 def screening_seeds(num_episodes: int) -> tuple[int, ...]:
-    """For every point of a learning curve."""
+    """The seeds for every point of a learning curve."""
     return tuple(range(10_000, 10_000 + num_episodes))
 
 
 def confirmation_seeds(num_episodes: int) -> tuple[int, ...]:
-    """Other episodes: one good evaluation is luck, and only one on these is reported as the result."""
+    """The seeds for the result: other episodes, since one good evaluation may be luck."""
     return tuple(range(20_000, 20_000 + num_episodes))
 
 
@@ -38,22 +38,22 @@ class Evaluation:
 
     @property
     def num_episodes(self) -> int:
-        """How many episodes."""
+        """The number of episodes."""
         return len(self.returns)
 
 
 class Evaluator:
-    """Holds the environments, so that an evaluation makes none. Not for several threads at once."""
+    """Runs evaluations in environments that it makes once. Not thread-safe."""
 
     def __init__(self, env_id: str, num_envs: int) -> None:
         self._env_id = env_id
         self._envs = [make_one(env_id) for _ in range(num_envs)]
 
     def evaluate(self, policy: Callable[[NDArray[Any]], NDArray[Any]], seeds: Sequence[int]) -> Evaluation:
-        """One episode for each seed, in lockstep: the policy sees the observations of those still running, `[n, ...]`.
+        """Play one episode per seed in lockstep; `policy` gets the observations of running episodes, `[n, ...]`.
 
-        More seeds than environments is a ValueError. An environment that raises ends the evaluation with an
-        `EnvironmentCrashedError`, which has the episode's seed and step (0: its reset); all environments are new then.
+        Raises ValueError for no seeds or more than environments, and `EnvironmentCrashedError` if an environment
+        raises, with the episode's seed and step (0: its reset); all environments are made again then.
         """
         if not 0 < len(seeds) <= len(self._envs):
             raise ValueError(f"{len(seeds)} seeds for {len(self._envs)} environments; give 1 to {len(self._envs)}")
@@ -81,7 +81,7 @@ class Evaluator:
         return Evaluation(tuple(seeds), tuple(returns))
 
     def _crashed(self, seed: int, step: int, error: Exception) -> EnvironmentCrashedError:
-        """What is raised, once all environments are new."""
+        """Make all environments again; returns the error to raise."""
         for i, env in enumerate(self._envs):
             with suppress(Exception):  # one that raised may do so again
                 env.close()

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on, and what it gives at its end."""
+"""The events of a run, its result, and its errors."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Started:
-    """The run is laid out and begins."""
+    """The run is planned and begins."""
 
     topology: Topology
     env_steps: int = 0
-    """Above 0 where it goes on from a checkpoint."""
+    """Above 0 if it resumes from a checkpoint."""
     curve: tuple[CurvePoint, ...] = ()
-    """What that checkpoint had of it."""
+    """The curve of that checkpoint."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A few times a second."""
+    """The state of the run, reported a few times a second."""
 
     env_steps: int
     updates: int
     seconds: float
     training_return: float | None
-    """Mean of the last 20 training episodes, exploration included; None before the first ended. Not a result."""
+    """Mean return of the last 20 training episodes, exploration included; None before the first. Not a result."""
     learner: Mapping[str, float]
     """The learner's own metrics."""
     samples_per_insert: float
-    """Of the table so far: draws by inserts."""
+    """Draws of the tables divided by inserts, so far."""
     policy_lag: float | None = None
-    """Updates between the learner's weights and those that act, mean over the actors; None in one process."""
+    """Updates by which the actors' weights are behind the learner's, mean over the actors; None in one process."""
     waits_for: str = ""
-    """Roles that are not there or tell nothing, for how long, and why; empty in one process."""
+    """Roles that have not started or do not report, for how long, and why; empty in one process."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A greedy evaluation ended; `confirmation` is there where the first one reached the target."""
+    """A greedy evaluation ended; `confirmation` is set if it reached the target."""
 
     point: CurvePoint
     confirmation: Evaluation | None
@@ -61,7 +61,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gives. The weights are the last ones, and `evaluation` is of them, on the confirmation seeds."""
+    """The result of a run. `weights` are the last ones; `evaluation` is theirs, on the confirmation seeds."""
 
     topology: Topology
     env_steps: int
@@ -71,10 +71,10 @@ class Result:
     evaluation: Evaluation
     curve: tuple[CurvePoint, ...]
     replay: Mapping[str, float]
-    """The table's own figures: inserts, samples, size, bytes, priorities_updated, updates_stale."""
+    """The tables' own figures: inserts, samples, size, bytes, priorities_updated, updates_stale."""
     learner: Mapping[str, float]
     activities: Mapping[str, float]
-    """Seconds by activity; what is left of `seconds` is the loop itself."""
+    """Seconds by activity; the rest of `seconds` is the loop itself."""
     weights: Weights
 
 
@@ -88,7 +88,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class NotSaved:
-    """A checkpoint could not be written; those before it are as they were, and training goes on."""
+    """A checkpoint could not be written; older ones are unchanged, and training goes on."""
 
     env_steps: int
     path: Path
@@ -97,7 +97,7 @@ class NotSaved:
 
 @dataclass(frozen=True)
 class RoleRestarted:
-    """A part of a distributed run had ended and was started again."""
+    """A role of a distributed run ended and was restarted."""
 
     env_steps: int
     role: str
@@ -105,43 +105,43 @@ class RoleRestarted:
     reason: str
     """What ended it."""
     went_on_from: str
-    """What the new one goes on from."""
+    """What its replacement resumes from."""
     restarts: int
-    """Of this role, in this run."""
+    """The number of restarts of this role in this run."""
 
 
 @dataclass(frozen=True)
 class ShardMoved:
-    """A shard that was started again listens elsewhere: its port was taken meanwhile, or it is on another node."""
+    """A restarted shard listens elsewhere: its port was taken meanwhile, or it is on another node."""
 
     env_steps: int
     role: str
     before: str
-    """The address that it had."""
+    """Its old address."""
     now: str
     followed_by: tuple[str, ...]
-    """Who begins again for it, at the new address: actors that write there, and learners with their last state."""
+    """Roles restarted for it with the new address: actors that write there, and learners with their last state."""
 
 
 @dataclass(frozen=True)
 class RoleAwaited:
-    """A part of a distributed run is not there, or tells nothing; told again while that lasts."""
+    """A role of a distributed run has not started, or does not report; repeated while that lasts."""
 
     env_steps: int
     role: str
     seconds: float
-    """Since it was asked for, or told anything last."""
+    """Since it was requested, or since its last report."""
     reason: str
-    """What it lacks, or what holds it, where that is known; empty where it only takes long."""
+    """What it lacks, or what holds it up, if known; empty if it is only slow."""
     begun: bool = False
-    """It was there, and tells nothing now, as one whose process is stopped."""
+    """It had started, and does not report now, e.g. because its process is stopped."""
 
 
 @dataclass(frozen=True)
 class EnvironmentRestarted:
-    """An environment raised; the actor's environments were made anew, and the step that failed was not written.
+    """An environment raised; the actor's environments were made again, and the step that failed was not written.
 
-    In an evaluation its episodes are played anew.
+    In an evaluation all episodes are played again.
     """
 
     env_steps: int
@@ -170,7 +170,7 @@ Event = (
 
 
 class StalledError(RuntimeError):
-    """The table lets nobody go on: neither a batch nor an insert. `.why` is the table's own account."""
+    """The table allows neither a batch nor an insert. `.why` is the table's own explanation."""
 
     def __init__(self, table: str, why: Any) -> None:
         self.why = why
@@ -178,7 +178,7 @@ class StalledError(RuntimeError):
 
 
 class StoppedError(RuntimeError):
-    """`should_stop` ended it. `.env_steps`, `.checkpoint` (None where the run keeps none, or could not write it)."""
+    """`should_stop` ended the run. `.env_steps`, `.checkpoint` (None if the run keeps none, or could not write it)."""
 
     def __init__(self, env_steps: int, checkpoint: Path | None) -> None:
         self.env_steps, self.checkpoint = env_steps, checkpoint
@@ -187,7 +187,7 @@ class StoppedError(RuntimeError):
 
 
 class RoleMissingError(TimeoutError):
-    """A part of a distributed run could not be placed for too long. `.role`, `.reason` (what it lacks)"""
+    """A role of a distributed run could not be placed in time. `.role`, `.reason` (what it lacks), `.checkpoint`"""
 
     def __init__(self, role: str, seconds: float, reason: str, checkpoint: Path | None) -> None:
         self.role, self.reason, self.checkpoint = role, reason, checkpoint
@@ -199,9 +199,9 @@ class RoleMissingError(TimeoutError):
 
 
 class RoleError(RuntimeError):
-    """A part of a distributed run ended in a way that starting it again would not mend.
+    """A role of a distributed run ended in a way that a restart would not fix.
 
-    `.role` (such as "actor 3"), `.error` (the name of the exception's class; empty where there was none), `.traceback`
+    `.role` (such as "actor 3"), `.error` (the name of the exception's class; empty if there was none), `.traceback`
     (of the role's own process).
     """
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind for later: JSON lines, and TensorBoard's files. Each is a callback for `train`."""
+"""Logs of a run: JSON lines, and TensorBoard files. Each log is an `on_event` callback for `train`."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ SECONDS_BETWEEN_PROGRESS = 1.0
 
 
 class Log(Protocol):
-    """Takes events until it is closed. A full disk ends no run: what is lost of a log is told in `problem`."""
+    """Writes events until it is closed. A full disk does not end the run: `problem` has the reason for lost events."""
 
     path: Path
     problem: str
     """Why events are not being written; empty where they are."""
 
     def __call__(self, event: Event) -> None:
-        """Take one event of a run."""
+        """Write one event of a run."""
 
     def close(self) -> None:
         """Write what is left."""
 
 
 class _Sparse:
-    """Which events are written: progress about once a second, and the last one before the end."""
+    """Selects the events to write: progress about once a second, and the last one before the end."""
 
     def __init__(self) -> None:
         self._last = float("-inf")
         self._left_out: Progress | None = None  # the last that came too soon after the one before
 
     def __call__(self, event: Event) -> list[Event]:
-        """What is to be written now that this event came."""
+        """The events to write when this event comes."""
         if isinstance(event, Progress):
             if event.seconds - self._last < SECONDS_BETWEEN_PROGRESS:
                 self._left_out = event
@@ -64,11 +64,11 @@ class _Sparse:
 
 
 class JsonLines:
-    """One JSON object a line: `event`, `env_steps`, `seconds` where there are any, and what the event tells.
+    """A log with one JSON object per line: `event`, `env_steps`, `seconds` if any, and the event's other fields.
 
-    A run that goes on from a checkpoint goes on in the same file: lines of steps that the checkpoint had not seen yet
-    are dropped, since they are about to be lived through again. A line for which the disk has no room is left out, and
-    no part of it stays; training goes on, and the next line that fits is `not written`, with how many there were.
+    A run that resumes from a checkpoint continues the same file: lines of steps after the checkpoint are removed, since
+    those steps are made again. A line for which the disk has no room is left out whole; training goes on, and before
+    the next line that fits there is a line `not written` with the number of lines left out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,9 +80,9 @@ class JsonLines:
         self._file = path.open("ab", buffering=0)
 
     def __call__(self, event: Event) -> None:
-        """Write one event, whole: what is on the disk after a crash can be read.
+        """Write one event, so that the file can be read after a crash at any time.
 
-        Raises OSError only where a run begins and the file cannot be made ready for it; it stays as it was then.
+        Raises OSError only at the start of a run, if the file cannot be prepared for it; it stays unchanged then.
         """
         if isinstance(event, Started):
             self._rewind(event.env_steps)
@@ -122,7 +122,7 @@ def _packed(lines: list[dict[str, Any]]) -> bytes:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file anew: at an OSError (a full disk) it is what it was."""
+    """Replace a file atomically: on an OSError (a full disk) it is unchanged."""
     draft = path.with_name(f".{path.name}.draft")
     try:
         draft.write_bytes(data)
@@ -132,13 +132,13 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 class TensorBoard:
-    """Scalars by environment steps, and the settings as text. Progress is written about once a second.
+    """A TensorBoard log: scalars by environment steps, and the settings as text. Progress about once a second.
 
-    `return/greedy` and `return/confirmation` are the evaluations, `return/final` is what the run reports, of its last
-    weights; `speed/` has rates over the time since the figures before, not over the whole run.
+    `return/greedy` and `return/confirmation` are the evaluations, `return/final` is the result of the run, of its last
+    weights; `speed/` has rates over the time since the last figures, not over the whole run.
 
-    Raises ImportError, naming the extra, where tensorboard is not installed. Files begin with the first event, and end
-    with the first that the disk has no room for: TensorBoard reads no file beyond a torn one.
+    Raises ImportError, which names the extra, if tensorboard is not installed. Files begin with the first event, and
+    end with the first that the disk has no room for: TensorBoard does not read past a torn record.
     """
 
     def __init__(self, folder: Path, *, purge_after: int | None = None) -> None:
@@ -155,7 +155,7 @@ class TensorBoard:
         self._batch_size = 0
 
     def __call__(self, event: Event) -> None:
-        """Add what one event tells."""
+        """Add the scalars of one event."""
         if self.problem:
             return
         try:
@@ -168,7 +168,7 @@ class TensorBoard:
                 steps, scalars = self._scalars(one)
                 for name, value in scalars.items():
                     self._writer.add_scalar(name, value, steps)
-        except OSError as error:  # often of an earlier event: a thread of its own writes them
+        except OSError as error:  # often for an earlier event: TensorBoard's thread writes them
             self.problem = error.strerror or str(error)
 
     def _scalars(self, event: Event) -> tuple[int, dict[str, float]]:
@@ -276,7 +276,7 @@ def has_begun(folder: Path) -> bool:
 
 
 class LogError(ValueError):
-    """There is no log at `.path`, or it is not one of a run."""
+    """There is no log at `.path`, or it is not the log of a run."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
@@ -285,7 +285,7 @@ class LogError(ValueError):
 
 @dataclass(frozen=True)
 class RunLog:
-    """A run's log, read."""
+    """The contents of a run's log."""
 
     path: Path
     agent: str
@@ -293,18 +293,18 @@ class RunLog:
     seed: int
     target_return: float
     env_steps: tuple[int, ...]
-    """Where the points of the curve are."""
+    """Environment steps of the points of the curve."""
     returns: tuple[float, ...]
     finished: dict[str, Any] | None
     """The last line's object; None where the run has not ended."""
     seconds: tuple[float, ...] = ()
-    """When the points of the curve were, from the run's start."""
+    """Times of the points of the curve, from the run's start."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The agent's settings."""
 
 
 def read(path: Path) -> RunLog:
-    """The log of a run, from its folder or its file. Raises `LogError`."""
+    """Read the log of a run from its folder or its file. Raises `LogError`."""
     file = path / LOG if path.is_dir() else path
     if not file.is_file():
         raise LogError(file, "does not exist: name a run's folder, or a log.jsonl")

@@ -1,4 +1,4 @@
-"""The account of a run: what was done so far, what is due, and the curve. Every runner keeps the same one."""
+"""The progress of a run: its counts, its curve, and what is due. The same for every runner."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ FIGURES = ("inserts", "samples", "size", "bytes", "priorities_updated", "updates
 
 @dataclass
 class RunProgress:
-    """Counts, curve and clock. Not for several threads at once."""
+    """Counts, curve and clock of a run. Not thread-safe."""
 
     topology: Topology
     env_steps: int = 0
     updates: int = 0
     seconds_before: float = 0.0
-    """Of the run before it was resumed."""
+    """Seconds of the run before it was resumed."""
     confirmation: Evaluation | None = None
-    """On the confirming seeds, where the last evaluation reached the target."""
+    """The evaluation on the confirmation seeds, if the last evaluation reached the target."""
     curve: list[CurvePoint] = field(default_factory=list)
     training_returns: deque[float] = field(default_factory=lambda: deque(maxlen=20))
 
@@ -40,22 +40,22 @@ class RunProgress:
         self.began = time.perf_counter()
 
     def begin(self) -> None:
-        """The clock starts now."""
+        """Start the clock."""
         self.began = time.perf_counter()
 
     def seconds(self) -> float:
-        """Of the run, those before a resume included."""
+        """Seconds of the run, those before a resume included."""
         return self.seconds_before + time.perf_counter() - self.began
 
     @property
     def confirmed(self) -> bool:
-        """Whether the last evaluation reached the target twice: on the screening seeds and on those that confirm."""
+        """Whether the last evaluation reached the target on the screening seeds and on the confirmation seeds."""
         last = self.confirmation
         return last is not None and last.mean_return >= self.topology.run.target_return
 
     @property
     def evaluation_due(self) -> bool:
-        """True once for every `evaluate_every` environment steps that have gone by."""
+        """True once for every `evaluate_every` environment steps."""
         if self.env_steps < self.next_evaluation:
             return False
         self.next_evaluation += self.topology.run.evaluate_every
@@ -64,14 +64,14 @@ class RunProgress:
 
     @property
     def checkpoint_due(self) -> bool:
-        """True once for every `checkpoint_every` environment steps that have gone by."""
+        """True once for every `checkpoint_every` environment steps."""
         if self.env_steps < self.next_checkpoint:
             return False
         self.next_checkpoint += self.topology.run.checkpoint_every
         return True
 
     def evaluated(self, env_steps: int, screening: Evaluation, confirmation: Evaluation | None) -> Evaluated:
-        """A point of the curve, of the weights after `env_steps`."""
+        """Add a point to the curve, for the weights after `env_steps`; returns its event."""
         self.confirmation, self._evaluating = confirmation, False
         point = CurvePoint(env_steps, self.seconds(), screening.mean_return)
         self.curve.append(point)
@@ -84,7 +84,7 @@ class RunProgress:
         policy_lag: float | None = None,
         waits_for: str = "",
     ) -> Progress:
-        """How far the run is."""
+        """The event `Progress` for the present counts."""
         returns = self.training_returns
         return Progress(
             env_steps=self.env_steps,
@@ -100,7 +100,7 @@ class RunProgress:
     def result(
         self, evaluation: Evaluation, learner: Mapping[str, float], figures: Mapping[str, float], weights: Weights
     ) -> Result:
-        """What the run gives, now that it is over."""
+        """The result of the run, at its end."""
         return Result(
             topology=self.topology,
             env_steps=self.env_steps,
@@ -115,8 +115,7 @@ class RunProgress:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Counts, curve and clock, and whose they are. An evaluation that is under way is due again for the run that
-        goes on from them."""
+        """Counts, curve, clock and the run's identity. An evaluation that is running is due again after a resume."""
         under_way = self.topology.run.evaluate_every if self._evaluating else 0
         return {
             "identity": self.topology.identity,
@@ -131,7 +130,7 @@ class RunProgress:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
+        """Restore a `state_dict`."""
         self.env_steps, self.updates = state["env_steps"], state["updates"]
         self.seconds_before = state["seconds"]
         self.next_evaluation, self.next_checkpoint = state["next_evaluation"], state["next_checkpoint"]
@@ -141,7 +140,7 @@ class RunProgress:
 
 
 def replay_figures(client: Any, *tables: str) -> dict[str, float]:
-    """The tables' own figures, added up: what they counted, not what a loop believes."""
+    """The tables' own figures, summed over tables: counted by the tables, not by the runner."""
     infos = client.info().tables
     numbers = [
         (

@@ -1,4 +1,4 @@
-"""Scores over seeds: few runs, heavy tails, and so a robust mean with an interval (Agarwal et al. 2021)."""
+"""Scores over seeds: a robust mean and its interval, for few runs with heavy tails (Agarwal et al. 2021)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 
 def interquartile_mean(scores: Sequence[float] | NDArray[np.float64]) -> float:
-    """The mean without the lowest and the highest quarter, rounded down to whole runs: of five scores the middle three.
+    """The mean without the lowest and highest quarter, rounded down to whole runs: of five scores the middle three.
 
-    Agarwal et al. 2021, *Deep Reinforcement Learning at the Edge of the Statistical Precipice*, section 4.3. No score
-    is a ValueError.
+    Agarwal et al. 2021, *Deep Reinforcement Learning at the Edge of the Statistical Precipice*, section 4.3. Raises
+    ValueError for no scores.
     """
     return float(_trimmed(np.asarray(scores, dtype=np.float64)[None])[0])
 
@@ -20,10 +20,10 @@ def interquartile_mean(scores: Sequence[float] | NDArray[np.float64]) -> float:
 def bootstrap_interval(
     scores: Sequence[float] | NDArray[np.float64], *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> tuple[float, float]:
-    """Percentile interval of the interquartile mean, over runs drawn again with replacement (the same, section 4.1).
+    """Percentile bootstrap interval of the interquartile mean, over runs drawn with replacement (section 4.1 there).
 
-    With five runs it is a rough one, and narrower than the confidence that it is asked for. No score, and a confidence
-    outside (0, 1), are ValueErrors.
+    With five runs it is rough, and narrower than the requested confidence. Raises ValueError for no scores and for a
+    confidence outside (0, 1).
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}, and must lie between 0 and 1")

@@ -1,8 +1,9 @@
-"""Freed memory goes back to the system, so that a process holds what it uses and not all that it ever used.
+"""Returns freed heap memory to the system, so that a process does not keep its peak.
 
-torch asks the C library for aligned memory. That of GNU before 2.39 cuts a block to its alignment and keeps the cuts
-for small requests, so that a batch that was freed is a little too short for the next one: learning with a convolutional
-network on the CPU, the heap grew by 60 kB for each environment step, without end (glibc bug 30723; decision 0048).
+PyTorch requests aligned memory from the C library. glibc before 2.39 trims a block to its alignment and keeps the
+trimmings for small requests, so that the block of a freed batch is a little too short for the next batch. When learning
+with a convolutional network on the CPU, the heap grew by 60 kB per environment step, without limit (glibc bug 30723;
+decision 0048).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from functools import cache
 
 SECONDS = 20.0
-"""Between two calls of `trim_heap`: one costs some milliseconds, as what is used again is mapped again."""
+"""Time between two calls of `trim_heap`. A call costs some milliseconds: memory that is reused is mapped again."""
 
 
 @cache
@@ -26,9 +27,9 @@ def _malloc_trim() -> Callable[[int], int] | None:
 
 
 def trim_heap() -> bool:
-    """Give the whole pages that are free in the heap back; False where the C library has no way to.
+    """Return the free whole pages of the heap to the system; False if the C library has no function for it.
 
-    Other threads of Python go on meanwhile; those that allocate may wait some milliseconds.
+    Other Python threads run meanwhile; threads that allocate may wait some milliseconds.
     """
     trim = _malloc_trim()
     if trim is None:
@@ -38,13 +39,13 @@ def trim_heap() -> bool:
 
 
 class HeapTrimmer:
-    """To be asked often: gives freed memory back when it is time."""
+    """Calls `trim_heap` every `SECONDS`."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + SECONDS
 
     def trim_if_due(self) -> None:
-        """Call `trim_heap` if the last time is `SECONDS` ago."""
+        """Call `trim_heap` if the last call was `SECONDS` ago. Cheap enough for every turn."""
         if time.monotonic() >= self._next:
             trim_heap()
             self._next = time.monotonic() + SECONDS

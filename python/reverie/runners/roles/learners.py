@@ -1,4 +1,4 @@
-"""The parts of a distributed run that learn: the learner, a bundle of actor, replay and learner, a parameter shard."""
+"""Roles that learn: the learner, a bundle of actor, replay and learner, and a parameter shard."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from reverie.server import Server
 from reverie.sharding import ShardedClient, shard_table
 
 PUBLISH_SECONDS = 0.02
-"""Weights are published no more often than this while a learner learns, where the agent does not ask for every version;
-a learner whose parameters are elsewhere asks for newer ones no more often than this while it waits."""
+"""The shortest time between two publications of weights while a learner learns, unless the agent asks for every
+version. A learner with parameter shards pulls newer parameters no more often than this while it waits."""
 
 
 class Student:
-    """A learner of the agent, and what becomes of its weights: the first learner of a run publishes them."""
+    """A learner of the agent and the publication of its weights: the first learner of a run publishes them."""
 
     def __init__(self, setup: Setup, client: Any, watch: Stopwatch) -> None:
         assert setup.weights is not None
@@ -61,7 +61,7 @@ class Student:
                 setup.env, setup.config, client, seed=setup.seed, watch=watch, **options
             )
         self.draws_ahead = bool(setup.run.prefetch)
-        """Whether batches to learn from may be there before the table is asked."""
+        """Whether batches are drawn ahead."""
         if setup.run.prefetch:
             cast("AheadLearner", self.learner).draw_ahead(setup.run.prefetch)
         self._publisher = setup.weights.publisher(setup.generation + setup.epoch) if setup.name.index == 0 else None
@@ -71,7 +71,7 @@ class Student:
         return _parameters(self._agent).connect(connection, self._needs.num_parameter_shards)
 
     def follow(self, command: Follow) -> None:
-        """Learn of the parameters that are elsewhere now; the weights that come are newer than all before."""
+        """Connect to restarted parameter shards; weights published from now on count as newer than all before."""
         self.learner.follow(self._server(command.parameters.open()))
         if self._publisher is not None:
             assert self._setup.weights is not None
@@ -79,18 +79,18 @@ class Student:
         self._published = -1
 
     def stop_drawing(self) -> None:
-        """Nothing more is drawn ahead until it learns again."""
+        """Draw nothing ahead until it learns again."""
         if self.draws_ahead:
             self.learner.stop_drawing()
 
     def learn(self) -> None:
-        """One update; published where that is due."""
+        """Make one update, and publish the weights if that is due."""
         self.learner.learn()
         if self._needs.publish_every_update or time.monotonic() >= self._next:
             self._look()
 
     def wait(self) -> None:
-        """Publish what was not; to be called before it waits."""
+        """Publish weights that are not published yet. Call it before a wait."""
         if self.learner.version != self._published or (self._remote and time.monotonic() >= self._next):
             self._look()
 
@@ -99,7 +99,7 @@ class Student:
             self.publish()
 
     def publish(self) -> Weights:
-        """The newest weights, published where they were not and this is the learner that does."""
+        """The newest weights, which are published first if they are new and this learner publishes."""
         weights: Weights = self.learner.latest(newer_than=-1)
         if self._publisher is not None and weights.version != self._published:
             with self._watch("publish"):
@@ -109,12 +109,12 @@ class Student:
         return weights
 
     def report(self, seconds: dict[str, float], waits: str) -> Learnt:
-        """Its version and figures."""
+        """Its version and metrics."""
         return Learnt(self.learner.version, self.learner.metrics(), seconds, waits)
 
 
 class Learning(Role):
-    """What a learner and a bundle have in common: they hold still, go on, and follow the parameters."""
+    """Base of a learner and a bundle: pauses, resumes, and reconnects to restarted parameter shards."""
 
     student: Student
     held = False
@@ -122,10 +122,10 @@ class Learning(Role):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self._owed: list[Command] = []
-        """What it could not answer, since the parameters could not be reached."""
+        """Commands that it could not answer yet, since a parameter shard was unreachable."""
 
     def settle(self, link: Link) -> None:
-        """Answer what it owes, where it can now; to be called at the start of a turn."""
+        """Try again to answer open commands. Call it at the start of a turn."""
         owed, self._owed = self._owed, []
         for command in owed:
             answer = self.do(command)
@@ -133,7 +133,7 @@ class Learning(Role):
                 link.tell(answer)
 
     def do(self, command: Command) -> Report | None:
-        """Hold still, go on, follow, or give its state."""
+        """Pause, resume, reconnect to parameter shards, or return its state."""
         match command:
             case Hold(number):
                 self.held = True
@@ -162,7 +162,7 @@ class Learning(Role):
 
 
 class Learner(Learning):
-    """Updates while the table can give a whole batch, and publishes the weights."""
+    """Makes an update whenever the table can give a whole batch, and publishes the weights."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -177,10 +177,10 @@ class Learner(Learning):
         self.student.publish()
 
     def turn(self, link: Link) -> None:
-        """One update, if a batch was drawn ahead, or the table allows it.
+        """Make one update, if a batch was drawn ahead or the table allows a draw.
 
-        Where nothing is drawn ahead it asks before it draws: a draw of a batch that is cut off by a deadline has used
-        up what the limiter allowed, and taken items out of a queue.
+        If nothing is drawn ahead it asks the table before it draws: a draw of a batch that a deadline cuts off has used
+        up the limiter's allowance, and has taken items out of a queue.
         """
         self.settle(link)
         if self.held:
@@ -198,9 +198,9 @@ class Learner(Learning):
             self.student.wait()
             if self.student.draws_ahead and self._table_can_give():
                 self._waits, waits_for = f"a batch of {self._names} is being made", "wait for a batch"
-        except DeadlineExceededError as error:  # somebody else was quicker
+        except DeadlineExceededError as error:  # another learner was faster
             self._waits = str(error)
-        except (UnavailableError, UnauthenticatedError) as error:  # a shard is started again; another run has its port
+        except (UnavailableError, UnauthenticatedError) as error:  # a shard restarts, or another run has its port
             self._waits = str(error)
         self._idle = min(0.02, max(0.0005, 2 * self._idle))
         link.pause(self._idle)
@@ -213,11 +213,11 @@ class Learner(Learning):
         return any(self._client.can_sample(table, self._batch_size) for table in self._tables)
 
     def report(self) -> Learnt:
-        """Its version and figures."""
+        """Its version and metrics."""
         return self.student.report(self.drain_seconds(), self._waits)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.student.stop_drawing()
         self._client.close()
 
@@ -225,8 +225,8 @@ class Learner(Learning):
 class Bundle(Learning):
     """An actor, its table and its learner, taking turns in one thread.
 
-    It learns where the table can give a batch, and acts else. Nobody else reaches the table; parameters come from the
-    shards, and gradients go there.
+    It learns if the table can give a batch, and acts otherwise. No other role reaches the table. It pulls parameters
+    from the parameter shards and pushes gradients to them.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -252,7 +252,7 @@ class Bundle(Learning):
         self._waits = ""
 
     def turn(self, link: Link) -> None:
-        """One update or one step of every environment, whichever the table allows."""
+        """Make one update or one step in every environment, whichever the table allows."""
         self.settle(link)
         if self.held:
             link.pause(TURN_SECONDS)
@@ -272,13 +272,13 @@ class Bundle(Learning):
             link.pause(0.02)
 
     def do(self, command: Command) -> Report | None:
-        """As a learner; where the parameters went back to an older version, so does the policy that acts."""
+        """As a learner; if the parameters went back to an older version, the acting policy does too."""
         if isinstance(command, Follow):
             self._source.begin_again()
         return super().do(command)
 
     def state(self, number: int) -> State:
-        """Of the learner; and where its tables were written to, if the run keeps checkpoints."""
+        """The learner's state, and the path of its tables if the run keeps checkpoints."""
         state = super().state(number)
         assert self.setup.serving is not None
         if self.setup.serving.checkpointer is None:
@@ -286,7 +286,7 @@ class Bundle(Learning):
         return written(self._client, state)
 
     def report(self) -> Bundled:
-        """What its three parts have to tell."""
+        """The reports of its three parts."""
         figures, why = replay_figures(self._client, self._table), str(self._client.why(self._table))
         return Bundled(
             acted(self._actor, self._source.version, {}, self._waits),
@@ -301,7 +301,7 @@ class Bundle(Learning):
 
 
 class LocalWeights:
-    """What the actor of a bundle pulls from: the learner's weights, which are looked for every `PUBLISH_SECONDS`."""
+    """The weight source for the actor of a bundle: asks its learner at most every `PUBLISH_SECONDS`."""
 
     def __init__(self, learner: Any, first: Weights) -> None:
         self._learner = learner
@@ -309,14 +309,14 @@ class LocalWeights:
         self._next = 0.0
         self._anew = False
         self.version = -1
-        """Of the weights that were given out last."""
+        """Version of the weights that were returned last."""
 
     def begin_again(self) -> None:
-        """What comes next is newer than all before, whatever its version."""
+        """Treat the next weights as newer than all before, whatever their version."""
         self._next, self._anew = 0.0, True
 
     def latest(self, newer_than: int) -> Weights | None:
-        """The newest weights, or None where there are none newer, it is too early to look, or they are out of reach."""
+        """The newest weights; None if there are none newer, it is too early to ask, or they are unreachable."""
         weights, self._first = self._first, None
         if weights is None and time.monotonic() >= self._next:
             self._next = time.monotonic() + PUBLISH_SECONDS
@@ -330,7 +330,7 @@ class LocalWeights:
 
 
 class ParameterShard(Role):
-    """A range of the parameters; learners ask it directly."""
+    """A range of the parameters; learners send their questions to it directly."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -339,10 +339,10 @@ class ParameterShard(Role):
         if setup.state is not None:
             self._shard.load_state_dict(setup.state)
         self._lock = threading.Lock()
-        """Guards the shard: learners ask in threads of their own. Held for one answer."""
+        """Guards the shard: each learner is served by a thread of its own. Held for one answer."""
 
     def open(self, link: Link) -> None:
-        """From now on learners may ask."""
+        """Start to answer learners."""
         link.serve(self._answer)
 
     def _answer(self, question: Any) -> Any:
@@ -350,21 +350,21 @@ class ParameterShard(Role):
             return self._shard.answer(question)
 
     def turn(self, link: Link) -> None:
-        """It works when it is asked."""
+        """Pause: questions are answered in other threads."""
         link.pause(REPORT_SECONDS)
 
     def report(self) -> None:
-        """Learners tell what became of their gradients."""
+        """None: the learners report on their gradients."""
 
     def do(self, command: Command) -> Report | None:
-        """Give its state."""
+        """Return its state."""
         if not isinstance(command, Save):
             return super().do(command)
         with self._lock:
             return State(command.number, self._shard.state_dict())
 
     def close(self) -> None:
-        """It holds nothing that its process's end would not let go of."""
+        """Nothing to do: the end of the process releases all that it holds."""
 
 
 def _parameters(agent: Agent) -> SharedParameters:
@@ -373,7 +373,7 @@ def _parameters(agent: Agent) -> SharedParameters:
 
 
 def written(client: Any, state: State) -> State:
-    """The answer to `Save`, with the path of a server's tables, or with why they were not written."""
+    """The answer to `Save` with the path of a server's tables, or with the reason why they were not written."""
     try:
         return State(state.number, state.state, state.weights, tables=client.checkpoint())
     except StorageError as error:
@@ -381,8 +381,11 @@ def written(client: Any, state: State) -> State:
 
 
 def learning_client(setup: Setup) -> Any:
-    """The client that a learner draws through. With several shards it holds the limits of them all, with the other
-    learners, of which the first hands out what may go in."""
+    """The client that a learner draws through.
+
+    With several shards the learners' clients together keep the limiter of the whole table; the first learner's client
+    hands out the inserts that it allows.
+    """
     clients = [endpoint.client(patience=PATIENCE, grace=GRACE) for endpoint in setup.endpoints]
     if len(clients) == 1:
         return clients[0]

@@ -1,7 +1,7 @@
-"""The parts of a distributed run: a replay shard, the evaluator, an actor; those that learn are in `learners`.
+"""Roles of a distributed run: a replay shard, an actor, the evaluator. Roles that learn are in `learners`.
 
-Plain classes over the public client. A runner makes each where it should live and gives it a link to the supervisor;
-`run_role` is the loop of all of them. No role knows which runner it is in, and none knows an algorithm by name.
+Plain classes over the public client. A runner makes each where it should run and gives it a link to the supervisor;
+`run_role` is the loop of all of them. No role depends on the runner, or on an algorithm by name.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ from reverie.sharding import shard_table
 
 REPORT_SECONDS = 0.1
 TURN_SECONDS = 0.5
-"""The longest that a role waits for a table before it looks for commands again."""
+"""The longest that a role waits for a table before it checks for commands again."""
 PATIENCE = 2.0
-"""Seconds that a role's client tries to reach a shard before the role looks for commands again."""
+"""Seconds that a role's client tries to reach a shard before the role checks for commands again."""
 GRACE = 30.0
-"""Seconds that a shard which stands still, as on a busy machine, has for an answer beyond a call's timeout: a draw that
-was made, and whose batch nobody waited for, would be paid to the limiter, and taken from a queue, for nothing."""
+"""Seconds beyond a call's timeout that a shard has for its response, for shards that stall on a busy machine. Without
+them a draw whose batch is no longer awaited would be counted by the limiter, and taken from a queue, for nothing."""
 
 
 class Link(Protocol):
-    """A role's end of the line to its supervisor."""
+    """A role's end of its connection to the supervisor."""
 
     def tell(self, report: Report) -> None:
         """Send a report."""
 
     def commands(self) -> Iterator[Command]:
-        """Those that have come in. Does not block."""
+        """Commands received since the last call. Does not block."""
 
     def pause(self, seconds: float) -> None:
-        """Sleep, but for no longer than until a command comes."""
+        """Sleep until a command comes, at most `seconds`."""
 
     def serve(self, answer: Callable[[Any], Any]) -> None:
-        """Let learners ask: `answer` is called with each question, in several threads at once."""
+        """Answer learners' questions: `answer` is called with each, in several threads at once."""
 
 
 class Role(ABC):
-    """One part of a run: made of a `Setup`, stepped by `run_role`."""
+    """One part of a run: made from a `Setup`, stepped by `run_role`."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -74,26 +74,26 @@ class Role(ABC):
         torch.set_num_threads(setup.run.threads if setup.name.kind in ("learner", "bundle") else 1)
 
     def open(self, link: Link) -> None:  # noqa: B027 - most have none
-        """Let others ask it, where they may: called once, before it is said to be ready."""
+        """Start to answer other roles, if it does at all. Called once, before it is reported as ready."""
 
     @abstractmethod
     def turn(self, link: Link) -> None:
-        """A little of its work. Where there is none it pauses, or waits for at most `TURN_SECONDS`."""
+        """Do a little work. If there is none, pause, or wait at most `TURN_SECONDS`."""
 
     @abstractmethod
     def report(self) -> Report | None:
-        """What happened since the last report; None where there is never anything."""
+        """The report since the last one; None for a role that sends none."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
 
     def ready(self) -> Ready:
-        """Said once, before the first turn."""
+        """The first report, sent once before the first turn."""
         return Ready(os.getpid(), socket.gethostname())
 
     def do(self, command: Command) -> Report | None:
-        """Follow a command other than `Stop`; the answer."""
+        """Carry out a command other than `Stop`; returns the answer, if any."""
         raise TypeError(f"a role of kind {self.setup.name.kind} takes no {type(command).__name__}")
 
     def drain_seconds(self) -> dict[str, float]:
@@ -113,9 +113,9 @@ class Shard(Role):
         self._tables = self.agent.needs(setup.config).tables
 
     def _started(self, setup: Setup, serving: Serving) -> Server:
-        """At the port that clients know; where somebody has taken it meanwhile at another, which they are told."""
+        """Start at the port that clients know; if it is taken, at another, which the supervisor passes on."""
         if serving.port is not None:
-            with suppress(ValueError):  # of anything else, which is raised below once more
+            with suppress(ValueError):  # a ValueError with another cause is raised again below
                 return self._server_at(serving.port, setup, serving)
         return self._server_at(None, setup, serving)
 
@@ -135,16 +135,16 @@ class Shard(Role):
         )
 
     def ready(self) -> Ready:
-        """Where it listens, and what it started with."""
+        """Its address, and the number of items that it started with."""
         items = int(replay_figures(self._client, *self._tables)["size"])
         return Ready(os.getpid(), socket.gethostname(), self._server.address, items)
 
     def turn(self, link: Link) -> None:
-        """The server has threads of its own."""
+        """Pause: the server has threads of its own."""
         link.pause(REPORT_SECONDS)
 
     def report(self) -> Served:
-        """The table's figures, and who waits for what."""
+        """The tables' figures, and why requests wait."""
         why = "; ".join(str(self._client.why(table)) for table in self._tables)
         return Served(replay_figures(self._client, *self._tables), why)
 
@@ -158,12 +158,12 @@ class Shard(Role):
             return State(command.number, problem=str(error))
 
     def close(self) -> None:
-        """Stop the server: all who wait at its tables are told."""
+        """Stop the server; all requests that wait at its tables end with an error."""
         self._server.stop()
 
 
 class Actor(Role):
-    """Acts, and waits where the table's limiter holds it back."""
+    """Acts, and waits while the table's limiter blocks its inserts."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -171,7 +171,7 @@ class Actor(Role):
         self._source = setup.weights.source()
         self._client = setup.endpoints[setup.name.index % len(setup.endpoints)].client(patience=PATIENCE, grace=GRACE)
         index = setup.name.index
-        # A restart is told by the supervisor, once for all who write there.
+        # The supervisor reports a restart, once for all actors that write there.
         warnings.simplefilter("ignore", ServerRestartedWarning)
         with making_networks_on(setup.run.device):
             self._actor = self.agent.make_actor(
@@ -182,7 +182,7 @@ class Actor(Role):
         self._settled, self._waits = True, ""
 
     def turn(self, link: Link) -> None:
-        """One step of every environment, once the table has taken those before it."""
+        """Take one step in every environment, once the table has accepted the steps before."""
         if not self._source.ready:
             self._waits = "no weights were published yet"
             link.pause(0.01)
@@ -198,11 +198,11 @@ class Actor(Role):
         self._settled = False
 
     def report(self) -> Acted:
-        """Counts, returns and crashes."""
+        """Its counts, returns and crashes."""
         return acted(self._actor, self._source.given.version, self.drain_seconds(), self._waits)
 
     def close(self) -> None:
-        """Close environments and writer; items that the table does not take at once are dropped."""
+        """Close environments and writer; items that the table does not accept at once are discarded."""
         with suppress(ReplayError):
             self._actor.close()
 
@@ -220,14 +220,14 @@ class GreedyEvaluator(Role):
         self._evaluator = Evaluator(setup.env.env_id, max(len(self._screening), len(self._confirming)))
 
     def turn(self, link: Link) -> None:
-        """It works on command only."""
+        """Pause: it works on command only."""
         link.pause(TURN_SECONDS)
 
     def report(self) -> None:
-        """It has nothing to tell beside its answers."""
+        """None: it sends only its answers."""
 
     def do(self, command: Command) -> Report | None:
-        """Play on the seeds that screen, and where these reach the target on those that confirm."""
+        """Play on the screening seeds, and if they reach the target, on the confirmation seeds."""
         if not isinstance(command, Judge):
             return super().do(command)
         began = time.perf_counter()
@@ -245,15 +245,15 @@ class GreedyEvaluator(Role):
 
 
 def with_new_dice(setup: Setup, state: dict[str, Any], actor: Any) -> dict[str, Any]:
-    """What an actor goes on from: where it was started again its counts go on, and the dice are new.
+    """The state that an actor resumes from. After a restart its random state is a new one; its counts go on.
 
-    Else it would walk into the same end again.
+    With the old random state it could hit the same failure again.
     """
     return {**state, "random": actor.state_dict()["random"]} if setup.generation > 0 else state
 
 
 def acted(actor: Any, version: int, seconds: dict[str, float], waits: str) -> Acted:
-    """What an actor that acts with weights of `version` has to tell."""
+    """The report of an actor that acts with weights of `version`."""
     state = actor.state_dict()
     return Acted(
         env_steps=state["env_steps"],

@@ -1,4 +1,4 @@
-"""The life of a role, which is the same for all of them: made of its `Setup`, then turns, commands and reports."""
+"""The loop that all roles share: a role is made from its `Setup`, then takes turns, commands and sends reports."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ROLES: dict[str, type[Role]] = {
 }
 
 BEGIN_SECONDS = 120.0
-"""So long a role tries to begin where those whom it asks as it begins, replay or parameter shards, do not answer: they
-were there a moment ago. Longer than a short life: nobody is given up for another's slowness."""
+"""How long a role retries to start while the replay or parameter shards that it needs do not answer; they were ready a
+moment ago. Longer than `SHORT_LIFE_SECONDS`, so that a role is not abandoned because another one is slow."""
 AGAIN_SECONDS = 0.2
 
 
 def run_role(setup: Setup, link: Link) -> None:
-    """Make a role and let it work until it is told to stop, or fails: whatever happens, the supervisor is told."""
+    """Make a role and run it until it is asked to stop or fails; a failure is reported to the supervisor."""
     role: Role | None = None
     try:
         role = _made(setup)
@@ -35,7 +35,7 @@ def run_role(setup: Setup, link: Link) -> None:
         link.tell(role.ready())
         _loop(role, link)
     except Exception as error:
-        # Of the network: a shard that went away takes those who talk to it along, and they begin again.
+        # Network errors are transient: the end of a shard ends the roles that use it, and they are restarted.
         of_the_network = isinstance(error, ReplayError) and not isinstance(error, DamagedError)
         transient = of_the_network or setup.name.kind == "evaluator"
         link.tell(Failed(type(error).__name__, str(error), traceback.format_exc(), transient))
@@ -45,7 +45,7 @@ def run_role(setup: Setup, link: Link) -> None:
 
 
 def _made(setup: Setup) -> Role:
-    """The role. A supervisor that knows better, since a shard is elsewhere now, ends it and begins another."""
+    """Make the role, and retry while shards do not answer. If a shard has moved, the supervisor replaces this role."""
     deadline = time.monotonic() + BEGIN_SECONDS
     while True:
         try:

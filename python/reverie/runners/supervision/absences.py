@@ -1,4 +1,4 @@
-"""Roles that are not there, or tell nothing: told of at once, and those that lack something given up in the end."""
+"""Roles that have not started or do not report: reported early; a role that lacks something times out in the end."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from reverie.runners.links.messages import RoleName
 from reverie.runners.reports.events import RoleAwaited, RoleMissingError
 
 LACK_SECONDS, SLOW_SECONDS = 2.0, 30.0
-"""After so long it is told that a role is not there: one that lacks something, one that only takes long."""
+"""A role is reported as awaited after so long: the first if it lacks something, the second if it is only slow."""
 AGAIN_SECONDS = 30.0
 LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Absence:
-    """Of a role that is awaited."""
+    """How long a role has been awaited, and why."""
 
     seconds: float
     reason: str = ""
-    """What it lacks, or what holds it, as what comes behind "it"; empty where nothing is known."""
+    """What it lacks, or what holds it up, worded to follow "it"; empty if unknown."""
     begun: bool = False
-    """It was there, and tells nothing now: it is not given up, since it may be at work or be let go on."""
+    """It had started, and does not report now. Such a role does not time out: it may be busy, or be continued."""
 
     def __str__(self) -> str:
-        """What comes behind its name."""
+        """The absence, worded to follow the role's name."""
         what = "has told nothing" if self.begun else "is not there"
         return f"{what} for {self.seconds:.0f} s" + (f": it {self.reason}" if self.reason else "")
 
 
 class AbsenceReporter:
-    """What a run waits for, and what was told of it. `most` seconds are waited for a role that lacks something."""
+    """Reports the roles that a run waits for. A role that lacks something times out after `most` seconds."""
 
     def __init__(self, most: float) -> None:
         self._most = most
         self._next = 0.0
         self._told: dict[RoleName, float] = {}
-        """After how many seconds of its absence a role was told of last."""
+        """Seconds of a role's absence at its last event."""
         self.text = ""
-        """Who is awaited, for how long and why, for one line; empty where nobody is."""
+        """The awaited roles, for how long and why, in one line; empty if there are none."""
 
     def is_due(self, now: float) -> bool:
         """Whether it is time to look again."""
@@ -50,9 +50,9 @@ class AbsenceReporter:
         return True
 
     def look(self, awaited: Mapping[RoleName, Absence], env_steps: int, checkpoint: Path | None) -> list[RoleAwaited]:
-        """What is to be told: `awaited` are the roles that are not there, or silent.
+        """The events to emit for the roles in `awaited`, which have not started or do not report.
 
-        Raises `RoleMissingError` where one has lacked something for too long; `checkpoint` is the newest there is.
+        Raises `RoleMissingError` if one has lacked something for too long; `checkpoint` is the newest of the run.
         """
         self._told = {name: seconds for name, seconds in self._told.items() if name in awaited}
         events, parts = [], []
@@ -62,7 +62,7 @@ class AbsenceReporter:
                 continue
             parts.append(f"{name} {absence}")
             last = self._told.get(name)
-            if last is None or not last <= seconds < last + AGAIN_SECONDS:  # below: it was started once more
+            if last is None or not last <= seconds < last + AGAIN_SECONDS:  # less than `last`: it was restarted
                 self._told[name] = seconds
                 events.append(RoleAwaited(env_steps, str(name), seconds, reason, absence.begun))
             if reason and not absence.begun and seconds > self._most:

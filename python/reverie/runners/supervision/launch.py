@@ -1,4 +1,4 @@
-"""`launch`: a checked run on the stage where its roles live."""
+"""`launch`: runs a checked run on the stage that holds its roles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reverie.runners.supervision.supervisor import Supervisor
 
 
 def launch(stage: Stage, run: CheckedRun) -> Result:
-    """Train with the roles on `stage`, which stays the caller's to close."""
+    """Train with the roles on `stage`, which the caller closes."""
     supervisor = Supervisor(
         run.agent,
         run.topology,

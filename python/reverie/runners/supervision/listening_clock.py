@@ -1,4 +1,4 @@
-"""The time in which a supervisor could hear its roles, by which it counts how long it waits for them."""
+"""A clock that counts only the time in which a supervisor could receive reports; its timeouts use this clock."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 
 TURN_SECONDS = 1.0
-"""One turn of a supervisor that waits for its roles counts for no more: it listens for a twentieth of that."""
+"""The most that one turn of the supervisor counts for; it normally listens for a twentieth of that."""
 
 
 class ListeningClock:
-    """Seconds that the supervisor has listened.
+    """Seconds in which the supervisor has polled its roles.
 
-    While it stood still itself (suspended with its roles by Ctrl-Z or a scheduler, or busy in somebody's callback),
-    nobody could tell it anything, and nobody is late for that.
+    While the supervisor itself stands still (suspended with its roles by Ctrl-Z or a scheduler, or busy in a caller's
+    callback), it receives no reports, so that this time does not count as a delay of any role.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -21,7 +21,7 @@ class ListeningClock:
         self.seconds = 0.0
 
     def turn(self) -> None:
-        """Count the time since the turn before. To be called in each."""
+        """Add the time since the last call, `TURN_SECONDS` at most. Call it in every turn."""
         now = self._clock()
         self.seconds += min(now - self._last, TURN_SECONDS)
         self._last = now

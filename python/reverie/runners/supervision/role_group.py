@@ -1,7 +1,7 @@
-"""The roles of a run: started, listened to, and started again where they end. The same for every runner.
+"""The roles of a run: started, polled for reports, and restarted when they end. The same for every runner.
 
-Roles live on a `Stage`, which knows how to make them and how to talk to them. What was asked of a role and not answered
-is asked again of the one that takes its place.
+Roles run on a `Stage`, which starts them and carries messages. Commands that a role has not answered are sent again to
+its replacement.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from reverie.runners.supervision.stage import Stage
 EVALUATOR = RoleName("evaluator", alone=True)
 SHORT_LIFE_SECONDS = 60.0
 SHORT_LIVES = 5
-"""A role that ends so often in a row, each time within `SHORT_LIFE_SECONDS` of its start or without one of the answers
-that it lives for, is not started again: the run ends."""
+"""A role that ends so often in a row, each time within `SHORT_LIFE_SECONDS` of its start or without answering a pending
+`Judge`, is not restarted: the run ends."""
 REGULAR: frozenset[Kind] = frozenset({"shard", "learner", "bundle", "actor"})
-"""Roles that tell something ten times a second, as long as they do not stand still."""
+"""Roles that report ten times a second while they run."""
 SILENT_SECONDS = 30.0
-"""One of them that has told nothing for so long is told of."""
+"""A role of `REGULAR` without a report for so long is reported as awaited."""
 PLAYS_ON = "has not finished an evaluation, and checkpoints do not wait for it any longer (evaluation_seconds)"
 
 
 class RoleGroup:
     """All roles of a run.
 
-    `on_report` gets every report but those about life and death; `on_restart` the role, what ended it, what the new one
-    goes on from, and how often it was started again; `on_move` a shard that listens elsewhere now, the addresses before
-    and now, and who begins again for it.
+    `on_report` gets every report except `Ready`, `Failed` and `Died`. `on_restart` gets the role, why it ended, what
+    its replacement resumes from, and the number of its restarts. `on_move` gets a shard that listens elsewhere now, its
+    addresses before and now, and the roles that are restarted for it.
     """
 
     def __init__(
@@ -88,17 +88,17 @@ class RoleGroup:
         self._endpoints: dict[RoleName, Endpoint] = {}
         self._epoch = 0
         self.heard = ListeningClock()
-        """How long it was listened to them."""
+        """Time in which the supervisor polled the roles."""
         self._saved: dict[RoleName, State] = {}
-        """What parameter shards told of their states since all of them last had told of the same moment."""
+        """The last state of each parameter shard since they were last restarted."""
 
     @property
     def keepers(self) -> list[RoleName]:
-        """Whom the others talk to: shards of the replay and of the parameters."""
+        """The roles that the others connect to: replay shards and parameter shards."""
         return [*self.shards, *self.parameters]
 
     def start_keepers(self) -> None:
-        """Start the shards; the others need to know where they are."""
+        """Start the shards; the other roles need their addresses."""
         for name in self.keepers:
             self._begin(name)
 
@@ -108,7 +108,7 @@ class RoleGroup:
             self._begin(name)
 
     def _resumed_state(self, name: RoleName) -> dict[str, Any] | None:
-        """What a role goes on from in a run that is resumed."""
+        """The state that a role of a resumed run starts from."""
         state, kind, index = self._resumed, name.kind, name.index
         if state is None or kind in ("shard", "evaluator"):
             return None
@@ -123,7 +123,7 @@ class RoleGroup:
         return {"learner": learner, "actor": actor} if kind == "bundle" else learner
 
     def ask(self, name: RoleName, command: Command) -> None:
-        """Send a command, and again to a role that takes the place of this one before it has answered."""
+        """Send a command; if the role is replaced before it answers, the command is sent again to its replacement."""
         member = self.members[name]
         if isinstance(command, Judge):
             member.asked = self.heard.seconds
@@ -135,17 +135,17 @@ class RoleGroup:
             self.stage.tell(name, command)
 
     def all_ready(self) -> bool:
-        """Whether every role that was started is there."""
+        """Whether every role that was started is ready."""
         return all(member.ready is not None for member in self.members.values())
 
     @property
     def evaluation_seconds(self) -> float:
-        """How long the evaluator has owed an evaluation; 0 where it owes none."""
+        """How long the evaluator has had an evaluation to answer; 0 if it has none."""
         member = self.members[EVALUATOR]
         return self.heard.seconds - member.asked if Judge in member.orders else 0.0
 
     def awaited(self) -> dict[RoleName, Absence]:
-        """Roles that were started and are not there, those whose process is stopped, and those that tell nothing."""
+        """Roles that were started and are not ready, whose process is stopped, or that do not report."""
         awaited, now = {}, self.heard.seconds
         for name, one in self.members.items():
             if one.ended or one.waiting:
@@ -164,25 +164,25 @@ class RoleGroup:
         return awaited
 
     def give_up(self, name: RoleName) -> None:
-        """End a role that was told to stop and has not; what it told until now is all."""
+        """Kill a role that was asked to stop and has not; it sends no further reports."""
         self.stage.kill(name)
         self.members[name].ended = True
 
     def all_ended(self, names: Sequence[RoleName]) -> bool:
-        """Whether roles that were told to stop are gone."""
+        """Whether roles that were asked to stop have ended."""
         return all(self.members[name].ended for name in names)
 
     def listen(self, timeout: float) -> None:
-        """Hear what the roles have to say; waits at most `timeout` seconds for the first word.
+        """Handle the reports of the roles; waits at most `timeout` seconds for the first.
 
-        Raises `RoleError` where one ended in a way that starting it again would not mend.
+        Raises `RoleError` if a role ended in a way that a restart would not fix.
         """
         self.heard.turn()
         generations = {name: member.setup.generation for name, member in self.members.items()}
         for name, report in self.stage.listen(timeout):
             member = self.members[name]
             if member.setup.generation != generations[name]:
-                continue  # the last words of one that was replaced while we listened
+                continue  # a late report of a role that was replaced during this call
             member.told = self.heard.seconds
             match report:
                 case Ready():
@@ -197,7 +197,7 @@ class RoleGroup:
                     self._on_report(name, report)
 
     def _settle(self, member: RoleStatus, report: Report) -> None:
-        """What was answered is not asked again, an answer to another command apart. `Hold` is in force until `GoOn`."""
+        """Forget a command that this report answers, by its number. `Hold` stays in force until `GoOn`."""
         if isinstance(report, State | Judged):
             kind = Save if isinstance(report, State) else Judge
             order = member.orders.get(kind)
@@ -235,7 +235,7 @@ class RoleGroup:
         member.orders.pop(Follow, None)
         member.waiting = name.kind in ("actor", "learner", "bundle") and not self._keepers_ready()
         if member.waiting:
-            return  # begun once the shards are there, which it would only wait for
+            return  # started once the shards are ready: before that it could only wait for them
         if name.kind in ("actor", "learner", "bundle"):
             endpoints = tuple(self._endpoints[shard] for shard in self.shards)
             member.setup = replace(
@@ -256,7 +256,7 @@ class RoleGroup:
         return self.stage.parameter_addresses([self.members[name].setup for name in self.parameters])
 
     def _again(self, member: RoleStatus) -> None:
-        """Start a role again, from what is known of it."""
+        """Restart a role from its last known state."""
         name, generation = member.setup.name, member.setup.generation + 1
         member.setup = replace(
             member.setup, generation=generation, seed=self._seed(name, generation), state=member.state
@@ -264,15 +264,15 @@ class RoleGroup:
         self._start(member)
 
     def _seed(self, name: RoleName, generation: int) -> int:
-        """As in one process, for roles that were never started again and runs that were never resumed."""
+        """A role's seed: as in one process, unless the role was restarted or the run was resumed."""
         kinds = {"shard": 0, "parameter shard": 1, "learner": 1, "actor": 2, "evaluator": 3, "bundle": 4}
         path = [kinds[name.kind]]
         if name.kind == "parameter shard":
-            return seed_of(self.topology.seed, *path)  # ranges of one network, in each of their lives
+            return seed_of(self.topology.seed, *path)  # ranges of one network, after every restart
         if name.kind in ("shard", "actor", "bundle") or (name.kind == "learner" and name.index > 0):
             path.append(name.index)
         if name.kind in ("shard", "bundle") and self._resumed is not None:
-            # A table's random state is not in its checkpoint: draws must not be those of the start again.
+            # A table's random state is not in its checkpoint: draws must not repeat those of the start.
             path.append(self._resumed["env_steps"])
         return seed_of(self.topology.seed, *path, *([generation] if generation else []))
 
@@ -297,7 +297,7 @@ class RoleGroup:
             self.stage.tell(name, command)
 
     def _follow(self, shard: RoleName) -> list[RoleName]:
-        """A shard is elsewhere now: those who talk to it, and are given, begin again, at its new address."""
+        """Restart the actors and learners that use a shard which has moved; returns their names."""
         followers = []
         for name, member in self.members.items():
             if member.ended or member.waiting or name.kind not in ("actor", "learner"):
@@ -308,14 +308,14 @@ class RoleGroup:
             if name.kind == "actor":
                 self._begin_elsewhere(name)
             elif member.ready is None:
-                self._begin_elsewhere(name)  # at work on what it was told when it was started
+                self._begin_elsewhere(name)  # it was started with the old address
             else:
                 member.moving = True
-                self.stage.tell(name, Save(-1))  # and nothing more: if it ends, the one after it is at the new address
+                self.stage.tell(name, Save(-1))  # not in `orders`: if it ends now, its replacement uses the new address
         return followers
 
     def _begin_elsewhere(self, name: RoleName) -> None:
-        """Begin a role again at once, told where everyone is now."""
+        """Restart a role at once, with the current addresses."""
         self.stage.kill(name)
         self._again(self.members[name])
 
@@ -367,7 +367,7 @@ class RoleGroup:
         self._on_restart(name, reason, member.goes_on_from, member.setup.generation)
 
     def _begin_parameters_again(self, gone: RoleName, reason: str) -> None:
-        """All parameter shards go back to their last common state: ranges of different times are of no network."""
+        """Restart all parameter shards from their last common state: ranges of different times make no network."""
         self._epoch += 1
         self._saved = {}
         for name in self.parameters:

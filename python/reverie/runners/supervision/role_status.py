@@ -1,4 +1,4 @@
-"""One role of a run, as its supervisor sees it: what is known of it, and what it owes."""
+"""The supervisor's view of one role: its status, and the commands that it has not answered."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from reverie.runners.links.messages import Command, Failed, Ready, Setup
 
 @dataclass
 class RoleStatus:
-    """A role, as its supervisor sees it."""
+    """The supervisor's view of one role. Times are seconds of the `ListeningClock`."""
 
     setup: Setup
     ready: Ready | None = None
     ended: bool = False
-    """Told to stop, and gone."""
+    """It was asked to stop, and has ended."""
     born: float = 0.0
     told: float = 0.0
-    """When it told anything last, in this life or the one before."""
+    """When its last report came, from this process or the one before."""
     asked: float = 0.0
-    """When the evaluator was asked last to judge weights."""
+    """When the evaluator was last asked to judge weights."""
     stopped_since: float | None = None
-    """When its process was first found to be stopped, as it is now."""
+    """When its process was first found stopped; None while it runs."""
     answered: bool = False
-    """Anything that it was asked, in this life."""
+    """Whether it has answered any command since it was last started."""
     consecutive_failures: int = 0
-    """In a row: too short, or without an answer."""
+    """Starts in a row that ended too soon, or without an answer."""
     failure: Failed | None = None
     orders: dict[type[Command], Command] = field(default_factory=dict)
-    """What it was asked and has not answered."""
+    """Commands that it has not answered."""
     state: dict[str, Any] | None = None
-    """What the next one goes on from."""
+    """The state that its replacement resumes from."""
     state_of: str = "nothing"
     table_of: str = "an empty table"
-    """What a bundle's table goes on from."""
+    """What a bundle's table resumes from."""
     waiting: bool = False
-    """Not begun yet: a shard that it talks to is not there."""
+    """Not started yet: a shard that it needs is not ready."""
     moving: bool = False
-    """A learner that was asked for its state, to be started again with it: a shard is elsewhere now."""
+    """A learner that was asked for its state in order to be restarted with it, because a shard has moved."""
 
     @property
     def goes_on_from(self) -> str:
-        """What the next one goes on from, for people."""
+        """What its replacement resumes from, as text."""
         return f"{self.state_of}, and {self.table_of}" if self.setup.name.kind == "bundle" else self.state_of

@@ -1,4 +1,4 @@
-"""Where the roles of a run live, as their supervisor sees it: what each runner has of its own."""
+"""The interface between the supervisor and a runner: each runner implements its own stage."""
 
 from __future__ import annotations
 
@@ -12,39 +12,38 @@ from reverie.runners.links.weights import WeightsChannel
 
 
 class Stage(Protocol):
-    """Where roles live."""
+    """Starts the roles of a run and carries messages between them and the supervisor."""
 
     @property
     def weights(self) -> WeightsChannel:
-        """How weights travel here."""
+        """The channel for weights on this stage."""
 
     def serving(self, name: RoleName, checkpointer: CheckpointerBase | None, before: Endpoint | None) -> Serving:
-        """How a shard is to serve; `before` is where the one was whose place it takes."""
+        """How a shard is to serve; `before` is the endpoint of the shard that it replaces."""
 
     def endpoint(self, name: RoleName, ready: Ready) -> Endpoint:
         """How to reach a shard that is ready."""
 
     def parameter_addresses(self, shards: Sequence[Setup]) -> ParameterAddresses:
-        """How learners reach the parameter shards, all of which are ready."""
+        """The addresses of the parameter shards for the learners; all shards are ready."""
 
     def start(self, setup: Setup) -> None:
-        """Make a role. Does not wait for it."""
+        """Start a role. Does not wait for it."""
 
     def tell(self, name: RoleName, command: Command) -> None:
-        """Send a command; one for a role that is gone is lost. Does not wait for the role for longer than seconds."""
+        """Send a command; a command for a role that has ended is lost. Waits for the role for a few seconds at most."""
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
-        """What roles told, in order; waits at most `timeout` seconds for the first. The last of each is `Died`."""
+        """Reports of the roles, in order; waits at most `timeout` seconds for the first. A role's last is `Died`."""
 
     def lacks(self, name: RoleName) -> str:
-        """Why a role that was started cannot begin, as what comes behind "it"; empty where nothing is known."""
+        """Why a role that was started cannot begin, worded to follow "it"; empty if unknown."""
 
     def stopped(self, name: RoleName) -> str:
-        """What has stopped the process of a role that lives, as what comes behind "it"; empty where nothing is known
-        to."""
+        """Why the process of a running role is stopped, worded to follow "it"; empty if it is not known to be."""
 
     def kill(self, name: RoleName) -> None:
-        """End a role at once; nothing more is heard of it."""
+        """End a role at once; it sends no more reports."""
 
     def close(self) -> None:
-        """End whatever still lives, and wait for it."""
+        """End all roles that still run, and wait for them."""

@@ -1,7 +1,7 @@
 """The course of a distributed run: act and learn, evaluate, save, end. The same for every runner.
 
-All waiting is done in one place, `_until`: whatever is waited for, the roles are heard, those that end are started
-again, progress is told, and a request to stop is honoured.
+All waiting is done in one place, `_until`: during every wait the roles' reports are handled, roles that end are
+restarted, progress is reported, and a request to stop is honoured.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from reverie.runners.supervision.stage import Stage
 LISTEN_SECONDS = 0.05
 PROGRESS_SECONDS = 0.1
 ANSWER_SECONDS = 600.0
-"""Within so many seconds a role must be there, and have answered what it can answer at once."""
+"""Timeout for a role to become ready, and to answer a command that it can answer at once."""
 EVALUATION_SECONDS = 7200.0
-"""Within so many seconds the episodes of an evaluation must have ended."""
+"""Timeout for the episodes of an evaluation."""
 SAVE_SECONDS = 7200.0
-"""Within so many seconds a checkpoint must be written: a large replay goes to a disk that may be slow."""
+"""Timeout for writing a checkpoint: a large replay goes to a disk that may be slow."""
 END_SECONDS = 30.0
-"""So long a role may take to end before it is killed."""
+"""Time that a role has to end before it is killed."""
 STALL_SECONDS = 300.0
-"""Neither a step nor an update for so long: the run ends, and says what its roles wait for."""
+"""After so long without a step or an update the run ends, and reports what its roles wait for."""
 
 
 class _StopAsked(Exception):
@@ -70,7 +70,7 @@ class _StopAsked(Exception):
 
 
 class Supervisor:
-    """Runs one run on a stage. For one run, in one thread."""
+    """Supervises one run on a stage. For one run and one thread."""
 
     def __init__(
         self,
@@ -106,17 +106,17 @@ class Supervisor:
         self._latest = LatestReports([] if state is None else state["actors"])
         self._number = 0
         self._judged: tuple[int, Judged] | None = None
-        """The version of the weights that were judged last, and the judgement."""
+        """The version of the weights that were judged last, and their evaluation."""
         self._source = stage.weights.source()
         self._next_progress = 0.0
         self._moved = (0.0, -1, -1)
-        """When the counts of steps and updates last changed, and what they were."""
+        """When the counts of steps and updates last changed, and the counts."""
         self._awaiting = AbsenceReporter(STALL_SECONDS)
         self._saved: Path | None = resume
         """The newest checkpoint."""
 
     def run(self, stop_when_confirmed: bool) -> Result:
-        """The whole of it. See `launch.train` for what it raises."""
+        """Run from start to end. Raises as `launch.train` does."""
         run, account = self._topology.run, self._account
         self._emit(Started(self._topology, account.env_steps, tuple(account.curve)))
         account.begin()
@@ -153,8 +153,10 @@ class Supervisor:
         seconds: float | None = ANSWER_SECONDS,
         meanwhile: Callable[[], object] | None = None,
     ) -> None:
-        """Hear the roles, and do what is to be done `meanwhile`, until `done`; a TimeoutError that names `what` after
-        `seconds`."""
+        """Handle the roles' reports, and call `meanwhile` in every turn, until `done` returns True.
+
+        Raises a TimeoutError that names `what` after `seconds`, and `_StopAsked` when a stop is requested.
+        """
         began = self._roles.heard.seconds
         while not done():
             self._roles.listen(LISTEN_SECONDS)
@@ -176,7 +178,7 @@ class Supervisor:
         seconds: float = ANSWER_SECONDS,
         meanwhile: Callable[[], object] | None = None,
     ) -> list[Any]:
-        """Ask all of them; the answers to this very command, and to none before it."""
+        """Send a command to all roles in `names`; returns their answers to this command, by its number."""
         keys = [(name, answer) for name in names]
         for key in keys:
             self._answers.pop(key, None)
@@ -275,9 +277,9 @@ class Supervisor:
         return ended or steps >= min(account.next_evaluation, account.next_checkpoint)
 
     def _evaluate(self) -> None:
-        """A point of the curve, while training goes on.
+        """Evaluate for one point of the curve, while training goes on.
 
-        Where it reaches the target the learner holds still until its weights, which may be newer by now, are judged on
+        If the point reaches the target, the learner pauses until its weights, which may be newer by now, are judged on
         both sets of seeds: only weights that stay the last ones can be confirmed.
         """
         env_steps, weights = self._account.env_steps, self._source.latest(newer_than=-1)
@@ -303,25 +305,25 @@ class Supervisor:
         return judged
 
     def _save_if_evaluation_is_late(self) -> None:
-        """A checkpoint that is due waits for an evaluation for `evaluation_seconds` at most."""
+        """Save during an evaluation: a checkpoint that is due waits for `evaluation_seconds` at most."""
         late = self._roles.evaluation_seconds > self._topology.run.evaluation_seconds
         if late and self._account.checkpoint_due:
             self._save()
 
     def _hold(self) -> Weights:
-        """Let all learners hold still; the newest weights, which stay so."""
+        """Pause all learners; returns the newest weights, which stay the newest."""
         learners = self._roles.learners
         self._number += 1
         holding: list[Holding] = self._ask(learners, Hold(self._number), Holding)
-        if len(learners) > 1:  # those that the first one has now that none of the others pushes any more
+        if len(learners) > 1:  # the first learner's weights, now that no other pushes
             self._number += 1
             holding = self._ask(learners[:1], Hold(self._number), Holding)
         return holding[0].weights
 
     def _save(self) -> Path | None:
-        """Ask learners and parameter shards for their states, and who has tables to write them; a checkpoint of all.
+        """Write a checkpoint from the states of learners and parameter shards and the tables of servers; its path.
 
-        Where the run keeps none, what they answered is what they go on from if they die.
+        If the run keeps no checkpoints, only the states are collected: roles that are restarted resume from them.
         """
         self._number += 1
         roles = self._roles
@@ -355,19 +357,19 @@ class Supervisor:
         return path
 
     def _joined(self, learners: list[Any], shards: list[Any]) -> Any:
-        """One state of the parts of a learner, as it is where one process has them all."""
+        """The states of learners and parameter shards joined into one, as in a run with one process."""
         shared = self._agent.parameters
         return learners[0] if shared is None or not shards else shared.join_states(learners, shards)
 
     def _end_actors(self) -> None:
-        """Nobody acts any more; a bundle, which acts and learns, does neither."""
+        """Stop all actors; a bundle, which acts and learns, is paused instead."""
         last: Command = Hold(0) if self._topology.needs.bundled else Stop()
         for name in self._roles.learners if self._topology.needs.bundled else self._roles.actors:
             if type(last) not in self._roles.members[name].orders:
                 self._roles.ask(name, last)
 
     def _end(self, names: list[RoleName]) -> None:
-        """Let roles end by themselves; what does not is killed. The account of them is closed then."""
+        """Ask roles to stop, and kill those that have not ended in time; no reports follow."""
         for name in names:
             self._roles.ask(name, Stop())
         began = self._roles.heard.seconds
@@ -389,7 +391,7 @@ class Supervisor:
         confirmation = judged.confirmation or self._judge(held, confirm=True).confirmation
         assert confirmation is not None
         self._save()
-        # Each tells its last figures as it ends.
+        # Each reports its last figures as it ends.
         self._end([*self._roles.learners, EVALUATOR])
         self._end(self._roles.keepers)
         self._emit(self._progress())
