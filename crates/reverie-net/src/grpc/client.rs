@@ -267,7 +267,7 @@ impl Sending {
 
 impl Outlet for Sending {
     const TRANSPORT: &'static str = "grpc";
-    const MESSAGE_BYTES: u64 = 256 << 10;
+    const MESSAGE_BYTES: u64 = 128 << 10;
 
     async fn ready(&mut self, bulk_bytes: u64) -> Result<()> {
         let room = self.queue.reserve().await.map(drop);
