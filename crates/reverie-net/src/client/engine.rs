@@ -112,7 +112,14 @@ impl Engine {
         (self.ending, self.taken_below) = self.outbox.take(&mut self.left, idle);
         let mut left = std::mem::take(&mut self.left);
         let some = !left.is_empty();
-        left.drain_inserts().for_each(|insert| self.inserts.push(insert));
+        let mut unknown = false;
+        for insert in left.drain_inserts() {
+            unknown |= self.tables.get(insert.table as usize).is_some_and(Option::is_none);
+            self.inserts.push(insert);
+        }
+        if unknown {
+            self.refuse_unknown_tables();
+        }
         if !left.requests.is_empty() || !left.withdrawn.is_empty() || !left.fates.is_empty() {
             let now = Instant::now();
             left.requests.drain(..).for_each(|request| self.requests.push(request, now));
@@ -123,6 +130,20 @@ impl Engine {
         self.left = left;
         self.tell_fates();
         some
+    }
+
+    /// Refuses inserts into tables that the server of the present connection does not have.
+    pub(super) fn refuse_unknown_tables(&mut self) {
+        if self.outage.is_some() {
+            return; // The next server may have them.
+        }
+        let (tables, names) = (&self.tables, self.outbox.table_names());
+        let known =
+            || tables.iter().zip(&names).filter(|(there, _)| there.is_some()).map(|(_, name)| name.clone()).collect();
+        self.inserts.fail(|own| {
+            let gone = tables[own as usize].is_none();
+            gone.then(|| Error::UnknownTable { name: names[own as usize].clone(), known: known() })
+        });
     }
 
     fn withdraw(&mut self, id: u64, now: Instant) {

@@ -182,13 +182,9 @@ impl Engine {
         for (number, own) in numbers.iter().enumerate() {
             self.tables[*own] = Some(number as u32);
         }
-        let known: Vec<String> = numbers.iter().map(|own| names[*own].clone()).collect();
-        self.inserts.fail(|own| {
-            let gone = self.tables[own as usize].is_none();
-            gone.then(|| Error::UnknownTable { name: names[own as usize].clone(), known: known.clone() })
-        });
         self.credit = credit;
         self.outage = None;
+        self.refuse_unknown_tables();
         self.outbox.set_outage(None);
         if let Some(described) = self.outbox.described() {
             self.requests.describe(&described);

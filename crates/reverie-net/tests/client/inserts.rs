@@ -377,3 +377,36 @@ async fn a_withdrawn_insert_whose_server_forgot_the_client_stays_of_unknown_fate
     let _talk = fake.session_with(false, true).await;
     assert!(matches!(fate.await, Err(Error::Unavailable(text)) if text.contains("not known")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_insert_into_a_table_that_the_restarted_server_does_not_have_is_refused() {
+    let fake = Fake::start();
+    let client = fake.client(SECOND);
+    let talk = connected(&fake, &client).await;
+    let mut rows = Rows::new(&client);
+    fake.inside.num_tables.store(1, Ordering::SeqCst);
+    fake.inside.incarnation.store(8, Ordering::SeqCst);
+    drop(talk);
+    let kept = client.insert("replay", rows.inserts()).unwrap();
+    let mut talk = fake.session().await;
+    let (first, _) = next_inserts(&mut talk).await;
+    // Connected, so that the client knows what is gone.
+    let ticket = client.insert("other", rows.inserts()).unwrap();
+    let outcome = tokio::time::timeout(100 * SECOND, ticket).await.expect("an answer");
+    assert!(matches!(&outcome, Err(Error::UnknownTable { name, known }) if name == "other" && known == &["replay"]));
+    say_inserted(&talk, first, 5..6).await;
+    assert_eq!(kept.await.unwrap()[..], [Key::from(5)]);
+    // A server that has it again takes the next one.
+    fake.inside.num_tables.store(2, Ordering::SeqCst);
+    fake.inside.incarnation.store(9, Ordering::SeqCst);
+    drop(talk);
+    let kept = client.insert("replay", rows.inserts()).unwrap();
+    let mut talk = fake.session().await;
+    let (first, _) = next_inserts(&mut talk).await;
+    say_inserted(&talk, first, 6..7).await;
+    assert_eq!(kept.await.unwrap()[..], [Key::from(6)]);
+    let again = client.insert("other", rows.inserts()).unwrap();
+    let (first, _) = next_inserts(&mut talk).await;
+    say_inserted(&talk, first, 7..8).await;
+    assert_eq!(again.await.unwrap()[..], [Key::from(7)]);
+}

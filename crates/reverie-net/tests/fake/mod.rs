@@ -40,6 +40,8 @@ pub struct Inside {
     pub protocol: AtomicU64,
     pub refusal: Mutex<Option<Status>>,
     pub attempts: AtomicU64,
+    /// How many of its two tables it has.
+    pub num_tables: AtomicU64,
     /// Milliseconds until it says what it is: as over a long way.
     pub delay_ms: AtomicU64,
 }
@@ -62,6 +64,7 @@ impl Fake {
             protocol: u64::from(proto::PROTOCOL).into(),
             refusal: Mutex::new(None),
             attempts: 0.into(),
+            num_tables: 2.into(),
             delay_ms: 0.into(),
         });
         let fake = Self { inside, sessions: Mutex::new(sessions) };
@@ -169,11 +172,12 @@ impl Replay for Service {
             return Err(status);
         }
         tokio::time::sleep(Duration::from_millis(self.0.delay_ms.load(Ordering::SeqCst))).await;
+        let names = ["replay", "other"].iter().take(self.0.num_tables.load(Ordering::SeqCst) as usize);
         Ok(Response::new(proto::Description {
             protocol: self.0.protocol.load(Ordering::SeqCst) as u32,
             version: "1.2.3".to_owned(),
             incarnation: self.0.incarnation.load(Ordering::SeqCst),
-            tables: ["replay", "other"].map(|name| convert::table::encode_options(&table(name))).to_vec(),
+            tables: names.map(|name| convert::table::encode_options(&table(name))).collect(),
             ..Default::default()
         }))
     }
