@@ -15,13 +15,13 @@ use support::{Rows, f64_of, queue, tables};
 struct Bytes(Vec<MaybeUninit<u8>>);
 
 impl Memory for Bytes {
-    fn take(bytes: usize) -> Option<Self> {
-        Some(Self(vec![MaybeUninit::new(0); bytes]))
-    }
-
     fn bytes(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>] {
         &mut self.0[..bytes]
     }
+}
+
+fn allocate(bytes: usize) -> Option<Box<dyn Memory>> {
+    Some(Box::new(Bytes(vec![MaybeUninit::new(0); bytes])))
 }
 
 /// A source as a network client would be one: it answers from elsewhere, and can lose its other end.
@@ -48,14 +48,14 @@ impl Source for Remote {
     }
 }
 
-fn prefetcher(source: &Arc<Remote>, parts: &[(&str, usize)], max_samples: Option<usize>) -> Prefetcher<Bytes> {
+fn prefetcher(source: &Arc<Remote>, parts: &[(&str, usize)], max_samples: Option<usize>) -> Prefetcher {
     let parts = parts.iter().map(|(table, count)| ((*table).to_owned(), *count)).collect();
-    let schedule = Schedule { parts, without_replacement: false, windows: None, max_samples, ahead: 2 };
+    let schedule = Schedule { parts, without_replacement: false, windows: None, max_samples, ahead: 2, budget: None };
     let planner = Planner::new(&Options { ragged: Ragged::Refuse, columns: None });
-    Prefetcher::new(Arc::clone(source) as Arc<dyn Source>, schedule, planner).unwrap()
+    Prefetcher::new(Arc::clone(source) as Arc<dyn Source>, schedule, planner, allocate).unwrap()
 }
 
-fn next(prefetcher: &Prefetcher<Bytes>) -> Option<Result<Prefetched<Bytes>>> {
+fn next(prefetcher: &Prefetcher) -> Option<Result<Prefetched>> {
     (0..500).find_map(|_| prefetcher.next(Duration::from_millis(20))).expect("an answer within ten seconds")
 }
 

@@ -81,7 +81,7 @@ fn row(address: &str, server: u32, transport: Transport, size: usize, seconds: f
             at_once: false,
             only_now: false,
         };
-        client.sample(request, None)
+        client.draw(request, None)
     };
     let mut tickets = VecDeque::from_iter((0..IN_FLIGHT).map(|_| ask()));
     let mut next = || -> Result<(), Box<dyn Error>> {
@@ -94,7 +94,7 @@ fn row(address: &str, server: u32, transport: Transport, size: usize, seconds: f
         if let Some(error) = sampled.error {
             return Err(error.into());
         }
-        assert_eq!(sampled.batches[0].num_draws, BATCH);
+        assert_eq!(sampled.batches[0].len(), BATCH);
         tickets.push_back(ask());
         Ok(())
     };

@@ -1,7 +1,8 @@
 //! The memory of batches: from a bounded pool of warm memory, or a slot that the server lent.
 
-use crate::bulk::ALIGN;
+use reverie_core::batch::{self, ALIGN};
 use reverie_core::{Error, Result};
+use std::ops::Range;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,35 +34,6 @@ impl Block {
         Self(Place::Lent(lent))
     }
 
-    /// The start, a multiple of [`ALIGN`].
-    pub fn as_ptr(&self) -> *mut u8 {
-        match &self.0 {
-            Place::Pooled { start, .. } => start.load(Ordering::Relaxed),
-            Place::Lent(lent) => lent.as_ptr(),
-        }
-    }
-
-    /// The number of bytes.
-    pub fn len(&self) -> usize {
-        match &self.0 {
-            Place::Pooled { len, .. } => *len,
-            Place::Lent(lent) => lent.len(),
-        }
-    }
-
-    /// True if there are no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// A copy of some of the bytes, which no thread may write meanwhile. `None` for a slot.
-    pub fn copied(&self, range: std::ops::Range<usize>) -> Option<Vec<u8>> {
-        match &self.0 {
-            Place::Pooled { memory, offset, len, .. } => memory[*offset..*offset + *len].get(range).map(<[u8]>::to_vec),
-            Place::Lent(_) => None,
-        }
-    }
-
     /// The bytes, while the block is not shared; `None` for a slot, which the server fills.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
@@ -80,6 +52,29 @@ impl Block {
             *start = AtomicPtr::new(memory[*offset..].as_mut_ptr());
         }
         Arc::new(self)
+    }
+}
+
+impl batch::Block for Block {
+    fn as_ptr(&self) -> *mut u8 {
+        match &self.0 {
+            Place::Pooled { start, .. } => start.load(Ordering::Relaxed),
+            Place::Lent(lent) => lent.as_ptr(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match &self.0 {
+            Place::Pooled { len, .. } => *len,
+            Place::Lent(lent) => lent.len(),
+        }
+    }
+
+    fn copied(&self, range: Range<usize>) -> Option<Vec<u8>> {
+        match &self.0 {
+            Place::Pooled { memory, offset, len, .. } => memory[*offset..*offset + *len].get(range).map(<[u8]>::to_vec),
+            Place::Lent(_) => None,
+        }
     }
 }
 
@@ -175,6 +170,7 @@ fn zeros(len: usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use reverie_core::batch::Block as _;
 
     #[test]
     fn a_block_begins_where_arrays_may_and_has_the_size_that_was_asked_for() {

@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message;
 use reverie_core::Error;
+use reverie_core::batch::Layout;
 use reverie_core::batch::{Output, Ragged, Role};
 use reverie_core::chunk::Compression;
 use reverie_core::item::{Cells, Key as ItemKey, Pattern, PatternColumn};
@@ -11,7 +12,6 @@ use reverie_core::spec::{ColumnSignature, ColumnSpec, DType, Key, Signature, Str
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Change, Copied, InsertOnSample, Stats, TableInfo, TableOptions, Times};
-use reverie_net::bulk::BatchLayout;
 use reverie_net::convert::{batch, error, item, structure, table};
 use reverie_net::proto;
 use std::collections::BTreeMap;
@@ -345,7 +345,7 @@ proptest! {
         if let Ok(message) = proto::BatchHead::decode(&tamper(head)[..])
             && let Ok(head) = batch::decode_head(message) {
                 let bytes: usize = head.outputs.iter().map(Output::bytes).sum();
-                prop_assert!(BatchLayout::new(3, &head.outputs).is_ok_and(|layout| layout.size_bytes >= bytes));
+                prop_assert!(Layout::new(3, &head.outputs).is_ok_and(|layout| layout.size_bytes >= bytes));
             }
     }
 }

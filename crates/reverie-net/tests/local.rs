@@ -1,16 +1,18 @@
 //! Shared memory between processes of one host: what arrives, and what is left when either is killed.
 
 use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::batch::Arrays;
 use reverie_core::batch::Ragged;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::replay::Replay;
+use reverie_core::sample::Sampled;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Inserts, Priority, TableOptions, Tables};
 use reverie_core::{Error, Result};
-use reverie_net::client::{Remote, RemoteBatch, SampleRequest, Sampled};
+use reverie_net::client::{Remote, SampleRequest};
 use reverie_net::listen::Server;
 use reverie_net::reach::{Options, Transport};
 use reverie_net::server;
@@ -105,7 +107,7 @@ fn draws(table: &str, n: usize) -> SampleRequest {
 }
 
 /// The numbers of a batch's first output.
-fn numbers(batch: &RemoteBatch) -> Vec<f32> {
+fn numbers(batch: &Arrays) -> Vec<f32> {
     let range = batch.layout.outputs[0].clone();
     assert!(range.end <= batch.block.len());
     // SAFETY: the block has these bytes, and nobody writes them while it lives.
@@ -116,7 +118,7 @@ fn numbers(batch: &RemoteBatch) -> Vec<f32> {
 /// Every row of the batch is of one number that was written.
 fn assert_rows(sampled: &Sampled, n: usize) {
     assert_eq!(sampled.error, None);
-    let numbers = numbers(&sampled.batches[0]);
+    let numbers = numbers(sampled.batches[0].arrays().unwrap());
     assert_eq!(numbers.len(), n * WIDTH);
     for row in numbers.chunks(WIDTH) {
         assert!(row.iter().all(|number| *number == row[0]) && (0.0..1e6).contains(&row[0]), "{:?}", &row[..4]);
@@ -194,7 +196,7 @@ async fn the_other_process() {
     let client = client(address, Transport::SharedMemory);
     client.describe().await.unwrap();
     let (mut rows, mut held, mut tickets) = (Rows::new(&client), Vec::new(), Vec::new());
-    let waiting = client.sample(draws("never", 1), None);
+    let waiting = client.draw(draws("never", 1), None);
     for number in 0.. {
         if number == 20 {
             say("ready");
@@ -210,10 +212,10 @@ async fn the_other_process() {
             }
             "acknowledge" => rows.insert(number as f32).await.map(drop).unwrap(),
             "sample" => {
-                held.push(client.sample(draws("replay", 4), None).await.unwrap());
+                held.push(client.draw(draws("replay", 4), None).await.unwrap());
                 held.truncate(8);
             }
-            "draw" => drop(client.sample(draws("replay", 16), None)),
+            "draw" => drop(client.draw(draws("replay", 16), None)),
             other => panic!("{other}?"),
         }
     }
@@ -224,7 +226,7 @@ async fn the_other_process() {
 async fn nothing_left(observer: &Arc<Remote>, after: &str) {
     let start = Instant::now();
     loop {
-        let connections = observer.info().await.unwrap().unwrap().raw.local_connections;
+        let connections = observer.info().await.unwrap().num_local_connections;
         let (mapped, open) = shared_memory();
         if (connections, mapped, open) == (0, 0, 0) {
             return;
@@ -250,7 +252,7 @@ async fn what_is_written_through_shared_memory_is_read_from_it() -> Result<()> {
     }
     let mut held = Vec::new();
     for _ in 0..20 {
-        held.push(client.sample(draws("replay", 16), None).await?);
+        held.push(client.draw(draws("replay", 16), None).await?);
         held.truncate(3);
         held.iter().for_each(|sampled| assert_rows(sampled, 16));
     }
@@ -270,7 +272,7 @@ async fn batches_that_are_held_beyond_the_slots_arrive_all_the_same() -> Result<
     // 8 MB each; a session may have 512 MB of slots.
     let mut held = Vec::new();
     for _ in 0..80 {
-        held.push(client.sample(draws("replay", 100), None).await?);
+        held.push(client.draw(draws("replay", 100), None).await?);
     }
     held.iter().step_by(13).chain(held.last()).for_each(|sampled| assert_rows(sampled, 100));
     assert!(shared_memory().0 < 2 * 70, "more slots than the bound");
@@ -295,10 +297,10 @@ async fn a_client_that_is_killed_leaves_nothing_behind() -> Result<()> {
     for task in ["connect", "insert", "acknowledge", "sample", "draw"] {
         let mut other = Other::spawn(&format!("{task} {address}"), None);
         assert_eq!(other.says(), "ready");
-        assert_eq!(observer.info().await?.unwrap().raw.local_connections, 1, "{task}");
+        assert_eq!(observer.info().await?.num_local_connections, 1, "{task}");
         other.kill();
         nothing_left(&observer, task).await;
-        assert_rows(&observer.sample(draws("replay", 4), None).await?, 4);
+        assert_rows(&observer.draw(draws("replay", 4), None).await?, 4);
     }
     Ok(())
 }
@@ -327,10 +329,10 @@ async fn a_server_that_is_killed_takes_no_batch_away_and_the_next_start_cleans_u
     let client = client(&address, Transport::SharedMemory);
     client.describe().await?;
     rows_in(&client, 10).await?;
-    let held = client.sample(draws("replay", 16), None).await?;
+    let held = client.draw(draws("replay", 16), None).await?;
     other.kill();
     assert_rows(&held, 16);
-    let late = client.sample(draws("replay", 16), Some(Duration::from_millis(100))).await?;
+    let late = client.draw(draws("replay", 16), Some(Duration::from_millis(100))).await?;
     assert!(matches!(late.error, Some(Error::Deadline(why)) if why.contains(&address)), "the server is named");
     assert!(path.exists(), "nobody was there to remove it");
     let (next, _, other_path) = serving(&base);

@@ -144,11 +144,11 @@ async fn what_is_written_is_read_back() -> Result<()> {
     }
     assert_eq!(tables.get("replay")?.info().size, 1000);
     assert_eq!(tables.get("other")?.info().size, 0);
-    let sampled = client.sample(draws("replay", 64), None).await?;
+    let sampled = client.draw(draws("replay", 64), None).await?;
     assert_eq!(sampled.error, None);
-    assert_eq!(sampled.batches[0].num_draws, 64);
+    assert_eq!(sampled.batches[0].len(), 64);
     let read = client.get("replay", &keys[5..8], None, Ragged::Refuse).await?;
-    assert_eq!((read.error, read.batches[0].num_draws), (None, 3));
+    assert_eq!((read.error, read.batches[0].len()), (None, 3));
     let (updated, deleted) = client
         .mutate(
             "replay",
@@ -192,9 +192,9 @@ async fn a_connection_that_is_lost_while_all_credit_is_used_is_made_again_and_no
     assert!(waiting()? >= 30, "the credit is used");
     let mut drawn = 0;
     while drawn < 300 {
-        let sampled = client.sample(draws("queue", 3), Some(Duration::from_secs(5))).await?;
+        let sampled = client.draw(draws("queue", 3), Some(Duration::from_secs(5))).await?;
         assert_eq!(sampled.error, None);
-        drawn += sampled.batches[0].num_draws;
+        drawn += sampled.batches[0].len();
     }
     for ticket in tickets {
         assert_eq!(ticket.await?.len(), 1);
@@ -239,9 +239,9 @@ async fn a_table_that_takes_no_inserts_stops_none_into_other_tables_and_has_all_
     for name in ["full", "second"] {
         assert_eq!(tables.get(name)?.info().size, 4);
         for value in (0..300).step_by(3) {
-            let sampled = client.sample(draws(name, 3), Some(Duration::from_secs(20))).await?;
+            let sampled = client.draw(draws(name, 3), Some(Duration::from_secs(20))).await?;
             assert_eq!(sampled.error, None, "{name} at {value}");
-            let batch = &sampled.batches[0];
+            let batch = sampled.batches[0].arrays().unwrap();
             let bytes = batch.block.copied(batch.layout.outputs[0].clone()).unwrap();
             let values: Vec<_> = bytes.chunks(8).map(|cell| f64::from_ne_bytes(cell.try_into().unwrap())).collect();
             assert_eq!(values, [0, 1, 2].map(|at| f64::from(value + at)), "in order, and none twice");

@@ -1,24 +1,24 @@
 //! Checkpoints of a server's tables, and information about checkpoints on disk.
 
+use crate::client::Client;
 use crate::count::Count;
-use crate::enter::{Deadline, Live, Waited, caught, detached, late, quick, raised, wait};
+use crate::enter::{Deadline, Live, detached, finish, quick};
 use crate::options::options_dict;
 use crate::server::Server;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use reverie_core::Result;
+use reverie_core::Error;
 use reverie_core::checkpoint::{
     Difference, Folder, Keep, Periodic, Restored, Saved, Saver, Store, Summary, TableSummary, describe, latest, list,
     verify,
 };
 use reverie_core::clock::SystemClock;
+use reverie_core::table::Checkpointer;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::mpsc::channel;
-use std::sync::{Arc, OnceLock};
-use std::thread::Builder;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Saves the tables of one server in a folder, on request or periodically.
 #[pyclass(frozen, module = "reverie._native")]
@@ -47,7 +47,7 @@ impl Checkpoints {
         let disk = Arc::new(Folder);
         let store = quick(py, || Store::new(disk.clone(), path, keep))?;
         let saver = Arc::new(Saver::new(Arc::clone(server.tables(py)?), disk, store, now));
-        if server.saver.set(Arc::clone(&saver)).is_err() {
+        if !server.tables(py)?.set_checkpointer(checkpointer(Arc::downgrade(&saver))) {
             return Err(PyRuntimeError::new_err("a server's checkpoints are in one folder"));
         }
         let parts = (saver, Arc::clone(server.clock()));
@@ -125,29 +125,24 @@ fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     logger.call_method1("warning", ("%s", text)).map(drop)
 }
 
-/// Takes a checkpoint of the server's tables in a separate thread, as the caller may stop waiting; returns its path.
-pub fn save(py: Python<'_>, server: &Server, deadline: Deadline) -> PyResult<String> {
-    server.tables(py)?;
-    let Some(saver) = server.saver.get() else {
-        return Err(PyRuntimeError::new_err("this server has no checkpointer"));
+/// `Client.checkpoint`.
+pub fn take(client: &Client, py: Python<'_>, deadline: Deadline) -> PyResult<String> {
+    let (replay, since) = (client.reach().replay(py)?, Instant::now());
+    let ticket = quick(py, || Ok(replay.checkpoint()))?;
+    let why = || match replay.link() {
+        Some(link) if !link.connected => replay.silence(since.elapsed()),
+        _ => "the checkpoint is still being written, or waits for another; it goes on".to_owned(),
     };
-    let (saver, (done, outcome)) = (Arc::clone(saver), channel());
-    // The receiver may be gone.
-    Builder::new().name("reverie-save".to_owned()).spawn(move || drop(done.send(caught(|| saver.save()))))?;
-    let why = || "the checkpoint is still being written, or waits for another; it goes on".to_owned();
-    let Waited::Done(saved) = wait(py, deadline, move |slice| outcome.recv_timeout(slice).ok().map(Ok), why)? else {
-        return Err(late(py, "checkpoint", &why(), |_| Ok(())));
-    };
-    let saved = raised(py, saved)?;
-    if let Some(error) = saved.left_behind {
-        warn(py, &format!("checkpoint {}: what is not needed any more is still there: {error}", saved.path.display()))?;
+    match finish(py, ticket, deadline.plus(replay.grace()), why)? {
+        Ok(path) => Ok(path),
+        Err(left) => Err(left.raise(py, "checkpoint", |_, _| Ok(()))),
     }
-    Ok(saved.path.display().to_string())
 }
 
-/// The function that takes a checkpoint when a client asks: without the interpreter, from a thread of the network.
-pub fn on_request(saver: Arc<Saver>) -> Arc<dyn Fn() -> Result<String> + Send + Sync> {
+/// Takes a checkpoint for a client: without the interpreter, in a thread of its own.
+fn checkpointer(saver: Weak<Saver>) -> Checkpointer {
     Arc::new(move || {
+        let saver = saver.upgrade().ok_or_else(|| Error::Unavailable("the server stops".to_owned()))?;
         let saved = saver.save()?;
         if let Some(error) = saved.left_behind {
             tracing::warn!("checkpoint {}: what is not needed any more is still there: {error}", saved.path.display());

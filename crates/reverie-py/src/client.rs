@@ -1,12 +1,12 @@
 //! The methods of a client: each parses, enters the engine through the gate, and wraps the result.
 
+use crate::batch::Batcher;
 use crate::checkpoint;
 use crate::count::Count;
 use crate::enter::{Deadline, Live, caught, detached, quick, raised};
-use crate::reach::{Connection, Reach, TlsFiles, Way, options};
-use crate::remote::{Wrapper, tables};
+use crate::reach::{Connection, Reach, TlsFiles, answer, options};
+use crate::reading::{Columns, Reading, WindowsArgument};
 use crate::rows::Rows;
-use crate::sampler::{Batcher, Columns, Reading, WindowsArgument};
 use crate::server::{Server, change};
 use crate::unwatched::{Alone, IN_FLIGHT_BYTES};
 use crate::{drawing, figures, inserts, query, updates};
@@ -14,6 +14,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use reverie_core::item::Item;
+use reverie_core::replay::Replay;
 use reverie_core::sample::{MAX_SAMPLES, SampleRequest};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,10 +24,8 @@ pub struct Client {
     reach: Reach,
     timeout: Option<f64>,
     max_in_flight_bytes: u64,
-    /// Makes batches of draws from tables of this process.
+    /// Makes batches of draws.
     pub batcher: Batcher,
-    /// Makes batches of data that arrived over a network.
-    pub wrapper: Wrapper,
     /// Locked under the GIL, and never held while the GIL is released.
     kept: Mutex<Live<Kept>>,
 }
@@ -75,7 +74,7 @@ impl Client {
             (None, None) => return Err(PyTypeError::new_err("a client needs a server or an address")),
         };
         let kept = Mutex::new(Live::new(Kept::new(max_in_flight_bytes), "client"));
-        Ok(Self { reach, timeout, max_in_flight_bytes, batcher: Batcher::default(), wrapper: Wrapper::default(), kept })
+        Ok(Self { reach, timeout, max_in_flight_bytes, batcher: Batcher::default(), kept })
     }
 
     #[doc = stub!("Client.timeout")]
@@ -93,11 +92,7 @@ impl Client {
     #[doc = stub!("Client.checkpoint")]
     #[pyo3(signature = (*, timeout=None))]
     fn checkpoint(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<String> {
-        let deadline = self.deadline(timeout)?;
-        match &self.reach {
-            Reach::Here(server) => checkpoint::save(py, server.get(), deadline),
-            Reach::There(_) => figures::checkpoint(self, py, deadline),
-        }
+        checkpoint::take(self, py, self.deadline(timeout)?)
     }
 
     #[doc = stub!("Client.insert")]
@@ -260,9 +255,9 @@ impl Client {
     #[pyo3(signature = (table, *, timeout=None))]
     fn reset(&self, py: Python<'_>, table: &str, timeout: Option<f64>) -> PyResult<()> {
         let deadline = self.deadline(timeout)?;
-        let way = self.reach.way(py)?;
-        let ticket = detached(py, || Ok(way.replay().reset(table)))?;
-        way.answer(py, "reset", ticket, deadline)
+        let replay = self.reach.replay(py)?;
+        let ticket = detached(py, || Ok(replay.reset(table)))?;
+        answer(py, "reset", &*replay, ticket, deadline)
     }
 
     #[doc = stub!("Client.configure")]
@@ -278,9 +273,9 @@ impl Client {
     ) -> PyResult<()> {
         let deadline = self.deadline(timeout)?;
         let change = change(max_size, rate_limiter, max_times_sampled)?;
-        let way = self.reach.way(py)?;
-        let ticket = detached(py, || Ok(way.replay().configure(table, change)))?;
-        way.answer(py, "configure", ticket, deadline)
+        let replay = self.reach.replay(py)?;
+        let ticket = detached(py, || Ok(replay.configure(table, change)))?;
+        answer(py, "configure", &*replay, ticket, deadline)
     }
 
     #[doc = stub!("Client.can_sample")]
@@ -289,9 +284,9 @@ impl Client {
     fn can_sample(&self, py: Python<'_>, table: &str, num_samples: Count, timeout: Option<f64>) -> PyResult<bool> {
         let deadline = self.deadline(timeout)?;
         let num_samples = num_samples.at_least("num_samples", 0)? as u64;
-        let way = self.reach.way(py)?;
-        let ticket = quick(py, || Ok(way.replay().can_sample(table, num_samples)))?;
-        way.answer(py, "can_sample", ticket, deadline)
+        let replay = self.reach.replay(py)?;
+        let ticket = quick(py, || Ok(replay.can_sample(table, num_samples)))?;
+        answer(py, "can_sample", &*replay, ticket, deadline)
     }
 
     #[doc = stub!("Client.can_insert")]
@@ -300,9 +295,9 @@ impl Client {
     fn can_insert(&self, py: Python<'_>, table: &str, num_inserts: Count, timeout: Option<f64>) -> PyResult<bool> {
         let deadline = self.deadline(timeout)?;
         let num_inserts = num_inserts.at_least("num_inserts", 0)? as u64;
-        let way = self.reach.way(py)?;
-        let ticket = quick(py, || Ok(way.replay().can_insert(table, num_inserts)))?;
-        way.answer(py, "can_insert", ticket, deadline)
+        let replay = self.reach.replay(py)?;
+        let ticket = quick(py, || Ok(replay.can_insert(table, num_inserts)))?;
+        answer(py, "can_insert", &*replay, ticket, deadline)
     }
 
     /// Closes the chunks that rows are being written to, and the connection if there is one.
@@ -326,13 +321,10 @@ impl Client {
         figures::why(self, py, table, self.deadline(timeout)?)
     }
 
-    /// The tables of an address, as dicts.
+    /// The options of the tables, as dicts.
     #[pyo3(signature = (timeout=None))]
     fn _describe<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        match &self.reach {
-            Reach::Here(_) => Err(PyTypeError::new_err("the tables of this process are known")),
-            Reach::There(connection) => tables(py, connection, self.deadline(timeout)?),
-        }
+        figures::tables(self, py, self.deadline(timeout)?)
     }
 }
 
@@ -367,7 +359,13 @@ impl Client {
 
     /// Stores a single step for a table; returns its item.
     #[inline]
-    pub fn append(&self, py: Python<'_>, way: &Way<'_>, table: &str, data: &Bound<'_, PyAny>) -> PyResult<Item> {
+    pub fn append(
+        &self,
+        py: Python<'_>,
+        replay: &Arc<dyn Replay>,
+        table: &str,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<Item> {
         let known = {
             let mut kept = self.kept();
             let rows = kept.get_mut(py)?.rows.iter().find(|rows| rows.serves(table, false));
@@ -376,19 +374,19 @@ impl Client {
         if let Some(item) = known.map_or(Ok(None), |known| raised(py, known))? {
             return Ok(item);
         }
-        let (items, ..) = self.rows(py, way, table, false)?.append(py, data)?;
+        let (items, ..) = self.rows(py, replay, table, false)?.append(py, data)?;
         Ok(items.into_iter().next().expect("one row makes one item"))
     }
 
     /// The row writer for a table.
-    pub fn rows(&self, py: Python<'_>, way: &Way<'_>, table: &str, batched: bool) -> PyResult<Arc<Rows>> {
+    pub fn rows(&self, py: Python<'_>, replay: &Arc<dyn Replay>, table: &str, batched: bool) -> PyResult<Arc<Rows>> {
         let mut kept = self.kept();
         let known = &mut kept.get_mut(py)?.rows;
         if let Some(rows) = known.iter().find(|rows| rows.serves(table, batched)) {
             return Ok(Arc::clone(rows));
         }
         let sibling = known.iter().find(|rows| rows.serves(table, !batched));
-        let rows = quick(py, || Rows::new(way.shared(), table, batched, sibling.map(|rows| &**rows)))?;
+        let rows = quick(py, || Rows::new(Arc::clone(replay) as _, table, batched, sibling.map(|rows| &**rows)))?;
         known.push(Arc::new(rows));
         Ok(Arc::clone(&known[known.len() - 1]))
     }

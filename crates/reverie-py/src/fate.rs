@@ -2,7 +2,6 @@
 
 use crate::array::column;
 use crate::enter::{Deadline, Live, finish};
-use crate::reach::Way;
 use pyo3::prelude::*;
 use reverie_core::replay::Replay;
 use std::sync::Arc;
@@ -31,13 +30,13 @@ impl Fate {
 /// Adds to an UnknownFateError its query and the items known to be inserted. Other errors stay unchanged.
 pub fn with_means<'py>(
     py: Python<'py>,
-    way: &Way<'_>,
+    replay: &Arc<dyn Replay>,
     error: PyErr,
     partial: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyErr {
     let added = || {
         if let Ok(number) = error.value(py).getattr("number").and_then(|number| number.extract::<u64>()) {
-            let fate = Fate { replay: Live::new(way.shared(), "client"), number };
+            let fate = Fate { replay: Live::new(Arc::clone(replay), "client"), number };
             error.value(py).setattr("fate", Bound::new(py, fate)?)?;
             error.value(py).setattr("partial", partial()?)?;
         }

@@ -2,59 +2,126 @@
 
 use crate::client::Client;
 use crate::enter::{Deadline, quick};
-use crate::errors::raise;
 use crate::options::options_dict;
-use crate::reach::{Way, answer};
-use crate::remote::{self, link_dict};
-use crate::server::{info_dict, why_dict};
+use crate::reach::answer;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use reverie_core::Error;
+use pyo3::types::{PyDict, PyTuple};
+use reverie_core::replay::{Link, Waits};
+use reverie_core::table::{TableInfo, Waiting};
 
 /// `Client._info`.
 pub fn info<'py>(client: &Client, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyDict>> {
     let (dict, deadline) = (PyDict::new(py), client.deadline(timeout)?);
-    let (bytes, memory) = match client.reach().way(py)? {
-        Way::Here(tables) => {
-            for table in tables.iter() {
-                dict.set_item(table.name(), info_dict(py, &quick(py, || Ok(table.info()))?)?)?;
-            }
-            let (meter, max_bytes) = tables.bytes();
-            ((meter.live_bytes(), max_bytes), (0, None, None))
-        }
-        Way::There(far) => {
-            let info = answer(py, "info", &*far.remote, far.remote.info(), deadline)?;
-            let info = info.ok_or_else(|| raise(py, Error::Protocol("a server without figures".to_owned())))?;
-            for table in &info.tables {
-                let figures = info_dict(py, table)?;
-                figures.set_item("options", options_dict(py, &table.options)?)?;
-                dict.set_item(&table.options.name, figures)?;
-            }
-            let raw = &info.raw;
-            let link = link_dict(py, &far.remote.link())?;
-            link.set_item("max_connections", raw.max_connections)?;
-            dict.set_item("link", link)?;
-            ((raw.live_bytes, raw.max_bytes), (raw.network_bytes, raw.max_network_bytes, raw.max_memory))
-        }
-    };
+    let replay = client.reach().replay(py)?;
+    let ticket = quick(py, || Ok(replay.info()))?;
+    let info = answer(py, "info", &*replay, ticket, deadline)?;
+    for table in &info.tables {
+        let figures = info_dict(py, table)?;
+        figures.set_item("options", options_dict(py, &table.options)?)?;
+        dict.set_item(&table.options.name, figures)?;
+    }
+    if let Some(link) = replay.link() {
+        let link = link_dict(py, &link)?;
+        link.set_item("max_connections", info.max_connections)?;
+        dict.set_item("link", link)?;
+    }
     let alone = client.alone(py)?;
-    dict.set_item("memory", memory)?;
-    dict.set_item("", (bytes.0, bytes.1, alone.inserts.errors(py)? + alone.updates.errors(py)?))?;
+    dict.set_item("memory", (info.network_bytes, info.max_network_bytes, info.max_memory))?;
+    let errors = alone.inserts.errors(py)? + alone.updates.errors(py)?;
+    dict.set_item("", (info.live_bytes, info.max_bytes, errors))?;
     Ok(dict)
 }
 
 /// `Client._why`.
 pub fn why<'py>(client: &Client, py: Python<'py>, table: &str, deadline: Deadline) -> PyResult<Bound<'py, PyDict>> {
-    match client.reach().way(py)? {
-        Way::Here(tables) => why_dict(py, &quick(py, || Ok(tables.get(table)?.why()))?),
-        Way::There(far) => remote::why_dict(py, &answer(py, "why", &*far.remote, far.remote.why(table), deadline)?),
-    }
+    let replay = client.reach().replay(py)?;
+    let ticket = quick(py, || Ok(replay.waits(table)))?;
+    waits_dict(py, &answer(py, "why", &*replay, ticket, deadline)?)
 }
 
-/// `Client.checkpoint` of a server behind a network.
-pub fn checkpoint(client: &Client, py: Python<'_>, deadline: Deadline) -> PyResult<String> {
-    match client.reach().way(py)? {
-        Way::Here(_) => Err(raise(py, Error::InvalidArgument("the server is in this process".to_owned()))),
-        Way::There(far) => answer(py, "checkpoint", &*far.remote, far.remote.checkpoint(), deadline),
+/// `Client._describe`: the options of the tables.
+pub fn tables<'py>(client: &Client, py: Python<'py>, deadline: Deadline) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let tables = client.reach().known(py, deadline)?.tables();
+    tables.iter().map(|options| options_dict(py, options)).collect()
+}
+
+/// The state of the connection, as a dict.
+fn link_dict<'py>(py: Python<'py>, link: &Link) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("transport", link.transport)?;
+    dict.set_item("reason", &link.reason)?;
+    dict.set_item("connected", link.connected)?;
+    dict.set_item("reconnects", link.reconnects)?;
+    dict.set_item("server_restarts", link.server_restarts)?;
+    dict.set_item("bytes_sent", link.bytes_sent)?;
+    dict.set_item("bytes_received", link.bytes_received)?;
+    Ok(dict)
+}
+
+/// A table's figures as a dict; `reverie.client` makes a TableInfo of them.
+fn info_dict<'py>(py: Python<'py>, info: &TableInfo) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let TableInfo { options, counters, size, bytes, num_episodes, stats, times, .. } = info;
+    let limiter = &options.limiter;
+    dict.set_item("shard", options.shard)?;
+    dict.set_item("max_size", options.max_size)?;
+    dict.set_item("max_times_sampled", options.max_times_sampled)?;
+    dict.set_item("samples_per_insert", limiter.samples_per_insert())?;
+    dict.set_item("min_size_to_sample", limiter.min_size_to_sample())?;
+    dict.set_item("min_diff", limiter.min_diff())?;
+    dict.set_item("max_diff", limiter.max_diff())?;
+    dict.set_item("num_inserts", counters.inserts)?;
+    dict.set_item("num_samples", counters.samples)?;
+    dict.set_item("num_deletes", counters.deletes)?;
+    dict.set_item("current_size", size)?;
+    dict.set_item("size_bytes", bytes)?;
+    dict.set_item("num_episodes", num_episodes)?;
+    dict.set_item("num_deleted_episodes", stats.deleted_episodes)?;
+    dict.set_item("num_unique_samples", stats.sampled_unique)?;
+    dict.set_item("num_evicted", stats.evicted)?;
+    dict.set_item("num_updates", stats.updated)?;
+    dict.set_item("num_stale_updates", stats.stale_updates)?;
+    dict.set_item("pending_inserts", info.pending_inserts)?;
+    dict.set_item("pending_samples", info.pending_samples)?;
+    dict.set_item("num_leased", info.leased)?;
+    dict.set_item("max_priority", info.max_priority)?;
+    dict.set_item("max_bytes", options.max_bytes)?;
+    let copies = options.extensions.iter().zip(&info.copies).map(|(extension, copied)| {
+        let timeout = extension.timeout.map(|timeout| timeout.as_secs_f64());
+        (&extension.target, timeout, copied.inserted, copied.dropped, copied.waiting)
+    });
+    dict.set_item("copies", copies.collect::<Vec<_>>())?;
+    dict.set_item("age_histogram", PyTuple::new(py, stats.age_histogram)?)?;
+    for (name, time) in [
+        ("inserting", times.inserting),
+        ("sampling", times.sampling),
+        ("inserts_blocked", times.inserts_blocked),
+        ("samples_blocked", times.samples_blocked),
+        ("alive", times.alive),
+    ] {
+        dict.set_item(name, time.as_secs_f64())?;
     }
+    Ok(dict)
+}
+
+/// The requests that wait at a table, as a dict; `reverie.client` makes a Why of it.
+fn waits_dict<'py>(py: Python<'py>, waits: &Waits) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let waiting = |queue: &[Waiting]| -> Vec<(f64, u64, u64)> {
+        queue.iter().map(|waiting| (waiting.since.as_secs_f64(), waiting.wanted, waiting.done)).collect()
+    };
+    dict.set_item("table", &waits.table)?;
+    dict.set_item("size", waits.size)?;
+    dict.set_item("max_size", waits.max_size)?;
+    dict.set_item("num_inserts", waits.counters.inserts)?;
+    dict.set_item("num_samples", waits.counters.samples)?;
+    dict.set_item("num_deletes", waits.counters.deletes)?;
+    dict.set_item("num_leased", waits.leased)?;
+    dict.set_item("inserts", waiting(&waits.inserts))?;
+    dict.set_item("samples", waiting(&waits.samples))?;
+    dict.set_item("insert_reason", &waits.insert_reason)?;
+    dict.set_item("sample_reason", &waits.sample_reason)?;
+    dict.set_item("stuck", waits.stuck)?;
+    dict.set_item("text", &waits.text)?;
+    Ok(dict)
 }

@@ -4,14 +4,15 @@ use crate::array::column;
 use crate::client::Client;
 use crate::enter::{Deadline, copying, detached, finish, late, quick};
 use crate::fate::with_means;
-use crate::reach::Way;
+use crate::reach::Reasons;
 use crate::rows::{Priorities, priority};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use reverie_core::replay::Replay;
 use reverie_core::table::{Inserts, Keys, Priority, Ticket};
-use reverie_net::items::MAX_ITEMS;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// `Client.insert`.
@@ -34,13 +35,12 @@ pub fn step(
     let Some((first, _)) = targets.first() else {
         return Err(PyValueError::new_err("priorities must name at least one table"));
     };
-    let way = client.reach().known(py, deadline)?;
-    let replay = way.replay();
+    let replay = &client.reach().known(py, deadline)?;
     for (table, _) in &targets[1..] {
         // Unknown tables are refused before anything is written; for the first table, its rows do it.
         quick(py, || replay.compression(table))?;
     }
-    let item = client.append(py, &way, first, data)?;
+    let item = client.append(py, replay, first, data)?;
     if targets.len() > 1 {
         // All or nothing: an item that one table refuses goes into none.
         for (table, priority) in &targets {
@@ -63,7 +63,7 @@ pub fn step(
             None => taken.push(*table),
         }
     }
-    if waiting.is_empty() { Ok(()) } else { every(py, &way, waiting, taken, deadline) }
+    if waiting.is_empty() { Ok(()) } else { every(py, replay, waiting, taken, deadline) }
 }
 
 /// Waits until every table has taken the item.
@@ -71,7 +71,7 @@ pub fn step(
 /// tables that did.
 fn every<'a>(
     py: Python<'_>,
-    way: &Way<'_>,
+    replay: &Arc<dyn Replay>,
     waiting: SmallVec<[(&'a str, Ticket<Keys>); 2]>,
     mut taken: SmallVec<[&'a str; 2]>,
     deadline: Deadline,
@@ -79,7 +79,7 @@ fn every<'a>(
     let start = Instant::now();
     let mut waiting = waiting.into_iter();
     while let Some((table, ticket)) = waiting.next() {
-        let ended = finish(py, ticket, deadline.after(start.elapsed()), || way.reasons().why(table));
+        let ended = finish(py, ticket, deadline.after(start.elapsed()), || Reasons::of(Arc::clone(replay)).why(table));
         let late = match ended.map(|ended| ended.or_else(|left| left.unless_whole(|keys| !keys.is_empty()))) {
             Ok(Ok(_)) => {
                 taken.push(table);
@@ -94,7 +94,7 @@ fn every<'a>(
             }
         }
         let named = || taken.clone().into_pyobject(py).map(Bound::into_any);
-        let late = late.map_err(|error| with_means(py, way, error, named))?;
+        let late = late.map_err(|error| with_means(py, replay, error, named))?;
         let what = if taken.is_empty() { "insert".to_owned() } else { format!("insert (done in {taken:?})") };
         return Err(late.raise(py, &what, |_, with| with.set_item("partial", taken.to_vec())));
     }
@@ -111,12 +111,11 @@ pub fn batch<'py>(
     waits: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let deadline = client.deadline(timeout)?;
-    let way = client.reach().known(py, deadline)?;
+    let replay = &client.reach().known(py, deadline)?;
     if !waits {
-        make_room(client, py, &way, timeout)?;
+        make_room(client, py, replay, timeout)?;
     }
-    let replay = way.replay();
-    let rows = client.rows(py, &way, table, true)?;
+    let rows = client.rows(py, replay, table, true)?;
     let (items, count, size_bytes) = rows.append(py, data)?;
     let inserts: Inserts = match Priorities::read(priorities, count)? {
         Priorities::Same(priority) => items.into_iter().map(|item| (item, priority)).collect(),
@@ -129,8 +128,8 @@ pub fn batch<'py>(
         // There is nothing to insert, over either transport.
         return if waits { column(py, &[], |key: &i64| *key).map(Some) } else { Ok(None) };
     }
-    if count > MAX_ITEMS && matches!(way, Way::There(_)) {
-        return in_parts(client, py, &way, (table, inserts, size_bytes), deadline, waits);
+    if count > replay.max_items() {
+        return in_parts(client, py, replay, (table, inserts, size_bytes), deadline, waits);
     }
     let ticket = copying(py, count << 8, || replay.insert(table, inserts))?;
     if !waits {
@@ -138,9 +137,9 @@ pub fn batch<'py>(
         return Ok(None);
     }
     let none = || column(py, &[], |key: &i64| *key);
-    let ended = finish(py, ticket, deadline, || way.reasons().why(table));
+    let ended = finish(py, ticket, deadline, || Reasons::of(Arc::clone(replay)).why(table));
     match ended
-        .map_err(|error| with_means(py, &way, error, none))?
+        .map_err(|error| with_means(py, replay, error, none))?
         .or_else(|left| left.unless_whole(|keys| keys.len() == count))
     {
         Ok(keys) => column(py, &keys, |key| key.get()).map(Some),
@@ -155,15 +154,15 @@ pub fn batch<'py>(
 fn in_parts<'py>(
     client: &Client,
     py: Python<'py>,
-    way: &Way<'_>,
+    replay: &Arc<dyn Replay>,
     (table, rows, size_bytes): (&str, Inserts, usize),
     deadline: Deadline,
     waits: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let (start, mut keys, parts) = (Instant::now(), Keys::new(), rows.len().div_ceil(MAX_ITEMS));
-    let (replay, mut rows) = (way.replay(), rows.into_iter());
+    let (start, mut keys, parts) = (Instant::now(), Keys::new(), rows.len().div_ceil(replay.max_items()));
+    let mut rows = rows.into_iter();
     for _ in 0..parts {
-        let part: Inserts = rows.by_ref().take(MAX_ITEMS).collect();
+        let part: Inserts = rows.by_ref().take(replay.max_items()).collect();
         let count = part.len();
         let ticket = detached(py, || replay.insert(table, part))?;
         if !waits {
@@ -171,8 +170,8 @@ fn in_parts<'py>(
             continue;
         }
         let before = || column(py, &keys, |key| key.get());
-        let ended = finish(py, ticket, deadline.after(start.elapsed()), || way.reasons().why(table));
-        let ended = ended.map_err(|error| with_means(py, way, error, before))?;
+        let ended = finish(py, ticket, deadline.after(start.elapsed()), || Reasons::of(Arc::clone(replay)).why(table));
+        let ended = ended.map_err(|error| with_means(py, replay, error, before))?;
         match ended.or_else(|left| left.unless_whole(|keys| keys.len() == count)) {
             Ok(more) => keys.extend(more),
             Err(mut left) => {
@@ -187,9 +186,9 @@ fn in_parts<'py>(
     if waits { column(py, &keys, |key| key.get()).map(Some) } else { Ok(None) }
 }
 
-fn make_room(client: &Client, py: Python<'_>, way: &Way<'_>, timeout: Option<f64>) -> PyResult<()> {
-    let (alone, reasons) = (client.alone(py)?, way.reasons());
-    let round_trip = way.replay().round_trip();
+fn make_room(client: &Client, py: Python<'_>, replay: &Arc<dyn Replay>, timeout: Option<f64>) -> PyResult<()> {
+    let (alone, reasons) = (client.alone(py)?, Reasons::of(Arc::clone(replay)));
+    let round_trip = replay.round_trip();
     match alone.inserts.make_room(py, client.deadline(timeout)?, round_trip, |table| reasons.why(table))? {
         true => Ok(()),
         false => {
@@ -202,8 +201,8 @@ fn make_room(client: &Client, py: Python<'_>, way: &Way<'_>, timeout: Option<f64
 
 /// `Client.flush`.
 pub fn flush(client: &Client, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-    let (deadline, way) = (client.deadline(timeout)?, client.reach().way(py)?);
-    let (alone, reasons) = (client.alone(py)?, way.reasons());
+    let (deadline, replay) = (client.deadline(timeout)?, &client.reach().replay(py)?);
+    let (alone, reasons) = (client.alone(py)?, Reasons::of(Arc::clone(replay)));
     for kind in [&alone.inserts, &alone.updates] {
         if !kind.flush(py, deadline, |table| reasons.why(table))? {
             let why = kind.waits_for().map_or_else(String::new, |table| reasons.why(&table));

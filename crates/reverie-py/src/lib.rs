@@ -8,6 +8,7 @@ macro_rules! stub {
 }
 
 mod array;
+mod batch;
 mod batches;
 mod checkpoint;
 mod client;
@@ -26,9 +27,8 @@ mod nest;
 mod options;
 mod query;
 mod reach;
-mod remote;
+mod reading;
 mod rows;
-mod sampler;
 mod sending;
 mod server;
 mod shards;

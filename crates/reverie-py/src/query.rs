@@ -1,16 +1,17 @@
 //! Queries of items by their metadata in the table.
 
 use crate::array::numbers;
+use crate::batch::no_batch;
 use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{Deadline, detached, quick};
 use crate::errors::raise;
-use crate::info::DrawInfo;
-use crate::reach::{Way, answer};
+use crate::reach::answer;
 use crate::updates::update_result;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use reverie_core::sample::Sampled;
 use reverie_core::table::{Comparison, Condition, Field, MAX_CONDITIONS, Query};
 
 const FIELDS: [(&str, Field); 4] = [
@@ -79,19 +80,13 @@ pub fn query<'py>(
         limit: limit.map(|limit| limit.at_least("limit", 1)).transpose()?,
         order: order.transpose()?,
     };
-    match client.reach().way(py)? {
-        Way::Here(tables) => {
-            let mut draws = detached(py, || tables.get(table)?.query(&query))?;
-            DrawInfo::of(py, &mut draws)
-        }
-        Way::There(far) => {
-            let found = answer(py, "query", &*far.remote, far.remote.query(table, &query), deadline)?;
-            match (found.error, found.batches.first()) {
-                (Some(error), _) => Err(raise(py, error)),
-                (None, Some(batch)) => client.wrapper.info(py, batch),
-                (None, None) => Err(raise(py, reverie_core::Error::Protocol("an answer without a batch".to_owned()))),
-            }
-        }
+    let replay = client.reach().replay(py)?;
+    let ticket = detached(py, || Ok(replay.query(table, &query)))?;
+    let Sampled { batches, error } = answer(py, "query", &*replay, ticket, deadline)?;
+    match (error, batches.into_iter().next()) {
+        (Some(error), _) => Err(raise(py, error)),
+        (None, Some(mut found)) => client.batcher.info(py, &mut found),
+        (None, None) => Err(raise(py, no_batch())),
     }
 }
 
@@ -107,7 +102,7 @@ pub fn delete_where<'py>(
     let conditions = conditions(Some(given))?;
     let keys = keys.map(|keys| numbers::<i64>(keys, "keys")).transpose()?;
     let keys = keys.as_ref().map(|keys| keys.as_slice());
-    let way = client.reach().way(py)?;
-    let ticket = detached(py, || Ok(way.replay().delete_where(table, keys, &conditions)))?;
-    update_result(py, way.answer(py, "delete", ticket, deadline)?)
+    let replay = client.reach().replay(py)?;
+    let ticket = detached(py, || Ok(replay.delete_where(table, keys, &conditions)))?;
+    update_result(py, answer(py, "delete", &*replay, ticket, deadline)?)
 }

@@ -5,10 +5,12 @@ use crate::server::Server;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use reverie_core::replay::Replay;
-use reverie_core::table::{Tables, Ticket};
-use reverie_net::client::{Described, Remote};
+use reverie_core::sample::Sampled;
+use reverie_core::table::Ticket;
+use reverie_net::client::Remote;
 use reverie_net::reach::{Options, Tls, Transport};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A remote client answers within its grace after the deadline of the request.
@@ -21,62 +23,6 @@ pub enum Reach {
     Here(Py<Server>),
     /// Over a network.
     There(Box<Connection>),
-}
-
-/// The tables, as they can be reached now.
-pub enum Way<'a> {
-    Here(&'a Arc<Tables>),
-    There(Far),
-}
-
-/// Tables over a network.
-pub struct Far {
-    pub remote: Arc<Remote>,
-}
-
-impl Way<'_> {
-    /// The replay, for one call.
-    pub fn replay(&self) -> &dyn Replay {
-        match self {
-            Way::Here(tables) => &***tables,
-            Way::There(far) => &*far.remote,
-        }
-    }
-
-    /// The replay, to keep.
-    pub fn shared(&self) -> Arc<dyn Replay> {
-        match self {
-            Way::Here(tables) => Arc::clone(tables) as _,
-            Way::There(far) => Arc::clone(&far.remote) as _,
-        }
-    }
-
-    /// The source of reasons why a request waits.
-    pub fn reasons(&self) -> Reasons {
-        Reasons::of(self.shared())
-    }
-
-    /// See [`answer`].
-    pub fn answer<T: Default + Send>(
-        &self,
-        py: Python<'_>,
-        what: &str,
-        ticket: Ticket<T>,
-        deadline: Deadline,
-    ) -> PyResult<T> {
-        answer(py, what, self.replay(), ticket, deadline)
-    }
-
-    /// Waits for the answer to a request whose deadline was sent to the server: the server reports why it is late.
-    pub fn reported<T: Default + Send>(
-        &self,
-        py: Python<'_>,
-        what: &str,
-        ticket: Ticket<T>,
-        deadline: Deadline,
-    ) -> PyResult<T> {
-        self.answer(py, what, ticket, deadline.plus(DEFECT))
-    }
 }
 
 /// Waits for the answer to a request that waits for no table: it arrives within the grace after the deadline.
@@ -94,43 +40,53 @@ pub fn answer<T: Default + Send>(
     }
 }
 
-impl Far {
-    /// Waits for draws; returns those made so far if the wait ended early.
-    pub fn ended<T: Default + Send>(
-        &self,
-        py: Python<'_>,
-        ticket: Ticket<T>,
-        deadline: Deadline,
-    ) -> PyResult<Result<T, Late<T>>> {
-        let since = Instant::now();
-        let deadline = deadline.plus(self.remote.grace() + DEFECT);
-        finish(py, ticket, deadline, || self.remote.silence(since.elapsed()))
-    }
+/// Waits for the answer to a request whose deadline was sent to the server: the server reports why it is late.
+pub fn reported<T: Default + Send>(
+    py: Python<'_>,
+    what: &str,
+    replay: &dyn Replay,
+    ticket: Ticket<T>,
+    deadline: Deadline,
+) -> PyResult<T> {
+    answer(py, what, replay, ticket, deadline.plus(defect(replay)))
+}
+
+/// Waits for draws; returns those made so far if the wait ended early.
+pub fn drawn(
+    py: Python<'_>,
+    replay: Arc<dyn Replay>,
+    table: &str,
+    ticket: Ticket<Sampled>,
+    deadline: Deadline,
+) -> PyResult<Result<Sampled, Late<Sampled>>> {
+    let deadline = deadline.plus(replay.grace() + defect(&*replay));
+    let reasons = Reasons::of(replay);
+    finish(py, ticket, deadline, || reasons.why(table))
+}
+
+/// How much longer than its grace a call waits for a replay whose server ends late requests itself.
+fn defect(replay: &dyn Replay) -> Duration {
+    if replay.grace().is_zero() { Duration::ZERO } else { DEFECT }
 }
 
 impl Reach {
-    /// True for tables of this process.
-    pub fn is_here(&self) -> bool {
-        matches!(self, Self::Here(_))
-    }
-
     /// The tables. Does not wait.
     /// In a forked child, tables of the parent process raise ForkedError; a client of an address reconnects.
     #[inline]
-    pub fn way<'a>(&'a self, py: Python<'a>) -> PyResult<Way<'a>> {
+    pub fn replay(&self, py: Python<'_>) -> PyResult<Arc<dyn Replay>> {
         match self {
-            Reach::Here(server) => server.get().tables(py).map(Way::Here),
-            Reach::There(connection) => Ok(Way::There(Far { remote: connection.open(py)?.remote })),
+            Reach::Here(server) => Ok(Arc::clone(server.get().tables(py)?) as _),
+            Reach::There(connection) => Ok(connection.open(py)?.remote),
         }
     }
 
     /// The tables, once their description is known: the first call over a network waits for the connection.
     #[inline]
-    pub fn known<'a>(&'a self, py: Python<'a>, deadline: Deadline) -> PyResult<Way<'a>> {
-        if let Reach::There(connection) = self {
-            connection.described(py, deadline)?;
+    pub fn known(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Arc<dyn Replay>> {
+        match self {
+            Reach::Here(_) => self.replay(py),
+            Reach::There(connection) => connection.known(py, deadline),
         }
-        self.way(py)
     }
 }
 
@@ -143,14 +99,15 @@ pub struct Connection {
 
 #[derive(Clone)]
 struct Session {
-    remote: Arc<Remote>,
-    described: Arc<OnceLock<Arc<Described>>>,
+    remote: Arc<dyn Replay>,
+    /// True once the server's description has arrived.
+    known: Arc<AtomicBool>,
 }
 
 impl Session {
     fn new(py: Python<'_>, options: &Options) -> PyResult<Live<Self>> {
         let remote = quick(py, || Remote::new(options.clone()))?;
-        Ok(Live::new(Self { remote, described: Arc::default() }, "client"))
+        Ok(Live::new(Self { remote, known: Arc::default() }, "client"))
     }
 }
 
@@ -161,7 +118,6 @@ impl Connection {
         Ok(Self { options, session })
     }
 
-    /// The engine's client, and its server's description if known.
     fn open(&self, py: Python<'_>) -> PyResult<Session> {
         crate::lines::tell(py)?;
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,15 +127,14 @@ impl Connection {
         session.get(py).cloned()
     }
 
-    /// The server's description; waits for the first connection.
-    pub fn described(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Arc<Described>> {
-        let Session { remote, described: known } = self.open(py)?;
-        if let Some(described) = known.get() {
-            return Ok(Arc::clone(described));
+    /// The tables; waits for the first connection.
+    fn known(&self, py: Python<'_>, deadline: Deadline) -> PyResult<Arc<dyn Replay>> {
+        let Session { remote, known } = self.open(py)?;
+        if !known.load(Ordering::Relaxed) {
+            answer(py, "connect", &*remote, remote.ready(), deadline)?;
+            known.store(true, Ordering::Relaxed);
         }
-        let described = answer(py, "connect", &*remote, remote.describe(), deadline)?;
-        let described = described.ok_or_else(|| PyValueError::new_err("a server that does not describe itself"))?;
-        Ok(Arc::clone(known.get_or_init(|| described)))
+        Ok(remote)
     }
 
     /// Drops the connection, which goes on in the background until its work is done; the next call makes another one.
@@ -191,21 +146,26 @@ impl Connection {
 }
 
 /// The source of reasons why a request waits.
-pub struct Reasons(Arc<dyn Replay>);
+pub struct Reasons {
+    replay: Arc<dyn Replay>,
+    since: Instant,
+}
 
 impl Reasons {
-    /// The reasons of this replay.
+    /// The reasons of this replay, for a wait that begins now.
     pub fn of(replay: Arc<dyn Replay>) -> Self {
-        Self(replay)
+        Self { replay, since: Instant::now() }
     }
 
     /// The requests that wait at a table, and for what. Parks this thread for a moment if there is a network.
     pub fn why(&self, table: &str) -> String {
-        let soon = self.0.grace();
-        match self.0.why(table).wait(soon) {
+        match self.replay.why(table).wait(self.replay.grace()) {
             Some(Ok(why)) => why,
             Some(Err(error)) => error.to_string(),
-            None => format!("what table '{table}' waits for is not known; {}", self.0.silence(soon)),
+            None => {
+                let silence = self.replay.silence(self.since.elapsed());
+                format!("what table '{table}' waits for is not known; {silence}")
+            }
         }
     }
 }

@@ -8,17 +8,13 @@ use crate::nest::Nest;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
 use reverie_core::Error;
-use reverie_core::checkpoint::Saver;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
-use reverie_core::table::{
-    Change, InsertOnSample, InsertReason, SampleReason, TableInfo, TableOptions, Tables, Waiting,
-};
+use reverie_core::table::{Change, InsertOnSample, TableOptions, Tables};
 use reverie_net::listen::Server as Listening;
 use reverie_net::server::{Limits, Options, Tls};
 use std::net::ToSocketAddrs;
@@ -30,8 +26,6 @@ use std::time::Duration;
 pub struct Server {
     tables: Live<Arc<Tables>>,
     clock: Arc<SystemClock>,
-    /// Saves the tables; set once `_native.Checkpoints` was made for them.
-    pub saver: OnceLock<Arc<Saver>>,
     listening: OnceLock<Live<Listening>>,
 }
 
@@ -51,12 +45,7 @@ impl Server {
         let clock = Arc::new(SystemClock::new());
         let as_clock: Arc<dyn Clock> = clock.clone();
         let tables = quick(py, || Tables::new(options, max_bytes, &as_clock, seed))?;
-        Ok(Self {
-            tables: Live::new(Arc::new(tables), "server"),
-            clock,
-            saver: OnceLock::new(),
-            listening: OnceLock::new(),
-        })
+        Ok(Self { tables: Live::new(Arc::new(tables), "server"), clock, listening: OnceLock::new() })
     }
 
     /// Also serves clients of other processes; call it once.
@@ -86,7 +75,7 @@ impl Server {
         })?;
         let max_connections = max_connections.at_least("max_connections", 1)?;
         let tls = identity.map(|identity| Tls { identity, client_ca });
-        let checkpoint = self.saver.get().map(|saver| crate::checkpoint::on_request(Arc::clone(saver)));
+        let checkpoint = self.tables.get(py)?.checkpointer().cloned();
         let host = host.to_owned();
         let listening = detached(py, move || {
             let mut found = (host.trim_matches(['[', ']']), port).to_socket_addrs().ok().into_iter().flatten();
@@ -235,72 +224,4 @@ pub fn change(
         limiter: rate_limiter.map(limiter).transpose()?,
         max_times_sampled: times.map(|count| count as u32),
     })
-}
-
-/// A table's figures as a dict; `reverie.client` makes a TableInfo of them.
-pub fn info_dict<'py>(py: Python<'py>, info: &TableInfo) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    let TableInfo { options, counters, size, bytes, num_episodes, stats, times, .. } = info;
-    let limiter = &options.limiter;
-    dict.set_item("shard", options.shard)?;
-    dict.set_item("max_size", options.max_size)?;
-    dict.set_item("max_times_sampled", options.max_times_sampled)?;
-    dict.set_item("samples_per_insert", limiter.samples_per_insert())?;
-    dict.set_item("min_size_to_sample", limiter.min_size_to_sample())?;
-    dict.set_item("min_diff", limiter.min_diff())?;
-    dict.set_item("max_diff", limiter.max_diff())?;
-    dict.set_item("num_inserts", counters.inserts)?;
-    dict.set_item("num_samples", counters.samples)?;
-    dict.set_item("num_deletes", counters.deletes)?;
-    dict.set_item("current_size", size)?;
-    dict.set_item("size_bytes", bytes)?;
-    dict.set_item("num_episodes", num_episodes)?;
-    dict.set_item("num_deleted_episodes", stats.deleted_episodes)?;
-    dict.set_item("num_unique_samples", stats.sampled_unique)?;
-    dict.set_item("num_evicted", stats.evicted)?;
-    dict.set_item("num_updates", stats.updated)?;
-    dict.set_item("num_stale_updates", stats.stale_updates)?;
-    dict.set_item("pending_inserts", info.pending_inserts)?;
-    dict.set_item("pending_samples", info.pending_samples)?;
-    dict.set_item("num_leased", info.leased)?;
-    dict.set_item("max_priority", info.max_priority)?;
-    dict.set_item("max_bytes", options.max_bytes)?;
-    let copies = options.extensions.iter().zip(&info.copies).map(|(extension, copied)| {
-        let timeout = extension.timeout.map(|timeout| timeout.as_secs_f64());
-        (&extension.target, timeout, copied.inserted, copied.dropped, copied.waiting)
-    });
-    dict.set_item("copies", copies.collect::<Vec<_>>())?;
-    dict.set_item("age_histogram", PyTuple::new(py, stats.age_histogram)?)?;
-    for (name, time) in [
-        ("inserting", times.inserting),
-        ("sampling", times.sampling),
-        ("inserts_blocked", times.inserts_blocked),
-        ("samples_blocked", times.samples_blocked),
-        ("alive", times.alive),
-    ] {
-        dict.set_item(name, time.as_secs_f64())?;
-    }
-    Ok(dict)
-}
-
-/// The requests that wait at a table, as a dict; `reverie.client` makes a Why of it.
-pub fn why_dict<'py>(py: Python<'py>, why: &reverie_core::table::Why) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    let waiting = |queue: &[Waiting]| -> Vec<(f64, u64, u64)> {
-        queue.iter().map(|waiting| (waiting.since.as_secs_f64(), waiting.wanted, waiting.done)).collect()
-    };
-    dict.set_item("table", &why.table)?;
-    dict.set_item("size", why.size)?;
-    dict.set_item("max_size", why.max_size)?;
-    dict.set_item("num_inserts", why.counters.inserts)?;
-    dict.set_item("num_samples", why.counters.samples)?;
-    dict.set_item("num_deletes", why.counters.deletes)?;
-    dict.set_item("num_leased", why.leased)?;
-    dict.set_item("inserts", waiting(&why.inserts))?;
-    dict.set_item("samples", waiting(&why.samples))?;
-    dict.set_item("insert_reason", why.insert_reason.as_ref().map(InsertReason::to_string))?;
-    dict.set_item("sample_reason", why.sample_reason.as_ref().map(SampleReason::to_string))?;
-    dict.set_item("stuck", why.stuck)?;
-    dict.set_item("text", why.to_string())?;
-    Ok(dict)
 }

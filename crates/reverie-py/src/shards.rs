@@ -6,20 +6,19 @@ mod figures;
 mod gather;
 mod requests;
 
+use crate::batch::Batcher;
 use crate::client::Client;
 use crate::enter::{Deadline, Waited, quick, wait};
 use crate::errors::raise;
-use crate::remote::Wrapper;
-use crate::sampler::{Batcher, Columns, Reading, WindowsArgument};
+use crate::reading::{Columns, Reading, WindowsArgument};
 use crate::server::limiter;
 use asking::plain;
 use bell::Bells;
 use figures::shard_dict;
-use gather::Source;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use requests::{Asked, Request};
-use reverie_core::sample::{Kept, SampleRequest, Shards as Model, Split};
+use reverie_core::sample::{Drawn, Kept, SampleRequest, Shards as Model, Split};
 use reverie_core::table::limiter::Limiter;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -35,7 +34,8 @@ pub struct Shards {
     /// Locked under the GIL for a decision, and never held while the GIL is released.
     model: Mutex<Model>,
     batcher: Batcher,
-    wrapper: Wrapper,
+    /// No shard is in this process.
+    is_remote: bool,
     /// Wakes the threads that wait for news.
     bells: Bells,
     /// The start of this object's clock.
@@ -45,7 +45,7 @@ pub struct Shards {
 /// Draws of one shard, and the probability with which the shard was chosen; part of a batch.
 #[pyclass(frozen, module = "reverie._native")]
 pub struct ShardDraws {
-    source: Mutex<Option<Source>>,
+    source: Mutex<Option<Drawn>>,
     /// How many of them are used, from the first.
     len: usize,
     chance: f64,
@@ -78,12 +78,16 @@ impl Shards {
         };
         let model = Model::new(clients.len(), limiter, seed);
         let model = Mutex::new(if among_others { model.among_others() } else { model });
+        let mut is_remote = true;
+        for client in &clients {
+            is_remote &= client.get().reach().replay(py)?.round_trip().is_some();
+        }
         Ok(Self {
             table,
             clients,
             model,
             batcher: Batcher::default(),
-            wrapper: Wrapper::default(),
+            is_remote,
             bells: Bells::default(),
             began: Instant::now(),
         })
@@ -93,7 +97,7 @@ impl Shards {
     #[pyo3(signature = (shards, timeout))]
     fn ask(&self, py: Python<'_>, shards: Vec<usize>, timeout: Option<f64>) -> PyResult<Failures> {
         let requests = shards.into_iter().map(|shard| (shard, Request::Tally(None))).collect();
-        Ok(self.request(py, requests, None, timeout)?.1)
+        Ok(self.request(py, requests, &Reading::default(), timeout)?.1)
     }
 
     /// Hands out rations, and updates the tallies of the shards. `wants`: inserts about to come, one number per shard.
@@ -105,7 +109,7 @@ impl Shards {
             let present = rations.into_iter().enumerate().filter(|(shard, _)| model.is_present(*shard));
             present.map(|(shard, grant)| (shard, Request::Tally(grant))).collect()
         };
-        Ok(self.request(py, requests, None, timeout)?.1)
+        Ok(self.request(py, requests, &Reading::default(), timeout)?.1)
     }
 
     /// Hands out new rations to the shards that have one, without waiting for answers: the next draws bring them.
@@ -117,7 +121,14 @@ impl Shards {
         };
         let mut failures = Failures::new();
         for (shard, grant) in rations.into_iter().enumerate().filter(|(_, grant)| grant.is_some()) {
-            match Asked::make(py, self.clients[shard].get(), &self.table, Request::Tally(grant), None, None) {
+            match Asked::make(
+                py,
+                self.clients[shard].get(),
+                &self.table,
+                Request::Tally(grant),
+                &Reading::default(),
+                None,
+            ) {
                 // An answer that is there already is not used either: a thread that then waits for news would miss it.
                 Ok(asked) => drop(asked),
                 Err(error) => failures.push((shard, error)),
@@ -145,10 +156,10 @@ impl Shards {
         let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
         let request = |count: u64| SampleRequest { windows, ..plain(count) };
         let requests = some.map(|(shard, count)| (shard, Request::Draws(request(*count)))).collect();
-        let (drawn, failures) = self.request(py, requests, Some(&reading), timeout)?;
+        let (drawn, failures) = self.request(py, requests, &reading, timeout)?;
         // A draw that met an empty or failed shard is repeated, so the others were chosen among themselves.
         for (shard, chance) in chances.iter_mut().enumerate() {
-            let gave = drawn.iter().any(|(of, source)| *of == shard && source.len() > 0);
+            let gave = drawn.iter().any(|(of, source)| *of == shard && !source.is_empty());
             // A shard that gives no window may still have items.
             let empty = counts[shard] > 0 && !gave && windows.is_none();
             if failures.iter().any(|(failed, _)| *failed == shard) || empty {
@@ -177,7 +188,7 @@ impl Shards {
         let request = |count: u64| if count > 0 { Request::Draws(plain(count)) } else { Request::Tally(None) };
         let present: Vec<usize> = (0..split.counts.len()).filter(|shard| self.is_present(*shard)).collect();
         let requests = present.iter().map(|shard| (*shard, request(split.counts[*shard]))).collect();
-        let (mut drawn, failures) = self.request(py, requests, Some(&reading), timeout)?;
+        let (mut drawn, failures) = self.request(py, requests, &reading, timeout)?;
         let gave =
             |shard: usize| drawn.iter().find(|(of, _)| *of == shard).map_or(0, |(_, source)| source.len() as u64);
         let wanting = present.iter().any(|shard| gave(*shard) < split.counts[*shard]);
@@ -192,7 +203,7 @@ impl Shards {
         }
         let some = again.iter().enumerate().filter(|(_, count)| **count > 0);
         let requests = some.map(|(shard, count)| (shard, Request::Draws(plain(*count)))).collect();
-        let (more, failures) = self.request(py, requests, Some(&reading), timeout)?;
+        let (more, failures) = self.request(py, requests, &reading, timeout)?;
         let first = drawn.drain(..).map(|(shard, source)| (shard, std::mem::take(&mut counts[shard]) as usize, source));
         let all = first.chain(more.into_iter().map(|(shard, source)| (shard, source.len(), source))).collect();
         Ok(Some((self.made(all, &chances), failures)))
@@ -222,9 +233,9 @@ impl Shards {
             });
             sizes.collect()
         };
-        let (drawn, failures) = self.request(py, requests, Some(&reading), timeout)?;
+        let (drawn, failures) = self.request(py, requests, &reading, timeout)?;
         let mut offered = vec![Vec::new(); self.clients.len()];
-        drawn.iter().for_each(|(shard, source)| offered[*shard] = source.probabilities());
+        drawn.iter().for_each(|(shard, source)| offered[*shard] = gather::probabilities(source));
         let raced = if failures.is_empty() { self.model().race(&offered, num_draws) } else { None };
         let (counts, chances) = match raced {
             Some(Split { counts, chances }) => (counts, chances),
@@ -311,7 +322,7 @@ impl Shards {
         columns: Option<Columns>,
         ragged: Option<&str>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        gather::whole(py, (&self.batcher, &self.wrapper), &drawn, &Reading::new(columns, ragged)?)
+        gather::whole(py, &self.batcher, &drawn, &Reading::new(columns, ragged)?)
     }
 
     /// How many of `num_draws` draws may be made now.

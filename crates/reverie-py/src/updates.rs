@@ -4,6 +4,7 @@ use crate::array::numbers;
 use crate::client::Client;
 use crate::count::Count;
 use crate::enter::{Deadline, copying, late, quick};
+use crate::reach::answer;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use reverie_core::table::{Neighbours, Updated, Updates};
@@ -19,7 +20,7 @@ pub fn update<'py>(
     deadline: Deadline,
     wait: bool,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let way = client.reach().way(py)?;
+    let replay = client.reach().replay(py)?;
     let (keys, priorities) = (numbers::<i64>(keys, "keys")?, numbers::<f64>(priorities, "priorities")?);
     let (keys, priorities) = (keys.as_slice(), priorities.as_slice());
     let versions: Option<Vec<u32>> = match if_version {
@@ -36,7 +37,7 @@ pub fn update<'py>(
     });
     let neighbours = neighbours.transpose()?;
     let updates = Updates { keys, priorities, if_version: versions.as_deref(), neighbours };
-    let (replay, alone) = (way.replay(), client.alone(py)?);
+    let alone = client.alone(py)?;
     if !wait {
         // A replay answers updates without waiting for a table.
         let since = Instant::now();
@@ -50,7 +51,7 @@ pub fn update<'py>(
     let bytes = (keys.len() << 6).saturating_mul(reach);
     let ticket = copying(py, bytes, || Ok(replay.mutate(table, &updates, &[], wait)))?;
     if wait {
-        let (updated, _) = way.answer(py, "update_priorities", ticket, deadline)?;
+        let (updated, _) = answer(py, "update_priorities", &*replay, ticket, deadline)?;
         return update_result(py, updated).map(Some);
     }
     alone.updates.leave(py, ticket, table, (keys.len() as u64) << 4)?;
@@ -66,14 +67,14 @@ pub fn mutate<'py>(
     deletes: &Bound<'py, PyAny>,
     deadline: Deadline,
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-    let way = client.reach().way(py)?;
+    let replay = client.reach().replay(py)?;
     let (keys, priorities) = (numbers::<i64>(keys, "updates")?, numbers::<f64>(priorities, "updates")?);
     let deletes = numbers::<i64>(deletes, "deletes")?;
     let (keys, priorities, deletes) = (keys.as_slice(), priorities.as_slice(), deletes.as_slice());
     let updates = Updates { keys, priorities, ..Updates::default() };
     let bytes = (keys.len() + deletes.len()) << 6;
-    let ticket = copying(py, bytes, || Ok(way.replay().mutate(table, &updates, deletes, true)))?;
-    let (updated, deleted) = way.answer(py, "mutate_priorities", ticket, deadline)?;
+    let ticket = copying(py, bytes, || Ok(replay.mutate(table, &updates, deletes, true)))?;
+    let (updated, deleted) = answer(py, "mutate_priorities", &*replay, ticket, deadline)?;
     Ok((update_result(py, updated)?, update_result(py, deleted)?))
 }
 

@@ -146,7 +146,8 @@ class TableCalls(_native.Client):
             reason = "the server listens in this process"
         network_bytes, max_network_bytes, max_memory = figures.pop("memory")
         link = figures.pop("link", {"transport": "in-process", "reason": reason})
-        tables = self._own or tuple(Table._described(of_table.pop("options")) for of_table in figures.values())
+        options = [of_table.pop("options") for of_table in figures.values()]
+        tables = self._own or tuple(Table._described(of_table) for of_table in options)
         return Info(
             tables={table.name: table._info_from(figures[table.name]) for table in tables},
             size_bytes=size_bytes,

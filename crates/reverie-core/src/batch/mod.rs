@@ -3,6 +3,7 @@
 //! [`plan`] decides which arrays to allocate, or refuses, before memory is allocated. [`Plan::gather`] fills the
 //! arrays. A [`Planner`] keeps the last plan, which usually fits the next batch, too.
 
+mod arrays;
 mod copies;
 mod gather;
 mod join;
@@ -14,6 +15,7 @@ mod split;
 mod unpacked;
 mod windows;
 
+pub use arrays::{ALIGN, Arrays, Block, Head, INFO_ARRAYS, Layout};
 pub use join::{join, place};
 pub use output::{Options, Output, Ragged, Role};
 pub use plan::{Plan, plan};

@@ -1,5 +1,6 @@
 //! **Sample**: the draws: the items, their probabilities, and the table's figures at the draw.
 
+mod drawn;
 mod draws;
 mod lease;
 mod prefetch;
@@ -8,10 +9,11 @@ mod source;
 mod weights;
 mod windows;
 
+pub use drawn::{Drawn, Sampled};
 pub use draws::Draws;
 pub use lease::Lease;
 pub(crate) use lease::Lender;
-pub use prefetch::{Memory, Prefetched, Prefetcher, Schedule};
+pub use prefetch::{Allocate, Memory, Prefetched, Prefetcher, Schedule};
 pub use shards::{Kept, Shards, Split};
 pub use source::{MAX_SAMPLES, SampleRequest, Source};
 pub use weights::weights;

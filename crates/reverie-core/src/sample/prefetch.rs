@@ -4,6 +4,7 @@ use super::{Draws, SampleRequest, Source, Windows};
 use crate::batch::{Plan, Planner};
 use crate::error::{Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, lock};
+use std::any::Any;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::thread::JoinHandle;
@@ -13,17 +14,15 @@ use std::time::Duration;
 const SLICE: Duration = Duration::from_millis(20);
 
 /// Memory for one array.
-pub trait Memory: Send + 'static {
-    /// At least this many bytes, with any content; `None` if there is no memory for them.
-    fn take(bytes: usize) -> Option<Self>
-    where
-        Self: Sized;
-
+pub trait Memory: Any + Send + Sync {
     /// The first `bytes` bytes.
     fn bytes(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>];
 }
 
-/// The draws that a [`Prefetcher`] makes.
+/// Returns memory for at least this many bytes, with any content; `None` if there is none.
+pub type Allocate = fn(usize) -> Option<Box<dyn Memory>>;
+
+/// The batches that are made ahead of their reader.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// Each batch has this many draws of each of these tables, one table after the other.
@@ -36,6 +35,8 @@ pub struct Schedule {
     pub max_samples: Option<usize>,
     /// The most batches made ahead; at least 1.
     pub ahead: usize,
+    /// If a network holds the reader up, more batches than that, as long as they have at most this many bytes.
+    pub budget: Option<u64>,
 }
 
 impl Schedule {
@@ -55,53 +56,60 @@ impl Schedule {
 }
 
 /// A batch that is ready: the draws' figures, and one array for each of the plan's outputs.
-pub struct Prefetched<M> {
+pub struct Prefetched {
     /// The draws, without their items, which are gathered already.
     pub draws: Draws,
     /// Describes the arrays.
     pub plan: Arc<Plan>,
     /// The arrays, in the order of the plan's outputs.
-    pub arrays: Vec<M>,
+    pub arrays: Vec<Box<dyn Memory>>,
+    /// True if the items were single steps.
+    pub is_one_step: bool,
 }
 
 /// The thread and its queue.
-pub struct Prefetcher<M> {
-    shared: Arc<Shared<M>>,
+pub struct Prefetcher {
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared<M> {
+struct Shared {
     /// Guards the queue; held for a push or a pop, never during a draw or a copy.
-    state: Mutex<State<M>>,
+    state: Mutex<State>,
     changed: Condvar,
     ahead: usize,
 }
 
-struct State<M> {
-    ready: VecDeque<Result<Prefetched<M>>>,
+struct State {
+    ready: VecDeque<Result<Prefetched>>,
     /// Draws for a batch that was unfinished when the reader closed, or that cannot be gathered.
     unfinished: Draws,
     stop: bool,
     ended: bool,
 }
 
-impl<M: Memory> Prefetcher<M> {
-    /// Starts drawing. `planner` decides on the arrays.
-    pub fn new(source: Arc<dyn Source>, schedule: Schedule, planner: Planner) -> std::io::Result<Self> {
+impl Prefetcher {
+    /// Starts drawing. `planner` decides on the arrays, and `allocate` returns their memory.
+    pub fn new(
+        source: Arc<dyn Source>,
+        schedule: Schedule,
+        planner: Planner,
+        allocate: Allocate,
+    ) -> std::io::Result<Self> {
         let state = State { ready: VecDeque::new(), unfinished: Draws::default(), stop: false, ended: false };
         let shared =
             Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), ahead: schedule.ahead.max(1) });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("reverie-prefetch".to_owned())
-            .spawn(move || run(&*source, &schedule, planner, &theirs))?;
+            .spawn(move || run(&*source, &schedule, (planner, allocate), &theirs))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
     /// Waits for the next batch, at most for `timeout`: `None` if there is none yet, `Some(None)` at the end.
     ///
     /// An error is followed by the end.
-    pub fn next(&self, timeout: Duration) -> Option<Option<Result<Prefetched<M>>>> {
+    pub fn next(&self, timeout: Duration) -> Option<Option<Result<Prefetched>>> {
         let mut state = lock(&self.shared.state);
         if state.ready.is_empty() && !state.ended && !timeout.is_zero() {
             let waited = self.shared.changed.wait_timeout(state, timeout);
@@ -119,7 +127,7 @@ impl<M: Memory> Prefetcher<M> {
     /// Stops the thread, and returns what was drawn and not delivered. Blocks for as long as a gather takes.
     ///
     /// These are the batches that are ready, and the draws (with their items) of an unfinished one.
-    pub fn close(&mut self) -> (Vec<Prefetched<M>>, Draws) {
+    pub fn close(&mut self) -> (Vec<Prefetched>, Draws) {
         lock(&self.shared.state).stop = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
@@ -132,7 +140,7 @@ impl<M: Memory> Prefetcher<M> {
     }
 }
 
-impl<M> Drop for Prefetcher<M> {
+impl Drop for Prefetcher {
     /// Signals the thread to stop, and does not wait for it.
     fn drop(&mut self) {
         lock(&self.shared.state).stop = true;
@@ -141,16 +149,16 @@ impl<M> Drop for Prefetcher<M> {
 }
 
 /// Sets `ended` however the thread ends, also by a panic.
-struct Ending<'a, M>(&'a Shared<M>);
+struct Ending<'a>(&'a Shared);
 
-impl<M> Drop for Ending<'_, M> {
+impl Drop for Ending<'_> {
     fn drop(&mut self) {
         lock(&self.0.state).ended = true;
         self.0.changed.notify_all();
     }
 }
 
-fn run<M: Memory>(source: &dyn Source, schedule: &Schedule, mut planner: Planner, shared: &Shared<M>) {
+fn run(source: &dyn Source, schedule: &Schedule, (mut planner, allocate): (Planner, Allocate), shared: &Shared) {
     let _ending = Ending(shared);
     let mut drawn = 0;
     loop {
@@ -161,7 +169,7 @@ fn run<M: Memory>(source: &dyn Source, schedule: &Schedule, mut planner: Planner
         let made = match draw(source, schedule, &parts, shared) {
             Ok(Some(draws)) => {
                 drawn += draws.len();
-                gather(draws, &mut planner).map_err(|failed| {
+                gather(draws, &mut planner, allocate).map_err(|failed| {
                     let (draws, error) = *failed;
                     lock(&shared.state).unfinished = draws;
                     error
@@ -182,12 +190,7 @@ fn run<M: Memory>(source: &dyn Source, schedule: &Schedule, mut planner: Planner
 /// The draws of one batch; `None` if the reader closed meanwhile.
 ///
 /// Then, and after an error, the draws are kept for the reader: items of a consuming table exist nowhere else.
-fn draw<M>(
-    source: &dyn Source,
-    schedule: &Schedule,
-    parts: &[(&str, usize)],
-    shared: &Shared<M>,
-) -> Result<Option<Draws>> {
+fn draw(source: &dyn Source, schedule: &Schedule, parts: &[(&str, usize)], shared: &Shared) -> Result<Option<Draws>> {
     let mut all = Draws::default();
     let whole = draw_parts(source, schedule, parts, shared, &mut all);
     if let Ok(true) = whole {
@@ -198,11 +201,11 @@ fn draw<M>(
 }
 
 /// Adds the draws of every part to `all`; false if the reader closed before the last.
-fn draw_parts<M>(
+fn draw_parts(
     source: &dyn Source,
     schedule: &Schedule,
     parts: &[(&str, usize)],
-    shared: &Shared<M>,
+    shared: &Shared,
     all: &mut Draws,
 ) -> Result<bool> {
     for (index, (table, count)) in parts.iter().enumerate() {
@@ -230,14 +233,14 @@ fn draw_parts<M>(
 }
 
 /// Gathers draws; on an error, returns the draws with it.
-fn gather<M: Memory>(mut draws: Draws, planner: &mut Planner) -> Result<Prefetched<M>, Box<(Draws, Error)>> {
+fn gather(mut draws: Draws, planner: &mut Planner, allocate: Allocate) -> Result<Prefetched, Box<(Draws, Error)>> {
     let plan = match planner.plan_draws(&draws) {
         Ok(plan) => plan,
         Err(error) => return Err(Box::new((draws, error))),
     };
-    let mut arrays: Vec<M> = Vec::with_capacity(plan.outputs.len());
+    let mut arrays: Vec<Box<dyn Memory>> = Vec::with_capacity(plan.outputs.len());
     for output in &plan.outputs {
-        match M::take(output.bytes()) {
+        match allocate(output.bytes()) {
             Some(memory) => arrays.push(memory),
             None => return Err(Box::new((draws, Error::OutOfMemory { needed: output.bytes() as u64 }))),
         }
@@ -248,11 +251,11 @@ fn gather<M: Memory>(mut draws: Draws, planner: &mut Planner) -> Result<Prefetch
         return Err(Box::new((draws, error)));
     }
     // The chunks need not stay alive while the batch waits in the queue.
-    draws.items = Vec::new();
-    Ok(Prefetched { draws, plan, arrays })
+    let is_one_step = std::mem::take(&mut draws.items).first().is_some_and(|item| item.pattern.is_one_step());
+    Ok(Prefetched { draws, plan, arrays, is_one_step })
 }
 
-impl<M> Shared<M> {
+impl Shared {
     /// False if the reader closed.
     fn wait_for_room(&self) -> bool {
         let mut state = lock(&self.state);

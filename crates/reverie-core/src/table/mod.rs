@@ -28,7 +28,7 @@ pub use types::tally::{Seen, Tally};
 pub use types::why::{InsertReason, MOST_REPORTED, SampleReason, Waiting, Why};
 pub use waiting::shared::SharedTable;
 pub use waiting::spares::Spared;
-pub use waiting::tables::{Cuts, Tables};
+pub use waiting::tables::{Checkpointer, Cuts, Tables};
 pub use waiting::ticket::{Desk, Promise, Ticket};
 
 pub use crate::sample::Lease;

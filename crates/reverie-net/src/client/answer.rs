@@ -1,10 +1,12 @@
 //! The promises that callers wait for, by kind of request.
 
-use super::{Described, RemoteBatch, Sampled, ServerInfo};
+use super::Described;
 use crate::convert;
 use crate::proto::reply::Body as Reply;
 use crate::proto::request::Body;
 use crate::proto::{self};
+use reverie_core::replay::{Info, Waits};
+use reverie_core::sample::{Drawn, Sampled};
 use reverie_core::table::{Promise, Tally, Updated};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
@@ -16,8 +18,8 @@ pub(super) enum Answer {
     Deleted(Promise<Updated>),
     Can(Promise<bool>),
     Done(Promise<()>),
-    Info(Promise<Option<ServerInfo>>),
-    Why(Promise<proto::Why>),
+    Info(Promise<Info>),
+    Waits(Promise<Waits>),
     /// Why a request waits, as text; the text of the error where the server does not answer.
     Sentence(Promise<String>),
     Checkpoint(Promise<String>),
@@ -33,7 +35,7 @@ impl Answer {
     }
 
     /// Fills the promise with the server's reply. `Err` if the reply does not match the request.
-    pub(super) fn fill(self, reply: Reply, batches: Vec<RemoteBatch>) -> Result<()> {
+    pub(super) fn fill(self, reply: Reply, batches: Vec<Drawn>) -> Result<()> {
         match (self, reply) {
             (answer, Reply::Error(error)) => answer.fail(convert::error::decode(error), batches),
             (Answer::Mutated(promise), Reply::Mutated(mutated)) => {
@@ -46,8 +48,8 @@ impl Answer {
             }
             (Answer::Can(promise), Reply::Can(can)) => promise.fill(Ok(can)),
             (Answer::Done(promise), Reply::Done(_)) => promise.fill(Ok(())),
-            (Answer::Info(promise), Reply::Info(info)) => promise.fill(info_of(info).map(Some)),
-            (Answer::Why(promise), Reply::Why(why)) => promise.fill(Ok(why)),
+            (Answer::Info(promise), Reply::Info(info)) => promise.fill(info_of(info)),
+            (Answer::Waits(promise), Reply::Why(why)) => promise.fill(convert::table::decode_waits(why)),
             (Answer::Sentence(promise), Reply::Why(why)) => promise.fill(Ok(why.text)),
             (Answer::Checkpoint(promise), Reply::Checkpoint(path)) => promise.fill(Ok(path)),
             (Answer::Tally(promise), Reply::Tally(tally)) => promise.fill(convert::table::decode_tally(tally)),
@@ -61,7 +63,7 @@ impl Answer {
     }
 
     /// Fills the promise with the batches, which are complete.
-    pub(super) fn sampled(self, batches: Vec<RemoteBatch>) -> Result<()> {
+    pub(super) fn sampled(self, batches: Vec<Drawn>) -> Result<()> {
         match self {
             Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
             answer => {
@@ -74,7 +76,7 @@ impl Answer {
     }
 
     /// Fills the promise with an error, and with the batches that arrived before it.
-    pub(super) fn fail(self, error: Error, batches: Vec<RemoteBatch>) {
+    pub(super) fn fail(self, error: Error, batches: Vec<Drawn>) {
         match self {
             Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: Some(error) })),
             Answer::Sentence(promise) => promise.fill(Ok(error.to_string())),
@@ -83,7 +85,7 @@ impl Answer {
             Answer::Can(promise) => promise.fill(Err(error)),
             Answer::Done(promise) => promise.fill(Err(error)),
             Answer::Info(promise) => promise.fill(Err(error)),
-            Answer::Why(promise) => promise.fill(Err(error)),
+            Answer::Waits(promise) => promise.fill(Err(error)),
             Answer::Checkpoint(promise) => promise.fill(Err(error)),
             Answer::Tally(promise) => promise.fill(Err(error)),
             Answer::Described(promise) => promise.fill(Err(error)),
@@ -91,7 +93,7 @@ impl Answer {
     }
 
     /// Fills the promise of a request that its caller withdrew with the part that was done.
-    pub(super) fn withdraw(self, batches: Vec<RemoteBatch>) {
+    pub(super) fn withdraw(self, batches: Vec<Drawn>) {
         match self {
             Answer::Sampled(promise) => promise.fill(Ok(Sampled { batches, error: None })),
             Answer::Sentence(promise) => promise.fill(Ok(String::new())),
@@ -99,8 +101,8 @@ impl Answer {
             Answer::Deleted(promise) => promise.fill(Ok(Updated::default())),
             Answer::Can(promise) => promise.fill(Ok(false)),
             Answer::Done(promise) => promise.fill(Ok(())),
-            Answer::Info(promise) => promise.fill(Ok(None)),
-            Answer::Why(promise) => promise.fill(Ok(proto::Why::default())),
+            Answer::Info(promise) => promise.fill(Ok(Info::default())),
+            Answer::Waits(promise) => promise.fill(Ok(Waits::default())),
             Answer::Checkpoint(promise) => promise.fill(Ok(String::new())),
             Answer::Tally(promise) => promise.fill(Ok(Tally::default())),
             Answer::Described(promise) => promise.fill(Ok(None)),
@@ -108,9 +110,19 @@ impl Answer {
     }
 }
 
-fn info_of(mut raw: proto::ServerInfo) -> Result<ServerInfo> {
-    let tables = std::mem::take(&mut raw.tables).into_iter().map(convert::table::decode_info);
-    Ok(ServerInfo { tables: tables.collect::<Result<_>>()?, raw })
+/// The figures; the client adds what it knows of the connection.
+fn info_of(info: proto::ServerInfo) -> Result<Info> {
+    let tables = info.tables.into_iter().map(convert::table::decode_info);
+    Ok(Info {
+        tables: tables.collect::<Result<_>>()?,
+        live_bytes: info.live_bytes,
+        max_bytes: info.max_bytes,
+        network_bytes: info.network_bytes,
+        max_network_bytes: info.max_network_bytes,
+        max_memory: info.max_memory,
+        num_local_connections: info.local_connections,
+        max_connections: Some(info.max_connections),
+    })
 }
 
 /// Describes a request for a message: "sampling from table 'replay'".

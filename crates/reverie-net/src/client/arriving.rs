@@ -1,11 +1,9 @@
 //! Batches that are being received.
 
-use super::RemoteBatch;
 use crate::block::{Block, Pool};
-use crate::bulk::BatchLayout;
-use crate::bulk::Head;
 use crate::convert;
 use crate::proto;
+use reverie_core::batch::{Arrays, Block as _, Head, Layout};
 use reverie_core::table::Tally;
 use reverie_core::{Error, Result};
 use std::collections::VecDeque;
@@ -39,18 +37,18 @@ impl Heads {
 
 /// A batch that was announced and whose parts follow.
 pub(super) struct Arriving {
-    batch: Option<RemoteBatchParts>,
+    batch: Option<Parts>,
     filled: usize,
     size: usize,
     pub(super) last: bool,
 }
 
-struct RemoteBatchParts {
+struct Parts {
     head: Arc<Head>,
     num_draws: usize,
     smallest_probability: Option<f64>,
     tally: Option<Tally>,
-    layout: BatchLayout,
+    layout: Layout,
     block: Block,
 }
 
@@ -65,7 +63,7 @@ impl Arriving {
         wanted: bool,
     ) -> Result<Self> {
         let num_draws = batch.num_draws as usize;
-        let layout = BatchLayout::new(num_draws, &head.outputs)?;
+        let layout = Layout::new(num_draws, &head.outputs)?;
         let size = layout.size_bytes;
         if size as u64 != batch.bulk_bytes || block.as_ref().is_some_and(|block| block.len() < size) {
             return Err(Error::Protocol(format!("a batch of {} bytes whose arrays take {size}", batch.bulk_bytes)));
@@ -77,7 +75,7 @@ impl Arriving {
             (false, _) => None,
             (true, block) => {
                 let block = block.map_or_else(|| pool.take(size), Ok)?;
-                Some(RemoteBatchParts { head, num_draws, smallest_probability, tally, layout, block })
+                Some(Parts { head, num_draws, smallest_probability, tally, layout, block })
             }
         };
         Ok(Self { batch, filled, size, last })
@@ -107,8 +105,8 @@ impl Arriving {
     }
 
     /// The batch; `None` if no caller wants it.
-    pub(super) fn finish(self) -> Option<RemoteBatch> {
-        let RemoteBatchParts { head, num_draws, smallest_probability, tally, layout, block } = self.batch?;
-        Some(RemoteBatch { head, num_draws, smallest_probability, tally, layout, block: block.settle() })
+    pub(super) fn finish(self) -> Option<Arrays> {
+        let Parts { head, num_draws, smallest_probability, tally, layout, block } = self.batch?;
+        Some(Arrays { head, num_draws, smallest_probability, tally, layout, block: block.settle() })
     }
 }

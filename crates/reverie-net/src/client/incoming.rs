@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    fn batch(&mut self, mut batch: proto::Batch, block: Option<super::Block>) -> Result<()> {
+    fn batch(&mut self, mut batch: proto::Batch, block: Option<crate::block::Block>) -> Result<()> {
         let head = self.heads.of(&mut batch)?;
         let id = batch.id;
         let Some(request) = self.requests.get_mut(id) else { return Ok(()) };

@@ -24,10 +24,7 @@ mod task;
 pub use pipeline::Pipeline;
 pub use read_ahead::ReadAhead;
 
-use crate::block::Block;
-use crate::bulk::{BatchLayout, Head};
 use crate::convert::batch::{encode_reading, encode_windows};
-use crate::convert::query::encode_query;
 use crate::grpc::connector::{Connect, Tcp};
 use crate::local::LocalOutlet;
 use crate::proto::{self, request::Body};
@@ -40,31 +37,13 @@ use engine::Engine;
 use outbox::{Ending, Outbox};
 use reverie_core::batch::Ragged;
 use reverie_core::chunk::Meter;
-use reverie_core::sample::Windows;
-use reverie_core::table::{Promise, Query, TableInfo, TableOptions, Tally, Ticket};
+use reverie_core::replay::Link;
+use reverie_core::sample::{Sampled, Windows};
+use reverie_core::table::{Promise, TableOptions, Ticket};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// The state of the connection, for display.
-#[derive(Clone, Debug)]
-pub struct Link {
-    /// "shared-memory" or "grpc"; `None` before the first connection.
-    pub transport: Option<&'static str>,
-    /// Why this transport was chosen.
-    pub reason: String,
-    /// True while connected.
-    pub connected: bool,
-    /// How often the client reconnected.
-    pub reconnects: u64,
-    /// How often the server was found restarted; unsaved data is lost each time.
-    pub server_restarts: u64,
-    /// Bytes sent, messages included.
-    pub bytes_sent: u64,
-    /// Bytes received, messages included.
-    pub bytes_received: u64,
-}
 
 /// The server's description at the first connection.
 #[derive(Clone, Debug)]
@@ -92,39 +71,6 @@ pub struct SampleRequest {
     pub at_once: bool,
     /// Returns only the draws that can be made now, and waits for none.
     pub only_now: bool,
-}
-
-/// The outcome of a request for draws. `batches` is also filled where an error ended the request.
-#[derive(Default)]
-pub struct Sampled {
-    /// One batch, or with `at_once` one for each run of items of the same form.
-    pub batches: Vec<RemoteBatch>,
-    /// The error that ended the request early.
-    pub error: Option<reverie_core::Error>,
-}
-
-/// A batch that was received.
-pub struct RemoteBatch {
-    /// The description of the arrays.
-    pub head: Arc<Head>,
-    /// The number of draws.
-    pub num_draws: usize,
-    /// See `Draws::smallest_probability`.
-    pub smallest_probability: Option<f64>,
-    /// See `Draws::tally`.
-    pub tally: Option<Tally>,
-    /// The places of the arrays in the block.
-    pub layout: BatchLayout,
-    /// The memory of the arrays: writable, and used by nothing else while it lives.
-    pub block: Arc<Block>,
-}
-
-/// The figures of a server.
-pub struct ServerInfo {
-    /// The tables, in the server's order.
-    pub tables: Vec<TableInfo>,
-    /// The other figures.
-    pub raw: proto::ServerInfo,
 }
 
 /// A client of one server: a [`Replay`](reverie_core::replay::Replay).
@@ -181,7 +127,7 @@ impl Remote {
 
     /// The server's description; connects if there was no connection yet.
     /// Errors: `Unavailable`, `Unauthenticated`, `Protocol`.
-    pub fn describe(self: &Arc<Self>) -> Ticket<Option<Arc<Described>>> {
+    pub fn describe(&self) -> Ticket<Option<Arc<Described>>> {
         match self.outbox.described() {
             Some(described) => Ticket::done(Ok(Some(described))),
             None => self.outbox.request(None, None, (false, false), Answer::Described),
@@ -214,7 +160,7 @@ impl Remote {
     /// At the deadline the server answers with the draws so far and the reason why there are no more; if it is silent,
     /// the ticket ends a little later (`Deadline`). Errors are in [`Sampled::error`]; the ticket has none. Dropping the
     /// ticket withdraws the request.
-    pub fn sample(self: &Arc<Self>, request: SampleRequest, timeout: Option<Duration>) -> Ticket<Sampled> {
+    pub fn draw(&self, request: SampleRequest, timeout: Option<Duration>) -> Ticket<Sampled> {
         let SampleRequest { parts, columns, ragged, without_replacement, windows, at_once, only_now } = request;
         let part = |(table, draws): (String, usize)| {
             // The server refuses this number in any case.
@@ -229,39 +175,6 @@ impl Remote {
             windows: windows.as_ref().map(encode_windows),
         };
         self.request(Body::Sample(sample), timeout, true, Answer::Sampled)
-    }
-
-    /// Reads items by key. Errors are in [`Sampled::error`].
-    pub fn get(
-        self: &Arc<Self>,
-        table: &str,
-        keys: &[i64],
-        columns: Option<Vec<String>>,
-        ragged: Ragged,
-    ) -> Ticket<Sampled> {
-        let reading = Some(encode_reading(columns.as_deref(), ragged));
-        let get = proto::Get { table: table.to_owned(), keys: keys.to_vec(), reading };
-        self.request(Body::Get(get), None, true, Answer::Sampled)
-    }
-
-    /// Finds items by their metadata in the table; returns one batch without arrays. Errors are in [`Sampled::error`].
-    pub fn query(self: &Arc<Self>, table: &str, query: &Query) -> Ticket<Sampled> {
-        self.request(Body::Query(encode_query(table, query)), None, true, Answer::Sampled)
-    }
-
-    /// All figures.
-    pub fn info(self: &Arc<Self>) -> Ticket<Option<ServerInfo>> {
-        self.request(Body::Info(proto::InfoRequest {}), None, false, Answer::Info)
-    }
-
-    /// Which requests wait, and for what.
-    pub fn why(self: &Arc<Self>, table: &str) -> Ticket<proto::Why> {
-        self.request(Body::Why(table.to_owned()), None, false, Answer::Why)
-    }
-
-    /// Asks the server for a checkpoint; returns its path on the server.
-    pub fn checkpoint(self: &Arc<Self>) -> Ticket<String> {
-        self.request(Body::Checkpoint(proto::CheckpointRequest {}), None, false, Answer::Checkpoint)
     }
 
     /// Ends the connection; current and later requests fail with `ClientClosed`. Idempotent.

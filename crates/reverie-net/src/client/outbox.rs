@@ -3,11 +3,12 @@
 //! A call takes the lock only for a push. It wakes the task only if the task sleeps: while inserts come in quick
 //! succession, the task looks by itself within a millisecond. The same holds for requests that no caller waits for.
 
+use super::Described;
 use super::answer::Answer;
-use super::{Described, Link};
 use crate::proto::request::Body;
 use reverie_core::append::Sink;
 use reverie_core::item::Item;
+use reverie_core::replay::Link;
 use reverie_core::table::{Desk, Inserts, Keys, Priority, Promise, Table, TableOptions, Ticket};
 use reverie_core::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};

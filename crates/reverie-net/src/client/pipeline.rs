@@ -1,9 +1,9 @@
 //! Batches made by a server, with several requests in flight to hide the round trip.
 
-use super::{ReadAhead, Remote, RemoteBatch, SampleRequest, Sampled};
+use super::{ReadAhead, Remote, SampleRequest};
 use reverie_core::Result;
-use reverie_core::replay::Replay;
-use reverie_core::sample::Schedule;
+use reverie_core::replay::{Batches, Replay};
+use reverie_core::sample::{Drawn, Sampled, Schedule};
 use reverie_core::table::Ticket;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Pipeline {
     /// Draws that were requested.
     asked: usize,
     /// The draws that arrived before an error.
-    left: Vec<RemoteBatch>,
+    left: Vec<Drawn>,
     ended: bool,
 }
 
@@ -33,10 +33,12 @@ struct Asked {
 }
 
 impl Pipeline {
-    /// Requests the first batches. `form` says how to read, and the schedule what to read.
-    /// `ahead` says how many requests are in flight; the schedule's own number is for the thread that makes batches
-    /// in-process.
-    pub fn new(remote: Arc<Remote>, schedule: Schedule, form: SampleRequest, ahead: ReadAhead) -> Self {
+    /// Requests the first batches. `form` says how to read, and the schedule what to read and how far ahead.
+    pub fn new(remote: Arc<Remote>, schedule: Schedule, form: SampleRequest) -> Self {
+        let ahead = match schedule.budget {
+            Some(budget) => ReadAhead::within(schedule.ahead, budget),
+            None => ReadAhead::fixed(schedule.ahead),
+        };
         let (waiting, left) = (VecDeque::with_capacity(ahead.ahead().min(1024)), Vec::new());
         let mut pipeline =
             Self { remote, schedule, form, waiting, ahead, held_up: false, asked: 0, left, ended: false };
@@ -44,9 +46,24 @@ impl Pipeline {
         pipeline
     }
 
-    /// The next batch, after a wait of at most `timeout`: `None` if none is ready, `Ok(None)` at the end.
-    /// The stream ends after an error.
-    pub fn next(&mut self, timeout: Duration) -> Option<Result<Option<RemoteBatch>>> {
+    /// Sends requests until the wanted number is in flight.
+    fn ask(&mut self) {
+        while self.waiting.len() < self.ahead.ahead() {
+            let parts = self.schedule.next(self.asked);
+            if parts.is_empty() {
+                return;
+            }
+            self.asked += parts.iter().map(|(_, count)| count).sum::<usize>();
+            let parts = parts.into_iter().map(|(table, count)| (table.to_owned(), count)).collect();
+            let request = SampleRequest { parts, ..self.form.clone() };
+            let ticket = self.remote.draw(request, None);
+            self.waiting.push_back(Asked { ticket, since: Instant::now() });
+        }
+    }
+}
+
+impl Batches for Pipeline {
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
         let Some(first) = self.waiting.front_mut().filter(|_| !self.ended) else { return Some(Ok(None)) };
         let ready = first.ticket.poll();
         self.held_up |= ready.is_none();
@@ -65,7 +82,7 @@ impl Pipeline {
         }
         match held_up {
             true => {
-                let bytes = batches.iter().map(|batch| batch.layout.size_bytes as u64).sum();
+                let bytes = batches.iter().map(|batch| batch.arrived_bytes() as u64).sum();
                 self.ahead.waited(took, bytes, self.remote.round_trip().unwrap_or_default());
             }
             false => self.ahead.was_ready(),
@@ -75,9 +92,8 @@ impl Pipeline {
         Some(Ok(batches.pop()))
     }
 
-    /// Withdraws the requests in flight, and returns the batches that were drawn and never delivered.
-    /// Blocks until the server answers.
-    pub fn close(&mut self) -> Vec<RemoteBatch> {
+    /// Withdraws the requests in flight, and waits until the server answers.
+    fn close(&mut self) -> Vec<Drawn> {
         self.ended = true;
         let mut left = std::mem::take(&mut self.left);
         for Asked { ticket, .. } in self.waiting.drain(..) {
@@ -85,20 +101,5 @@ impl Pipeline {
             left.extend(ticket.cancel().map(|sampled| sampled.batches).unwrap_or_default());
         }
         left
-    }
-
-    /// Sends requests until the wanted number is in flight.
-    fn ask(&mut self) {
-        while self.waiting.len() < self.ahead.ahead() {
-            let parts = self.schedule.next(self.asked);
-            if parts.is_empty() {
-                return;
-            }
-            self.asked += parts.iter().map(|(_, count)| count).sum::<usize>();
-            let parts = parts.into_iter().map(|(table, count)| (table.to_owned(), count)).collect();
-            let request = SampleRequest { parts, ..self.form.clone() };
-            let ticket = self.remote.sample(request, None);
-            self.waiting.push_back(Asked { ticket, since: Instant::now() });
-        }
     }
 }

@@ -1,15 +1,117 @@
 //! The methods of a replay, as requests to its server.
 
-use super::Remote;
 use super::answer::Answer;
-use crate::convert::query::{encode_conditions, encode_neighbours};
+use super::{Pipeline, Remote};
+use crate::client;
+use crate::convert::batch::encode_reading;
+use crate::convert::query::{encode_conditions, encode_neighbours, encode_query};
 use crate::convert::table::{encode_change, encode_seen};
+use crate::items::MAX_ITEMS;
 use crate::proto::{self, request::Body};
-use reverie_core::replay::Replay;
-use reverie_core::table::{Change, Condition, Keys, Seen, Tally, Ticket, Updated, Updates};
+use reverie_core::append::Sink;
+use reverie_core::batch::Options;
+use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
+use reverie_core::sample::{Allocate, SampleRequest, Sampled, Schedule, Windows};
+use reverie_core::table::{Change, Condition, Keys, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates};
+use reverie_core::{Error, Result};
+use std::sync::Arc;
 use std::time::Duration;
 
+/// A request for draws from one table.
+fn one(table: &str, request: SampleRequest, reading: &Options<'_>) -> client::SampleRequest {
+    let parts = vec![(table.to_owned(), request.num_samples)];
+    client::SampleRequest { parts, ..form(request.without_replacement, request.windows, reading) }
+}
+
+/// How draws are made and read, as a request without tables.
+fn form(without_replacement: bool, windows: Option<Windows>, reading: &Options<'_>) -> client::SampleRequest {
+    let (columns, ragged) = (reading.columns.map(<[String]>::to_vec), reading.ragged);
+    client::SampleRequest {
+        parts: Vec::new(),
+        columns,
+        ragged,
+        without_replacement,
+        windows,
+        at_once: false,
+        only_now: false,
+    }
+}
+
 impl Replay for Remote {
+    fn ready(&self) -> Ticket<()> {
+        self.describe().map(drop)
+    }
+
+    fn tables(&self) -> Vec<TableOptions> {
+        self.outbox.described().map_or_else(Vec::new, |described| described.tables.clone())
+    }
+
+    fn sample(
+        &self,
+        table: &str,
+        request: SampleRequest,
+        reading: &Options<'_>,
+        timeout: Option<Duration>,
+    ) -> Ticket<Sampled> {
+        self.draw(one(table, request, reading), timeout)
+    }
+
+    fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
+        let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
+        self.draw(client::SampleRequest { at_once: true, ..one(table, request, &Options::default()) }, timeout)
+    }
+
+    fn sample_now(
+        &self,
+        table: &str,
+        request: SampleRequest,
+        reading: &Options<'_>,
+        timeout: Option<Duration>,
+    ) -> Ticket<Sampled> {
+        // The server reports with an error that there are fewer draws.
+        let fewer = |sampled: Sampled| match sampled.error {
+            Some(Error::Deadline(_)) => Sampled { error: None, ..sampled },
+            _ => sampled,
+        };
+        self.draw(client::SampleRequest { only_now: true, ..one(table, request, reading) }, timeout).map(fewer)
+    }
+
+    fn batches(self: Arc<Self>, schedule: Schedule, reading: &Options<'_>, _: Allocate) -> Result<Box<dyn Batches>> {
+        schedule.parts.iter().try_for_each(|(table, _)| self.compression(table).map(drop))?;
+        let form = form(schedule.without_replacement, schedule.windows, reading);
+        Ok(Box::new(Pipeline::new(self, schedule, form)))
+    }
+
+    fn get(&self, table: &str, keys: &[i64], reading: &Options<'_>) -> Ticket<Sampled> {
+        let reading = Some(encode_reading(reading.columns, reading.ragged));
+        let get = proto::Get { table: table.to_owned(), keys: keys.to_vec(), reading };
+        self.request(Body::Get(get), None, true, Answer::Sampled)
+    }
+
+    fn query(&self, table: &str, query: &Query) -> Ticket<Sampled> {
+        self.request(Body::Query(encode_query(table, query)), None, true, Answer::Sampled)
+    }
+
+    fn info(&self) -> Ticket<Info> {
+        self.request(Body::Info(proto::InfoRequest {}), None, false, Answer::Info)
+    }
+
+    fn max_items(&self) -> usize {
+        MAX_ITEMS
+    }
+
+    fn checkpoint(&self) -> Ticket<String> {
+        self.request(Body::Checkpoint(proto::CheckpointRequest {}), None, false, Answer::Checkpoint)
+    }
+
+    fn link(&self) -> Option<Link> {
+        Some(Remote::link(self))
+    }
+
+    fn waits(&self, table: &str) -> Ticket<Waits> {
+        self.request(Body::Why(table.to_owned()), None, false, Answer::Waits)
+    }
+
     fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)> {
         let mutate = proto::Mutate {
             table: table.to_owned(),

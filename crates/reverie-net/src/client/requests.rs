@@ -1,11 +1,12 @@
 //! Requests that wait for their answers.
 
-use super::RemoteBatch;
 use super::answer::{Answer, doing};
 use super::answer_time::AnswerTime;
 use super::arriving::Arriving;
 use super::outbox::NewRequest;
 use crate::proto::{self, reply};
+use reverie_core::batch::Arrays;
+use reverie_core::sample::Drawn;
 use reverie_core::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -42,7 +43,7 @@ pub(super) struct Request {
     sent: Option<Instant>,
     /// Its draws have no caller any more: the server is asked to take them back, and reports when it has.
     returning: bool,
-    batches: Vec<RemoteBatch>,
+    batches: Vec<Drawn>,
     pub(super) arriving: Option<Arriving>,
     patient: bool,
 }
@@ -219,9 +220,9 @@ impl Requests {
     }
 
     /// Adds a complete batch; answers the request if it was its last.
-    pub(super) fn complete(&mut self, id: u64, batch: Option<RemoteBatch>, last: bool) -> Result<()> {
+    pub(super) fn complete(&mut self, id: u64, batch: Option<Arrays>, last: bool) -> Result<()> {
         let Some(request) = self.all.get_mut(&id) else { return Ok(()) };
-        request.batches.extend(batch);
+        request.batches.extend(batch.map(Drawn::Arrays));
         if last && !request.returning {
             let request = self.all.remove(&id).expect("it was there");
             if let Some(answer) = request.answer {

@@ -1,10 +1,9 @@
 //! Read options, and descriptions of the arrays of a batch.
 
 use super::{broken, dtype, present, shape, structure};
-use crate::bulk::Head;
 use crate::proto;
 use reverie_core::Result;
-use reverie_core::batch::{Output, Ragged, Role};
+use reverie_core::batch::{Head, Output, Ragged, Role};
 use reverie_core::sample::{Borders, Windows};
 use reverie_core::spec::Structure;
 

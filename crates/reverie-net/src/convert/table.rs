@@ -3,11 +3,12 @@
 use super::{broken, dtype, present, structure};
 use crate::proto;
 use reverie_core::chunk::Compression;
+use reverie_core::replay::Waits;
 use reverie_core::spec::{ColumnSignature, Signature};
 use reverie_core::table::limiter::{Counters, Limiter};
 use reverie_core::table::selector::{Mass, SelectorOptions};
 use reverie_core::table::{
-    AGE_BUCKETS, Change, Copied, InsertOnSample, Seen, Stats, TableInfo, TableOptions, Tally, Times, Waiting, Why,
+    AGE_BUCKETS, Change, Copied, InsertOnSample, Seen, Stats, TableInfo, TableOptions, Tally, Times, Waiting,
 };
 use reverie_core::{Error, Result};
 use std::time::Duration;
@@ -305,27 +306,53 @@ pub fn seconds(seconds: f64) -> Result<Duration> {
 }
 
 /// Encodes which requests wait, and for what.
-pub fn encode_why(why: &Why) -> proto::Why {
+pub fn encode_waits(waits: Waits) -> proto::Why {
     let waiting = |waiting: &Waiting| proto::Waiting {
         since: waiting.since.as_secs_f64(),
         wanted: waiting.wanted,
         done: waiting.done,
     };
-    let Counters { inserts, samples, deletes } = why.counters;
+    let Counters { inserts, samples, deletes } = waits.counters;
     proto::Why {
-        table: why.table.clone(),
-        size: why.size,
-        max_size: why.max_size,
+        table: waits.table,
+        size: waits.size,
+        max_size: waits.max_size,
         inserts,
         samples,
         deletes,
-        waiting_inserts: why.inserts.iter().map(waiting).collect(),
-        waiting_samples: why.samples.iter().map(waiting).collect(),
-        insert_reason: why.insert_reason.as_ref().map_or_else(String::new, ToString::to_string),
-        sample_reason: why.sample_reason.as_ref().map_or_else(String::new, ToString::to_string),
-        stuck: why.stuck,
-        closed: why.closed,
-        leased: why.leased,
-        text: why.to_string(),
+        waiting_inserts: waits.inserts.iter().map(waiting).collect(),
+        waiting_samples: waits.samples.iter().map(waiting).collect(),
+        insert_reason: waits.insert_reason.unwrap_or_default(),
+        sample_reason: waits.sample_reason.unwrap_or_default(),
+        stuck: waits.stuck,
+        closed: waits.closed,
+        leased: waits.leased,
+        text: waits.text,
     }
+}
+
+/// Decodes which requests wait, and for what.
+pub fn decode_waits(message: proto::Why) -> Result<Waits> {
+    let waiting = |queue: Vec<proto::Waiting>| -> Result<Vec<Waiting>> {
+        let decoded = queue.into_iter().map(|waiting| {
+            let proto::Waiting { since, wanted, done } = waiting;
+            Ok(Waiting { since: seconds(since)?, wanted, done })
+        });
+        decoded.collect()
+    };
+    let reason = |text: String| (!text.is_empty()).then_some(text);
+    Ok(Waits {
+        table: message.table,
+        size: message.size,
+        max_size: message.max_size,
+        closed: message.closed,
+        leased: message.leased,
+        counters: Counters { inserts: message.inserts, samples: message.samples, deletes: message.deletes },
+        inserts: waiting(message.waiting_inserts)?,
+        samples: waiting(message.waiting_samples)?,
+        insert_reason: reason(message.insert_reason),
+        sample_reason: reason(message.sample_reason),
+        stuck: message.stuck,
+        text: message.text,
+    })
 }

@@ -11,6 +11,7 @@ use crate::server::Limits;
 use crate::way::client::{Inlet, Outlet};
 use crate::way::server::Way;
 use prost::Message;
+use reverie_core::batch::Block as _;
 use reverie_core::{Error, Result};
 use std::fs;
 use std::future::poll_fn;

@@ -6,7 +6,6 @@
 use super::pool::{Leave, Pool};
 use super::samples::Reading;
 use super::unpacking::Unpacking;
-use crate::bulk::{BatchLayout, INFO_ARRAYS};
 use crate::convert;
 use crate::pieces::Pieces;
 use crate::proto::server_message::Body;
@@ -14,7 +13,7 @@ use crate::proto::{self, PART_BYTES, ServerMessage, Slot};
 use crate::way::server::Way;
 use bytes::{Buf, Bytes};
 use reverie_core::Result;
-use reverie_core::batch::{Lying, Pause, Plan, Planner, Split};
+use reverie_core::batch::{INFO_ARRAYS, Layout, Lying, Pause, Plan, Planner, Split};
 use reverie_core::chunk;
 use reverie_core::sample::Draws;
 use std::collections::VecDeque;
@@ -51,7 +50,7 @@ struct Head {
 /// A batch that is planned and not gathered yet.
 pub(super) struct Planned {
     plan: Arc<Plan>,
-    layout: BatchLayout,
+    layout: Layout,
     /// Set if the transport takes pieces and cells are large.
     split: Option<Arc<Split>>,
     /// The unpacked size of the packed chunks that it is gathered from.
@@ -79,7 +78,7 @@ impl Batches {
     /// Plans the batch of these draws. The errors are the planner's.
     pub(super) fn plan(&mut self, way: &dyn Way, reading: &Reading, draws: &Draws) -> Result<Planned> {
         if draws.items.is_empty() {
-            let layout = BatchLayout::new(draws.len(), &[])?;
+            let layout = Layout::new(draws.len(), &[])?;
             return Ok(Planned { plan: Arc::new(Plan::nothing()), layout, split: None, unpacked_bytes: 0 });
         }
         let known = self.planners.iter().position(|(known, _)| known == reading);
@@ -91,7 +90,7 @@ impl Batches {
         self.planners.truncate(READINGS - 1);
         self.planners.push_front(entry);
         let plan = plan?;
-        let layout = BatchLayout::new(draws.len(), &plan.outputs)?;
+        let layout = Layout::new(draws.len(), &plan.outputs)?;
         let unpacked_bytes = plan.unpacked_bytes(draws)?;
         let split = if way.takes_pieces() && unpacked_bytes == 0 { self.split(&plan) } else { None };
         Ok(Planned { plan, layout, split, unpacked_bytes })
@@ -224,7 +223,7 @@ fn scattered(
     pool: &Pool,
     leave: &Arc<Leave>,
 ) -> Result<Pieces> {
-    let BatchLayout { info, outputs, size_bytes } = &planned.layout;
+    let Layout { info, outputs, size_bytes } = &planned.layout;
     let (mut near, mut away) = (Vec::with_capacity(outputs.len()), 0);
     for (index, range) in outputs.iter().enumerate() {
         match split.large().contains(&index) {
@@ -253,7 +252,7 @@ fn scattered(
 
 /// Writes every byte of the batch.
 fn fill(planned: &Planned, draws: &Draws, bytes: &mut [MaybeUninit<u8>]) -> Result<()> {
-    let BatchLayout { info, outputs, .. } = &planned.layout;
+    let Layout { info, outputs, .. } = &planned.layout;
     fill_with(draws, info, outputs, bytes, |arrays| planned.plan.gather_draws(draws, arrays))
 }
 
@@ -264,7 +263,7 @@ pub(super) fn fill_unpacking(
     bytes: &mut [MaybeUninit<u8>],
     pause: Pause<'_>,
 ) -> Result<()> {
-    let BatchLayout { info, outputs, .. } = &planned.layout;
+    let Layout { info, outputs, .. } = &planned.layout;
     fill_with(draws, info, outputs, bytes, |arrays| planned.plan.gather_draws_with(draws, arrays, pause))
 }
 

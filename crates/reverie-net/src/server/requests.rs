@@ -4,10 +4,11 @@ use super::batches::heavy;
 use super::memory::{Known, Outcome};
 use super::samples::{Answer, DRAW_BYTES, Patience, Reading, cost, draw, wait};
 use super::session::{Cancel, Finished, Session};
-use crate::bulk::INFO_ARRAYS;
 use crate::convert;
 use crate::proto::{self, Done, reply::Body, request};
 use futures_util::FutureExt;
+use reverie_core::batch::INFO_ARRAYS;
+use reverie_core::replay::Waits;
 use reverie_core::table::{Tally, Updates};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
@@ -234,9 +235,10 @@ impl Session {
                 (tally.map(|tally| Body::Tally(convert::table::encode_tally(&tally))), false)
             }
             request::Body::Info(_) => (Ok(Body::Info(self.shared.info())), false),
-            request::Body::Why(table) => {
-                (tables.get(&table).map(|table| Body::Why(convert::table::encode_why(&table.why()))), false)
-            }
+            request::Body::Why(table) => (
+                tables.get(&table).map(|table| Body::Why(convert::table::encode_waits(Waits::from(&table.why())))),
+                false,
+            ),
             // The caller handles these.
             request::Body::Sample(_)
             | request::Body::Get(_)

@@ -3,10 +3,10 @@
 use super::fake::{Fake, Talk};
 use super::support::{SECOND, draws};
 use reverie_core::Error;
+use reverie_core::batch::Layout;
 use reverie_core::batch::{Output, Role};
+use reverie_core::sample::Sampled;
 use reverie_core::spec::{DType, Structure};
-use reverie_net::bulk::BatchLayout;
-use reverie_net::client::Sampled;
 use reverie_net::convert;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, Part};
@@ -18,7 +18,7 @@ const BYTES: u64 = 7 * 4 * 8;
 async fn sampled(bulk_bytes: u64, parts: &[(u64, usize)]) -> Sampled {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let sample = client.sample(draws(4), None);
+    let sample = client.draw(draws(4), None);
     let mut talk: Talk = fake.session().await;
     let id = talk.request().await.id;
     let head = convert::batch::encode_head(&[], &Structure::Tuple(vec![]), 0, false);
@@ -61,7 +61,7 @@ fn the_columns_of_a_batch_begin_at_cache_lines_behind_what_is_known_of_its_draws
         shape: vec![3, width],
         role: Role::Column,
     };
-    let layout = BatchLayout::new(3, &[column(5), column(7)]).unwrap();
+    let layout = Layout::new(3, &[column(5), column(7)]).unwrap();
     // Seven arrays of three 8-byte numbers end at 168.
     assert_eq!((layout.outputs, layout.size_bytes), (vec![192..207, 256..277], 277));
 }

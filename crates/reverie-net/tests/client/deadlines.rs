@@ -7,7 +7,7 @@ use super::support::{SECOND, assert_batch, draws, send_batch};
 async fn a_request_that_is_sent_again_carries_what_is_left_of_its_timeout() {
     let fake = Fake::start();
     let client = fake.client(60 * SECOND);
-    let sample = client.sample(draws(4), Some(10 * SECOND));
+    let sample = client.draw(draws(4), Some(10 * SECOND));
     let mut talk = fake.session().await;
     let first = talk.request().await;
     let given = first.timeout.expect("the caller gave one");

@@ -4,11 +4,11 @@ use super::fake::{ADDRESS, Fake};
 use super::support::{Rows, SECOND, assert_batch, connected, draws, send_batch, until};
 use reverie_core::Error;
 use reverie_core::append::Sink;
-use reverie_core::replay::Replay;
+use reverie_core::replay::{Batches, Replay};
 use reverie_core::sample::Schedule;
 use reverie_core::spec::Structure;
 use reverie_core::table::{Updated, Updates};
-use reverie_net::client::{Pipeline, ReadAhead, Remote, SampleRequest};
+use reverie_net::client::{Pipeline, Remote, SampleRequest};
 use reverie_net::convert;
 use reverie_net::proto::client_message::Body as Asked;
 use reverie_net::proto::server_message::Body;
@@ -40,7 +40,7 @@ async fn a_client_connects_when_it_is_asked_something_and_tells_what_the_server_
 async fn a_batch_arrives_in_parts_and_its_head_is_known_afterwards() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let first = client.sample(draws(64), None);
+    let first = client.draw(draws(64), None);
     let mut talk = fake.session().await;
     let request = talk.request().await;
     let Some(request::Body::Sample(sample)) = &request.body else { panic!("{request:?}") };
@@ -48,7 +48,7 @@ async fn a_batch_arrives_in_parts_and_its_head_is_known_afterwards() {
     assert_eq!(request.timeout, None);
     send_batch(&talk, request.id, 64, 1000, 0, true).await;
     assert_batch(&first.await.unwrap(), 64);
-    let second = client.sample(draws(64), None);
+    let second = client.draw(draws(64), None);
     let request = talk.request().await;
     send_batch(&talk, request.id, 64, 999, 1, false).await;
     assert_batch(&second.await.unwrap(), 64);
@@ -63,7 +63,7 @@ async fn what_is_asked_behind_something_that_was_taken_back_before_it_was_sent_i
     let mut talk = connected(&fake, &client).await;
     tokio::time::sleep(10 * SECOND).await;
     // The client's task is awake when it is taken back, and has nothing to say of it.
-    drop(client.sample(draws(4), None));
+    drop(client.draw(draws(4), None));
     tokio::time::sleep(10 * SECOND).await;
     let _info = client.info();
     let asked = tokio::time::timeout(10 * SECOND, talk.request()).await.expect("it is sent");
@@ -86,7 +86,7 @@ async fn a_deadline_holds_while_the_server_takes_nothing() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let start = Instant::now();
-    let sample = tokio::time::timeout(50 * SECOND, client.sample(draws(4), Some(2 * SECOND))).await;
+    let sample = tokio::time::timeout(50 * SECOND, client.draw(draws(4), Some(2 * SECOND))).await;
     let error = sample.expect("it is answered").unwrap().error;
     assert!(matches!(error, Some(Error::Deadline(_))), "{error:?}");
     assert!(start.elapsed() < 3 * SECOND, "{:?}", start.elapsed());
@@ -97,7 +97,7 @@ async fn a_server_that_is_silent_is_named_soon_after_the_deadline() {
     let fake = Fake::start();
     let client = fake.client(10 * SECOND);
     let start = Instant::now();
-    let sample = client.sample(draws(4), Some(2 * SECOND));
+    let sample = client.draw(draws(4), Some(2 * SECOND));
     let mut talk = fake.session().await;
     let asked = talk.request().await;
     assert_eq!(asked.timeout, Some(2.0));
@@ -108,7 +108,7 @@ async fn a_server_that_is_silent_is_named_soon_after_the_deadline() {
     // The server need not go on; and what it says now does no harm.
     let late = asked.id;
     send_batch(&talk, late, 4, 100, 0, true).await;
-    let next = client.sample(draws(4), None);
+    let next = client.draw(draws(4), None);
     let asked = talk.request().await;
     assert!(talk.received.iter().any(|received| received.returned == [late]), "{:?}", talk.received);
     assert!(!talk.received.iter().any(|received| received.ids.contains(&late) || received.below > late));
@@ -120,7 +120,7 @@ async fn a_server_that_is_silent_is_named_soon_after_the_deadline() {
 async fn what_was_drawn_comes_with_the_reason_why_it_was_not_more() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let sample = client.sample(draws(8), Some(SECOND));
+    let sample = client.draw(draws(8), Some(SECOND));
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
     let deadline = Error::Deadline("too few items".to_owned());
@@ -130,7 +130,7 @@ async fn what_was_drawn_comes_with_the_reason_why_it_was_not_more() {
     talk.say(Body::Part(proto::Part { id, offset: 0, data: vec![1; 168].into() })).await;
     talk.reply(id, reply::Body::Error(convert::error::encode(&deadline))).await;
     let sampled = sample.await.unwrap();
-    assert_eq!((sampled.batches[0].num_draws, sampled.error), (3, Some(deadline)));
+    assert_eq!((sampled.batches[0].len(), sampled.error), (3, Some(deadline)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,7 +164,7 @@ async fn what_was_not_answered_is_asked_again_on_the_next_connection_under_its_n
     let fake = Fake::start();
     let client = fake.client(SECOND);
     let (sample, update) = (
-        client.sample(draws(4), None),
+        client.draw(draws(4), None),
         client.mutate("replay", &Updates { keys: &[1], priorities: &[2.0], ..Updates::default() }, &[], true),
     );
     let mut talk = fake.session().await;
@@ -190,7 +190,7 @@ async fn what_was_not_answered_is_asked_again_on_the_next_connection_under_its_n
 async fn a_batch_cut_off_by_a_lost_connection_arrives_whole_on_the_next() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let sample = client.sample(draws(64), None);
+    let sample = client.draw(draws(64), None);
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
     let head = convert::batch::encode_head(&[], &Structure::Tuple(vec![]), 0, false);
@@ -233,7 +233,7 @@ async fn requests_fail_when_patience_ends_and_succeed_when_the_server_is_there()
     assert!(fake.inside.attempts.load(Ordering::SeqCst) > 5, "it was tried again and again");
     // A deadline of the caller's own is kept also then.
     let start = Instant::now();
-    assert!(matches!(client.sample(draws(1), Some(SECOND)).await.unwrap().error, Some(Error::Deadline(_))));
+    assert!(matches!(client.draw(draws(1), Some(SECOND)).await.unwrap().error, Some(Error::Deadline(_))));
     assert!((SECOND..SECOND + Duration::from_millis(100)).contains(&start.elapsed()), "{:?}", start.elapsed());
     let can = client.can_sample("replay", 1);
     tokio::time::sleep(SECOND).await;
@@ -248,7 +248,7 @@ async fn requests_fail_when_patience_ends_and_succeed_when_the_server_is_there()
 async fn a_withdrawn_request_is_taken_back_at_the_server_and_its_draws_handed_out() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let sample = client.sample(draws(4), None);
+    let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
     let withdrawn = tokio::task::spawn_blocking(move || sample.cancel());
@@ -262,7 +262,7 @@ async fn a_withdrawn_request_is_taken_back_at_the_server_and_its_draws_handed_ou
 async fn a_silent_server_does_not_keep_the_caller_who_withdraws() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let sample = client.sample(draws(4), None);
+    let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;
     talk.request().await;
     let withdrawn = tokio::task::spawn_blocking(move || sample.cancel());
@@ -274,7 +274,7 @@ async fn a_silent_server_does_not_keep_the_caller_who_withdraws() {
 async fn a_dropped_sample_is_withdrawn_and_a_dropped_change_is_made() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let sample = client.sample(draws(4), None);
+    let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
     drop(client.mutate("replay", &Updates { keys: &[3], priorities: &[1.0], ..Updates::default() }, &[4], true));
@@ -300,7 +300,7 @@ async fn a_dropped_client_still_makes_the_changes_that_were_asked_for_and_leaves
 async fn closing_ends_what_waits_and_what_comes() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let (sample, info) = (client.sample(draws(4), None), client.info());
+    let (sample, info) = (client.draw(draws(4), None), client.info());
     let mut talk = fake.session().await;
     talk.request().await;
     client.close();
@@ -334,7 +334,7 @@ async fn what_will_not_pass_is_told_at_once() {
 async fn a_server_that_breaks_the_rules_ends_what_waits() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let (sample, other) = (client.sample(draws(4), None), client.info());
+    let (sample, other) = (client.draw(draws(4), None), client.info());
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
     talk.say(Body::Part(proto::Part { id, offset: 0, data: vec![0; 10].into() })).await;
@@ -345,7 +345,7 @@ async fn a_server_that_breaks_the_rules_ends_what_waits() {
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
     talk.reply(id, reply::Body::Info(proto::ServerInfo { live_bytes: 5, ..Default::default() })).await;
-    assert_eq!(info.await.unwrap().unwrap().raw.live_bytes, 5);
+    assert_eq!(info.await.unwrap().live_bytes, 5);
 }
 
 #[test]
@@ -380,9 +380,9 @@ async fn a_client_whose_first_question_was_withdrawn_is_heard_at_its_second() {
     // The task sleeps by then; one that had not looked yet would look again of its own accord.
     tokio::time::sleep(SECOND).await;
     // Before it wakes: it finds the question and its withdrawal at once, and has nothing to do.
-    drop(client.sample(draws(1), None));
+    drop(client.draw(draws(1), None));
     tokio::time::sleep(SECOND).await;
-    let sample = client.sample(draws(4), None);
+    let sample = client.draw(draws(4), None);
     let session = tokio::time::timeout(10 * SECOND, fake.session());
     let mut talk = session.await.expect("nobody heard the second question");
     let id = talk.request().await.id;
@@ -399,9 +399,10 @@ async fn a_pipeline_keeps_so_many_requests_in_flight_and_gives_back_what_was_not
         windows: None,
         max_samples: Some(14),
         ahead: 2,
+        budget: None,
     };
     let form = SampleRequest { parts: Vec::new(), ..draws(0) };
-    let mut pipeline = Pipeline::new(fake.client(SECOND), schedule, form, ReadAhead::fixed(2));
+    let mut pipeline = Pipeline::new(fake.client(SECOND), schedule, form);
     let mut talk = fake.session().await;
     let (first, second) = (talk.request().await.id, talk.request().await.id);
     assert!(pipeline.next(Duration::ZERO).is_none(), "nothing came yet");
@@ -409,7 +410,7 @@ async fn a_pipeline_keeps_so_many_requests_in_flight_and_gives_back_what_was_not
     send_batch(&talk, second, 4, 1000, 0, false).await;
     // The third request is made when the first batch is taken, the fourth for the two draws that are left.
     let batch = until(|| pipeline.next(Duration::ZERO)).await.unwrap().unwrap();
-    assert_eq!(batch.num_draws, 4);
+    assert_eq!(batch.len(), 4);
     let third = talk.request().await.id;
     assert!(until(|| pipeline.next(Duration::ZERO)).await.unwrap().is_some());
     let fourth = talk.request().await;
@@ -418,7 +419,7 @@ async fn a_pipeline_keeps_so_many_requests_in_flight_and_gives_back_what_was_not
     send_batch(&talk, third, 4, 1000, 0, false).await;
     send_batch(&talk, fourth.id, 2, 1000, 0, true).await;
     tokio::time::sleep(SECOND).await;
-    let left: Vec<usize> = pipeline.close().iter().map(|batch| batch.num_draws).collect();
+    let left: Vec<usize> = pipeline.close().iter().map(|batch| batch.len()).collect();
     assert_eq!(left, [4, 2]);
     assert!(matches!(pipeline.next(Duration::ZERO), Some(Ok(None))), "a closed one has ended");
 }
@@ -436,7 +437,7 @@ fn acknowledged(talk: &super::fake::Talk, id: u64) -> bool {
 async fn draws_that_nobody_waits_for_after_an_outage_are_returned_until_the_server_says_that_it_has_them() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let sample = client.sample(draws(4), None);
+    let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
     drop(talk);
@@ -479,7 +480,7 @@ async fn draws_that_nobody_waits_for_after_an_outage_are_returned_until_the_serv
 async fn draws_whose_ticket_was_dropped_are_returned_and_those_that_were_taken_are_acknowledged() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let (taken, dropped) = (client.sample(draws(4), None), client.sample(draws(4), None));
+    let (taken, dropped) = (client.draw(draws(4), None), client.draw(draws(4), None));
     let mut talk = fake.session().await;
     let (first, second) = (talk.request().await.id, talk.request().await.id);
     drop(dropped);
@@ -509,7 +510,7 @@ async fn an_answer_on_its_way_is_waited_for_as_long_as_the_measured_round_trip_a
         can.await.unwrap();
     }
     assert!(client.grace() > Duration::from_millis(190), "{:?}", client.grace());
-    let sample = client.sample(draws(4), Some(Duration::ZERO));
+    let sample = client.draw(draws(4), Some(Duration::ZERO));
     let id = talk.request().await.id;
     tokio::time::sleep(Duration::from_millis(190)).await;
     send_batch(&talk, id, 4, 100, 0, true).await;
@@ -520,7 +521,7 @@ async fn an_answer_on_its_way_is_waited_for_as_long_as_the_measured_round_trip_a
 async fn a_client_that_ends_says_what_it_has_and_leaves() {
     let fake = Fake::start();
     let client = fake.client(SECOND);
-    let sample = client.sample(draws(4), None);
+    let sample = client.draw(draws(4), None);
     let mut talk = fake.session().await;
     let id = talk.request().await.id;
     send_batch(&talk, id, 4, 100, 0, true).await;
@@ -534,7 +535,7 @@ async fn a_client_that_ends_says_what_it_has_and_leaves() {
 async fn on_a_new_connection_the_server_is_told_all_that_is_open() {
     let fake = Fake::start();
     let client = fake.client(100 * SECOND);
-    let (open, taken) = (client.sample(draws(4), None), client.sample(draws(4), None));
+    let (open, taken) = (client.draw(draws(4), None), client.draw(draws(4), None));
     let mut talk = fake.session().await;
     let (first, second) = (talk.request().await.id, talk.request().await.id);
     send_batch(&talk, second, 4, 100, 0, true).await;
@@ -560,11 +561,12 @@ async fn a_pipeline_over_a_long_way_asks_for_more_than_the_least_within_its_byte
         windows: None,
         max_samples: None,
         ahead: 2,
+        budget: Some(5 * 700),
     };
     let form = SampleRequest { parts: Vec::new(), ..draws(0) };
     fake.inside.delay_ms.store(4_000, Ordering::SeqCst);
     // A batch of these has 656 bytes.
-    let mut pipeline = Pipeline::new(fake.client(10 * SECOND), schedule, form, ReadAhead::within(2, 5 * 700));
+    let mut pipeline = Pipeline::new(fake.client(10 * SECOND), schedule, form);
     let mut talk = fake.session().await;
     let mut asked = VecDeque::new();
     for round in 0..12 {

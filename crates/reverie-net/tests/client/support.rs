@@ -2,12 +2,13 @@
 
 use crate::fake::{Fake, Talk};
 use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::batch::Layout;
 use reverie_core::batch::{Output, Ragged, Role};
 use reverie_core::chunk::Compression;
+use reverie_core::sample::Sampled;
 use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::{Inserts, Priority};
-use reverie_net::bulk::BatchLayout;
-use reverie_net::client::{Remote, SampleRequest, Sampled};
+use reverie_net::client::{Remote, SampleRequest};
 use reverie_net::convert;
 use reverie_net::proto;
 use reverie_net::proto::client_message::Body as Asked;
@@ -33,7 +34,7 @@ pub fn draws(n: usize) -> SampleRequest {
 pub async fn send_batch(talk: &Talk, id: u64, n: usize, part: usize, shift: u8, new_head: bool) {
     let output =
         Output { path: "x".to_owned(), dtype: DType::UInt8, itemsize: 1, shape: vec![n, 100], role: Role::Column };
-    let layout = BatchLayout::new(n, std::slice::from_ref(&output)).unwrap();
+    let layout = Layout::new(n, std::slice::from_ref(&output)).unwrap();
     let head = convert::batch::encode_head(std::slice::from_ref(&output), &Structure::Leaf, 1, false);
     talk.say(Body::Batch(proto::Batch {
         id,
@@ -59,9 +60,10 @@ pub async fn send_batch(talk: &Talk, id: u64, n: usize, part: usize, shift: u8, 
 pub fn assert_batch(sampled: &Sampled, n: usize) {
     assert_eq!(sampled.error, None);
     let [batch] = &sampled.batches[..] else { panic!("{} batches", sampled.batches.len()) };
+    let batch = batch.arrays().expect("arrays that arrived");
     assert_eq!((batch.num_draws, batch.smallest_probability), (n, Some(0.25)));
     assert_eq!((batch.head.num_columns, &batch.head.structure), (1, &Structure::Leaf));
-    assert_eq!(batch.layout, BatchLayout::new(n, &batch.head.outputs).unwrap());
+    assert_eq!(batch.layout, Layout::new(n, &batch.head.outputs).unwrap());
     assert_eq!(batch.block.len(), batch.layout.size_bytes);
 }
 

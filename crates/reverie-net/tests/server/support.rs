@@ -2,6 +2,7 @@
 
 use prost::Message;
 use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::batch::Layout;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
 use reverie_core::item::Item;
@@ -9,7 +10,6 @@ use reverie_core::spec::{ColumnSpec, DType, Schema, Structure};
 use reverie_core::table::limiter::Limiter;
 use reverie_core::table::selector::SelectorOptions;
 use reverie_core::table::{Priority, TableOptions, Tables};
-use reverie_net::bulk::BatchLayout;
 use reverie_net::convert;
 use reverie_net::listen::Server;
 use reverie_net::proto::client_message::Body as Asked;
@@ -284,7 +284,7 @@ impl Session {
         }
         let head = self.heads.iter().rev().find(|(number, _)| *number == batch.head).expect("a head that was given");
         let head = convert::batch::decode_head(head.1.clone()).unwrap();
-        let layout = BatchLayout::new(batch.num_draws as usize, &head.outputs).unwrap();
+        let layout = Layout::new(batch.num_draws as usize, &head.outputs).unwrap();
         assert_eq!(layout.size_bytes as u64, batch.bulk_bytes);
         let mut bulk = Vec::new();
         while bulk.len() < layout.size_bytes {

@@ -181,7 +181,7 @@ async fn sample(world: &World) {
     while world.writers_done.load(Ordering::SeqCst) < WRITERS {
         let timeout = Duration::from_millis(below(&mut random, 2000));
         let (start, n) = (Instant::now(), 1 + below(&mut random, 16) as usize);
-        let sampled = client.sample(draws("replay", n), Some(timeout)).await.unwrap();
+        let sampled = client.draw(draws("replay", n), Some(timeout)).await.unwrap();
         let took = start.elapsed();
         assert!(took <= timeout + LATEST, "seed {}: {took:?} for a timeout of {timeout:?}", world.seed);
         let drawn: usize = sampled.batches.iter().map(|batch| batch_values(batch).len()).sum();
@@ -210,7 +210,7 @@ async fn consume(world: &World) {
         let n = if at_once { 3 } else { 1 + below(&mut random, 4) as usize };
         // Requests for several may wait for the last values for ever: these have a deadline.
         let timeout = (n > 1 && !at_once).then(|| Duration::from_millis(below(&mut random, 300)));
-        let mut ticket = client.sample(SampleRequest { at_once, ..draws("queue", n) }, timeout);
+        let mut ticket = client.draw(SampleRequest { at_once, ..draws("queue", n) }, timeout);
         match below(&mut random, 6) {
             // Gives it up at any moment, and does not look back.
             0 => {

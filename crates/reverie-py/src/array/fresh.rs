@@ -11,10 +11,12 @@ use numpy::npyffi::objects::_PyArray_GET_ITEM_DATA;
 use numpy::npyffi::{NpyTypes, get_type_object, npy_intp};
 use pyo3::prelude::*;
 use reverie_core::Error;
+use reverie_core::batch::Block;
+use reverie_core::sample::Memory;
 use reverie_core::spec::DType;
-use reverie_net::block::Block;
 use smallvec::SmallVec;
 use std::alloc::Layout;
+use std::any::Any;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -62,10 +64,10 @@ impl<'py> Fresh<'py> {
     }
 
     /// The bytes of a batch that arrived over a network, to copy from.
-    pub fn arrived(block: &Block, bytes: Range<usize>) -> &[u8] {
+    pub fn arrived(block: &dyn Block, bytes: Range<usize>) -> &[u8] {
         assert!(bytes.start <= bytes.end && bytes.end <= block.len(), "an array outside its batch's memory");
         // SAFETY: the range lies within the block, which is filled, and which nothing else writes to while it lives, as
-        // `RemoteBatch` promises.
+        // `Block` promises.
         unsafe { std::slice::from_raw_parts(block.as_ptr().add(bytes.start), bytes.len()) }
     }
 
@@ -125,12 +127,12 @@ unsafe fn array_over<'py>(
 /// The memory of a batch that arrived over a network, lent to the arrays that view it.
 pub struct Lent<'py> {
     base: Bound<'py, Loan>,
-    block: Arc<Block>,
+    block: Arc<dyn Block>,
 }
 
 impl<'py> Lent<'py> {
     /// The memory is returned when the last array over it is gone.
-    pub fn new(py: Python<'py>, block: Arc<Block>) -> PyResult<Self> {
+    pub fn new(py: Python<'py>, block: Arc<dyn Block>) -> PyResult<Self> {
         let base = Bound::new(py, Loan(Live::new(Arc::clone(&block), "batch")))?;
         Ok(Self { base, block })
     }
@@ -157,7 +159,7 @@ impl<'py> Lent<'py> {
         }
         let base = Some(self.base.clone().into_any());
         // SAFETY: the bytes lie within the block, which the base keeps alive; nothing else uses the block while it
-        // lives, as `RemoteBatch` promises.
+        // lives, as `Block` promises.
         unsafe { array_over(py, dtype, itemsize, shape, NonNull::new(start), base) }
     }
 }
@@ -218,6 +220,25 @@ impl Slab {
     }
 }
 
+impl Slab {
+    /// Memory for an array that is gathered without the interpreter.
+    pub fn memory(len: usize) -> Option<Box<dyn Memory>> {
+        Self::take(len).map(|slab| Box::new(slab) as _)
+    }
+
+    /// What [`Slab::memory`] returned.
+    pub fn from_memory(memory: Box<dyn Memory>) -> Self {
+        let memory: Box<dyn Any> = memory;
+        *memory.downcast().expect("memory that `Slab::memory` returned")
+    }
+}
+
+impl Memory for Slab {
+    fn bytes(&mut self, len: usize) -> &mut [MaybeUninit<u8>] {
+        self.first(len)
+    }
+}
+
 impl Drop for Slab {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, freed once.
@@ -245,7 +266,7 @@ impl Drop for Storage {
 
 /// The owner of arrays in a batch's memory, as their base. In a forked child it is leaked.
 #[pyclass(frozen, module = "reverie._native")]
-struct Loan(#[allow(dead_code)] Live<Arc<Block>>);
+struct Loan(#[allow(dead_code)] Live<Arc<dyn Block>>);
 
 fn size_of_array(dtype: DType, itemsize: usize, shape: &[usize]) -> usize {
     // NumPy's narrowest text has one character.

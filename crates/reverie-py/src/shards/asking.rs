@@ -1,12 +1,11 @@
 //! Requests to the shards of one table, and the draws that they return.
 
-use super::gather::Source;
 use super::requests::{Asked, Outcome, Request};
 use super::{Failures, ShardDraws, Shards};
 use crate::enter::Deadline;
-use crate::sampler::Reading;
+use crate::reading::Reading;
 use pyo3::prelude::*;
-use reverie_core::sample::{SampleRequest, Shards as Model, Split};
+use reverie_core::sample::{Drawn, SampleRequest, Shards as Model, Split};
 use reverie_core::table::Tally;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,14 +31,14 @@ impl Shards {
         if !known || model.size() == 0 || model.allowed(num_draws) < num_draws {
             return None;
         }
-        if self.clients.iter().any(|client| client.get().reach().is_here()) {
+        if !self.is_remote {
             return None;
         }
         model.split(num_draws)
     }
 
     /// The first draws of each source, as many as given, with the chances of their shards.
-    pub(super) fn made(&self, drawn: Vec<(usize, usize, Source)>, chances: &[f64]) -> Vec<ShardDraws> {
+    pub(super) fn made(&self, drawn: Vec<(usize, usize, Drawn)>, chances: &[f64]) -> Vec<ShardDraws> {
         let model = self.model();
         let (size, smallest) = (model.size(), model.smallest_probability(chances));
         let some = drawn.into_iter().filter(|(_, len, _)| *len > 0);
@@ -58,9 +57,9 @@ impl Shards {
         &self,
         py: Python<'_>,
         requests: Vec<(usize, Request)>,
-        reading: Option<&Reading>,
+        reading: &Reading,
         timeout: Option<f64>,
-    ) -> PyResult<(Vec<(usize, Source)>, Failures)> {
+    ) -> PyResult<(Vec<(usize, Drawn)>, Failures)> {
         let deadline = Deadline::from_timeout(timeout)?;
         let (mut waiting, mut drawn, mut failures) = (Vec::new(), Vec::new(), Failures::new());
         let began = self.began.elapsed();
@@ -71,7 +70,7 @@ impl Shards {
             }
         }
         for (shard, asked) in waiting {
-            let Outcome { source, tally, error } = asked.wait(py, self.clients[shard].get(), deadline)?;
+            let Outcome { source, tally, error } = asked.wait(py, self.clients[shard].get(), reading, deadline)?;
             if let Some(tally) = tally {
                 self.heard(shard, tally, began);
             }

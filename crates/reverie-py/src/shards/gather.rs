@@ -2,50 +2,33 @@
 
 use super::ShardDraws;
 use crate::array::Fresh;
+use crate::batch::{Batcher, assemble, gather, made, room};
 use crate::enter::{copying, quick};
 use crate::info::DrawInfo;
 use crate::nest::Unflattener;
-use crate::remote::Wrapper;
-use crate::sampler::{Batcher, Reading, assemble, gather, made, room};
+use crate::reading::Reading;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use reverie_core::batch::{Output, Plan, join, place};
+use reverie_core::batch::{Arrays, Output, Plan, Planner, join, place};
 use reverie_core::item::Key;
-use reverie_core::sample::Draws;
+use reverie_core::sample::{Drawn, Draws};
 use reverie_core::spec::Structure;
-use reverie_net::client::RemoteBatch;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, PoisonError};
 
-/// Draws of one shard, gathered or not.
-pub(super) enum Source {
-    /// From a table of this process: the items.
-    Here(Draws),
-    /// From another process: the arrays.
-    There(RemoteBatch),
-}
-
-impl Source {
-    pub(super) fn len(&self) -> usize {
-        match self {
-            Source::Here(draws) => draws.len(),
-            Source::There(batch) => batch.num_draws,
-        }
-    }
-
-    /// The probability of each draw among the items of its shard.
-    pub(super) fn probabilities(&self) -> Vec<f64> {
-        match self {
-            Source::Here(draws) => draws.probabilities.clone(),
-            Source::There(batch) => told(batch, batch.num_draws).probabilities,
-        }
+/// The probability of each draw among the items of its shard.
+pub(super) fn probabilities(drawn: &Drawn) -> Vec<f64> {
+    match drawn {
+        Drawn::Items(draws) => draws.probabilities.clone(),
+        Drawn::Gathered(batch) => batch.draws.probabilities.clone(),
+        Drawn::Arrays(arrays) => told(arrays, arrays.num_draws).probabilities,
     }
 }
 
 /// The `reverie.Batch`. Items of this process are gathered into it; arrays from a network are copied once more.
 pub(super) fn whole<'py>(
     py: Python<'py>,
-    (batcher, wrapper): (&Batcher, &Wrapper),
+    batcher: &Batcher,
     drawn: &[Bound<'py, ShardDraws>],
     reading: &Reading,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -55,33 +38,34 @@ pub(super) fn whole<'py>(
         sources.push(source.ok_or_else(|| PyValueError::new_err("these draws were gathered already"))?);
     }
     // All draws are from one shard that has all items: a view of the memory in which they arrived.
-    if let ([Source::There(batch)], [part]) = (&sources[..], drawn) {
+    if let ([source @ Drawn::Arrays(_)], [part]) = (&mut sources[..], drawn) {
         let ShardDraws { len, chance, size, .. } = part.get();
-        let has_all = batch.tally.is_some_and(|tally| tally.size == *size);
-        if *chance == 1.0 && *len == batch.num_draws && has_all {
-            return wrapper.batch(py, batch);
+        let has_all = source.tally().is_some_and(|tally| tally.size == *size);
+        if *chance == 1.0 && *len == source.len() && has_all {
+            return batcher.batch(py, source, reading);
         }
     }
     let mut all = Draws::default();
-    let here = sources.iter().all(|source| matches!(source, Source::Here(_)));
+    let here = sources.iter().all(|source| matches!(source, Drawn::Items(_)));
     let mut arrays = Vec::new();
     for (source, part) in sources.into_iter().zip(drawn) {
         let mut draws = match source {
-            Source::Here(mut draws) if here => {
+            Drawn::Items(mut draws) if here => {
                 drop(draws.split_off(part.get().len));
                 draws
             }
-            Source::Here(mut draws) => {
+            Drawn::Items(mut draws) => {
                 drop(draws.split_off(part.get().len));
-                arrays.push(Arrays::here(py, &draws, reading)?);
+                arrays.push(Parts::here(py, &draws, reading)?);
                 draws.items = Vec::new();
                 draws
             }
-            Source::There(batch) => {
+            Drawn::Arrays(batch) => {
                 let draws = told(&batch, part.get().len);
-                arrays.push(Arrays::there(batch, part.get().len));
+                arrays.push(Parts::there(batch, part.get().len));
                 draws
             }
+            Drawn::Gathered(_) => return Err(PyValueError::new_err("the draws of a shard are not made ahead")),
         };
         let ShardDraws { chance, size, .. } = part.get();
         draws.probabilities.iter_mut().for_each(|probability| *probability *= chance);
@@ -94,13 +78,13 @@ pub(super) fn whole<'py>(
         .map(|part| part.get().smallest)
         .collect::<Option<Vec<_>>>()
         .and_then(|all| all.into_iter().reduce(f64::min));
-    if here { batcher.batch(py, &mut all, reading) } else { joined(py, &arrays, all, reading) }
+    if here { batcher.batch(py, &mut Drawn::Items(all), reading) } else { joined(py, &arrays, all, reading) }
 }
 
 /// The metadata of the first draws of a batch from a network; without items.
-fn told(batch: &RemoteBatch, len: usize) -> Draws {
+fn told(batch: &Arrays, len: usize) -> Draws {
     let numbers = |index: usize| {
-        let bytes = Fresh::arrived(&batch.block, batch.layout.info[index].clone());
+        let bytes = Fresh::arrived(&*batch.block, batch.layout.info[index].clone());
         bytes.chunks_exact(8).take(len).map(|bytes| <[u8; 8]>::try_from(bytes).expect("eight bytes"))
     };
     Draws {
@@ -119,15 +103,15 @@ fn told(batch: &RemoteBatch, len: usize) -> Draws {
 }
 
 /// The arrays of one shard's draws.
-enum Arrays<'py> {
+enum Parts<'py> {
     Here(Arc<Plan>, Vec<Fresh<'py>>),
     /// With the descriptions of the arrays of the first draws.
-    There(Box<RemoteBatch>, Vec<Output>),
+    There(Box<Arrays>, Vec<Output>),
 }
 
-impl<'py> Arrays<'py> {
+impl<'py> Parts<'py> {
     /// The first draws of a batch; fewer than all only if every output has a row for each draw.
-    fn there(batch: RemoteBatch, len: usize) -> Self {
+    fn there(batch: Arrays, len: usize) -> Self {
         let mut outputs = batch.head.outputs.clone();
         if len < batch.num_draws {
             outputs.iter_mut().for_each(|output| output.shape[0] = len);
@@ -137,7 +121,7 @@ impl<'py> Arrays<'py> {
 
     /// Gathers items of this process apart, for a batch that other shards' arrays are part of.
     fn here(py: Python<'py>, draws: &Draws, reading: &Reading) -> PyResult<Self> {
-        let plan = quick(py, || reading.planner().plan_draws(draws))?;
+        let plan = quick(py, || Planner::new(&reading.options()).plan_draws(draws))?;
         let mut arrays = room(py, &plan.outputs)?;
         gather(py, &plan, draws, &mut arrays)?;
         Ok(Self::Here(plan, arrays))
@@ -161,7 +145,7 @@ impl<'py> Arrays<'py> {
         match self {
             Self::Here(_, arrays) => arrays[output].written(),
             Self::There(batch, outputs) => {
-                let all = Fresh::arrived(&batch.block, batch.layout.outputs[output].clone());
+                let all = Fresh::arrived(&*batch.block, batch.layout.outputs[output].clone());
                 let (rows, of) = (outputs[output].shape.first(), batch.head.outputs[output].shape.first());
                 match (rows, of) {
                     (Some(rows), Some(of)) if rows < of => &all[..all.len() / of * rows],
@@ -174,11 +158,11 @@ impl<'py> Arrays<'py> {
 
 fn joined<'py>(
     py: Python<'py>,
-    parts: &[Arrays<'py>],
+    parts: &[Parts<'py>],
     mut draws: Draws,
     reading: &Reading,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let of_parts: Vec<&[Output]> = parts.iter().map(Arrays::outputs).collect();
+    let of_parts: Vec<&[Output]> = parts.iter().map(Parts::outputs).collect();
     let outputs = quick(py, || join(&of_parts, reading.ragged))?;
     let mut arrays = room(py, &outputs)?;
     let from: Vec<Vec<&[u8]>> =

@@ -20,7 +20,7 @@ use crate::table::types::options::TableOptions;
 use crate::table::types::senders::Sender;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// All tables of a server as they were at one moment.
@@ -44,7 +44,11 @@ pub struct Tables {
     max_bytes: Option<u64>,
     /// Guards the names only.
     forgotten: Mutex<Forgotten>,
+    checkpointer: OnceLock<Checkpointer>,
 }
+
+/// Takes a checkpoint of all tables, and returns its path. Blocks.
+pub type Checkpointer = Arc<dyn Fn() -> Result<String> + Send + Sync>;
 
 impl Tables {
     /// Empty tables. `seed` is random, or fixed in tests.
@@ -77,7 +81,14 @@ impl Tables {
             let waiting = Arc::downgrade(budget);
             meter.on_packed(move || waiting.upgrade().iter().for_each(|budget| budget.packed()));
         }
-        Ok(Self { tables, clock: Arc::clone(clock), meter, max_bytes, forgotten: Mutex::default() })
+        Ok(Self {
+            tables,
+            clock: Arc::clone(clock),
+            meter,
+            max_bytes,
+            forgotten: Mutex::default(),
+            checkpointer: OnceLock::new(),
+        })
     }
 
     /// The table with this name.
@@ -96,6 +107,16 @@ impl Tables {
     /// The meter of the bytes of all chunks, and the limit.
     pub fn bytes(&self) -> (&Arc<Meter>, Option<u64>) {
         (&self.meter, self.max_bytes)
+    }
+
+    /// Sets what takes checkpoints when a client asks for one. False if that was set before.
+    pub fn set_checkpointer(&self, checkpointer: Checkpointer) -> bool {
+        self.checkpointer.set(checkpointer).is_ok()
+    }
+
+    /// See [`Tables::set_checkpointer`].
+    pub fn checkpointer(&self) -> Option<&Checkpointer> {
+        self.checkpointer.get()
     }
 
     /// A consistent cut of all tables. Fails once they are closed.

@@ -114,6 +114,7 @@ pub struct Ticket<T> {
 enum State<T> {
     Done(Result<T>),
     Waiting(Waiting<T>),
+    Mapped(Box<dyn Pending<T>>),
     Taken,
 }
 
@@ -124,7 +125,67 @@ struct Waiting<T> {
     withdraw_on_drop: bool,
 }
 
+/// A ticket of another type, whose outcome becomes a `T`.
+trait Pending<T>: Send + Sync {
+    fn poll(&mut self) -> Option<Result<T>>;
+    fn is_done(&self) -> bool;
+    fn is_done_or_wakes(&self, waker: &Waker) -> bool;
+    fn park(&self, timeout: Duration);
+    fn nudge(&self);
+    fn withdraw(&mut self);
+    fn cancel(self: Box<Self>) -> Result<T>;
+}
+
+struct Mapped<T, U> {
+    ticket: Ticket<T>,
+    map: fn(T) -> U,
+}
+
+impl<T: Default + Send + Sync, U> Pending<U> for Mapped<T, U> {
+    fn poll(&mut self) -> Option<Result<U>> {
+        self.ticket.poll().map(|outcome| outcome.map(self.map))
+    }
+
+    fn is_done(&self) -> bool {
+        self.ticket.is_done()
+    }
+
+    fn is_done_or_wakes(&self, waker: &Waker) -> bool {
+        self.ticket.is_done_or_wakes(waker)
+    }
+
+    fn park(&self, timeout: Duration) {
+        self.ticket.park(timeout);
+    }
+
+    fn nudge(&self) {
+        self.ticket.nudge();
+    }
+
+    fn withdraw(&mut self) {
+        self.ticket.withdraw();
+    }
+
+    fn cancel(self: Box<Self>) -> Result<U> {
+        self.ticket.cancel().map(self.map)
+    }
+}
+
 impl<T> Ticket<T> {
+    /// The same request, whose outcome (or completed part) is mapped when it is taken.
+    pub fn map<U>(self, map: fn(T) -> U) -> Ticket<U>
+    where
+        T: Default + Send + Sync + 'static,
+        U: 'static,
+    {
+        let mut ticket = self;
+        let state = match ticket.poll() {
+            Some(outcome) => State::Done(outcome.map(map)),
+            None => State::Mapped(Box::new(Mapped { ticket, map })),
+        };
+        Ticket { state }
+    }
+
     /// A ticket whose outcome is known.
     pub fn done(outcome: Result<T>) -> Self {
         Self { state: State::Done(outcome) }
@@ -148,6 +209,7 @@ impl<T> Ticket<T> {
         match &self.state {
             State::Done(_) => true,
             State::Waiting(waiting) => lock(&waiting.cell.state).outcome.is_some(),
+            State::Mapped(pending) => pending.is_done(),
             State::Taken => false,
         }
     }
@@ -163,6 +225,13 @@ impl<T> Ticket<T> {
                     None
                 }
             },
+            State::Mapped(mut pending) => {
+                let outcome = pending.poll();
+                if outcome.is_none() {
+                    self.state = State::Mapped(pending);
+                }
+                outcome
+            }
             State::Taken => None,
         }
     }
@@ -176,24 +245,31 @@ impl<T> Ticket<T> {
                 state.waker = Some(waker.clone());
                 state.outcome.is_some()
             }
+            State::Mapped(pending) => pending.is_done_or_wakes(waker),
             State::Taken => false,
         }
     }
 
     /// Parks this thread until the outcome is set, at most for `timeout`; does not take the outcome. May return early.
     pub fn park(&self, timeout: Duration) {
-        if let State::Waiting(waiting) = &self.state {
-            let state = lock(&waiting.cell.state);
-            if state.outcome.is_none() && !timeout.is_zero() {
-                drop(waiting.cell.parked(state, Some(timeout)));
+        match &self.state {
+            State::Waiting(waiting) => {
+                let state = lock(&waiting.cell.state);
+                if state.outcome.is_none() && !timeout.is_zero() {
+                    drop(waiting.cell.parked(state, Some(timeout)));
+                }
             }
+            State::Mapped(pending) => pending.park(timeout),
+            State::Done(_) | State::Taken => {}
         }
     }
 
     /// A caller waits: checks again whether the request can continue. See [`Desk::retry`].
     pub fn nudge(&self) {
-        if let State::Waiting(waiting) = &self.state {
-            waiting.desk.retry();
+        match &self.state {
+            State::Waiting(waiting) => waiting.desk.retry(),
+            State::Mapped(pending) => pending.nudge(),
+            State::Done(_) | State::Taken => {}
         }
     }
 
@@ -212,10 +288,14 @@ impl<T> Ticket<T> {
     ///
     /// Its completed part becomes its outcome, now or when its holder completes it.
     pub fn withdraw(&mut self) {
-        if let State::Waiting(waiting) = &self.state
-            && let Some(partial) = waiting.desk.withdraw(waiting.id)
-        {
-            self.state = State::Done(Ok(partial));
+        match &mut self.state {
+            State::Waiting(waiting) => {
+                if let Some(partial) = waiting.desk.withdraw(waiting.id) {
+                    self.state = State::Done(Ok(partial));
+                }
+            }
+            State::Mapped(pending) => pending.withdraw(),
+            State::Done(_) | State::Taken => {}
         }
     }
 
@@ -226,6 +306,10 @@ impl<T> Ticket<T> {
     where
         T: Default,
     {
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Mapped(pending) => return pending.cancel(),
+            state => self.state = state,
+        }
         self.withdraw();
         if let State::Waiting(waiting) = &self.state {
             // Its outcome was put into the cell or is about to be.
@@ -253,9 +337,7 @@ impl<T: Unpin> Future for Ticket<T> {
 
     /// For servers: hundreds of waiting requests need no thread. Must not be polled again after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let State::Waiting(waiting) = &self.state {
-            lock(&waiting.cell.state).waker = Some(context.waker().clone());
-        }
+        self.is_done_or_wakes(context.waker());
         match Ticket::poll(&mut self) {
             Some(outcome) => Poll::Ready(outcome),
             None => Poll::Pending,
@@ -291,5 +373,30 @@ mod tests {
         let (mut ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
         promise.fill(Ok(7));
         assert_eq!(ticket.poll(), Some(Ok(7)));
+    }
+
+    #[test]
+    fn the_outcome_of_a_mapped_ticket_is_mapped_whether_it_is_there_or_arrives_or_is_a_part_of_what_was_wanted() {
+        struct Partial;
+        impl Desk<u32> for Partial {
+            fn withdraw(&self, id: u64) -> Option<u32> {
+                Some(id as u32)
+            }
+        }
+        let twice = |n: u32| u64::from(2 * n);
+        assert_eq!(Ticket::done(Ok(3)).map(twice).poll(), Some(Ok(6)));
+        let (ticket, promise) = Ticket::promised(Arc::new(Silent), 1, false);
+        let mut ticket = ticket.map(twice);
+        assert!(!ticket.is_done() && ticket.poll().is_none());
+        promise.fill(Ok(4));
+        assert!(ticket.is_done());
+        assert_eq!(ticket.wait(Duration::ZERO), Some(Ok(8)));
+        let waiting = || Ticket::promised(Arc::new(Partial), 5, false);
+        let (ticket, _promise) = waiting();
+        assert_eq!(ticket.map(twice).cancel(), Ok(10));
+        let (ticket, _promise) = waiting();
+        let mut ticket = ticket.map(twice);
+        ticket.withdraw();
+        assert_eq!(ticket.poll(), Some(Ok(10)));
     }
 }

@@ -1,0 +1,92 @@
+//! What a replay says about itself: figures, connection, waiting requests.
+
+use crate::table::limiter::Counters;
+use crate::table::{TableInfo, Waiting, Why};
+
+/// The figures of a replay. Those of a network are zero or `None` for tables of this process.
+#[derive(Clone, Debug, Default)]
+pub struct Info {
+    /// The tables, in the server's order.
+    pub tables: Vec<TableInfo>,
+    /// Bytes of the chunks that the tables hold, each chunk counted once.
+    pub live_bytes: u64,
+    /// Bytes that the chunks may have.
+    pub max_bytes: Option<u64>,
+    /// Bytes that the server holds for its connections.
+    pub network_bytes: u64,
+    /// Bytes that it may hold for its connections.
+    pub max_network_bytes: Option<u64>,
+    /// Bytes that the server may use in all.
+    pub max_memory: Option<u64>,
+    /// Connections through shared memory.
+    pub num_local_connections: u64,
+    /// Connections that the server accepts; `None` without a server.
+    pub max_connections: Option<u64>,
+}
+
+/// The state of a connection.
+#[derive(Clone, Debug, Default)]
+pub struct Link {
+    /// "shared-memory" or "grpc"; `None` before the first connection.
+    pub transport: Option<&'static str>,
+    /// Why this transport was chosen.
+    pub reason: String,
+    /// True while connected.
+    pub connected: bool,
+    /// How often the client reconnected.
+    pub reconnects: u64,
+    /// How often the server was found restarted; unsaved data is lost each time.
+    pub server_restarts: u64,
+    /// Bytes sent, messages included.
+    pub bytes_sent: u64,
+    /// Bytes received, messages included.
+    pub bytes_received: u64,
+}
+
+/// Which requests wait at a table and for what, with the reasons as text. See [`Why`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Waits {
+    /// The table.
+    pub table: String,
+    /// Number of items.
+    pub size: u64,
+    /// The largest number of items.
+    pub max_size: u64,
+    /// The table is closed: it accepts no inserts or samples.
+    pub closed: bool,
+    /// Draws that clients have not acknowledged yet.
+    pub leased: u64,
+    /// The limiter's counters.
+    pub counters: Counters,
+    /// The first of the inserts, in order of arrival.
+    pub inserts: Vec<Waiting>,
+    /// The first of the samples, likewise.
+    pub samples: Vec<Waiting>,
+    /// The reason why a single insert would wait now.
+    pub insert_reason: Option<String>,
+    /// The reason why a single draw would wait now.
+    pub sample_reason: Option<String>,
+    /// Both sides are blocked, and no request that waits can change that.
+    pub stuck: bool,
+    /// All of it as sentences.
+    pub text: String,
+}
+
+impl From<&Why> for Waits {
+    fn from(why: &Why) -> Self {
+        Self {
+            table: why.table.clone(),
+            size: why.size,
+            max_size: why.max_size,
+            closed: why.closed,
+            leased: why.leased,
+            counters: why.counters,
+            inserts: why.inserts.clone(),
+            samples: why.samples.clone(),
+            insert_reason: why.insert_reason.as_ref().map(ToString::to_string),
+            sample_reason: why.sample_reason.as_ref().map(ToString::to_string),
+            stuck: why.stuck,
+            text: why.to_string(),
+        }
+    }
+}

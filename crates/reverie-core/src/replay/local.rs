@@ -1,0 +1,189 @@
+//! The tables of this process as a replay: every ticket but those of inserts and draws is done at once.
+
+use super::{Batches, Info, Link, Replay, Waits};
+use crate::batch::{Options, Planner};
+use crate::error::{Error, Result};
+use crate::sample::{Allocate, Drawn, Draws, Prefetcher, SampleRequest, Sampled, Schedule, Source, Windows};
+use crate::table::{Change, Condition, Desk, Keys, Query, Seen, TableOptions, Tables, Tally, Ticket, Updated, Updates};
+use std::sync::Arc;
+use std::thread::Builder;
+use std::time::Duration;
+
+fn asked(tables: &Tables, table: &str, request: SampleRequest) -> Ticket<Draws> {
+    Source::sample(tables, table, request).unwrap_or_else(|error| Ticket::done(Err(error)))
+}
+
+/// What a request has done so far.
+fn now(mut ticket: Ticket<Draws>) -> Result<Draws> {
+    ticket.poll().unwrap_or_else(|| ticket.cancel())
+}
+
+/// A checkpoint that no caller waits for any more.
+struct GoesOn;
+
+impl Desk<String> for GoesOn {
+    fn withdraw(&self, _: u64) -> Option<String> {
+        Some(String::new())
+    }
+}
+
+/// One batch, also of nothing.
+fn of_any_number(draws: Draws) -> Sampled {
+    Sampled { batches: vec![Drawn::Items(draws)], error: None }
+}
+
+impl Replay for Tables {
+    fn ready(&self) -> Ticket<()> {
+        Ticket::done(Ok(()))
+    }
+
+    fn tables(&self) -> Vec<TableOptions> {
+        self.iter().map(|table| table.info().options).collect()
+    }
+
+    fn sample(&self, table: &str, request: SampleRequest, _: &Options<'_>, _: Option<Duration>) -> Ticket<Sampled> {
+        asked(self, table, request).map(Sampled::whole)
+    }
+
+    fn sample_some(&self, table: &str, at_most: usize, _: Option<Duration>) -> Ticket<Sampled> {
+        let request = |num_samples| SampleRequest { num_samples, ..SampleRequest::default() };
+        let now = now(asked(self, table, request(at_most)));
+        match now {
+            Ok(draws) if draws.is_empty() => asked(self, table, request(1)).map(Sampled::runs),
+            done => Ticket::done(done.map(Sampled::runs)),
+        }
+    }
+
+    fn sample_now(&self, table: &str, request: SampleRequest, _: &Options<'_>, _: Option<Duration>) -> Ticket<Sampled> {
+        let request = SampleRequest { windows: request.windows.map(Windows::once), ..request };
+        Ticket::done(now(asked(self, table, request)).map(of_any_number))
+    }
+
+    fn batches(
+        self: Arc<Self>,
+        schedule: Schedule,
+        reading: &Options<'_>,
+        allocate: Allocate,
+    ) -> Result<Box<dyn Batches>> {
+        schedule.parts.iter().try_for_each(|(table, _)| Tables::get(&self, table).map(drop))?;
+        let prefetcher = Prefetcher::new(self, schedule, Planner::new(reading), allocate).map_err(|error| {
+            Error::Unavailable(format!("the thread that makes batches ahead could not be started: {error}"))
+        })?;
+        Ok(Box::new(prefetcher))
+    }
+
+    fn get(&self, table: &str, keys: &[i64], _: &Options<'_>) -> Ticket<Sampled> {
+        Ticket::done(Tables::get(self, table).and_then(|table| table.get(keys)).map(of_any_number))
+    }
+
+    fn query(&self, table: &str, query: &Query) -> Ticket<Sampled> {
+        Ticket::done(Tables::get(self, table).and_then(|table| table.query(query)).map(of_any_number))
+    }
+
+    fn info(&self) -> Ticket<Info> {
+        let (meter, max_bytes) = self.bytes();
+        let tables = self.iter().map(|table| table.info()).collect();
+        Ticket::done(Ok(Info { tables, live_bytes: meter.live_bytes(), max_bytes, ..Info::default() }))
+    }
+
+    fn max_items(&self) -> usize {
+        usize::MAX
+    }
+
+    fn checkpoint(&self) -> Ticket<String> {
+        let Some(take) = self.checkpointer().cloned() else {
+            let reason = "this server has no checkpointer; give it one at its start";
+            return Ticket::done(Err(Error::InvalidArgument(reason.to_owned())));
+        };
+        let (ticket, promise) = Ticket::promised(Arc::new(GoesOn), 0, false);
+        // If it panics, the promise is dropped, and the ticket fails.
+        match Builder::new().name("reverie-save".to_owned()).spawn(move || promise.fill(take())) {
+            Ok(_) => ticket,
+            Err(error) => {
+                let reason = format!("the thread that takes the checkpoint could not be started: {error}");
+                Ticket::done(Err(Error::Unavailable(reason)))
+            }
+        }
+    }
+
+    fn link(&self) -> Option<Link> {
+        None
+    }
+
+    fn waits(&self, table: &str) -> Ticket<Waits> {
+        Ticket::done(Tables::get(self, table).map(|table| Waits::from(&table.why())))
+    }
+
+    fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], _: bool) -> Ticket<(Updated, Updated)> {
+        Ticket::done(Tables::get(self, table).and_then(|table| table.mutate(updates, deletes)))
+    }
+
+    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated> {
+        Ticket::done(Tables::get(self, table).and_then(|table| table.delete_where(keys, conditions)))
+    }
+
+    fn can_sample(&self, table: &str, num_samples: u64) -> Ticket<bool> {
+        Ticket::done(Tables::get(self, table).map(|table| table.can_sample(num_samples)))
+    }
+
+    fn can_insert(&self, table: &str, num_inserts: u64) -> Ticket<bool> {
+        Ticket::done(Tables::get(self, table).map(|table| table.can_insert(num_inserts)))
+    }
+
+    fn reset(&self, table: &str) -> Ticket<()> {
+        Ticket::done(Tables::get(self, table).and_then(|table| table.reset()))
+    }
+
+    fn configure(&self, table: &str, change: Change) -> Ticket<()> {
+        Ticket::done(Tables::get(self, table).and_then(|table| table.configure(change)))
+    }
+
+    fn tally(&self, table: &str, grant: Option<(u64, u64)>) -> Ticket<Tally> {
+        Ticket::done(Tables::get(self, table).and_then(|table| table.tally(grant)))
+    }
+
+    fn tally_unlike(&self, table: &str, seen: Seen, _: Duration) -> Ticket<Tally> {
+        Tables::get(self, table)
+            .and_then(|table| table.tally_unlike(None, seen))
+            .unwrap_or_else(|error| Ticket::done(Err(error)))
+    }
+
+    fn fate(&self, number: u64) -> Ticket<Keys> {
+        Ticket::done(Err(Error::InvalidArgument(format!("no insert with the number {number} has an unknown fate"))))
+    }
+
+    fn grace(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn silence(&self, _: Duration) -> String {
+        "the tables of this process have not answered".to_owned()
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        None
+    }
+
+    fn lags(&self) -> bool {
+        false
+    }
+
+    fn restarts(&self) -> u64 {
+        0
+    }
+}
+
+impl Batches for Prefetcher {
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>> {
+        match Prefetcher::next(self, timeout)? {
+            None => Some(Ok(None)),
+            Some(batch) => Some(batch.map(|batch| Some(Drawn::Gathered(batch)))),
+        }
+    }
+
+    fn close(&mut self) -> Vec<Drawn> {
+        let (ready, unfinished) = Prefetcher::close(self);
+        let unfinished = (!unfinished.is_empty()).then_some(Drawn::Items(unfinished));
+        ready.into_iter().map(Drawn::Gathered).chain(unfinished).collect()
+    }
+}

@@ -1,0 +1,145 @@
+//! **Replay**: the operations of one replay buffer, in this process or on a server.
+//!
+//! The tables of this process and the client of a server both implement [`Replay`]. No operation blocks: each returns a
+//! ticket, which is done at once for tables of this process. Callers do not depend on where the tables are.
+
+mod answers;
+mod local;
+
+use crate::append::Sink;
+use crate::batch::Options;
+use crate::error::Result;
+use crate::sample::{Allocate, Drawn, SampleRequest, Sampled, Schedule};
+use crate::table::{Change, Condition, Keys, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use answers::{Info, Link, Waits};
+
+/// The tables of one server, local or remote. Writers reach them as a [`Sink`].
+pub trait Replay: Sink {
+    /// Completes once the tables are known: over a network, after the first connection.
+    fn ready(&self) -> Ticket<()>;
+
+    /// The options of the tables, in the server's order; empty before [`Replay::ready`] completed.
+    fn tables(&self) -> Vec<TableOptions>;
+
+    /// Draws items, all of them as one batch. Dropping the ticket withdraws the request.
+    ///
+    /// `reading` is for tables that gather the batch elsewhere. `timeout` goes to a server, which then reports why a
+    /// draw is late; without it, or if the tables are here, the caller ends the wait itself.
+    fn sample(
+        &self,
+        table: &str,
+        request: SampleRequest,
+        reading: &Options<'_>,
+        timeout: Option<Duration>,
+    ) -> Ticket<Sampled>;
+
+    /// Draws the items that can be drawn at once, at least one and at most `at_most`; see [`Sampled::runs`].
+    fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled>;
+
+    /// Draws only what can be drawn now, and waits for nothing.
+    ///
+    /// Returns one batch, also if it has no draws. An item that is too short for a window is not replaced by another
+    /// draw. Fewer draws are no error.
+    fn sample_now(
+        &self,
+        table: &str,
+        request: SampleRequest,
+        reading: &Options<'_>,
+        timeout: Option<Duration>,
+    ) -> Ticket<Sampled>;
+
+    /// Batches that are made ahead of their reader. `allocate` returns memory for arrays that are gathered here.
+    fn batches(
+        self: Arc<Self>,
+        schedule: Schedule,
+        reading: &Options<'_>,
+        allocate: Allocate,
+    ) -> Result<Box<dyn Batches>>;
+
+    /// Reads items by key; removes nothing and counts no draws. Dropping the ticket withdraws the request.
+    fn get(&self, table: &str, keys: &[i64], reading: &Options<'_>) -> Ticket<Sampled>;
+
+    /// Finds items by their metadata in the table. Returns one batch of metadata, without arrays.
+    fn query(&self, table: &str, query: &Query) -> Ticket<Sampled>;
+
+    /// The most items of one insert.
+    fn max_items(&self) -> usize;
+
+    /// The figures of all tables and of their memory.
+    fn info(&self) -> Ticket<Info>;
+
+    /// Takes a checkpoint of all tables; returns its path on the server. It goes on if the ticket is dropped.
+    fn checkpoint(&self) -> Ticket<String>;
+
+    /// The state of the connection; `None` for tables of this process.
+    fn link(&self) -> Option<Link>;
+
+    /// Which requests wait at a table, and for what.
+    fn waits(&self, table: &str) -> Ticket<Waits>;
+
+    /// Deletes items, then sets priorities; returns the counts of (updates, deletes).
+    ///
+    /// Dropping the ticket does not cancel the request. `awaited`: a caller waits for the response; otherwise a network
+    /// client may send the request a millisecond later, together with others.
+    fn mutate(&self, table: &str, updates: &Updates<'_>, deletes: &[i64], awaited: bool) -> Ticket<(Updated, Updated)>;
+
+    /// Deletes items for which all conditions hold, of those with `keys`, or of all.
+    ///
+    /// Dropping the ticket does not cancel the request.
+    fn delete_where(&self, table: &str, keys: Option<&[i64]>, conditions: &[Condition]) -> Ticket<Updated>;
+
+    /// True if the limiter admits this many draws now.
+    fn can_sample(&self, table: &str, num_samples: u64) -> Ticket<bool>;
+
+    /// True if the limiter admits this many inserts now.
+    fn can_insert(&self, table: &str, num_inserts: u64) -> Ticket<bool>;
+
+    /// Drops all items and resets all counters to zero.
+    fn reset(&self, table: &str) -> Ticket<()>;
+
+    /// Changes limits.
+    fn configure(&self, table: &str, change: Change) -> Ticket<()>;
+
+    /// Grants inserts to a table that is one of several shards, then returns its figures.
+    ///
+    /// `grant` is an incarnation and a total number of inserts. See
+    /// [`SharedTable::tally`](crate::table::SharedTable::tally).
+    fn tally(&self, table: &str, grant: Option<(u64, u64)>) -> Ticket<Tally>;
+
+    /// Returns the tally once the table differs from `seen`.
+    ///
+    /// Over a network, also after `timeout`. Dropping the ticket withdraws the request.
+    fn tally_unlike(&self, table: &str, seen: Seen, timeout: Duration) -> Ticket<Tally>;
+
+    /// The keys of an insert that failed with [`Error::UnknownFate`], once they are known.
+    fn fate(&self, number: u64) -> Ticket<Keys>;
+
+    /// How long after its deadline a response may still arrive.
+    fn grace(&self) -> Duration;
+
+    /// The reason why no response has arrived for this long, when no table holds the request back.
+    fn silence(&self, waited: Duration) -> String;
+
+    /// The shortest round trip of a message; `None` where no message travels and senders need no pacing.
+    fn round_trip(&self) -> Option<Duration>;
+
+    /// True if unconfirmed inserts wait for the server itself, not for a connection or a table.
+    fn lags(&self) -> bool;
+
+    /// How often the server was found restarted, with its unsaved data lost.
+    fn restarts(&self) -> u64;
+}
+
+/// Batches that are made ahead of their reader.
+pub trait Batches: Send {
+    /// The next batch, after a wait of at most `timeout`: `None` if none is ready, `Ok(None)` at the end.
+    ///
+    /// The batches end after an error.
+    fn next(&mut self, timeout: Duration) -> Option<Result<Option<Drawn>>>;
+
+    /// Stops, and returns what was drawn and never delivered. Blocks until nothing is on its way. Idempotent.
+    fn close(&mut self) -> Vec<Drawn>;
+}

@@ -1,0 +1,94 @@
+//! The outcome of a request for draws, from tables of this process or of another one.
+
+use super::{Draws, Prefetched};
+use crate::batch::Arrays;
+use crate::error::Error;
+use crate::table::Tally;
+
+/// Draws of one form, which become one batch.
+pub enum Drawn {
+    /// The items, which the caller gathers into memory of its own.
+    Items(Draws),
+    /// Gathered ahead of the reader, into memory that it gave.
+    Gathered(Prefetched),
+    /// Gathered by another process.
+    Arrays(Arrays),
+}
+
+impl Drawn {
+    /// The number of draws.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Items(draws) => draws.len(),
+            Self::Gathered(batch) => batch.draws.len(),
+            Self::Arrays(arrays) => arrays.num_draws,
+        }
+    }
+
+    /// True if there are no draws.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The table's tally after the last draw, if the table is one of several shards.
+    pub fn tally(&self) -> Option<Tally> {
+        match self {
+            Self::Items(draws) => draws.tally,
+            Self::Gathered(batch) => batch.draws.tally,
+            Self::Arrays(arrays) => arrays.tally,
+        }
+    }
+
+    /// True if the items are single steps.
+    pub fn is_one_step(&self) -> bool {
+        match self {
+            Self::Items(draws) => draws.items.first().is_some_and(|item| item.pattern.is_one_step()),
+            Self::Gathered(batch) => batch.is_one_step,
+            Self::Arrays(arrays) => arrays.head.timestep,
+        }
+    }
+
+    /// The bytes that arrived from another process.
+    pub fn arrived_bytes(&self) -> usize {
+        match self {
+            Self::Items(_) | Self::Gathered(_) => 0,
+            Self::Arrays(arrays) => arrays.layout.size_bytes,
+        }
+    }
+
+    /// The arrays, if another process gathered them.
+    pub fn arrays(&self) -> Option<&Arrays> {
+        match self {
+            Self::Arrays(arrays) => Some(arrays),
+            Self::Items(_) | Self::Gathered(_) => None,
+        }
+    }
+}
+
+/// The outcome of a request for draws. `batches` is also filled where an error ended the request.
+#[derive(Default)]
+pub struct Sampled {
+    /// One batch, or one for each run of items of the same form.
+    pub batches: Vec<Drawn>,
+    /// The error that ended the request early.
+    pub error: Option<Error>,
+}
+
+impl Sampled {
+    /// The draws as one batch; none if there are no draws.
+    pub fn whole(draws: Draws) -> Self {
+        let batches = if draws.is_empty() { Vec::new() } else { vec![Drawn::Items(draws)] };
+        Self { batches, error: None }
+    }
+
+    /// One batch for each run of items of the same form.
+    pub fn runs(mut draws: Draws) -> Self {
+        let mut batches = Vec::new();
+        while let Some(first) = draws.items.first().map(|item| item.pattern.clone()) {
+            let alike = draws.items.iter().take_while(|item| item.pattern.same(&first)).count();
+            let rest = draws.split_off(alike);
+            batches.push(Drawn::Items(std::mem::replace(&mut draws, rest)));
+        }
+        Self { batches, error: None }
+    }
+}

@@ -1,0 +1,300 @@
+//! Draws to a `reverie.Batch` of NumPy arrays.
+
+use crate::array::{Fresh, Lent, Slab};
+use crate::enter::{copying, late, quick};
+use crate::errors::raise;
+use crate::info::DrawInfo;
+use crate::nest::Unflattener;
+use crate::reading::Reading;
+use pyo3::exceptions::PyMemoryError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+use reverie_core::Error;
+use reverie_core::batch::{Arrays, Output, Plan, Planner, Role};
+use reverie_core::sample::{Drawn, Draws, Sampled};
+use reverie_core::spec::{DType, Structure};
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex};
+
+/// The error of an answer to a request for a batch that has none.
+pub fn no_batch() -> Error {
+    Error::Protocol("an answer without a batch".to_owned())
+}
+
+/// Makes batches of draws; the last plan and structure mostly serve the next batch.
+#[derive(Default)]
+pub struct Batcher {
+    /// For items.
+    prepared: Mutex<Option<Prepared>>,
+    /// For arrays that arrived from another process.
+    arrived: Mutex<Unflattener>,
+}
+
+struct Prepared {
+    reading: Reading,
+    planner: Planner,
+    unflattener: Unflattener,
+}
+
+impl Batcher {
+    /// The `reverie.Batch` of these draws, which are taken; items that cannot become one are left in place.
+    pub fn batch<'py>(&self, py: Python<'py>, drawn: &mut Drawn, reading: &Reading) -> PyResult<Bound<'py, PyAny>> {
+        match drawn {
+            Drawn::Items(draws) => self.prepared(reading, |prepared| prepared.batch(py, draws)),
+            Drawn::Gathered(batch) => {
+                let arrays = batch.plan.outputs.iter().zip(std::mem::take(&mut batch.arrays));
+                let arrays = arrays.map(|(output, memory)| {
+                    Fresh::over(py, output.dtype, output.itemsize, &output.shape, Slab::from_memory(memory))
+                });
+                let arrays = arrays.collect::<PyResult<Vec<_>>>()?;
+                self.prepared(reading, |prepared| prepared.wrap(py, &batch.plan, &mut batch.draws, arrays))
+            }
+            Drawn::Arrays(arrays) => self.arrived(py, arrays),
+        }
+    }
+
+    /// The `reverie.Batch` of these draws.
+    /// If they cannot become one, the error's `drawn` has each as its own batch, as draws of a consuming table have
+    /// left the table. Not if memory ran out: that would take more.
+    pub fn batch_or_singles<'py>(
+        &self,
+        py: Python<'py>,
+        drawn: &mut Drawn,
+        reading: &Reading,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.batch(py, drawn, reading).or_else(|error| {
+            if error.is_instance_of::<PyMemoryError>(py) {
+                return Err(error);
+            }
+            error.value(py).setattr("drawn", self.singles(py, drawn, reading)?)?;
+            Err(error)
+        })
+    }
+
+    /// Every item that was drawn, as a batch of its own.
+    pub fn singles<'py>(&self, py: Python<'py>, drawn: &Drawn, reading: &Reading) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let Drawn::Items(draws) = drawn else { return Ok(Vec::new()) };
+        let mut rest = draws.clone().without_windows();
+        let mut singles = Vec::with_capacity(rest.len());
+        while !rest.is_empty() {
+            let behind = rest.split_off(1);
+            let mut single = Drawn::Items(std::mem::replace(&mut rest, behind));
+            singles.push(self.batch(py, &mut single, reading)?);
+        }
+        Ok(singles)
+    }
+
+    /// The `reverie.BatchInfo` of the draws, without a batch.
+    pub fn info<'py>(&self, py: Python<'py>, drawn: &mut Drawn) -> PyResult<Bound<'py, PyAny>> {
+        match drawn {
+            Drawn::Items(draws) => DrawInfo::of(py, draws),
+            Drawn::Gathered(batch) => DrawInfo::of(py, &mut batch.draws),
+            Drawn::Arrays(arrays) => infos(py, &Lent::new(py, Arc::clone(&arrays.block))?, arrays),
+        }
+    }
+
+    /// The one requested batch, or the error with the draws that were made.
+    pub fn whole<'py>(
+        &self,
+        py: Python<'py>,
+        what: &str,
+        sampled: Sampled,
+        reading: &Reading,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match sampled {
+            Sampled { mut batches, error: None } => match batches.first_mut() {
+                Some(drawn) => self.batch_or_singles(py, drawn, reading),
+                None => Err(raise(py, no_batch())),
+            },
+            Sampled { batches, error: Some(error) } => Err(self.failed(py, what, batches, error, reading)?),
+        }
+    }
+
+    /// Adds the draws of a request that ended early: `partial`, or `drawn` if they are more than one batch.
+    pub fn partial(
+        &self,
+        py: Python<'_>,
+        sampled: Sampled,
+        reading: &Reading,
+        with: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
+        let mut drawn = self.each(py, sampled.batches, reading)?;
+        if drawn.len() > 1 {
+            return with.set_item("drawn", drawn);
+        }
+        with.set_item("partial", drawn.pop())
+    }
+
+    /// The exception for an error, with the draws that were made before it.
+    /// They are in `partial` for a deadline, and in `drawn` for draws that cannot be one batch.
+    pub fn failed(
+        &self,
+        py: Python<'_>,
+        what: &str,
+        batches: Vec<Drawn>,
+        error: Error,
+        reading: &Reading,
+    ) -> PyResult<PyErr> {
+        let mut drawn = self.each(py, batches, reading)?;
+        if let Error::Deadline(why) = error {
+            let late = late(py, what, &why, |with| match drawn.len() {
+                0 | 1 => with.set_item("partial", drawn.pop()),
+                _ => Ok(()),
+            });
+            if !drawn.is_empty() {
+                late.value(py).setattr("drawn", drawn)?;
+            }
+            return Ok(late);
+        }
+        let raised = raise(py, error);
+        if !drawn.is_empty() {
+            raised.value(py).setattr("drawn", drawn)?;
+        }
+        Ok(raised)
+    }
+
+    fn each<'py>(&self, py: Python<'py>, batches: Vec<Drawn>, reading: &Reading) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        batches.into_iter().map(|mut drawn| self.batch_or_singles(py, &mut drawn, reading)).collect()
+    }
+
+    /// A batch of arrays, including those of the info, that are views of the memory in which they arrived.
+    fn arrived<'py>(&self, py: Python<'py>, batch: &Arrays) -> PyResult<Bound<'py, PyAny>> {
+        let lent = Lent::new(py, Arc::clone(&batch.block))?;
+        let mut arrays = Vec::with_capacity(batch.head.outputs.len());
+        for (output, bytes) in batch.head.outputs.iter().zip(&batch.layout.outputs) {
+            arrays.push(lent.array(output.dtype, output.itemsize, &output.shape, bytes.clone())?);
+        }
+        // Another thread may be inside, as building a structure may run Python code: then use a new unflattener.
+        let (mut kept, mut fresh) = (self.arrived.try_lock(), Unflattener::default());
+        let unflattener = kept.as_deref_mut().unwrap_or(&mut fresh);
+        let head = &batch.head;
+        let parts = assemble(py, unflattener, &head.structure, head.num_columns, &head.outputs, arrays.into_iter())?;
+        drop(kept);
+        made(infos(py, &lent, batch)?, parts, batch.smallest_probability)
+    }
+
+    /// Works with the last planner for these options.
+    fn prepared<T>(&self, reading: &Reading, work: impl FnOnce(&mut Prepared) -> T) -> T {
+        // Another thread may be inside, as building a structure may run Python code: then prepare without memory.
+        let (mut kept, mut fresh) = (self.prepared.try_lock(), None);
+        let slot = kept.as_deref_mut().unwrap_or(&mut fresh);
+        work(Prepared::for_reading(slot, reading))
+    }
+}
+
+impl Prepared {
+    fn for_reading<'a>(slot: &'a mut Option<Self>, reading: &Reading) -> &'a mut Self {
+        let fits = slot.take().filter(|prepared| prepared.reading == *reading);
+        slot.insert(fits.unwrap_or_else(|| Self {
+            reading: reading.clone(),
+            planner: Planner::new(&reading.options()),
+            unflattener: Unflattener::default(),
+        }))
+    }
+
+    fn batch<'py>(&mut self, py: Python<'py>, draws: &mut Draws) -> PyResult<Bound<'py, PyAny>> {
+        let plan = quick(py, || self.planner.plan_draws(draws))?;
+        let mut arrays = room(py, &plan.outputs)?;
+        gather(py, &plan, draws, &mut arrays)?;
+        self.wrap(py, &plan, draws, arrays)
+    }
+
+    fn wrap<'py>(
+        &mut self,
+        py: Python<'py>,
+        plan: &Plan,
+        draws: &mut Draws,
+        arrays: Vec<Fresh<'py>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let arrays = arrays.into_iter().map(Fresh::done);
+        let parts = assemble(py, &mut self.unflattener, &plan.structure, plan.num_columns, &plan.outputs, arrays)?;
+        let smallest_probability = draws.smallest_probability;
+        made(DrawInfo::of(py, draws)?, parts, smallest_probability)
+    }
+}
+
+/// `Batch.data`, `.mask`, `.lengths`, `.is_first` and `.start`.
+pub type Parts<'py> = [Bound<'py, PyAny>; 5];
+
+/// Puts the arrays of a batch into their places.
+pub fn assemble<'py>(
+    py: Python<'py>,
+    unflattener: &mut Unflattener,
+    structure: &Structure,
+    num_columns: usize,
+    outputs: &[Output],
+    mut arrays: impl Iterator<Item = Bound<'py, PyAny>>,
+) -> PyResult<Parts<'py>> {
+    let data = unflattener.unflatten(py, structure, &mut arrays.by_ref().take(num_columns))?;
+    let none = || py.None().into_bound(py);
+    let (mut mask, mut lengths, mut is_first, mut start) = (none(), none(), none(), none());
+    for (output, array) in outputs[num_columns..].iter().zip(arrays) {
+        let (target, column) = match output.role {
+            Role::Mask(column) => (&mut mask, column),
+            Role::Lengths(column) => (&mut lengths, column),
+            Role::First => (&mut is_first, None),
+            Role::Start => (&mut start, None),
+            Role::Column => continue,
+        };
+        // One array if it applies to all columns, else one for each column's path.
+        match column {
+            None => *target = array,
+            Some(column) => {
+                if target.is_none() {
+                    *target = PyDict::new(py).into_any();
+                }
+                target.set_item(&outputs[column].path, array)?;
+            }
+        }
+    }
+    Ok([data, mask, lengths, is_first, start])
+}
+
+/// The `reverie.Batch` made of its parts.
+pub fn made<'py>(
+    info: Bound<'py, PyAny>,
+    parts: Parts<'py>,
+    smallest_probability: Option<f64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static BATCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let [data, mask, lengths, is_first, start] = parts;
+    let class = BATCH.import(info.py(), "reverie.types", "Batch")?;
+    class.call1((info, data, mask, lengths, smallest_probability, is_first, start))
+}
+
+/// Memory for the arrays.
+pub fn room<'py>(py: Python<'py>, outputs: &[Output]) -> PyResult<Vec<Fresh<'py>>> {
+    outputs.iter().map(|output| Fresh::new(py, output.dtype, output.itemsize, &output.shape)).collect()
+}
+
+/// Gathers the draws' items into arrays made for their plan.
+pub fn gather(py: Python<'_>, plan: &Plan, draws: &Draws, arrays: &mut [Fresh<'_>]) -> PyResult<()> {
+    let mut out: Vec<&mut [MaybeUninit<u8>]> = arrays.iter_mut().map(Fresh::bytes).collect();
+    let bytes = out.iter().map(|out| out.len()).sum();
+    copying(py, bytes, || plan.gather_draws(draws, &mut out))
+}
+
+/// The `reverie.BatchInfo` of a batch: views of the memory in which it arrived.
+fn infos<'py>(py: Python<'py>, lent: &Lent<'py>, batch: &Arrays) -> PyResult<Bound<'py, PyAny>> {
+    const INFO: [DType; 7] = {
+        use DType::{Float64, Int64};
+        [Int64, Float64, Float64, Int64, Int64, Int64, Float64]
+    };
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let mut info = Vec::with_capacity(INFO.len());
+    for (dtype, bytes) in INFO.into_iter().zip(&batch.layout.info) {
+        info.push(lent.array(dtype, 8, &[batch.num_draws], bytes.clone())?);
+    }
+    let [key, probability, priority, table_size, times_sampled, version, inserted_at] =
+        <[_; 7]>::try_from(info).expect("seven arrays were made");
+    CLASS.import(py, "reverie.types", "BatchInfo")?.call1((
+        key,
+        probability,
+        priority,
+        table_size,
+        times_sampled,
+        version,
+        inserted_at,
+    ))
+}
