@@ -1,6 +1,7 @@
 //! The remote client and the server, over gRPC within one process.
 
 use reverie_core::append::{Cells, RowWriter, Sink};
+use reverie_core::batch;
 use reverie_core::batch::Ragged;
 use reverie_core::chunk::Compression;
 use reverie_core::clock::{Clock, SystemClock};
@@ -147,7 +148,7 @@ async fn what_is_written_is_read_back() -> Result<()> {
     let sampled = client.draw(draws("replay", 64), None).await?;
     assert_eq!(sampled.error, None);
     assert_eq!(sampled.batches[0].len(), 64);
-    let read = client.get("replay", &keys[5..8], None, Ragged::Refuse).await?;
+    let read = client.get("replay", &keys[5..8], &batch::Options::default()).await?;
     assert_eq!((read.error, read.batches[0].len()), (None, 3));
     let (updated, deleted) = client
         .mutate(
@@ -159,9 +160,9 @@ async fn what_is_written_is_read_back() -> Result<()> {
         .await?;
     assert_eq!((updated.applied, deleted.applied), (2, 3));
     assert!(client.can_insert("replay", 1).await?);
-    let info = client.info().await?.unwrap();
-    assert_eq!((info.tables[0].size, info.raw.grpc_connections), (997, 1));
-    assert!(client.why("replay").await?.text.contains("table 'replay'"));
+    let info = client.info().await?;
+    assert_eq!((info.tables[0].size, info.num_grpc_connections), (997, 1));
+    assert!(client.waits("replay").await?.text.contains("table 'replay'"));
     client.reset("replay").await?;
     assert_eq!(tables.get("replay")?.info().size, 0);
     assert!(matches!(client.reset("none").await, Err(Error::UnknownTable { .. })));

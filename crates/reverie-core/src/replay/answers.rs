@@ -18,6 +18,8 @@ pub struct Info {
     pub max_network_bytes: Option<u64>,
     /// Bytes that the server may use in all.
     pub max_memory: Option<u64>,
+    /// Connections over gRPC.
+    pub num_grpc_connections: u64,
     /// Connections through shared memory.
     pub num_local_connections: u64,
     /// Connections that the server accepts; `None` without a server.

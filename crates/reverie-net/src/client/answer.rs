@@ -120,6 +120,7 @@ fn info_of(info: proto::ServerInfo) -> Result<Info> {
         network_bytes: info.network_bytes,
         max_network_bytes: info.max_network_bytes,
         max_memory: info.max_memory,
+        num_grpc_connections: info.grpc_connections,
         num_local_connections: info.local_connections,
         max_connections: Some(info.max_connections),
     })

@@ -309,7 +309,7 @@ async fn closing_ends_what_waits_and_what_comes() {
     assert!(closed.to_string().contains("the client of") && closed.to_string().contains(&client.options().address));
     assert_eq!(sample.await.unwrap().error, Some(closed.clone()));
     assert_eq!(info.await.err(), Some(closed.clone()));
-    assert_eq!(client.why("replay").await.err(), Some(closed));
+    assert_eq!(client.waits("replay").await.err(), Some(closed));
     assert!(!client.link().connected);
     while talk.asked().await.is_some() {}
 }
