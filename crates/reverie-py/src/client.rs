@@ -305,9 +305,9 @@ impl Client {
         let Kept { rows, alone } = std::mem::replace(self.kept().get_mut(py)?, Kept::new(self.max_in_flight_bytes));
         rows.iter().try_for_each(|rows| rows.close(py))?;
         let Reach::There(connection) = &self.reach else { return Ok(()) };
-        for kind in [&alone.inserts, &alone.updates] {
-            kind.flush(py, Deadline::from_timeout(Some(1.0))?, |_| String::new())?;
-        }
+        let deadline = Deadline::from_timeout(Some(1.0))?;
+        alone.inserts.flush(py, deadline, |_| String::new())?;
+        alone.updates.flush(py, deadline, |_| String::new())?;
         connection.close(py)
     }
 

@@ -203,11 +203,9 @@ fn make_room(client: &Client, py: Python<'_>, replay: &Arc<dyn Replay>, timeout:
 pub fn flush(client: &Client, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
     let (deadline, replay) = (client.deadline(timeout)?, &client.reach().replay(py)?);
     let (alone, reasons) = (client.alone(py)?, Reasons::of(Arc::clone(replay)));
-    for kind in [&alone.inserts, &alone.updates] {
-        if !kind.flush(py, deadline, |table| reasons.why(table))? {
-            let why = kind.waits_for().map_or_else(String::new, |table| reasons.why(&table));
-            return Err(late(py, "flush", &why, |_| Ok(())));
-        }
+    if !alone.flush(py, deadline, |table| reasons.why(table))? {
+        let why = alone.waits_for().map_or_else(String::new, |table| reasons.why(&table));
+        return Err(late(py, "flush", &why, |_| Ok(())));
     }
     Ok(())
 }

@@ -6,11 +6,11 @@ use crate::enter::{Deadline, Live, Waited, detached, late, locked, quick, wait};
 use crate::reach::Reasons;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use reverie_core::append::{InFlight, Pace, Room};
+use reverie_core::append::{InFlight, Left, Pace};
 use reverie_core::replay::Replay;
-use reverie_core::table::Inserts;
+use reverie_core::table::{Inserts, Keys};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A writer's connection to its tables.
@@ -20,7 +20,7 @@ pub struct Sending {
     restarts: AtomicU64,
     max_in_flight_bytes: u64,
     timeout: Option<f64>,
-    in_flight: Mutex<InFlight>,
+    in_flight: InFlight<Keys>,
     /// Locked briefly, and only if there is a network.
     pace: Mutex<Pace>,
 }
@@ -42,7 +42,7 @@ impl Sending {
             replay: Live::new(replay, "writer"),
             max_in_flight_bytes,
             timeout: client.or_own(timeout),
-            in_flight: Mutex::default(),
+            in_flight: InFlight::default(),
             pace: Mutex::default(),
         })
     }
@@ -64,20 +64,16 @@ impl Sending {
         if items.is_empty() {
             return Ok(());
         }
-        let (count, replay) = (items.len(), self.replay.get(py)?);
-        let ticket = quick(py, || replay.insert(table, items))?;
-        locked(py, &self.in_flight, 0, |in_flight| in_flight.push(table, ticket, count, bytes as u64))
+        let (size, replay) = (Left { items: items.len(), bytes: bytes as u64 }, self.replay.get(py)?);
+        quick(py, || self.in_flight.push(table, replay.insert(table, items)?, size))
     }
 
     /// Waits until the bytes in flight are within their bound; mostly this is a quick check.
     /// Pauses if the server lags behind: see [`Pace`].
     pub fn make_room(&self, py: Python<'_>) -> PyResult<()> {
-        let bytes = locked(py, &self.in_flight, 0, |in_flight| match in_flight.is_empty() {
-            true => Ok(0),
-            false => in_flight.settle().map(|_| in_flight.bytes()),
-        })?;
+        let Left { bytes, .. } = quick(py, || self.in_flight.settle())?;
         if bytes > self.max_in_flight_bytes {
-            return self.settle(py, "append", Room::Bytes(self.max_in_flight_bytes), self.timeout);
+            return self.settle(py, "append", Left::bytes(self.max_in_flight_bytes), self.timeout);
         }
         let replay = self.replay.get(py)?;
         let Some(round_trip) = replay.round_trip() else { return Ok(()) };
@@ -95,9 +91,9 @@ impl Sending {
         }
         let (start, most) = (Instant::now(), (Pace::PAUSE + round_trip).as_secs_f64());
         let deadline = Deadline::from_timeout(Some(self.timeout.map_or(most, |timeout| timeout.min(most))))?;
-        let poll = |slice| self.poll(Room::Bytes(aim), slice).or_else(|| (!replay.lags()).then_some(Ok(())));
+        let poll = |slice| self.poll(Left::bytes(aim), slice).or_else(|| (!replay.lags()).then_some(Ok(())));
         wait(py, deadline, poll, String::new)?;
-        let (after, helps) = (self.lock().bytes(), replay.lags());
+        let (after, helps) = (self.in_flight.left().bytes, replay.lags());
         locked(py, &self.pace, 0, |pace| {
             if helps {
                 pace.paused(before, after, start.elapsed(), round_trip);
@@ -110,23 +106,23 @@ impl Sending {
 
     /// Waits until at most `num_items` items are unconfirmed.
     pub fn flush(&self, py: Python<'_>, num_items: usize, timeout: Option<f64>) -> PyResult<()> {
-        self.settle(py, "flush", Room::Items(num_items), timeout.or(self.timeout))
+        self.settle(py, "flush", Left::items(num_items), timeout.or(self.timeout))
     }
 
     /// Items that are not in their tables yet.
     pub fn num_in_flight(&self, py: Python<'_>) -> PyResult<usize> {
         self.replay(py)?;
-        locked(py, &self.in_flight, 0, InFlight::settle)
+        quick(py, || Ok(self.in_flight.settle()?.items))
     }
 
-    fn settle(&self, py: Python<'_>, what: &str, room: Room, timeout: Option<f64>) -> PyResult<()> {
+    fn settle(&self, py: Python<'_>, what: &str, enough: Left, timeout: Option<f64>) -> PyResult<()> {
         self.replay(py)?;
         let (reasons, deadline) = (Reasons::of(Arc::clone(self.replay.get(py)?)), Deadline::from_timeout(timeout)?);
         let why = || {
-            let table = self.lock().waits_for().map(str::to_owned);
+            let table = self.in_flight.waits_for();
             table.map_or_else(|| "the last item went in meanwhile".to_owned(), |table| reasons.why(&table))
         };
-        match wait(py, deadline, |slice| self.poll(room, slice), why)? {
+        match wait(py, deadline, |slice| self.poll(enough, slice), why)? {
             Waited::Done(()) => Ok(()),
             Waited::Late => {
                 let why = detached(py, || Ok(why()))?;
@@ -135,18 +131,13 @@ impl Sending {
         }
     }
 
-    fn poll(&self, room: Room, slice: Duration) -> Option<reverie_core::Result<()>> {
-        let mut in_flight = self.lock();
-        let settled = if slice.is_zero() { in_flight.settle() } else { in_flight.wait(room, slice) };
-        match (settled, room) {
-            (Err(error), _) => Some(Err(error)),
-            (Ok(items), Room::Items(limit)) => (items <= limit).then_some(Ok(())),
-            (Ok(_), Room::Bytes(limit)) => (in_flight.bytes() <= limit).then_some(Ok(())),
+    /// Waits for at most `slice`. Of several errors the first counts.
+    fn poll(&self, enough: Left, slice: Duration) -> Option<reverie_core::Result<()>> {
+        let done = self.in_flight.wait(enough.into(), slice);
+        if let Some(Err(_)) = done {
+            let _ = self.in_flight.settle();
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, InFlight> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+        done
     }
 }
 

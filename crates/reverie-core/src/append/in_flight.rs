@@ -1,118 +1,219 @@
-//! Items that a writer has sent and that are not in their tables yet.
+//! Requests that were sent and are not confirmed yet.
 
-use crate::error::Result;
-use crate::table::{Keys, Ticket};
+use crate::error::{Error, Result};
+use crate::sync::{Mutex, lock};
+use crate::table::Ticket;
 use std::collections::VecDeque;
+use std::sync::TryLockError;
 use std::time::Duration;
 
-/// The target of a wait: the most that may stay unconfirmed.
-#[derive(Clone, Copy, Debug)]
-pub enum Room {
-    /// Items.
-    Items(usize),
-    /// Their bytes.
-    Bytes(u64),
-}
-
-/// A writer's unconfirmed items. A writer that has more than its limit of bytes waits before it appends.
+/// How often a thread that waits for a part of the requests, or for several tables, checks again.
 ///
-/// A table confirms items in the order in which they were sent, so that `settle` costs time for confirmed items only.
-#[derive(Default)]
-pub struct InFlight {
-    waiting: Vec<Queue>,
+/// It is woken when that part is confirmed, not by each request.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// An amount of requests that are not confirmed, including one that a thread waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Items, or whatever the sender counts.
+    pub items: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Left {
+    /// No requests.
+    pub const NONE: Self = Self { items: 0, bytes: 0 };
+    /// Any number of requests.
+    pub const ANY: Self = Self { items: usize::MAX, bytes: u64::MAX };
+
+    /// At most this many items.
+    pub fn items(items: usize) -> Self {
+        Self { items, ..Self::ANY }
+    }
+
+    /// At most this many bytes.
+    pub fn bytes(bytes: u64) -> Self {
+        Self { bytes, ..Self::ANY }
+    }
+
+    /// Half of it.
+    pub fn half(self) -> Self {
+        Self { items: self.items / 2, bytes: self.bytes / 2 }
+    }
+
+    fn within(self, most: Self) -> bool {
+        self.items <= most.items && self.bytes <= most.bytes
+    }
+}
+
+/// The goal of a wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Goal {
+    /// The wait ends when no more than this is left.
+    pub enough: Left,
+    /// The waiting thread is woken when no more than this is left, and checks `enough` now and then.
+    pub woken: Left,
+}
+
+impl From<Left> for Goal {
+    fn from(enough: Left) -> Self {
+        Self { enough, woken: enough }
+    }
+}
+
+/// The unconfirmed requests of one sender, whose limit of bytes they count towards.
+///
+/// A table confirms requests in the order in which they were sent. A request that its table holds up does not occupy
+/// the places of requests for other tables that were confirmed after it.
+pub struct InFlight<T> {
+    /// Held by the thread that waits for a request.
+    turn: Mutex<()>,
+    /// Guards the queues and the counts; held briefly, never during a wait.
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    /// One for each table that was ever sent to; their indices never change.
+    queues: Vec<Queue<T>>,
+    /// The number of requests ever sent.
     sent: u64,
-    bytes: u64,
-    items: usize,
+    left: Left,
+    /// The queue and the position of the request that a thread has taken out to wait for it.
+    awaited: Option<(usize, u64)>,
 }
 
-struct Queue {
+/// Requests for one table, in the order in which they were sent.
+struct Queue<T> {
     table: String,
-    sent: VecDeque<Sent>,
+    sent: VecDeque<Sent<T>>,
 }
 
-struct Sent {
-    ticket: Ticket<Keys>,
-    /// Its position among all that the writer sent.
+struct Sent<T> {
+    ticket: Ticket<T>,
+    /// Its position among all that were sent.
     order: u64,
-    bytes: u64,
-    items: usize,
+    size: Left,
 }
 
-impl InFlight {
-    /// Adds a request; one that is done already is not kept. Returns its error.
-    pub fn push(&mut self, table: &str, mut ticket: Ticket<Keys>, items: usize, bytes: u64) -> Result<()> {
-        if let Some(outcome) = ticket.poll() {
-            return outcome.map(|_| ());
+impl<T> Default for InFlight<T> {
+    fn default() -> Self {
+        let state = State { queues: Vec::new(), sent: 0, left: Left::NONE, awaited: None };
+        Self { turn: Mutex::new(()), state: Mutex::new(state) }
+    }
+}
+
+impl<T> State<T> {
+    /// The queues with requests, each with the position of its oldest request among all.
+    fn waiting(&self) -> impl Iterator<Item = (usize, u64)> {
+        let fronts = self.queues.iter().map(|queue| queue.sent.front());
+        fronts.enumerate().filter_map(|(index, front)| Some((index, front?.order)))
+    }
+
+    /// Removes confirmed requests from the fronts, up to one that failed.
+    /// `Ok`: true if no more than enough are left.
+    fn settle(&mut self, enough: Left) -> Result<bool> {
+        for queue in &mut self.queues {
+            while let Some(outcome) = queue.sent.front_mut().and_then(|oldest| oldest.ticket.poll()) {
+                let done = queue.sent.pop_front().expect("it was polled");
+                self.left.items -= done.size.items;
+                self.left.bytes -= done.size.bytes;
+                outcome?;
+            }
         }
-        self.bytes += bytes;
-        self.items += items;
-        self.sent += 1;
-        let sent = Sent { ticket, order: self.sent, bytes, items };
-        match self.waiting.iter_mut().find(|queue| queue.table == table) {
+        Ok(self.left.within(enough))
+    }
+}
+
+impl<T> InFlight<T> {
+    /// Adds a request of this size; one that is done already is not kept. Returns its error.
+    pub fn push(&self, table: &str, mut ticket: Ticket<T>, size: Left) -> Result<()> {
+        if let Some(outcome) = ticket.poll() {
+            return outcome.map(drop);
+        }
+        let mut state = lock(&self.state);
+        state.left.items += size.items;
+        state.left.bytes += size.bytes;
+        state.sent += 1;
+        let sent = Sent { ticket, order: state.sent, size };
+        match state.queues.iter_mut().find(|queue| queue.table == table) {
             Some(queue) => queue.sent.push_back(sent),
-            None => self.waiting.push(Queue { table: table.to_owned(), sent: VecDeque::from([sent]) }),
+            None => state.queues.push(Queue { table: table.to_owned(), sent: VecDeque::from([sent]) }),
         }
         Ok(())
     }
 
-    /// Removes the requests that are done. Returns the number of unconfirmed items, or the first error of a request.
-    pub fn settle(&mut self) -> Result<usize> {
-        let mut error = None;
-        for queue in &mut self.waiting {
-            while let Some(outcome) = queue.sent.front_mut().and_then(|sent| sent.ticket.poll()) {
-                let sent = queue.sent.pop_front().expect("the oldest request is there");
-                self.bytes -= sent.bytes;
-                self.items -= sent.items;
-                error = error.or(outcome.err());
-            }
+    /// Removes the requests that are confirmed. Returns what is left, or the first error of a request.
+    pub fn settle(&self) -> Result<Left> {
+        let mut state = lock(&self.state);
+        let mut first: Option<Error> = None;
+        while let Err(error) = state.settle(Left::ANY) {
+            first.get_or_insert(error);
         }
-        error.map_or(Ok(self.items), Err)
+        first.map_or(Ok(state.left), Err)
     }
 
-    /// Parks this thread until there may be room, at most for `timeout`; may return early.
+    /// Waits at most for `timeout` until no more than enough is left; may return early.
     ///
-    /// The thread is woken once, by the request at the table of the oldest one whose end makes the room, and not by
-    /// each request before it.
-    pub fn wait(&mut self, room: Room, timeout: Duration) -> Result<usize> {
-        let Some(index) = self.oldest() else { return Ok(0) };
-        let queue = &self.waiting[index].sent;
-        let mut behind = (0, 0);
-        let last = queue.iter().rposition(|sent| {
-            behind = (behind.0 + sent.items, behind.1 + sent.bytes);
-            match room {
-                Room::Items(most) => behind.0 > most,
-                Room::Bytes(most) => behind.1 > most,
-            }
+    /// `None`: more is left. An error is that of one request, which is removed; others may have failed, too.
+    pub fn wait(&self, goal: Goal, timeout: Duration) -> Option<Result<()>> {
+        let _turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if timeout.is_zero() => return None,
+            Err(TryLockError::WouldBlock) => lock(&self.turn),
+        };
+        if let Some(done) = self.is_enough(goal) {
+            return Some(done);
+        }
+        if timeout.is_zero() {
+            return None;
+        }
+        // Only the thread with the turn waits for a request that is taken out. Others may remove what is confirmed
+        // before it, but not what was sent after it to the same table, which is confirmed later.
+        if let Some((index, sent, timeout)) = self.take_awaited(goal, timeout) {
+            sent.ticket.nudge();
+            sent.ticket.park(timeout);
+            let mut state = lock(&self.state);
+            state.awaited = None;
+            let queue = &mut state.queues[index].sent;
+            let at = queue.partition_point(|other| other.order < sent.order);
+            queue.insert(at, sent);
+        }
+        self.is_enough(goal)
+    }
+
+    fn is_enough(&self, goal: Goal) -> Option<Result<()>> {
+        lock(&self.state).settle(goal.enough).map(|enough| enough.then_some(())).transpose()
+    }
+
+    /// Takes out the request whose end makes enough room, of the table whose oldest request was sent last: the other
+    /// tables may hold theirs up. With how long to wait for it.
+    fn take_awaited(&self, goal: Goal, timeout: Duration) -> Option<(usize, Sent<T>, Duration)> {
+        let mut state = lock(&self.state);
+        let (index, _) = state.waiting().max_by_key(|(_, order)| *order)?;
+        let is_alone = state.waiting().nth(1).is_none();
+        let sent = &mut state.queues[index].sent;
+        let mut behind = Left::NONE;
+        let last = sent.iter().rposition(|sent| {
+            behind = Left { items: behind.items + sent.size.items, bytes: behind.bytes + sent.size.bytes };
+            !behind.within(goal.woken)
         });
-        let ticket = &queue[last.unwrap_or(0)].ticket;
-        ticket.nudge();
-        ticket.park(timeout);
-        self.settle()
+        let awaited = sent.remove(last.unwrap_or(0))?;
+        state.awaited = Some((index, awaited.order));
+        let all = is_alone && goal.woken == goal.enough;
+        Some((index, awaited, if all { timeout } else { timeout.min(LOOK) }))
     }
 
-    /// The queue of the oldest request.
-    fn oldest(&self) -> Option<usize> {
-        let oldest = |index: &usize| self.waiting[*index].sent.front().map_or(u64::MAX, |sent| sent.order);
-        (0..self.waiting.len()).filter(|index| !self.waiting[*index].sent.is_empty()).min_by_key(oldest)
-    }
-
-    /// Bytes of the unconfirmed items.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Unconfirmed items, as of the last `settle`.
-    pub fn len(&self) -> usize {
-        self.items
-    }
-
-    /// True if no item is unconfirmed.
-    pub fn is_empty(&self) -> bool {
-        self.items == 0
+    /// What is not confirmed, as of the last [`InFlight::settle`] or wait.
+    pub fn left(&self) -> Left {
+        lock(&self.state).left
     }
 
     /// The table that the oldest request waits for.
-    pub fn waits_for(&self) -> Option<&str> {
-        self.oldest().map(|index| self.waiting[index].table.as_str())
+    pub fn waits_for(&self) -> Option<String> {
+        let state = lock(&self.state);
+        let oldest = state.waiting().chain(state.awaited).min_by_key(|(_, order)| *order);
+        oldest.map(|(index, _)| state.queues[index].table.clone())
     }
 }

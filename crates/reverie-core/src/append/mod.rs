@@ -10,7 +10,7 @@ mod steps;
 mod structured;
 mod transitions;
 
-pub use in_flight::{InFlight, Room};
+pub use in_flight::{Goal, InFlight, Left};
 pub use pace::Pace;
 pub use rows::RowWriter;
 pub use sink::{Cells, Sink, next_episode, next_stream};
