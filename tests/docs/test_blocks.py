@@ -80,7 +80,21 @@ def test_decisions_are_numbered_once_and_dated() -> None:
 def test_the_index_of_decisions_names_each_of_its_pages_by_its_title() -> None:
     folder = ROOT / "docs" / "decisions"
     told = re.findall(r"^- \[(\d{4})\]\((\S+)\): (.*)$", (folder / "README.md").read_text(), re.MULTILINE)
-    assert len(told) > 40
-    assert len({number for number, _, _ in told}) == len(told)
+    assert sorted(page for _, page, _ in told) == sorted(page.name for page in folder.glob("0*.md"))
     titles = {page: (folder / page).read_text().partition("\n")[0] for _, page, _ in told}
     assert {page: title for number, page, words in told if (title := titles[page]) != f"# {number}: {words}"} == {}
+
+
+def test_a_decision_fits_on_one_page() -> None:
+    lines = {page.name: page.read_text().count("\n") for page in (ROOT / "docs" / "decisions").glob("0*.md")}
+    assert {name: count for name, count in lines.items() if count > 60} == {}
+
+
+def test_the_index_of_measurements_names_each_of_its_pages_by_title_and_dates() -> None:
+    folder = ROOT / "docs" / "measurements"
+    row = re.compile(r"^\| \[(.+)\]\((\S+)\) \| .+ \| .+ \| (.+) \|$", re.MULTILINE)
+    listed = {page: f"# {title}\n\n{dates}. " for title, page, dates in row.findall((folder / "README.md").read_text())}
+    pages = {page.name: page.read_text() for page in folder.glob("*.md") if page.name != "README.md"}
+    assert len(pages) > 10
+    assert sorted(listed) == sorted(pages)
+    assert {name: start for name, start in listed.items() if not pages[name].startswith(start)} == {}

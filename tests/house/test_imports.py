@@ -97,19 +97,6 @@ def test_the_core_names_no_python_no_runtime_and_no_wire() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize("crate", sorted(folder.name for folder in CRATES.iterdir() if (folder / "src").is_dir()))
-def test_a_crate_keeps_its_unsafe_code_in_one_module(crate: str) -> None:
-    blocks = re.compile(r"\bunsafe\s*(?:\{|fn\b|impl\b|extern\b)")
-    places = [path for path, source in rust_sources(crate).items() if blocks.search(without_comments(source))]
-    # `chunk/slab.rs` and `chunk/slab/page.rs` would be one module. Prefetching is a hint to the processor behind two
-    # safe functions: it reads nothing that a program can see. Wide loops are safe code compiled more than once; what
-    # is unsafe is to call a version that the processor lacks. A table's pages are lent by one line, under a model test
-    # of its own (docs/decisions/0033).
-    modules = {re.sub(r"(?:/mod)?\.rs$", "", path) for path in places} - {"prefetch", "wide", "table/policy/pages"}
-    roots = {m for m in modules if not any(m != other and m.startswith(f"{other}/") for other in modules)}
-    assert len(roots) <= 1, f"{crate} has unsafe code in {sorted(places)}"
-
-
 def test_importing_the_package_loads_numpy_and_no_framework() -> None:
     code = (
         "import sys, reverie\n"

@@ -85,7 +85,7 @@ class ValueLinear(nn.Linear):
     """A last layer that outputs values: always computes in float32, whatever the precision of the layers before.
 
     bfloat16 has no number between 100.0 and 100.5, a larger step than the values of actions differ by.
-    docs/decisions/0032 measures the effect on learning.
+    docs/measurements/pong.md measures the effect on learning.
     """
 
     def forward(self, features: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 PyTorch requests aligned memory from the C library. glibc before 2.39 trims a block to its alignment and keeps the
 trimmings for small requests, so that the block of a freed batch is a little too short for the next batch. When learning
 with a convolutional network on the CPU, the heap grew by 60 kB per environment step, without limit (glibc bug 30723;
-decision 0048).
+decision 0021).
 """
 
 from __future__ import annotations
