@@ -1,5 +1,6 @@
 //! Batches: what the cells hold is what the arrays hold, for every form of item and every way to store its chunks.
 
 mod arrays;
+mod layout;
 mod model;
 mod support;

@@ -3,10 +3,8 @@
 use super::fake::{Fake, Talk};
 use super::support::{SECOND, draws};
 use reverie_core::Error;
-use reverie_core::batch::Layout;
-use reverie_core::batch::{Output, Role};
 use reverie_core::sample::Sampled;
-use reverie_core::spec::{DType, Structure};
+use reverie_core::spec::Structure;
 use reverie_net::convert;
 use reverie_net::proto::server_message::Body;
 use reverie_net::proto::{self, Part};
@@ -50,18 +48,4 @@ async fn a_batch_of_more_or_fewer_bytes_than_its_arrays_is_a_defect_of_the_peer(
         let Some(Error::Protocol(text)) = sampled(bytes, &[]).await.error else { panic!("{bytes} bytes were taken") };
         assert!(text.contains(&format!("a batch of {bytes} bytes whose arrays take {BYTES}")), "{text}");
     }
-}
-
-#[test]
-fn the_columns_of_a_batch_begin_at_cache_lines_behind_what_is_known_of_its_draws() {
-    let column = |width| Output {
-        path: "x".to_owned(),
-        dtype: DType::UInt8,
-        itemsize: 1,
-        shape: vec![3, width],
-        role: Role::Column,
-    };
-    let layout = Layout::new(3, &[column(5), column(7)]).unwrap();
-    // Seven arrays of three 8-byte numbers end at 168.
-    assert_eq!((layout.outputs, layout.size_bytes), (vec![192..207, 256..277], 277));
 }
