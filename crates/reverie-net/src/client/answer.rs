@@ -1,6 +1,6 @@
 //! The promises that callers wait for, by kind of request.
 
-use super::Described;
+use super::described::Described;
 use crate::convert;
 use crate::proto::reply::Body as Reply;
 use crate::proto::request::Body;

@@ -3,10 +3,9 @@
 //! A call takes the lock only for a push. It wakes the task only if the task sleeps: while inserts come in quick
 //! succession, the task looks by itself within a millisecond. The same holds for requests that no caller waits for.
 
-use super::Described;
 use super::answer::Answer;
+use super::described::Described;
 use crate::proto::request::Body;
-use reverie_core::append::Sink;
 use reverie_core::item::Item;
 use reverie_core::replay::Link;
 use reverie_core::table::{Desk, Inserts, Keys, Priority, Promise, Table, TableOptions, Ticket};
@@ -406,44 +405,5 @@ impl<T> Desk<T> for Outbox {
         let state = self.lock();
         let wake = state.mood == Mood::Napping && !state.left.is_empty();
         self.ring(state, wake);
-    }
-}
-
-/// Writers reach the server through this. `Unavailable` until the server was described.
-impl Sink for super::Remote {
-    fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
-        self.outbox.insert(table, items)
-    }
-
-    fn check(&self, table: &str, items: &[(Item, Priority)]) -> Result<()> {
-        self.outbox.check(table, items)
-    }
-
-    fn check_priority(&self, table: &str, priority: Priority) -> Result<()> {
-        self.outbox.options(table, |checker| match priority {
-            Priority::Value(value) => checker.check_priority(value),
-            Priority::Max => Ok(()),
-        })?
-    }
-
-    fn signature(&self, table: &str) -> Result<Option<reverie_core::spec::Signature>> {
-        self.outbox.options(table, |table| table.options().signature.clone())
-    }
-
-    fn why(&self, table: &str) -> Ticket<String> {
-        match self.outbox.outage() {
-            Some(outage) => {
-                Ticket::done(Ok(format!("{outage}; what was not confirmed is kept, and sent when it is back")))
-            }
-            None => self.request(Body::Why(table.to_owned()), None, false, Answer::Sentence),
-        }
-    }
-
-    fn compression(&self, table: &str) -> Result<reverie_core::chunk::Compression> {
-        self.outbox.options(table, |table| table.options().compression)
-    }
-
-    fn meter(&self) -> &Arc<reverie_core::chunk::Meter> {
-        &self.meter
     }
 }

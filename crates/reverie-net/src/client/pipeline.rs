@@ -1,6 +1,7 @@
 //! Batches made by a server, with several requests in flight to hide the round trip.
 
-use super::{ReadAhead, Remote, SampleRequest};
+use super::read_ahead::ReadAhead;
+use super::remote::{Remote, SampleRequest};
 use reverie_core::Result;
 use reverie_core::replay::{Batches, Replay};
 use reverie_core::sample::{Drawn, Sampled, Schedule};

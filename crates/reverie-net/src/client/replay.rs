@@ -1,8 +1,8 @@
 //! The methods of a replay, as requests to its server.
 
 use super::answer::Answer;
-use super::{Pipeline, Remote};
-use crate::client;
+use super::pipeline::Pipeline;
+use super::remote::{self, Remote};
 use crate::convert::batch::encode_reading;
 use crate::convert::query::{encode_conditions, encode_neighbours, encode_query};
 use crate::convert::table::{encode_change, encode_seen};
@@ -10,23 +10,26 @@ use crate::items::MAX_ITEMS;
 use crate::proto::{self, request::Body};
 use reverie_core::append::Sink;
 use reverie_core::batch::Options;
+use reverie_core::item::Item;
 use reverie_core::replay::{Batches, Info, Link, Replay, Waits};
 use reverie_core::sample::{Allocate, SampleRequest, Sampled, Schedule, Windows};
-use reverie_core::table::{Change, Condition, Keys, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates};
+use reverie_core::table::{
+    Change, Condition, Inserts, Keys, Priority, Query, Seen, TableOptions, Tally, Ticket, Updated, Updates,
+};
 use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A request for draws from one table.
-fn one(table: &str, request: SampleRequest, reading: &Options<'_>) -> client::SampleRequest {
+fn one(table: &str, request: SampleRequest, reading: &Options<'_>) -> remote::SampleRequest {
     let parts = vec![(table.to_owned(), request.num_samples)];
-    client::SampleRequest { parts, ..form(request.without_replacement, request.windows, reading) }
+    remote::SampleRequest { parts, ..form(request.without_replacement, request.windows, reading) }
 }
 
 /// How draws are made and read, as a request without tables.
-fn form(without_replacement: bool, windows: Option<Windows>, reading: &Options<'_>) -> client::SampleRequest {
+fn form(without_replacement: bool, windows: Option<Windows>, reading: &Options<'_>) -> remote::SampleRequest {
     let (columns, ragged) = (reading.columns.map(<[String]>::to_vec), reading.ragged);
-    client::SampleRequest {
+    remote::SampleRequest {
         parts: Vec::new(),
         columns,
         ragged,
@@ -58,7 +61,7 @@ impl Replay for Remote {
 
     fn sample_some(&self, table: &str, at_most: usize, timeout: Option<Duration>) -> Ticket<Sampled> {
         let request = SampleRequest { num_samples: at_most, ..SampleRequest::default() };
-        self.draw(client::SampleRequest { at_once: true, ..one(table, request, &Options::default()) }, timeout)
+        self.draw(remote::SampleRequest { at_once: true, ..one(table, request, &Options::default()) }, timeout)
     }
 
     fn sample_now(
@@ -73,7 +76,7 @@ impl Replay for Remote {
             Some(Error::Deadline(_)) => Sampled { error: None, ..sampled },
             _ => sampled,
         };
-        self.draw(client::SampleRequest { only_now: true, ..one(table, request, reading) }, timeout).map(fewer)
+        self.draw(remote::SampleRequest { only_now: true, ..one(table, request, reading) }, timeout).map(fewer)
     }
 
     fn batches(self: Arc<Self>, schedule: Schedule, reading: &Options<'_>, _: Allocate) -> Result<Box<dyn Batches>> {
@@ -191,5 +194,44 @@ impl Replay for Remote {
 
     fn restarts(&self) -> u64 {
         self.outbox.server_restarts()
+    }
+}
+
+/// Writers reach the server through this. `Unavailable` until the server was described.
+impl Sink for Remote {
+    fn insert(&self, table: &str, items: Inserts) -> Result<Ticket<Keys>> {
+        self.outbox.insert(table, items)
+    }
+
+    fn check(&self, table: &str, items: &[(Item, Priority)]) -> Result<()> {
+        self.outbox.check(table, items)
+    }
+
+    fn check_priority(&self, table: &str, priority: Priority) -> Result<()> {
+        self.outbox.options(table, |checker| match priority {
+            Priority::Value(value) => checker.check_priority(value),
+            Priority::Max => Ok(()),
+        })?
+    }
+
+    fn signature(&self, table: &str) -> Result<Option<reverie_core::spec::Signature>> {
+        self.outbox.options(table, |table| table.options().signature.clone())
+    }
+
+    fn why(&self, table: &str) -> Ticket<String> {
+        match self.outbox.outage() {
+            Some(outage) => {
+                Ticket::done(Ok(format!("{outage}; what was not confirmed is kept, and sent when it is back")))
+            }
+            None => self.request(Body::Why(table.to_owned()), None, false, Answer::Sentence),
+        }
+    }
+
+    fn compression(&self, table: &str) -> Result<reverie_core::chunk::Compression> {
+        self.outbox.options(table, |table| table.options().compression)
+    }
+
+    fn meter(&self) -> &Arc<reverie_core::chunk::Meter> {
+        &self.meter
     }
 }

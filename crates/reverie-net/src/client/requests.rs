@@ -163,7 +163,7 @@ impl Requests {
     }
 
     /// Answers the requests for the server's description.
-    pub(super) fn describe(&mut self, described: &std::sync::Arc<super::Described>) {
+    pub(super) fn describe(&mut self, described: &std::sync::Arc<super::described::Described>) {
         let waiting: Vec<u64> = self.unsent.iter().copied().filter(|id| self.all[id].body.is_none()).collect();
         for id in waiting {
             if let Some(Answer::Described(promise)) = self.all.remove(&id).and_then(|request| request.answer) {

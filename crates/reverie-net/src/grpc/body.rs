@@ -3,7 +3,7 @@
 //! Small messages are joined; the bytes of batches are sent from where they are in memory, in a block or in chunks.
 
 use super::large::{LARGE, TOGETHER, put_head, put_whole};
-use super::stream::{Next, Queue, Queued};
+use super::queue::{Next, Queue, Queued};
 use crate::pieces::Pieces;
 use crate::proto::Part;
 use bytes::{Buf, BufMut, Bytes, BytesMut};

@@ -1,7 +1,7 @@
 //! Connections to a server. The trait can be replaced: tests have a network of their own.
 
 use super::begun::ALERT;
-use super::trust::refusal;
+use super::refusal::refusal;
 use crate::way::Traffic;
 use reverie_core::Error;
 use std::future::Future;

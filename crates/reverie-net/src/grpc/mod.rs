@@ -13,12 +13,14 @@ pub mod client;
 pub mod connector;
 mod counted;
 mod download;
+mod refusal;
 mod trust;
 mod turns;
 mod upload;
 
 // The server's end.
 mod accept;
+mod queue;
 mod body;
 mod bounded;
 pub mod server;

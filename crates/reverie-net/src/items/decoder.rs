@@ -2,6 +2,7 @@
 
 mod cells;
 mod episodes;
+mod limits;
 mod names;
 
 use super::{ITEM_BYTES, MAX_LOOKS, looks};
@@ -10,32 +11,16 @@ use crate::convert::item::decode_pattern;
 use crate::proto;
 use cells::Layouts;
 use names::{Known, Names};
+use reverie_core::Result;
 use reverie_core::chunk::Meter;
 use reverie_core::item::{Body, Form, Item};
 use reverie_core::table::{Inserts, Priority};
-use reverie_core::{Error, Result};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 pub use episodes::Episodes;
-
-/// Limits on the memory that a connection uses on the server.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Bytes of one chunk.
-    pub max_chunk_bytes: u64,
-    /// Chunks and bodies that the connection may name at a time, and patterns.
-    pub max_named: usize,
-    /// Bytes of chunks that the connection holds open or named and no table refers to, and of its other named things.
-    /// Computed now and then: chunks that leave their tables meanwhile may be added.
-    pub max_held_bytes: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { max_chunk_bytes: proto::MAX_CHUNK_BYTES, max_named: 1 << 20, max_held_bytes: 4 << 30 }
-    }
-}
+pub use limits::Limits;
+use limits::{broken, too_many};
 
 /// One request of an insert message.
 pub struct Arrived {
@@ -67,10 +52,6 @@ pub struct Decoder {
     layouts: Layouts,
     /// Bulk bytes of messages without a request: they count for the next request.
     owed: u64,
-}
-
-fn broken(what: impl Into<String>) -> Error {
-    Error::Protocol(what.into())
 }
 
 impl Decoder {
@@ -191,15 +172,6 @@ impl Tables {
             None => self.first.replace(table).is_none(),
             Some(first) => table != first && self.others.insert(table),
         }
-    }
-}
-
-fn too_many(what: &str, limit: usize) -> Error {
-    Error::ResourceExhausted {
-        what: format!("a connection that names more than {limit} {what}"),
-        needed: limit as u64 + 1,
-        budget: limit as u64,
-        hint: "confirm inserts, and write with fewer writers over one client".to_owned(),
     }
 }
 

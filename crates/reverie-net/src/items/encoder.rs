@@ -3,6 +3,7 @@
 mod bodies;
 mod chunks;
 mod forms;
+mod known;
 
 use super::{MAX_ITEMS, MAX_LOOKS};
 use crate::bulk::BulkOut;
@@ -10,31 +11,14 @@ use crate::proto;
 use bodies::Bodies;
 use chunks::Chunks;
 use forms::Forms;
+pub use known::Pushed;
 use reverie_core::item::{Body, Item};
 use reverie_core::table::{Inserts, Priority};
 use reverie_core::{Error, Result};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
-/// The result of pushing a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pushed {
-    /// The whole request is in the message.
-    Whole,
-    /// The message has no room for all of the request; the cells that fit are in it, but no item.
-    /// Send the message that [`Encoder::take`] returns and push the request again, until it is whole.
-    NoRoom {
-        /// Bulk bytes that the next piece needs at least: an empty message must have room for them.
-        needed: u64,
-    },
-}
+use std::hash::Hasher;
 
 /// Definitions of one message at most, in bytes.
 const MAX_DEFINED_BYTES: usize = 8 << 20;
-
-/// Named things that are checked for use whenever a message is begun.
-/// Two more are checked for each that was named in the message before.
-const LOOKED_AT: usize = 8;
 
 /// Encodes items into messages: names what the server does not know, and sends only the cells that it does not have.
 #[derive(Default)]
@@ -228,26 +212,5 @@ fn same_body(left: &Body, right: &Body) -> bool {
         (Body::Chunk(left), Body::Chunk(right)) => std::sync::Arc::ptr_eq(left, right),
         (Body::Span(left), Body::Span(right)) => std::sync::Arc::ptr_eq(left, right),
         _ => false,
-    }
-}
-
-/// A map by address.
-type ByAddress<T> = HashMap<usize, T, BuildHasherDefault<AddressHasher>>;
-
-/// A hasher for addresses. No peer can choose them to collide.
-#[derive(Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
-    }
-
-    fn write_usize(&mut self, address: usize) {
-        self.0 = (self.0 ^ address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
     }
 }

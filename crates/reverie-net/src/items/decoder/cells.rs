@@ -1,7 +1,7 @@
 //! Received cells of chunks.
 
+use super::limits::{Limits, broken};
 use super::names::Names;
-use super::{Limits, broken};
 use crate::bulk::BulkIn;
 use crate::proto;
 use reverie_core::chunk::{Chunk, ChunkWriter, Compression, Layout, Meter, filled};

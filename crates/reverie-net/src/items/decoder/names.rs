@@ -1,6 +1,7 @@
 //! The things that a connection has named, and the bytes that it holds through them.
 
-use super::{Episodes, Limits, broken, too_many};
+use super::episodes::Episodes;
+use super::limits::{Limits, broken, too_many};
 use crate::proto;
 use reverie_core::chunk::{Chunk, ChunkWriter};
 use reverie_core::item::{Part, Span};

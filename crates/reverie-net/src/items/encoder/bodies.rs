@@ -1,7 +1,7 @@
 //! The bodies (runs of chunks) that the server knows.
 
 use super::chunks::Chunks;
-use super::{ByAddress, LOOKED_AT};
+use super::known::{ByAddress, LOOKED_AT};
 use crate::proto;
 use reverie_core::chunk::Chunk;
 use reverie_core::item::{Part, Span};

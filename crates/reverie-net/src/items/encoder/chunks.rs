@@ -1,6 +1,6 @@
 //! The chunks that the server knows, and the cells of each that it has.
 
-use super::{ByAddress, LOOKED_AT, Pushed};
+use super::known::{ByAddress, LOOKED_AT, Pushed};
 use crate::bulk::BulkOut;
 use crate::proto::{self, MAX_CHUNK_BYTES, MAX_MESSAGE_BYTES};
 use reverie_core::chunk::{Chunk, PackedBytes, Raw};

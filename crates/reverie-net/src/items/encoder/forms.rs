@@ -1,7 +1,7 @@
 //! The forms that the server knows: if there are too many, the least recently used are released.
 
 use super::super::{MAX_FORM_BYTES, looks};
-use super::ByAddress;
+use super::known::ByAddress;
 use crate::convert::item::{decode_pattern, encode_pattern};
 use crate::proto;
 use prost::Message;

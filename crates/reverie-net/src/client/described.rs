@@ -1,0 +1,12 @@
+//! What a server says of itself when a client connects.
+
+use reverie_core::table::TableOptions;
+
+/// The server's description at the first connection.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// The version of its package.
+    pub version: String,
+    /// Its tables.
+    pub tables: Vec<TableOptions>,
+}
