@@ -257,7 +257,7 @@ class Server:
         self.stop()
 
     def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("a server lives in its process and cannot be pickled; make it where it should live")
+        raise TypeError("a server lives in its process and cannot be pickled; make it in the process that serves")
 
     def __repr__(self) -> str:
         names = ", ".join(repr(table.name) for table in self._tables)

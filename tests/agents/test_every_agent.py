@@ -260,7 +260,7 @@ def test_settings_given_as_words_stand_in_for_those_of_the_preset():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("n_step", r"'n_step' changes nothing; write name=value"),
+        ("n_step", r"'n_step' is not a setting; write name=value"),
         ("n_stp=3", r"has no setting 'n_stp'; did you mean n_step\?"),
         ("n_step=three", r"\[agent\] n_step is 'three', and must be int"),
         ("n_step=0", r"with n_step=0: n_step is 0, and must be at least 1"),

@@ -207,18 +207,18 @@ def test_a_device_that_is_not_there_is_refused_before_anything_starts(monkeypatc
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(
-        DeviceError, match=r"device 'cuda:1' is not there: PyTorch .* sees 1 CUDA devices; set device=cpu"
+        DeviceError, match=r"device 'cuda:1' is missing: PyTorch .* finds 1 CUDA devices; set device=cpu"
     ):
         plan(dqn, "CartPole-v1", run=run)
     assert plan(dqn, "CartPole-v1", run=dataclasses.replace(run, device="cuda:0")).run.device == "cuda:0"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(DeviceError, match="sees 0 CUDA devices"):
+    with pytest.raises(DeviceError, match="finds 0 CUDA devices"):
         plan(dqn, "CartPole-v1", run=dataclasses.replace(run, device="cuda"))
 
 
 def test_a_device_that_an_agent_does_not_know_and_words_that_are_none_are_refused():
     run = dataclasses.replace(sac.load_preset("Pendulum-v1").run, device="cuda")
-    with pytest.raises(DeviceError, match=r"device 'cuda' is not one that sac computes on: it knows cpu"):
+    with pytest.raises(DeviceError, match=r"device 'cuda' is not supported by sac, which runs on cpu"):
         plan(sac, "Pendulum-v1", run=run)
     with pytest.raises(ValueError, match=r"device is 'gpu', and must be \"cpu\", \"cuda\" or \"cuda:N\""):
         RunSettings(target_return=1.0, max_env_steps=1, evaluate_every=1, device="gpu")
@@ -231,5 +231,5 @@ def test_a_bare_word_names_another_preset_of_the_environment(agent, tmp_path, mo
     assert paper.config.learning_starts == 50_000
     assert paper.config != agent.load_preset("ALE/Pong-v5").config
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(presets.PresetError, match="is neither a file nor a preset that comes with the agent"):
+    with pytest.raises(presets.PresetError, match="is neither a file nor a preset of the agent"):
         agent.load_preset("CartPole-v1", presets.Path("paper"))

@@ -36,7 +36,7 @@ def test_a_person_gets_a_table_of_the_ways_that_were_asked_for():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--transport", "pigeon"], "no way 'pigeon': in-process, shared-memory, grpc"),
+        (["--transport", "pigeon"], "unknown transport 'pigeon': known are in-process, shared-memory, grpc"),
         (["--obs-shape", "4x"], "--obs-shape '4x'"),
         (["--obs-dtype", "object"], "--obs-dtype 'object'"),
         (["--obs-shape", "100000x100000x100000"], "lower --capacity"),

@@ -61,12 +61,12 @@ def test_the_account_tells_the_evaluation_the_replay_the_time_and_the_curves_pat
         "items inserted",
         "items sampled",
         "samples per insert",
-        "bytes held",
+        "bytes in the replay buffer",
         "priorities updated",
-        "updates that came too late",
+        "priority updates that came too late",
         "evaluate",
         "env step",
-        "in all",
+        "total",
         "learning curve: deep/er/curve.png",
     ):
         assert words in result.stdout
@@ -91,7 +91,7 @@ def test_the_same_seed_prints_the_same_result_times_apart(demo, short_preset):
         (["--env", "FrozenLake-v1"], ["observations of FrozenLake-v1 are Discrete(16)"]),
         (["--preset", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["--plot", "curve.pdf"], ["curve.pdf does not end in .png"]),
-        (["--plot", "short.toml/curve.png"], ["the folder short.toml cannot be made"]),
+        (["--plot", "short.toml/curve.png"], ["the folder short.toml cannot be created"]),
     ],
 )
 def test_what_cannot_run_is_refused_at_once_in_one_line(demo, short_preset, arguments, words, monkeypatch):

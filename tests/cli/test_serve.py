@@ -101,17 +101,20 @@ def test_a_file_of_tables_is_served(served, tmp_path):
     ("arguments", "words"),
     [
         (["missing.toml"], "missing.toml: no such file or directory"),
-        (["--samples-per-insert", "2"], "belong together"),
-        (["--tls-cert", "x"], "--tls-cert and --tls-key belong together"),
+        (["--samples-per-insert", "2"], "must be given together"),
+        (["--tls-cert", "x"], "--tls-cert and --tls-key must be given together"),
         (["--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines: name a token with --token-file FILE"),
         (["--host", "::", "--token-file", "x"], "name a certificate with --tls-cert and --tls-key"),
         (["--checkpoint-every", "3"], "--checkpoint-every needs --checkpoints FOLDER"),
         (["--token-file", os.devnull], "is empty"),
         (["--checkpoints", os.devnull], f"--checkpoints {os.devnull} cannot be written to: file exists"),
         (["--checkpoints", "/proc/kept"], "--checkpoints /proc/kept cannot be written to"),
-        (["t.toml", "--max-size", "5", "--table", "x"], "--table, --max-size: the tables are those of t.toml"),
-        (["--priority-exponent", "0.6"], "--priority-exponent is of --sampler prioritized, not of 'uniform'"),
-        (["--sampler", "best"], "there is no kind 'best'; known are fifo"),
+        (["t.toml", "--max-size", "5", "--table", "x"], "--table, --max-size: the tables come from t.toml"),
+        (
+            ["--priority-exponent", "0.6"],
+            "--priority-exponent is for --sampler prioritized, and --sampler is 'uniform'",
+        ),
+        (["--sampler", "best"], "unknown kind 'best'; known are fifo"),
         (["--shard", "64"], "--shard"),
         (["--shard", "1", "--samples-per-insert", "2", "--error-buffer", "8"], "--shard"),
     ],
@@ -277,7 +280,7 @@ def test_info_tells_sizes_rates_and_who_waits_as_json_and_as_text(served):
     text = run("info", hello["address"], "--rate-seconds", "0.05", *PATIENT)
     assert text.returncode == 0, text.stderr
     assert "replay" in text.stdout
-    memory = r"keeps to [\d.]+ GB of memory; [\d.]+ [kM]?B of [\d.]+ GB for connections"
+    memory = r"memory limit [\d.]+ GB; connections use [\d.]+ [kM]?B of [\d.]+ GB"
     assert re.search(memory, text.stdout), text.stdout
 
 
@@ -294,7 +297,7 @@ def test_a_port_that_refuses_is_reported_at_once_in_a_line_with_exit_code_1(comm
     done = run(command, "127.0.0.1:1", *PATIENT)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line == "reverie: 127.0.0.1:1 cannot be reached: Connection refused; does a server run there?"
+    assert line == "reverie: 127.0.0.1:1 cannot be reached: Connection refused; is a server running there?"
 
 
 @pytest.mark.parametrize(
@@ -313,7 +316,7 @@ def test_a_client_that_would_retry_is_not_asked_where_the_port_refuses_or_the_ho
     with pytest.raises(typer.Exit) as ended, connecting.connected(address, None, None, None, None, 3.0):
         raise AssertionError("it went on")
     assert ended.value.exit_code == 1
-    assert capsys.readouterr().err == f"reverie: {address} cannot be reached: {reason}; does a server run there?\n"
+    assert capsys.readouterr().err == f"reverie: {address} cannot be reached: {reason}; is a server running there?\n"
     asked.assert_called_once_with((address.removesuffix(":7").strip("[]"), 7), timeout=3.0)
 
 

@@ -95,7 +95,7 @@ def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_fo
         "discount=0.9",
         "--threads",
         2,
-        "--to-the-end",
+        "--until-max-steps",
         "--no-tensorboard",
         "--resume",
     ]
@@ -103,7 +103,7 @@ def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_fo
     assert result.exit_code == 2
     assert "no result from seed 3, 4" in result.stderr
     common = {"agent": "dqn", "env": "CartPole-v1", "settings": ("n_step=2", "discount=0.9"), "shorts": {"threads": 2}}
-    common |= {"to_the_end": True, "tensorboard": False, "to_stderr": True}
+    common |= {"until_max_steps": True, "tensorboard": False, "to_stderr": True}
     # Only a run that has begun can go on.
     assert sorted(asked, key=lambda one: one.seed) == [
         TrainRequest(seed=3, out=Path("here/seed-3"), resume=False, **common),
@@ -163,7 +163,7 @@ def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(start, tmp_path
         "--out",
         "runs",
         "--no-tensorboard",
-        "--to-the-end",
+        "--until-max-steps",
     ]
     command += ["--set", "max_env_steps=1000000000", "--set", "evaluate_every=1000000000"]
     sweep_of_all = start(*command, stderr=subprocess.PIPE, session=True)
@@ -195,8 +195,8 @@ def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(start, tmp_path
         assert f"[seed {seed}] reverie: stopped after" in stderr
         assert checkpoints.load(checkpoints.find(tmp_path / f"runs/seed-{seed}"))["env_steps"] > 0
     assert not (tmp_path / "runs/seed-2").exists()
-    assert "dqn on CartPole-v1, seed 1: never at 475; not finished, and never evaluated" in stderr
-    assert "interrupted after 0 of 3 runs; the same command with --resume goes on" in stderr
+    assert "dqn on CartPole-v1, seed 1: never reached 475; not finished, and never evaluated" in stderr
+    assert "interrupted after 0 of 3 runs; the same command with --resume continues" in stderr
 
 
 def test_a_sweep_that_goes_on_takes_what_has_ended_and_begins_what_had_not(reverie, tmp_path, monkeypatch):
@@ -237,7 +237,7 @@ def test_a_sweep_that_goes_on_takes_what_has_ended_and_begins_what_had_not(rever
     asked.clear()
     for seed in (11, 12, 13):
         shutil.rmtree(tmp_path / f"runs/seed-{seed}")
-    reverie(*command, "--set", "max_env_steps=1100", "--to-the-end")
+    reverie(*command, "--set", "max_env_steps=1100", "--until-max-steps")
     assert asked == {0: True, 2: True, 3: False}
 
 
@@ -256,7 +256,7 @@ def test_eval_writes_an_episode_as_a_video(reverie, trained, tmp_path):
     printed = json.loads(result.stdout.splitlines()[-1])
     assert printed["video"] == "films/one.mp4"
     length = int(printed["returns"][0])  # CartPole pays 1 a step
-    assert f"video: films/one.mp4, {length + 1} pictures, return {length}.0, seed 30000" in result.stderr
+    assert f"video: films/one.mp4, {length + 1} frames, return {length}.0, seed 30000" in result.stderr
     with moviepy.VideoFileClip(str(tmp_path / "films/one.mp4")) as clip:
         assert clip.size == [600, 400]
         assert abs(clip.n_frames - (length + 1)) <= 1
@@ -282,8 +282,8 @@ def test_a_game_is_shown_as_the_agent_sees_it(tmp_path, monkeypatch):
 
     monkeypatch.setattr(atari, "FRAMES_PER_EPISODE", 120)
     path = tmp_path / "pong.mp4"
-    _, pictures = video.record("ALE/Pong-v5", lambda obs: np.zeros(len(obs), np.int64), 0, path)
-    assert pictures <= 31
+    _, frames = video.record("ALE/Pong-v5", lambda obs: np.zeros(len(obs), np.int64), 0, path)
+    assert frames <= 31
     with moviepy.VideoFileClip(str(path)) as clip:
         assert clip.size == [336, 336]
         assert clip.fps == 15

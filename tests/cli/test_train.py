@@ -60,10 +60,10 @@ def test_a_run_resumed_by_the_same_command_goes_on_and_a_second_one_without_it_i
     assert reverie(*command).exit_code == 1
     again = reverie(*command)
     assert again.exit_code == 2
-    assert "here holds a run: go on with --resume, or name another folder with --out" in again.stderr
+    assert "here holds a run: continue it with --resume, or name another folder with --out" in again.stderr
     longer = reverie(*command[:-6], "--resume", "--set", "max_env_steps=1800")
     assert longer.exit_code == 1, longer.stderr
-    assert "going on after 1,30" in longer.stdout
+    assert "resuming after 1,30" in longer.stdout
     read = logs.read(Path("here"))
     assert [round(step, -2) for step in read.env_steps] == [500, 1_000, 1_300, 1_500, 1_800]
     assert "max_env_steps = 1800" in Path("here/preset.toml").read_text()
@@ -88,7 +88,7 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
     ("arguments", "words"),
     [
         (["dqm", "--env", "CartPole-v1"], ["no agent 'dqm'", "did you mean dqn"]),
-        (["dqn", "--env", "MountainCar"], ["'MountainCar': it says no version; did you mean MountainCar-v0?"]),
+        (["dqn", "--env", "MountainCar"], ["'MountainCar': its id has no version; did you mean MountainCar-v0?"]),
         (["dqn", "--env", "CartPoel-v1"], ["no environment 'CartPoel-v1'", "did you mean CartPole-v1"]),
         (["dqn", "--env", "Pendulum-v1"], ["continuous actions need", "sac", "CartPole-v1"]),
         (["sac", "--env", "CartPole-v1"], ["discrete actions need", "dqn", "Pendulum-v1"]),
@@ -96,7 +96,7 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
         (["dqn", "--env", "CartPole-v1", "--set", "batchsize=3"], ["no setting 'batchsize'; did you mean batch_size?"]),
         (["dqn", "--env", "CartPole-v1", "--config", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["dqn", "--env", "CartPole-v1", "--set", "capacity=10_000_000_000"], ["needs about", "lower the capacity"]),
-        (["dqn", "--env", "CartPole-v1", "--resume"], ["is not there"]),
+        (["dqn", "--env", "CartPole-v1", "--resume"], ["is missing"]),
         (["dqn", "--env", "CartPole-v1", "--config", "paperr"], ["neither a file nor a preset", "CartPole-v1"]),
         (["dqn", "--env", "CartPole-v1", "--target-return", "nan"], ["target_return is nan, and must be a number"]),
         (["dqn", "--env", "CartPole-v1", "--jobs", "2"], ["--jobs is 2, and there is one run"]),
@@ -134,7 +134,7 @@ def test_a_dry_run_plans_for_a_cluster_that_is_described_or_not_there_yet(reveri
     assert "no node has room for a role 'learner'" in reverie(*command).stderr  # it would start Ray here
     elsewhere = reverie(*command, "--address", "auto")
     assert elsewhere.exit_code == 0, elsewhere.stderr
-    assert "on which nodes is known once there is a cluster" in elsewhere.stdout
+    assert "the nodes are unknown until there is a cluster" in elsewhere.stdout
     fits = reverie(*command, "--node", "1x8GB,8", "--node", "15x4GB,16")
     assert fits.exit_code == 0, fits.stderr
     assert "60 x actor, 1 CPU: an actor of Ray, where it has room; 400 MiB each" in fits.stdout
@@ -247,7 +247,7 @@ def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(start, 
             break
     rest = process.stderr.read()
     assert process.wait(timeout=200) == 130
-    assert "the same command with --resume goes on from there" in rest
+    assert "the same command with --resume continues from there" in rest
     assert "Traceback" not in rest
     saved = checkpoints.load(checkpoints.find(folder))
     assert saved["env_steps"] >= 200
@@ -271,7 +271,7 @@ def test_a_second_ctrl_c_ends_a_run_without_a_checkpoint_and_a_second_sigterm_do
 
 def test_a_run_whose_terminal_is_closed_saves_and_one_after_nohup_goes_on(start, tmp_path):
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
-    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--to-the-end"]
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--until-max-steps"]
     command += ["--set", "evaluate_every=1000000000", "--set", "max_env_steps=1000000000"]
     terminal, end = pty.openpty()
     process = start(*command, terminal=end, session=True)
@@ -290,7 +290,7 @@ def test_a_run_whose_terminal_is_closed_saves_and_one_after_nohup_goes_on(start,
 
 @pytest.mark.parametrize("errors", [subprocess.DEVNULL, subprocess.STDOUT], ids=["2> file", "2>&1"])
 def test_a_run_whose_output_nobody_reads_any_more_saves_and_ends(start, tmp_path, errors):
-    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--to-the-end"]
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--until-max-steps"]
     command += ["--set", "evaluate_every=200", "--set", "max_env_steps=1000000000"]
     process = start(*command, stdout=subprocess.PIPE, stderr=errors)
     assert "dqn on CartPole-v1" in process.stdout.readline()
@@ -322,7 +322,10 @@ def test_eval_of_a_damaged_checkpoint_names_the_file(reverie, tmp_path):
         for command in (["eval", "here"], resume):
             result = reverie(*command)
             assert result.exit_code == 2
-            assert f"{name} is damaged: its checksum is another; {older.name}, before it, is whole" in result.stderr
+            assert (
+                f"{name} is damaged: its checksum does not match; the earlier checkpoint {older.name} is intact"
+                in result.stderr
+            )
         (newest / name).write_bytes(whole)
     tables = newest.parent / checkpoints.load(newest)[checkpoints.REPLAY][0]
     tables.write_bytes(tables.read_bytes()[:-1])
@@ -331,8 +334,11 @@ def test_eval_of_a_damaged_checkpoint_names_the_file(reverie, tmp_path):
     damaged, instead = result.stderr.splitlines()[-2:]
     assert f"{tables.name} is damaged at byte" in damaged
     which = Path("here", "checkpoints", newest.name)
-    assert f"these are the tables of {which}; {older.name}, before it, is whole: remove {which} to go on" in instead
-    assert "is not there" in reverie("eval", "nowhere").stderr
+    assert (
+        f"these are the tables of {which}; the earlier checkpoint {older.name} is intact: remove {which} to continue"
+        in instead
+    )
+    assert "is missing" in reverie("eval", "nowhere").stderr
 
 
 def test_a_preset_of_another_environment_serves_with_a_target_of_its_own(reverie):
@@ -444,7 +450,7 @@ def test_plot_draws_several_runs_and_says_how_each_ended(reverie, tmp_path):
     assert result.exit_code == 0, result.stderr
     assert (tmp_path / "pictures/both.png").read_bytes().startswith(b"\x89PNG")
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("dqn on CartPole-v1, seed 0: never at 475; not reached: ")
+    assert lines[0].startswith("dqn on CartPole-v1, seed 0: never reached 475; not reached: ")
     assert lines[1].startswith("dqn on CartPole-v1, seed 1: ")
     assert lines[2] == "learning curves: pictures/both.png"
     assert "does not exist: name a run's folder" in reverie("plot", "nowhere").stderr
@@ -475,10 +481,10 @@ def test_behind_a_confirmed_end_a_run_counts_with_what_was_confirmed_and_any_oth
 
 def test_a_summary_tells_the_first_step_at_the_target_and_the_end():
     assert summary(curve_of([10, 20], [1, 6])) == (
-        "dqn on E-v0, seed 0: first at 5 after 20 steps; not finished; last greedy return 6.0 after 20 steps"
+        "dqn on E-v0, seed 0: reached 5 after 20 steps; not finished; last greedy return 6.0 after 20 steps"
     )
     ended = {"confirmed": True, "mean_return": 5.5, "env_steps": 20}
-    assert summary(curve_of([10], [1], finished=ended)).endswith("never at 5; confirmed: 5.5 after 20 steps")
+    assert summary(curve_of([10], [1], finished=ended)).endswith("never reached 5; confirmed: 5.5 after 20 steps")
 
 
 def test_help_says_where_to_begin_and_train_which_agents_there_are(reverie):
@@ -530,7 +536,7 @@ def test_the_same_command_runs_its_roles_in_processes_and_ctrl_c_saves_and_ends_
             break
     rest = process.stderr.read()  # ends when the last process that has it open has ended
     assert process.wait(timeout=200) == 130
-    assert "the same command with --resume goes on from there" in rest
+    assert "the same command with --resume continues from there" in rest
     assert "Traceback" not in rest
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
     first = checkpoints.load(checkpoints.find(folder))
@@ -572,8 +578,8 @@ def test_a_dry_run_tells_the_learners_and_the_parameter_shards(reverie):
 
 def test_layouts_that_cannot_be_are_refused_in_one_line(reverie):
     for arguments, words in (
-        (["dqn", "--num-shards", 2], "num_shards is 2, and one process has one"),
-        (["ppo", "--runner", "process", "--num-shards", 2], "num_shards is 2, which ppo cannot have"),
+        (["dqn", "--num-shards", 2], "num_shards is 2, and the runner 'local' has one shard"),
+        (["ppo", "--runner", "process", "--num-shards", 2], "num_shards is 2, which ppo does not support"),
         (["dqn", "--runner", "process", "--address", "auto"], "--address is of a Ray cluster, and --runner is process"),
         (["dqn", "--runner", "process", "--num-actors", 0], "--num-actors"),
         (
@@ -631,8 +637,8 @@ def test_short_flags_of_settings_that_an_agent_does_not_have_are_refused(reverie
         (["dqn", "--env", "CartPole-v1", "--precision", "int8"], "precision is 'int8'"),
         (["dqn", "--env", "CartPole-v1", "--max-steps", 0], "--max-steps"),
         (["dqn", "--env", "CartPole-v1", "--device", "gpu"], "device is 'gpu', and must be"),
-        (["dqn", "--env", "CartPole-v1", "--device", "auto", "--runner", "ray"], "say cpu or cuda"),
-        (["ppo", "--env", "CartPole-v1", "--device", "cuda"], "is not one that ppo computes on: it knows cpu"),
+        (["dqn", "--env", "CartPole-v1", "--device", "auto", "--runner", "ray"], "choose cpu or cuda"),
+        (["ppo", "--env", "CartPole-v1", "--device", "cuda"], "is not supported by ppo, which runs on cpu"),
     ):
         result = reverie("train", *arguments, "--dry-run")
         assert result.exit_code == 2, arguments
@@ -650,7 +656,7 @@ def test_the_device_auto_is_cuda_where_there_is_one_and_the_agent_computes_on_it
     assert device("dqn") == "cpu"
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--device", "cuda", "--dry-run")
     assert result.exit_code == 2
-    assert "device 'cuda' is not there" in result.stderr
+    assert "device 'cuda' is missing" in result.stderr
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert (device("dqn"), device("ppo")) == ("cuda", "cpu")
@@ -671,9 +677,9 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew_and_says_
     assert "here holds a run" in reverie(*command).stderr
     again = reverie(*command, "--resume")
     assert again.exit_code == 1, again.stderr
-    assert "here has no checkpoint yet, so that the run begins anew" in again.stderr
-    assert "going on" not in again.stdout
+    assert "here has no checkpoint yet: the run starts from the beginning" in again.stderr
+    assert "resuming" not in again.stdout
     read = logs.read(Path("here"))
     assert [round(step, -2) for step in read.env_steps] == [500, 1_000, 1_300]
-    assert "n_step = 2" in Path("here/preset.toml").read_text(), "the settings of the run that begins anew are its own"
+    assert "n_step = 2" in Path("here/preset.toml").read_text(), "the settings are still those of the run"
     assert reverie(*command, "--resume", "--max-steps", 1500).exit_code == 1, "and now there is a checkpoint"

@@ -95,7 +95,7 @@ def test_a_learner_and_a_parameter_shard_are_killed_and_the_run_goes_on_and_then
     assert set(restarted) == {"learner 1", "parameter shard 0", "parameter shard 1"}
     assert restarted["learner 1"].reason == restarted["parameter shard 0"].reason == "killed by SIGKILL"
     # Ranges of different times are of no network: the other goes back with it, to the same checkpoint.
-    together = "parameter shard 0 ended, and they go on together"
+    together = "parameter shard 0 ended, and all parameter shards restart together"
     assert restarted["parameter shard 1"].reason == together
     went_on = {restarted[f"parameter shard {i}"].went_on_from for i in range(2)}
     assert all(one.startswith("version ") for one in went_on)
@@ -127,7 +127,7 @@ def test_bundles_learn_each_from_its_own_table_and_one_that_is_killed_goes_on(tm
     state = checkpoints.load(stopped.checkpoint)
     assert len(state[checkpoints.REPLAY]) == 2
     assert all(actor["env_steps"] > 0 for actor in state["actors"])
-    with pytest.raises(CheckpointError, match="bundles go on in one process where they began in one, else apart"):
+    with pytest.raises(CheckpointError, match="resume bundles with the runner 'local' if it wrote the checkpoint"):
         train(gorila, "CartPole-v1", config=config, run=ENDLESS, resume=stopped.checkpoint)
     run = dataclasses.replace(ENDLESS, max_env_steps=state["env_steps"] + 200)
     result = train(gorila, "CartPole-v1", runner="process", config=config, run=run, resume=stopped.checkpoint)

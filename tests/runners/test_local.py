@@ -138,7 +138,7 @@ def test_a_run_that_never_reached_reports_its_last_weights_on_the_confirmation_s
 def test_limits_that_let_neither_side_go_on_are_an_error_with_the_tables_account(monkeypatch):
     monkeypatch.setattr(ApexDqnConfig, "error_buffer", property(lambda self: self.samples_per_insert))
     with pytest.raises(
-        StalledError, match="table 'replay' lets neither the learner draw nor an actor insert"
+        StalledError, match="table 'replay' blocks both the learner's samples and the actors' inserts"
     ) as caught:
         short_run()
     assert str(caught.value.why) in str(caught.value)

@@ -493,7 +493,7 @@ def test_a_role_that_stands_still_in_the_middle_of_a_message_is_named_and_holds_
     log.close()
     awaited = of_kind(seen, RoleAwaited)[-1]
     assert (awaited.role, awaited.begun) == ("actor 0", True)
-    assert re.fullmatch(r"is stopped \(kill -CONT \d+ lets it go on\)", awaited.reason)
+    assert re.fullmatch(r"is stopped \(kill -CONT \d+ resumes it\)", awaited.reason)
     (line,) = [line for line in logs._lines(tmp_path / logs.LOG) if line["event"] == "role awaited"]
     assert (line["role"], line["reason"], line["begun"]) == ("actor 0", awaited.reason, True)
 

@@ -94,7 +94,7 @@ def describe(env_id: str) -> EnvSpec:
     versions = [known for known, (name, _, version) in versioned.items() if name == env_id and version.isdecimal()]
     if versions and env_id not in gymnasium.registry:  # a run's name and its presets are for one version
         newest = max(versions, key=lambda known: int(versioned[known][2]))
-        raise UnknownEnvironmentError(env_id, "it says no version", (newest,))
+        raise UnknownEnvironmentError(env_id, "its id has no version", (newest,))
     if atari.is_game(env_id):
         return atari.describe(env_id)
     try:
@@ -102,7 +102,7 @@ def describe(env_id: str) -> EnvSpec:
     except gymnasium.error.DependencyNotInstalled as error:
         raise UnsupportedEnvironmentError(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.NameNotFound as error:  # Gymnasium suggests names too, but worse ones
-        reason = "none of this name is registered"
+        reason = "the name is not registered"
         raise UnknownEnvironmentError(env_id, reason, nearest_environments(env_id)) from error
     except gymnasium.error.Error as error:
         raise UnknownEnvironmentError(env_id, _lower(error), nearest_environments(env_id)) from error

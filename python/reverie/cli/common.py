@@ -15,8 +15,8 @@ EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130
 
 EPILOG = (
-    "Exit codes: 0 the target was reached and confirmed; 1 training ended without; 2 the arguments or this machine do"
-    " not allow the run; 130 interrupted."
+    "Exit codes: 0 the target was reached and confirmed; 1 training ended without reaching it; 2 invalid arguments, or"
+    " this machine cannot run it; 130 interrupted."
 )
 
 LAST_LINE_JSON = "Print one JSON object as the last line of stdout; all else goes to stderr."

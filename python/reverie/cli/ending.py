@@ -27,11 +27,11 @@ def ends_told(folder: Path) -> Iterator[None]:
     try:
         yield
     except StoppedError as error:
-        where = "there" if error.checkpoint is not None else "the checkpoint before, or begins anew"
-        print(f"reverie: {error}; the same command with --resume goes on from {where}", file=sys.stderr)
+        where = "there" if error.checkpoint is not None else "the previous checkpoint, or starts again if there is none"
+        print(f"reverie: {error}; the same command with --resume continues from {where}", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except KeyboardInterrupt:
-        print("reverie: interrupted; checkpoints written before are whole", file=sys.stderr)
+        print("reverie: interrupted; earlier checkpoints are intact", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except (StalledError, DivergedError, EnvironmentCrashedError, TimeoutError) as error:
         complain(error)

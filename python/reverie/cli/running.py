@@ -93,16 +93,16 @@ def _recording(planned: PlannedRun, *, board: bool, to_stderr: bool, quiet: bool
         for writer in writers:
             stack.callback(writer.close)
         progress = stack.enter_context(report.Progress(to_stderr=to_stderr, quiet=quiet))
-        told: set[int] = set()
+        warned: set[int] = set()
 
         def on_event(event: Event) -> None:
             if isinstance(event, Started):
                 logs.replace_file(folder / checkpoints.PRESET, presets.dump(planned.preset).encode())
             for writer in writers:
                 writer(event)
-                if writer.problem and id(writer) not in told:
-                    told.add(id(writer))
-                    progress.warn(f"{writer.path} is not written any more: {writer.problem}; training goes on")
+                if writer.problem and id(writer) not in warned:
+                    warned.add(id(writer))
+                    progress.warn(f"{writer.path} is no longer written: {writer.problem}; training continues")
             progress(event)
 
         yield on_event

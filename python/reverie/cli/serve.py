@@ -29,8 +29,8 @@ EXIT_NOT_SAVED = 1
 LOOK = 0.5
 
 EPILOG = (
-    "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 stopped, and the last checkpoint could not be written; 2 the"
-    " arguments do not make a server, or not a safe one. Off loopback a server needs a token and a certificate:"
+    "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 stopped, and the last checkpoint could not be written; 2"
+    " invalid or unsafe arguments. Off loopback a server needs a token and a certificate:"
     " docs/guides/secure-a-server.md."
 )
 
@@ -66,7 +66,7 @@ def serve(
 ) -> None:
     """Serve tables until SIGINT or SIGTERM.
 
-    Clients on this host use shared memory, others gRPC; both by `reverie.Client("HOST:PORT")`.
+    Clients on this host use shared memory, others gRPC; both connect with `reverie.Client("HOST:PORT")`.
     """
     # Installed first: a signal during the start of the server must end it as cleanly as a later one.
     stop = _told_to_stop()
@@ -137,9 +137,9 @@ def _refuse_idle_flags(ctx: typer.Context, tables: str | None, sampler: str) -> 
     given = [one for one in own if getattr(ctx.get_parameter_source(one.name or ""), "name", "") != "DEFAULT"]
     if tables is not None and given:
         named = ", ".join(one.opts[0] for one in given)
-        raise ValueError(f"{named}: the tables are those of {tables}; say it there, or leave out the file")
+        raise ValueError(f"{named}: the tables come from {tables}; set it there, or leave out the file")
     if "priority_exponent" in [one.name for one in given] and sampler != "prioritized":
-        raise ValueError(f"--priority-exponent is of --sampler prioritized, not of {sampler!r}")
+        raise ValueError(f"--priority-exponent is for --sampler prioritized, and --sampler is {sampler!r}")
 
 
 def _call(server: reverie.Server, token: Path | None, cert: Path | None, client_ca: Path | None) -> str:
@@ -196,13 +196,13 @@ def _one_table(given: Mapping[str, Any]) -> reverie.Table:
     min_size, ratio, buffer = given["min_size"], given["samples_per_insert"], given["error_buffer"]
     limiter: dict[str, Any] = {"kind": "min_size", "min_size_to_sample": min_size}
     if (ratio is None) != (buffer is None):
-        raise ValueError("--samples-per-insert and --error-buffer belong together")
+        raise ValueError("--samples-per-insert and --error-buffer must be given together")
     if ratio is not None:
         limiter |= {"kind": "sample_to_insert_ratio", "samples_per_insert": ratio, "error_buffer": buffer}
     if given["shard"] is not None:
         if ratio is not None or min_size != 1:
             raise ValueError(
-                "--shard: the limits over all shards are those of ShardedClient(rate_limiter=...); leave out"
+                "--shard: ShardedClient(rate_limiter=...) sets the limits over all shards; leave out"
                 " --min-size, --samples-per-insert and --error-buffer"
             )
         limiter = {"kind": "rationed"}
@@ -225,5 +225,5 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> reverie
     if cert is None and key is None and client_ca is None:
         return None
     if cert is None or key is None:
-        raise ValueError("--tls-cert and --tls-key belong together")
+        raise ValueError("--tls-cert and --tls-key must be given together")
     return reverie.ServerTLS(cert=cert, key=key, client_ca=client_ca)

@@ -47,7 +47,7 @@ def changes(request: TrainRequest, agent: Any, preset: Any) -> list[str]:
 
 def _lacking(flag: str, value: object, agent: Any, setting: str, known: Mapping[str, Any]) -> str:
     own = [name for name in known if name.endswith(f"_{setting}")]
-    hint = f"it has {', '.join(own)}, for --set" if own else "leave it out; --dry-run lists those that it has"
+    hint = f"it has {', '.join(own)}, for --set" if own else "leave it out; --dry-run lists the settings"
     return f"{flag} is {value}, and {agent.name} has no setting {setting}: {hint}"
 
 
@@ -56,6 +56,6 @@ def _best_device(agent: Any, runner: str) -> str:
     import torch
 
     if runner == "ray":
-        refuse("--device is auto, which looks at this machine, and Ray places roles on its cluster: say cpu or cuda")
+        refuse("--device auto checks this machine, and Ray places roles on its cluster: choose cpu or cuda")
     able = "cuda" in agent.devices and torch.cuda.is_available()
     return "cuda" if able else "cpu"

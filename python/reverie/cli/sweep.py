@@ -38,7 +38,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             raise ValueError(f"seeds are {text!r}: write a range as 0-4, a list as 0,2,5, or both")
         seeds.extend(range(int(first), int(last if dash else first) + 1))
     if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds are {text!r}: each seed must be there once, and the lower end of a range first")
+        raise ValueError(f"seeds are {text!r}: name each seed once, and the lower end of a range first")
     return tuple(seeds)
 
 
@@ -166,12 +166,12 @@ def _ends_as_ctrl_c() -> Iterator[None]:
 
     Repeated signals are ignored; only a repeated Ctrl-C interrupts.
     """
-    told = False
+    interrupted = False
 
     def interrupt(number: int, frame: object) -> None:
-        nonlocal told
-        if not told:
-            told = True
+        nonlocal interrupted
+        if not interrupted:
+            interrupted = True
             raise KeyboardInterrupt
 
     numbers = [number for number in wishes_to_end() if number != signal.SIGINT]
@@ -197,7 +197,7 @@ def _had(request: TrainRequest) -> dict[str, Any] | None:
     except ValueError:  # no log yet, or invalid settings, which the run itself reports
         return None
     end = log.finished
-    if end is None or not (end["env_steps"] >= run.max_env_steps or (end["confirmed"] and not request.to_the_end)):
+    if end is None or not (end["env_steps"] >= run.max_env_steps or (end["confirmed"] and not request.until_max_steps)):
         return None
     numbers = {name: end[name] for name in ("env_steps", "seconds", "confirmed", "mean_return", "num_episodes")}
     names = {"agent": log.agent, "env_id": log.env_id, "seed": log.seed, "target_return": log.target_return}
@@ -218,7 +218,7 @@ def _tell_what_is_there(folder: Path, wanted: Sequence[int]) -> None:
         ended += log.finished is not None
         print(plot.summary(log), file=sys.stderr)
     print(
-        f"reverie: interrupted after {ended} of {len(wanted)} runs; the same command with --resume goes on",
+        f"reverie: interrupted after {ended} of {len(wanted)} runs; the same command with --resume continues",
         file=sys.stderr,
     )
 

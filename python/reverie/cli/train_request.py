@@ -39,7 +39,7 @@ class TrainRequest:
     out: Path | None = None
     """The run's folder; None for a folder named by agent, environment and seed."""
     resume: bool = False
-    to_the_end: bool = False
+    until_max_steps: bool = False
     runner: RunnerName = "local"
     num_shards: int = 1
     address: str | None = None
@@ -59,7 +59,7 @@ def run(request: TrainRequest) -> tuple[Result, Path]:
     board = importlib.util.find_spec("tensorboard") is not None if request.tensorboard is None else request.tensorboard
     result = running.run(
         planned,
-        stop_when_confirmed=not request.to_the_end,
+        stop_when_confirmed=not request.until_max_steps,
         board=board,
         to_stderr=request.to_stderr,
         quiet=request.quiet,
@@ -124,21 +124,21 @@ def prepare(request: TrainRequest) -> PlannedRun:
     try:
         agent = agents.find(request.agent)
         folder = request.out or Path("runs") / f"{agent.name}-{env.replace('/', '_')}-seed-{seed}"
-        anew = request.resume and logs.has_begun(folder) and not checkpoints.any_in(folder)
-        checkpoint = checkpoints.find(folder) if request.resume and not anew else None
+        from_the_start = request.resume and logs.has_begun(folder) and not checkpoints.any_in(folder)
+        checkpoint = checkpoints.find(folder) if request.resume and not from_the_start else None
         if checkpoint is not None:
             checkpoints.check(checkpoint)  # its settings are read before all the rest
     except ValueError as error:
         refuse(error)
     if request.resume:
         _refuse_another_run(folder, agent.name, env, seed)
-    before = folder if anew else checkpoint
+    before = folder if from_the_start else checkpoint
     saved = None if before is None or not (before / checkpoints.PRESET).is_file() else before / checkpoints.PRESET
     topology, preset, agent = lay_out(request, request.config or saved)
-    if anew:
-        print(f"reverie: {folder} has no checkpoint yet, so that the run begins anew", file=sys.stderr)
+    if from_the_start:
+        print(f"reverie: {folder} has no checkpoint yet: the run starts from the beginning", file=sys.stderr)
     if not request.resume and logs.has_begun(folder):
-        refuse(f"{folder} holds a run: go on with --resume, or name another folder with --out")
+        refuse(f"{folder} holds a run: continue it with --resume, or name another folder with --out")
     return PlannedRun(agent, topology, preset, folder, checkpoint)
 
 

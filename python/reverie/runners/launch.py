@@ -72,7 +72,7 @@ def train(
     here. In all cases everything is closed and every process has ended when it raises.
     """
     if address is not None and runner != "ray":
-        raise ValueError(f"address is {address!r}, which only the runner 'ray' takes, and runner is {runner!r}")
+        raise ValueError(f"address is {address!r}, which only the runner 'ray' uses, and runner is {runner!r}")
     nodes, begin = _runner(runner, address)
     topology = plan(
         agent,

@@ -188,7 +188,7 @@ class Processes:
         living = self._living.get(name)
         if living is None or not _is_stopped(living.process.pid):
             return ""
-        return f"is stopped (kill -CONT {living.process.pid} lets it go on)"
+        return f"is stopped (kill -CONT {living.process.pid} resumes it)"
 
     def kill(self, name: RoleName) -> None:
         """End a process at once."""
@@ -227,7 +227,7 @@ def _is_stopped(pid: int | None) -> bool:
 
 def _reason(exitcode: int | None) -> str:
     if exitcode is None:
-        return "it ended, nobody knows how"
+        return "it ended, and its exit code is unknown"
     if exitcode >= 0:
         return f"it ended with exit code {exitcode}"
     return f"killed by {signal.Signals(-exitcode).name}"

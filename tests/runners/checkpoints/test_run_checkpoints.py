@@ -76,7 +76,7 @@ def test_the_newest_two_stay_and_are_found_by_the_runs_folder_or_their_own(tmp_p
     assert [path.exists() for path in saved] == [False, True, True]
     assert checkpoints.find(tmp_path) == checkpoints.find(tmp_path / "checkpoints") == saved[2]
     assert checkpoints.find(saved[1]) == saved[1]
-    with pytest.raises(CheckpointError, match="is not there: name a run's folder"):
+    with pytest.raises(CheckpointError, match="is missing: name a run's folder"):
         checkpoints.find(tmp_path / "nowhere")
 
 
@@ -248,7 +248,7 @@ def test_tables_that_no_checkpoint_names_any_more_are_removed_and_those_that_are
     assert sorted(path.name for path in tmp_path.glob("replay-*")) == ["replay-3"]
     for segment in tmp_path.glob("replay-3/*"):
         segment.unlink()
-    with pytest.raises(CheckpointError, match=r"has its tables in .*replay-3.*, which is not there"):
+    with pytest.raises(CheckpointError, match=r"has its tables in .*replay-3.*, which is missing"):
         run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=9_000), resume=checkpoints.find(tmp_path))
 
 
@@ -267,7 +267,9 @@ def test_of_a_damaged_checkpoint_it_is_told_which_before_it_is_whole_with_its_ta
     run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_700))
     older, newest = checkpoint_files.all_in(tmp_path)
     (newest / name).write_bytes(b"")
-    with pytest.raises(CheckpointError, match=f"{older.name}, before it, is whole: remove {newest} to go on from that"):
+    with pytest.raises(
+        CheckpointError, match=f"the earlier checkpoint {older.name} is intact: remove {newest} to continue"
+    ):
         run("dqn", tmp_path, resume=tmp_path)
     # That very one is gone on with, once the other is away.
     damaged = (newest / name).read_bytes()
@@ -280,7 +282,7 @@ def test_of_a_damaged_checkpoint_it_is_told_which_before_it_is_whole_with_its_ta
     # Where its tables are damaged it is not whole.
     tables = tmp_path / checkpoints.load(older)[checkpoints.REPLAY][0]
     tables.write_bytes(tables.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match="no checkpoint before it is whole: begin anew in another folder"):
+    with pytest.raises(CheckpointError, match="no earlier checkpoint is intact: start again in another folder"):
         run("dqn", tmp_path, resume=tmp_path)
 
 

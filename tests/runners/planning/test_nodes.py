@@ -47,7 +47,7 @@ def test_a_cluster_whose_nodes_together_would_do_and_none_of_them_alone_is_refus
     assert topology.memory_bytes < sum(node.memory for node in nodes)
     with pytest.raises(
         NoRoomError,
-        match=r"after 0 of them no node has room for a role 'shard', which needs about 4\.\d GiB; of 10 nodes .* 4\.0",
+        match=r"after 0 of them no node has room for a role 'shard', which needs about 4\.\d GiB; .* of 10 nodes, has 4",
     ) as caught:
         place(topology, nodes)
     assert (caught.value.role, caught.value.available) == ("shard", 4 * GIB)
@@ -70,7 +70,9 @@ def test_roles_that_ask_for_a_gpu_find_room_on_nodes_that_have_one():
     nodes = [Node("cpus", 64 * GIB, 64.0), Node("gpu", GIB, 1.0, gpus=1.0)]
     placed = {node.name: roles for node, roles in place(topology, nodes)}
     assert placed["gpu"]["learner"] == 1
-    with pytest.raises(NoRoomError, match=r"'learner', which needs about \d+ MiB and 1 GPU; of 1 node .* 100 MiB left"):
+    with pytest.raises(
+        NoRoomError, match=r"'learner', which needs about \d+ MiB and 1 GPU; .*, of 1 node, has 100 MiB left"
+    ):
         place(topology, [nodes[0], Node("gpu", 100 * 2**20, 1.0, gpus=1.0)])
     with pytest.raises(topology_module.DeviceError, match="takes 1 GPUs"):
         plan(apex_dqn, "CartPole-v1", run=run, runner="ray", nodes=nodes[:1])
@@ -117,7 +119,7 @@ def test_memory_that_no_single_node_has_is_what_a_role_lacks():
     nodes = [Node("a", 3 * GIB), Node("b", 2 * GIB)]
     assert lacking_memory(3 * GIB, nodes) == ""
     assert lacking_memory(4 * GIB, nodes) == (
-        "asks for 4.0 GiB of memory, and the node with most of it has 3.0 GiB free"
+        "asks for 4.0 GiB of memory, and the node with the most memory has 3.0 GiB free"
     )
 
 

@@ -169,9 +169,9 @@ def test_shards_are_planned_where_the_runner_and_the_table_can_have_them():
     }
     assert topology.num_processes == 8
     assert topology.memory_bytes > plan(apex_dqn, "CartPole-v1").memory_bytes
-    with pytest.raises(ValueError, match="num_shards is 2, and one process has one"):
+    with pytest.raises(ValueError, match="num_shards is 2, and the runner 'local' has one shard"):
         plan(apex_dqn, "CartPole-v1", num_shards=2)
-    with pytest.raises(ValueError, match=r"num_shards is 2, which ppo cannot have: .*max_times_sampled"):
+    with pytest.raises(ValueError, match=r"num_shards is 2, which ppo does not support: .*max_times_sampled"):
         plan(ppo, "CartPole-v1", runner="process", num_shards=2)
 
 
@@ -194,14 +194,16 @@ def test_the_learner_asks_ray_for_a_gpu_and_actors_for_the_share_that_is_set():
 
 def test_gpus_that_cannot_be_meant_are_refused():
     run = apex_dqn.load_preset("CartPole-v1").run
-    with pytest.raises(DeviceError, match="'cuda:1' names a GPU of this machine, and Ray picks those of its roles"):
+    with pytest.raises(
+        DeviceError, match="'cuda:1' names a GPU of this machine, and Ray chooses the GPUs of its roles"
+    ):
         plan(apex_dqn, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda:1"))
     shared = dataclasses.replace(run, device="cuda", gpus_per_actor=0.25)
     with pytest.raises(
         DeviceError, match=r"is shared by all roles with the runner 'process', and gpus_per_actor is 0\.25"
     ):
         plan(apex_dqn, "CartPole-v1", runner="process", run=shared)
-    with pytest.raises(DeviceError, match="is not one that ppo computes on"):
+    with pytest.raises(DeviceError, match="is not supported by ppo"):
         plan(ppo, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda"))
     with pytest.raises(ValueError, match=r'gpus_per_actor is 0\.5 and device "cpu": ask for device "cuda" too'):
         dataclasses.replace(run, gpus_per_actor=0.5)
@@ -213,7 +215,9 @@ def test_several_learners_without_parameter_shards_are_refused_where_they_would_
 
     several = dataclasses.replace(plan(apex_dqn, "CartPole-v1").needs, num_learners=2)
     agent = dataclasses.replace(apex_dqn, needs=lambda config: several)
-    with pytest.raises(ValueError, match=r"has 2 learners and 1 table .* no parameter shards: apart, its learners"):
+    with pytest.raises(
+        ValueError, match=r"has 2 learners and 1 table .* no parameter shards: in separate processes its learners"
+    ):
         plan(agent, "CartPole-v1", runner="process")
     assert plan(agent, "CartPole-v1").needs.num_learners == 2
 

@@ -361,7 +361,7 @@ def test_a_process_of_a_role_that_is_stopped_is_noticed_with_what_lets_it_go_on(
         os.kill(ready.pid, signal.SIGSTOP)
         until(lambda: stage.listen(0.1) == [] and stage.stopped(name) != "")
         address = ray.util.get_node_ip_address()
-        assert stage.stopped(name) == f"is stopped (kill -CONT {ready.pid} on {address} lets it go on)"
+        assert stage.stopped(name) == f"is stopped (kill -CONT {ready.pid} on {address} resumes it)"
         os.kill(ready.pid, signal.SIGCONT)
         until(lambda: stage.listen(0.1) == [] and stage.stopped(name) == "")
     finally:

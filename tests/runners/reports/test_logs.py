@@ -75,10 +75,10 @@ def test_a_line_torn_by_a_crash_is_left_out_and_a_damaged_one_is_named(tmp_path)
     with pytest.raises(logs.LogError, match=r"log\.jsonl is not JSON in line 1"):
         logs.read(tmp_path)
     (tmp_path / logs.LOG).write_text("[]\n")
-    with pytest.raises(logs.LogError, match="has no object in line 1"):
+    with pytest.raises(logs.LogError, match="has no JSON object in line 1"):
         logs.read(tmp_path)
     (tmp_path / logs.LOG).write_text("")
-    with pytest.raises(logs.LogError, match="tells of no run"):
+    with pytest.raises(logs.LogError, match="is not the log of a run: it has no line"):
         logs.read(tmp_path)
 
 

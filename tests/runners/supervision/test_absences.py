@@ -31,7 +31,7 @@ def test_what_lacks_something_is_told_at_once_and_again_and_what_only_takes_long
         (90, "actor 1", ""),
         (92, "learner", LACKS),
     ]
-    assert awaiting.text == f"learner is not there for 99 s: it {LACKS}; actor 1 is not there for 99 s"
+    assert awaiting.text == f"learner has not started for 99 s: it {LACKS}; actor 1 has not started for 99 s"
     assert awaiting.look({}, 7, None) == []
     assert awaiting.text == ""
     # Once more, after it was there.
@@ -58,16 +58,16 @@ def test_what_nobody_gives_ends_the_run_with_what_to_do_and_slowness_does_not():
     awaiting.look({ACTOR: Absence(1_000.0)}, 0, None)
     awaiting.look({LEARNER: Absence(300.0, LACKS)}, 0, None)
     with pytest.raises(
-        RoleMissingError, match=r"learner was waited for for 301 s: it asks for 1 GPU.*begin again"
+        RoleMissingError, match=r"learner did not start within 301 s: it asks for 1 GPU.*start again"
     ) as e:
         awaiting.look({LEARNER: Absence(301.0, LACKS)}, 0, None)
     assert (e.value.role, e.value.reason) == ("learner", LACKS)
-    with pytest.raises(RoleMissingError, match=r"go on from runs/a/checkpoints/7 \(--resume\), or ask for less"):
+    with pytest.raises(RoleMissingError, match=r"continue from runs/a/checkpoints/7 \(--resume\), or ask for less"):
         awaiting.look({LEARNER: Absence(301.0, LACKS)}, 0, Path("runs/a/checkpoints/7"))
 
 
 def test_a_role_that_is_stopped_or_silent_is_told_of_and_not_given_up():
-    awaiting, stopped = AbsenceReporter(300.0), "is stopped (kill -CONT 7 lets it go on)"
+    awaiting, stopped = AbsenceReporter(300.0), "is stopped (kill -CONT 7 resumes it)"
     told = []
     for second in (1, 2, 29, 30, 1_000):
         awaited = {LEARNER: Absence(float(second), stopped, begun=True), ACTOR: Absence(float(second), begun=True)}
@@ -78,7 +78,7 @@ def test_a_role_that_is_stopped_or_silent_is_told_of_and_not_given_up():
         (1_000, "learner", stopped, True),
         (1_000, "actor 1", "", True),
     ]
-    assert awaiting.text == f"learner has told nothing for 1000 s: it {stopped}; actor 1 has told nothing for 1000 s"
+    assert awaiting.text == f"learner has not reported for 1000 s: it {stopped}; actor 1 has not reported for 1000 s"
 
 
 def test_looks_are_a_second_apart():

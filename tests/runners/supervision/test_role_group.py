@@ -200,7 +200,7 @@ def test_an_evaluator_that_ends_at_every_evaluation_ends_the_run_and_one_that_en
         hear(EVALUATOR, Died("it ended"))
     hear(EVALUATOR, here())
     hear(EVALUATOR, failed)
-    with pytest.raises(RoleError, match=r"5 times without having judged any weights, .*: a game that broke") as caught:
+    with pytest.raises(RoleError, match=r"5 times without a finished evaluation, .*: a game that broke") as caught:
         hear(EVALUATOR, Died("it ended"))
     assert (caught.value.role, caught.value.traceback) == ("evaluator", "where it broke")
 
@@ -312,7 +312,7 @@ def test_a_run_stalls_by_the_time_in_which_it_listened_and_not_by_that_in_which_
     clock(crew, 3_600, turns=1)
     course._refuse_to_stall(waiting_for_training=True)
     clock(crew, 300)
-    with pytest.raises(StalledError, match=r"learner has told nothing for 30\d s.*; shard 0: its table is full"):
+    with pytest.raises(StalledError, match=r"learner has not reported for 30\d s.*; shard 0: its table is full"):
         course._refuse_to_stall(waiting_for_training=True)
 
 

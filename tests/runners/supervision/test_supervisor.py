@@ -190,10 +190,7 @@ def test_checkpoints_wait_for_an_evaluator_that_stands_still_for_as_long_as_is_s
     assert len(saved) >= 4
     (told, *_) = of_kind(events, RoleAwaited)
     assert (told.role, told.begun) == ("evaluator", True)
-    assert (
-        told.reason
-        == "has not finished an evaluation, and checkpoints do not wait for it any longer (evaluation_seconds)"
-    )
+    assert told.reason == "has not finished an evaluation, and checkpoints no longer wait for it (evaluation_seconds)"
     assert 20 < told.seconds < 24
 
 

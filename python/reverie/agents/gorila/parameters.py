@@ -68,7 +68,7 @@ class LocalShard:
                 return self.push(*question)
             case Pull(known):
                 return None if known == self.version else self.pull()
-        raise TypeError(f"a parameter shard answers Push and Pull, and was asked a {type(question).__name__}")
+        raise TypeError(f"a parameter shard handles Push and Pull, and received a {type(question).__name__}")
 
     def push(self, gradient: NDArray[np.float32], norm: float, based_on: int) -> bool:
         """Make one update, or drop the gradient if `based_on` is more than `max_staleness` versions ago; returns which.

@@ -45,7 +45,7 @@ class RoleSocket:
         while rest:
             count = self._line.recv_into(rest)
             if count == 0:
-                raise EOFError("the supervisor is gone")
+                raise EOFError("the supervisor has ended")
             rest = rest[count:]
         return data
 

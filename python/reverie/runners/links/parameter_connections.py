@@ -29,7 +29,7 @@ class ParameterConnection(Protocol):
     def ask(self, questions: Sequence[Any]) -> list[Any]:
         """The answers of all shards, of shard i to question i. Blocks.
 
-        Raises `UnavailableError` if a shard cannot be reached, and `DeadlineExceededError` if one gave no answer within
+        Raises `UnavailableError` if a shard cannot be reached, and `DeadlineExceededError` if one did not respond in
         `ANSWER_SECONDS`; it is unknown then which shards processed their question. RuntimeError if one refused.
         """
 
@@ -68,7 +68,7 @@ def answers_of(replies: Sequence[Reply]) -> list[Any]:
 def raise_unanswered(index: int, error: BaseException | None = None) -> NoReturn:
     """Raise the error of `ParameterConnection.ask` for shard `index`: past its deadline, or unreachable."""
     if error is None:
-        raise DeadlineExceededError(f"parameter shard {index} gave no answer within {ANSWER_SECONDS:g} s")
+        raise DeadlineExceededError(f"parameter shard {index} did not respond within {ANSWER_SECONDS:g} s")
     raise UnavailableError(f"parameter shard {index} cannot be reached: {type(error).__name__}: {error}") from error
 
 

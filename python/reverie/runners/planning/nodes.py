@@ -29,8 +29,9 @@ class NoRoomError(MemoryError):
         super().__init__(
             f"{topology.agent} on {topology.env.env_id} has {topology.num_processes - 1} roles, and after {placed}"
             f" of them no node has room for a role {self.role!r}, which needs about {gib(self.needed)}{gpus};"
-            f" of {count} the one with most memory has {gib(self.available)} left: add nodes, ask for fewer actors"
-            " (num_actors) or a smaller replay, or leave out this check (--no-check-memory)"
+            f" the node with the most memory, of {count}, has {gib(self.available)} left: add nodes, ask for fewer"
+            " actors"
+            " (num_actors) or a smaller replay, or skip this check (--no-check-memory)"
         )
 
 
@@ -120,7 +121,11 @@ START_ORDER = ("shard", "parameter shard", "learner", "bundle", "evaluator", "ac
 def lacking_memory(asks: int, nodes: Sequence[Node]) -> str:
     """The memory that a cluster lacks for a role that needs `asks` bytes on one node; empty if it lacks none."""
     most = max((node.memory for node in nodes), default=0)
-    return "" if asks <= most else f"asks for {gib(asks)} of memory, and the node with most of it has {gib(most)} free"
+    return (
+        ""
+        if asks <= most
+        else f"asks for {gib(asks)} of memory, and the node with the most memory has {gib(most)} free"
+    )
 
 
 def of_figures(nodes: Sequence[Mapping[str, object]], free: Mapping[str, Mapping[str, float]]) -> list[Node]:

@@ -265,8 +265,8 @@ def _refuse_learners_that_would_not_agree(topology: Topology) -> None:
     if (needs.num_learners > 1 or needs.bundled) and not needs.num_parameter_shards:
         raise ValueError(
             f"{name} has {_many(needs.num_learners, 'learner')} and {_many(len(needs.tables), 'table')} with these"
-            f" settings, and no parameter shards: apart, its learners would not know of one another; take the runner"
-            " 'local', or settings with one learner"
+            f" settings, and no parameter shards: in separate processes its learners would not share parameters; use"
+            " the runner 'local', or settings with one learner"
         )
 
 
@@ -277,7 +277,7 @@ def _refuse_to_draw_ahead(topology: Topology) -> None:
     if topology.runner == "local":
         raise ValueError(
             f"prefetch is {ahead}, and in one process learning and acting take turns, so that the same seed gives the"
-            " same run: leave it out, or take the runner 'process' or 'ray'"
+            " same run: leave it out, or use the runner 'process' or 'ray'"
         )
     if not needs.draws_ahead:
         takes = "an actor and a learner that take turns" if needs.bundled else "a queue, which gives each unroll once"
@@ -290,21 +290,23 @@ def _require_device(agent: Agent, run: RunSettings, runner: RunnerName) -> None:
     device = run.device
     kind, _, number = device.partition(":")
     if runner == "ray" and number:
-        raise DeviceError(device, 'names a GPU of this machine, and Ray picks those of its roles: ask for "cuda"')
+        raise DeviceError(
+            device, 'names a GPU of this machine, and Ray chooses the GPUs of its roles: set device to "cuda"'
+        )
     if runner != "ray" and run.gpus_per_actor:
         raise DeviceError(
             device,
             f"is shared by all roles with the runner {runner!r}, and gpus_per_actor is {run.gpus_per_actor}: leave it"
-            " out, or take the runner 'ray'",
+            " out, or use the runner 'ray'",
         )
     able = agent.devices
     if kind not in able:
-        raise DeviceError(device, f"is not one that {agent.name} computes on: it knows {', '.join(able)}")
+        raise DeviceError(device, f"is not supported by {agent.name}, which runs on {', '.join(able)}")
     if kind == "cuda" and runner != "ray":  # on Ray it is the cluster's GPUs that count
         there = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if int(number or 0) >= there:
             raise DeviceError(
-                device, f"is not there: PyTorch {torch.__version__} sees {there} CUDA devices; set device=cpu"
+                device, f"is missing: PyTorch {torch.__version__} finds {there} CUDA devices; set device=cpu"
             )
 
 
@@ -337,7 +339,9 @@ def making_networks_on(device: str) -> AbstractContextManager[Any]:
 
 def _refuse_unfit_for_shards(agent: Agent, topology: Topology) -> None:
     if topology.runner == "local":
-        raise ValueError(f"num_shards is {topology.num_shards}, and one process has one: ask for another runner")
+        raise ValueError(
+            f"num_shards is {topology.num_shards}, and the runner 'local' has one shard: use another runner"
+        )
     if topology.needs.bundled:
         raise ValueError(
             f"num_shards is {topology.num_shards}, and bundled each actor of {agent.name} keeps a replay of its own,"
@@ -354,7 +358,9 @@ def _refuse_unfit_for_shards(agent: Agent, topology: Topology) -> None:
         try:
             shard_table(table, topology.num_shards)
         except ValueError as error:
-            raise ValueError(f"num_shards is {topology.num_shards}, which {agent.name} cannot have: {error}") from error
+            raise ValueError(
+                f"num_shards is {topology.num_shards}, which {agent.name} does not support: {error}"
+            ) from error
 
 
 def available_memory() -> int:

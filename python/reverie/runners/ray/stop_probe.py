@@ -49,7 +49,7 @@ class StopProbe:
         with suppress(RayError):  # the node is gone, and its roles will be reported as died
             address = ray.get(self._asked)
             if address:
-                return f"is stopped (kill -CONT {self._ready.pid} on {address} lets it go on)"
+                return f"is stopped (kill -CONT {self._ready.pid} on {address} resumes it)"
         return ""
 
 

@@ -94,7 +94,7 @@ class Role(ABC):
 
     def do(self, command: Command) -> Report | None:
         """Carry out a command other than `Stop`; returns the answer, if any."""
-        raise TypeError(f"a role of kind {self.setup.name.kind} takes no {type(command).__name__}")
+        raise TypeError(f"a role of kind {self.setup.name.kind} does not handle {type(command).__name__}")
 
     def drain_seconds(self) -> dict[str, float]:
         """Seconds by activity since the last call."""

@@ -27,7 +27,7 @@ class Absence:
 
     def __str__(self) -> str:
         """The absence, worded to follow the role's name."""
-        what = "has told nothing" if self.begun else "is not there"
+        what = "has not reported" if self.begun else "has not started"
         return f"{what} for {self.seconds:.0f} s" + (f": it {self.reason}" if self.reason else "")
 
 

@@ -52,7 +52,7 @@ REGULAR: frozenset[Kind] = frozenset({"shard", "learner", "bundle", "actor"})
 """Roles that report ten times a second while they run."""
 SILENT_SECONDS = 30.0
 """A role of `REGULAR` without a report for so long is reported as awaited."""
-PLAYS_ON = "has not finished an evaluation, and checkpoints do not wait for it any longer (evaluation_seconds)"
+PLAYS_ON = "has not finished an evaluation, and checkpoints no longer wait for it (evaluation_seconds)"
 
 
 class RoleGroup:
@@ -337,10 +337,10 @@ class RoleGroup:
                 member.state = {**(member.state or {"actor": None}), "learner": state}
                 member.table_of = "the table of its checkpoint" if report.tables else member.table_of
             case Acted(env_steps, _, state):
-                member.state, member.state_of = state, f"step {env_steps:,} of its own, with a new seed"
+                member.state, member.state_of = state, f"step {env_steps:,} of this actor, with a new seed"
             case Bundled(Acted(env_steps, _, state)):
                 member.state = {**(member.state or {"learner": None}), "actor": state}
-                member.state_of = f"step {env_steps:,} of its own, with a new seed"
+                member.state_of = f"step {env_steps:,} of this actor, with a new seed"
 
     def _is_gone(self, name: RoleName, member: RoleStatus, reason: str) -> None:
         failure = member.failure
@@ -355,7 +355,7 @@ class RoleGroup:
         owes = Judge in member.orders and not member.answered
         member.consecutive_failures = member.consecutive_failures + 1 if short or owes else 0
         if member.consecutive_failures >= SHORT_LIVES:
-            how = f"within {SHORT_LIFE_SECONDS:g} s of its start" if short else "without having judged any weights"
+            how = f"within {SHORT_LIFE_SECONDS:g} s of its start" if short else "without a finished evaluation"
             text = f"it ended {SHORT_LIVES} times {how}, the last time: {reason}"
             raise RoleError(
                 str(name), "" if failure is None else failure.error, text, failure.traceback if failure else ""
@@ -377,5 +377,5 @@ class RoleGroup:
             if name != gone:
                 self.stage.kill(name)
             self._again(member)
-            why = reason if name == gone else f"{gone} ended, and they go on together"
+            why = reason if name == gone else f"{gone} ended, and all parameter shards restart together"
             self._on_restart(name, why, member.state_of, member.setup.generation)

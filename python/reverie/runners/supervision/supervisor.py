@@ -135,7 +135,7 @@ class Supervisor:
             self._should_stop = lambda: False
             path = None
             if account.env_steps > self._from:
-                self._until(self._begun, "all roles to begin")
+                self._until(self._begun, "all roles to start")
                 self._end(self._roles.actors)
                 self._hold()
                 path = self._save()
@@ -189,7 +189,7 @@ class Supervisor:
             return all(one is not None and one.number == command.number for one in found)
 
         whom = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
-        self._until(answered, f"the answer of {whom} to {type(command).__name__}", seconds, meanwhile)
+        self._until(answered, f"the response of {whom} to {type(command).__name__}", seconds, meanwhile)
         return [self._answers.pop(key) for key in keys]
 
     def _tell_learners(self, command: Command) -> None:
@@ -261,9 +261,9 @@ class Supervisor:
 
     def _start(self) -> None:
         self._roles.start_keepers()
-        self._until(self._roles.all_ready, "the shards to listen")
+        self._until(self._roles.all_ready, "all shards to start")
         self._roles.start_others()
-        self._until(self._begun, "all roles to begin")
+        self._until(self._begun, "all roles to start")
 
     def _begun(self) -> bool:
         acted = len(self._latest.acted) == self._topology.num_actors
