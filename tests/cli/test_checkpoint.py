@@ -47,7 +47,7 @@ def test_ls_names_every_checkpoint_oldest_first_with_its_items(saved):
     assert [one["tables"][0]["size"] for one in found] == [3, 7]
 
 
-def test_show_tells_the_options_of_the_newest_as_a_user_would_write_them(saved):
+def test_show_prints_the_options_of_the_newest_as_a_user_writes_them(saved):
     result = run("show", saved)
     assert result.exit_code == 0, result.output
     for words in ("Prioritized(priority_exponent=0.5)", "Fifo()", "max_size           50", "float32 [None, 2]"):

@@ -30,7 +30,7 @@ def shown(event):
     return text.getvalue()
 
 
-def test_the_live_view_tells_steps_rates_the_replay_ratio_the_age_and_the_time_to_go():
+def test_the_live_view_shows_steps_rates_the_replay_ratio_the_age_and_the_time_left():
     text = shown(EVENT)
     for words in (
         "25,000 of at most 100,000, 500/s",
@@ -49,7 +49,7 @@ def result_of(runner, seconds, activities):
     return Result(run, 100, seconds, False, evaluation, (), {}, {}, activities, Weights(1, np.zeros(1, np.float32)))
 
 
-def test_shares_are_of_the_clock_in_one_process_and_of_all_that_was_told_in_many():
+def test_time_shares_are_of_elapsed_time_in_one_process_and_of_the_reported_sum_in_several():
     here = report._time_rows(result_of("local", 10.0, {"act": 2.0, "learn": 5.0}))
     assert here == [("learn", 5.0, 0.5), ("act", 2.0, 0.2), ("other", 3.0, 0.3), ("total", 10.0, None)]
     there = report._time_rows(result_of("process", 10.0, {"act": 30.0, "learn": 10.0}))
@@ -57,5 +57,5 @@ def test_shares_are_of_the_clock_in_one_process_and_of_all_that_was_told_in_many
     assert there[2:] == [("sum over all processes", 40.0, None), ("elapsed", 10.0, None)]
 
 
-def test_the_lag_of_policies_is_told_where_there_is_one():
+def test_the_policy_lag_is_shown_if_there_is_one():
     assert "7.5 updates behind the learner" in shown(dataclasses.replace(EVENT, policy_lag=7.5))

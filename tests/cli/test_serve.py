@@ -119,7 +119,7 @@ def test_a_file_of_tables_is_served(served, tmp_path):
         (["--shard", "1", "--samples-per-insert", "2", "--error-buffer", "8"], "--shard"),
     ],
 )
-def test_what_makes_no_server_is_refused_with_exit_code_2_and_a_line(arguments, words):
+def test_invalid_servers_are_refused_with_exit_code_2_and_one_line(arguments, words):
     done = run("serve", *arguments)
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
@@ -168,7 +168,7 @@ def test_every_flag_of_the_server_reaches_it(tmp_path, monkeypatch):
     }
 
 
-def test_every_flag_of_the_one_table_is_refused_beside_a_file():
+def test_every_flag_of_the_table_is_refused_with_a_file():
     flags = {"--sampler": "fifo", "--remover": "lifo", "--min-size": "1", "--samples-per-insert": "1",
              "--error-buffer": "4", "--max-times-sampled": "0", "--priority-exponent": "0.6"}  # fmt: skip
     # Also one that says what it is without.
@@ -176,7 +176,7 @@ def test_every_flag_of_the_one_table_is_refused_beside_a_file():
     assert [flag for flag in flags if flag not in told] == []
 
 
-def test_a_server_in_plain_text_off_loopback_says_so_loudly_and_how_it_is_reached(tmp_path):
+def test_a_server_without_tls_off_loopback_warns_and_prints_how_to_connect(tmp_path):
     (tmp_path / "secret").write_text("of-the-test")
     process = subprocess.Popen(
         [*COMMAND, "serve", "--host", "0.0.0.0", "--insecure", "--token-file", "secret"],
@@ -213,7 +213,7 @@ def test_a_shell_completes_commands_and_flags():
         assert done.stdout.split() == found
 
 
-def test_a_server_with_checkpoints_starts_with_what_its_predecessor_held_when_it_was_stopped(served, tmp_path):
+def test_a_server_with_checkpoints_restores_the_items_of_the_stopped_server(served, tmp_path):
     held = 0
     for added in (3, 2):
         process, hello = served("--checkpoints", "kept")
@@ -232,7 +232,7 @@ def test_a_server_with_checkpoints_starts_with_what_its_predecessor_held_when_it
     assert "Traceback" not in refused.stderr
 
 
-def test_checkpoints_are_taken_as_often_as_was_asked_for(served, tmp_path):
+def test_checkpoints_are_taken_at_the_given_period(served, tmp_path):
     process, hello = served("--checkpoints", "kept", "--checkpoint-every", "0.05")
     with reach(hello) as client:
         client.insert_batch("replay", {"x": np.zeros((3, 2))})
@@ -261,13 +261,13 @@ def test_top_ends_with_1_and_a_line_when_its_server_dies(served):
     assert line.startswith(f"reverie: info: the timeout passed; {hello['address']} could not be reached for ")
 
 
-def test_an_address_that_is_none_is_refused_with_exit_code_2():
+def test_a_malformed_address_is_refused_with_exit_code_2():
     done = run("info", "nowhere")
     assert done.returncode == 2
     assert "'nowhere' is not HOST:PORT" in done.stderr
 
 
-def test_info_tells_sizes_rates_and_who_waits_as_json_and_as_text(served):
+def test_info_prints_sizes_rates_and_waiting_requests_as_json_and_as_text(served):
     _, hello = served("--min-size", "5")
     with reach(hello) as client:
         client.insert_batch("replay", {"x": np.zeros((3, 2))})
@@ -284,7 +284,7 @@ def test_info_tells_sizes_rates_and_who_waits_as_json_and_as_text(served):
     assert re.search(memory, text.stdout), text.stdout
 
 
-def test_top_gives_one_json_object_a_look(served):
+def test_top_prints_one_json_object_per_update(served):
     _, hello = served()
     done = run("top", hello["address"], "--json", "--count", "2", "--interval", "0.1", *PATIENT)
     assert done.returncode == 0, done.stderr
@@ -307,9 +307,7 @@ def test_a_port_that_refuses_is_reported_at_once_in_a_line_with_exit_code_1(comm
         ("no-such-host:7", socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
     ],
 )
-def test_a_client_that_would_retry_is_not_asked_where_the_port_refuses_or_the_host_is_unknown(
-    monkeypatch, capsys, address, error, reason
-):
+def test_a_refused_port_and_an_unknown_host_are_reported_without_retries(monkeypatch, capsys, address, error, reason):
     asked = Mock(side_effect=error)
     monkeypatch.setattr(connecting.socket, "create_connection", asked)
     monkeypatch.setattr(connecting.reverie, "Client", Mock())
@@ -320,7 +318,7 @@ def test_a_client_that_would_retry_is_not_asked_where_the_port_refuses_or_the_ho
     asked.assert_called_once_with((address.removesuffix(":7").strip("[]"), 7), timeout=3.0)
 
 
-def test_a_host_that_does_not_answer_is_left_to_the_client_which_reports_it(monkeypatch):
+def test_a_host_that_does_not_respond_is_reported_by_the_client(monkeypatch):
     monkeypatch.setattr(connecting.socket, "create_connection", Mock(side_effect=TimeoutError()))
     made = MagicMock()
     made.__enter__.return_value = made
@@ -330,7 +328,7 @@ def test_a_host_that_does_not_answer_is_left_to_the_client_which_reports_it(monk
     made.__enter__.assert_called_once()
 
 
-def test_a_server_with_a_token_lets_info_in_with_it_only(served, tmp_path):
+def test_a_server_with_a_token_admits_info_only_with_the_token(served, tmp_path):
     (tmp_path / "token").write_text("secret-of-the-test\n")
     _, hello = served("--token-file", "token")
     refused = run(

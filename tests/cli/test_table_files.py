@@ -38,7 +38,7 @@ def written(tmp_path):
     return write
 
 
-def test_toml_says_everything_that_a_table_takes(written):
+def test_toml_describes_every_option_of_a_table(written):
     replay, queue = table_files.load(written("tables.toml", FULL))
     assert (replay.name, replay.max_size, replay.max_times_sampled, replay.max_bytes) == ("replay", 500, 4, 1_000_000)
     assert replay.sampler == selectors.Prioritized(0.7, seed=3)
@@ -51,7 +51,7 @@ def test_toml_says_everything_that_a_table_takes(written):
     assert queue.rate_limiter == rate_limiters.Queue(5)
 
 
-def test_yaml_says_the_same(written):
+def test_yaml_describes_the_same_options(written):
     pytest.importorskip("yaml")
     text = "tables:\n- name: t\n  max_size: 7\n  sampler: {kind: prioritized, priority_exponent: 0.5}\n"
     (table,) = table_files.load(written("tables.yaml", text))
@@ -132,7 +132,7 @@ def test_a_python_file_gives_a_list_or_a_function_that_makes_one(written, name, 
         ("t.toml", "\udcff", "t.toml: .*utf-8"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_told_with_its_place(written, name, text, words):
+def test_errors_in_a_file_are_reported_with_their_place(written, name, text, words):
     with pytest.raises(ValueError, match=words):
         table_files.load(written(name, text))
 
@@ -144,13 +144,13 @@ def test_yaml_is_refused_with_its_line(written):
             table_files.load(written("t.yaml", text))
 
 
-def test_a_python_file_may_import_what_lies_beside_it(written, monkeypatch):
+def test_a_python_file_may_import_modules_in_its_folder(written, monkeypatch):
     monkeypatch.setattr("sys.path", list(sys.path))
     written("lies_beside.py", "import reverie\nmine = [reverie.Table.queue('q', 3)]")
     (table,) = table_files.load(written("t.py", "from lies_beside import mine as tables"))
     assert table.name == "q"
 
 
-def test_only_a_python_file_has_a_name_behind_a_colon(written):
+def test_only_a_python_file_has_a_name_after_a_colon(written):
     with pytest.raises(ValueError, match="only a Python file"):
         table_files.load(written("t.toml", FULL) + ":tables")

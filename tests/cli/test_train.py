@@ -20,7 +20,7 @@ get_command = pytest.importorskip("typer.main").get_command
 figure = pytest.importorskip("matplotlib.figure")
 
 from reverie import agents, runners  # noqa: E402
-from reverie.cli import ending, shorts  # noqa: E402
+from reverie.cli import exits, short_flags  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.plot import Over, band, summary, variants  # noqa: E402
 from reverie.runners import checkpoints  # noqa: E402
@@ -55,7 +55,7 @@ def test_train_leaves_a_log_a_curve_checkpoints_and_its_settings_and_json_is_the
     assert logs.read(folder).finished["mean_return"] == printed["mean_return"]
 
 
-def test_a_run_resumed_by_the_same_command_goes_on_and_a_second_one_without_it_is_refused(reverie):
+def test_the_same_command_with_resume_continues_and_without_it_is_refused(reverie):
     command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT]
     assert reverie(*command).exit_code == 1
     again = reverie(*command)
@@ -103,7 +103,7 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
         (["dqn", "--env", "no_such_module:E-v0"], ["its module no_such_module cannot be imported", "PYTHONPATH"]),
     ],
 )
-def test_what_cannot_run_is_refused_at_once_in_one_line(reverie, arguments, words, monkeypatch, tmp_path):
+def test_runs_that_cannot_start_are_refused_at_once_in_one_line(reverie, arguments, words, monkeypatch, tmp_path):
     monkeypatch.setattr(runners, "train", lambda *args, **kwargs: pytest.fail("training began"))
     result = reverie("train", *arguments)
     assert result.exit_code == 2
@@ -115,7 +115,7 @@ def test_what_cannot_run_is_refused_at_once_in_one_line(reverie, arguments, word
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_dry_run_tells_processes_memory_and_settings_and_leaves_nothing(reverie, tmp_path):
+def test_a_dry_run_prints_processes_memory_and_settings_and_writes_nothing(reverie, tmp_path):
     text = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--set", "n_step=5")
     assert text.exit_code == 0, text.stderr
     for word in ("2 actors of 4 environments", "MiB  replay of 50,000 items", "n_step = 5", "max_env_steps = 100000"):
@@ -127,7 +127,7 @@ def test_a_dry_run_tells_processes_memory_and_settings_and_leaves_nothing(reveri
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_plans_for_a_cluster_that_is_described_or_not_there_yet(reverie, monkeypatch):
+def test_a_dry_run_plans_for_a_described_or_unknown_cluster(reverie, monkeypatch):
     monkeypatch.setattr(topology, "available_memory", lambda: 2**30)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     command = ["train", "apex-dqn", "--env", "CartPole-v1", "--runner", "ray", "--num-actors", "60", "--dry-run"]
@@ -160,22 +160,22 @@ def test_a_dry_run_plans_for_a_cluster_that_is_described_or_not_there_yet(reveri
         (["--node", "4", "--runner", "ray", "--dry-run"], "a node is '4', and must be [COUNTx]MEMORY"),
     ],
 )
-def test_a_description_of_nodes_that_means_nothing_is_refused(reverie, options, words):
+def test_an_invalid_description_of_nodes_is_refused(reverie, options, words):
     result = reverie("train", "apex-dqn", "--env", "CartPole-v1", *options)
     assert result.exit_code == 2
     assert words in result.stderr
 
 
-def test_a_cluster_without_room_is_told_in_a_line_with_exit_code_2(monkeypatch, tmp_path, capsys):
+def test_a_cluster_without_room_is_reported_in_one_line_with_exit_code_2(monkeypatch, tmp_path, capsys):
     planned = runners.plan(agents.find("apex-dqn"), "CartPole-v1", runner="ray")
-    with pytest.raises(typer.Exit) as ended, ending.ends_told(tmp_path):
+    with pytest.raises(typer.Exit) as ended, exits.errors_reported(tmp_path):
         place(planned, [runners.Node("small", 2**20, 4.0)])
     assert ended.value.exit_code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "after 0 of them no node has room for a role 'shard'" in line
 
 
-def test_a_run_may_begin_with_less_memory_than_it_is_estimated_to_need(reverie, monkeypatch):
+def test_no_check_memory_starts_a_run_with_less_memory_than_estimated(reverie, monkeypatch):
     monkeypatch.setattr(topology, "available_memory", lambda: 2**20)
     assert reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", *SHORT).exit_code == 2
     assert (
@@ -183,7 +183,7 @@ def test_a_run_may_begin_with_less_memory_than_it_is_estimated_to_need(reverie, 
     )
 
 
-def test_tensorboard_that_is_asked_for_and_missing_is_refused(reverie, monkeypatch):
+def test_a_missing_tensorboard_is_refused_if_requested(reverie, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--tensorboard", *SHORT)
     assert result.exit_code == 2
@@ -196,7 +196,7 @@ def test_tensorboard_that_is_asked_for_and_missing_is_refused(reverie, monkeypat
 
 
 @pytest.mark.parametrize("failing", ["log.jsonl", "curve.png"])
-def test_a_log_or_a_picture_that_the_disk_has_no_room_for_takes_no_result_away(reverie, monkeypatch, failing):
+def test_a_full_disk_for_log_or_plot_does_not_lose_the_result(reverie, monkeypatch, failing):
     def full(*args, **options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -236,7 +236,7 @@ def twice(number):
     "tell", [lambda process: os.kill(process.pid, signal.SIGINT), twice(signal.SIGTERM)], ids=["Ctrl-C", "SIGTERM"]
 )
 def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(start, tmp_path, tell):
-    """In a process of its own, interrupted as soon as its log says that it trains."""
+    """In its own process, interrupted as soon as its log shows that it trains."""
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
     options = ["--no-tensorboard", "--set", "evaluate_every=200", "--set", "target_return=10000", "--json"]
     options += ["--set", "max_env_steps=1000000000"]
@@ -256,7 +256,7 @@ def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(start, 
 def test_a_second_ctrl_c_ends_a_run_without_a_checkpoint_and_a_second_sigterm_does_not(capsys):
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        with ending.asked_to_stop() as is_asked:
+        with exits.stop_on_signals() as is_asked:
             assert not is_asked()
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
                 signal.raise_signal(number)
@@ -269,7 +269,7 @@ def test_a_second_ctrl_c_ends_a_run_without_a_checkpoint_and_a_second_sigterm_do
     assert capsys.readouterr().err.count("Ctrl-C now ends without it") == 1
 
 
-def test_a_run_whose_terminal_is_closed_saves_and_one_after_nohup_goes_on(start, tmp_path):
+def test_a_run_saves_when_its_terminal_closes_and_continues_after_nohup(start, tmp_path):
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
     command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--until-max-steps"]
     command += ["--set", "evaluate_every=1000000000", "--set", "max_env_steps=1000000000"]
@@ -283,13 +283,13 @@ def test_a_run_whose_terminal_is_closed_saves_and_one_after_nohup_goes_on(start,
     assert checkpoints.load(checkpoints.find(folder))["env_steps"] > 0
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert ending.wishes_to_end() == (signal.SIGINT, signal.SIGTERM)
+        assert exits.stop_signals() == (signal.SIGINT, signal.SIGTERM)
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("errors", [subprocess.DEVNULL, subprocess.STDOUT], ids=["2> file", "2>&1"])
-def test_a_run_whose_output_nobody_reads_any_more_saves_and_ends(start, tmp_path, errors):
+def test_a_run_whose_output_is_closed_saves_and_ends(start, tmp_path, errors):
     command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--until-max-steps"]
     command += ["--set", "evaluate_every=200", "--set", "max_env_steps=1000000000"]
     process = start(*command, stdout=subprocess.PIPE, stderr=errors)
@@ -341,7 +341,7 @@ def test_eval_of_a_damaged_checkpoint_names_the_file(reverie, tmp_path):
     assert "is missing" in reverie("eval", "nowhere").stderr
 
 
-def test_a_preset_of_another_environment_serves_with_a_target_of_its_own(reverie):
+def test_a_preset_of_another_environment_works_with_a_given_target(reverie):
     options = ["--config", "CartPole-v1", "--target-return", -110, "--set", "max_env_steps=1e5", "--dry-run"]
     result = reverie("train", "dqn", "--env", "MountainCar-v0", *options)
     assert result.exit_code == 0, result.stderr
@@ -349,9 +349,7 @@ def test_a_preset_of_another_environment_serves_with_a_target_of_its_own(reverie
     assert "dqn/presets/CartPole-v1.toml" in result.stdout
 
 
-def test_an_environment_is_found_in_the_folder_of_the_command_and_what_it_raises_is_told_with_its_line(
-    reverie, tmp_path, monkeypatch
-):
+def test_an_environment_in_the_working_folder_is_found_and_its_errors_have_their_line(reverie, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
     (tmp_path / "envs_of_this_folder.py").write_text(
         "import gymnasium\n"
@@ -425,7 +423,7 @@ def test_runs_of_one_agent_with_other_settings_are_curves_of_their_own_named_by_
     assert variants(many)[1][0] == "dqn, a 2, b 2, c 2, and 2 more"
 
 
-def test_curves_are_drawn_over_seconds_where_that_is_asked_for(reverie, tmp_path):
+def test_curves_are_drawn_over_seconds_on_request(reverie, tmp_path):
     runs = [curve_of([10, 20], [0, 1], seconds=(1.0, 3.0)), curve_of([10, 20], [0, 1], seconds=(2.0, 3.0))]
     assert band(runs, Over.seconds)[0].tolist() == [2, 3]
     log_of(tmp_path / "run", [1.0, 2.0])
@@ -443,7 +441,7 @@ def test_a_log_of_something_else_is_named(reverie, tmp_path, text):
     assert line.startswith("reverie: log log.jsonl is ")
 
 
-def test_plot_draws_several_runs_and_says_how_each_ended(reverie, tmp_path):
+def test_plot_draws_several_runs_and_prints_how_each_ended(reverie, tmp_path):
     for seed in range(2):
         reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--seed", seed, *SHORT)
     result = reverie("plot", *sorted((tmp_path / "runs").iterdir()), "--out", "pictures/both.png")
@@ -461,14 +459,14 @@ def curve_of(steps, returns, **options):
     return logs.RunLog(**{**fields, **options}, env_steps=tuple(steps), returns=tuple(returns))
 
 
-def test_the_band_is_over_the_steps_that_every_run_got_to():
+def test_the_band_covers_the_steps_that_every_run_reached():
     steps, quartiles = band([curve_of([0, 10, 20], [0, 10, 20]), curve_of([5, 15], [1, 1]), curve_of([0, 20], [8, 8])])
     assert steps.tolist() == [5, 10, 15]
     assert quartiles[1].tolist() == [5, 8, 8]
     assert quartiles[0].tolist() == [3, 4.5, 4.5]
 
 
-def test_behind_a_confirmed_end_a_run_counts_with_what_was_confirmed_and_any_other_end_is_the_bands():
+def test_a_confirmed_run_counts_on_in_the_band_and_any_other_end_ends_it():
     ended = {"confirmed": True, "mean_return": 7.0, "env_steps": 10}
     short = curve_of([0, 10], [0, 5], finished=ended)
     steps, quartiles = band([short, curve_of([0, 10, 20, 30], [0, 1, 3, 9], finished=ended)])
@@ -479,7 +477,7 @@ def test_behind_a_confirmed_end_a_run_counts_with_what_was_confirmed_and_any_oth
         assert band([short, stopped, curve_of([0, 30], [0, 1], finished=ended)])[0].tolist() == [0, 10, 20]
 
 
-def test_a_summary_tells_the_first_step_at_the_target_and_the_end():
+def test_a_summary_has_the_first_step_at_the_target_and_the_end():
     assert summary(curve_of([10, 20], [1, 6])) == (
         "dqn on E-v0, seed 0: reached 5 after 20 steps; not finished; last greedy return 6.0 after 20 steps"
     )
@@ -487,7 +485,7 @@ def test_a_summary_tells_the_first_step_at_the_target_and_the_end():
     assert summary(curve_of([10], [1], finished=ended)).endswith("never reached 5; confirmed: 5.5 after 20 steps")
 
 
-def test_help_says_where_to_begin_and_train_which_agents_there_are(reverie):
+def test_help_shows_first_commands_and_train_help_lists_the_agents(reverie):
     wide = {"env": {"COLUMNS": "200"}}
     first = testing.CliRunner(**wide).invoke(app, ["--help"]).stdout
     for words in ("reverie demo", "reverie train apex-dqn --env CartPole-v1", "reverie serve --port 8000"):
@@ -510,13 +508,13 @@ def test_help_fits_a_terminal_of_80_columns_with_every_flag_and_value_whole(reve
 
 def test_the_flags_that_are_short_for_a_setting_stand_together_in_the_help():
     panels = {one.name: one.rich_help_panel for one in get_command(app).commands["train"].params if one.name != "agent"}
-    (panel,) = {panels[name] for name in shorts.SHORTS}
+    (panel,) = {panels[name] for name in short_flags.SHORT_FLAGS}
     assert "short for --set" in panel
-    assert {name for name in panels if panels[name] == panel} == set(shorts.SHORTS)
+    assert {name for name in panels if panels[name] == panel} == set(short_flags.SHORT_FLAGS)
 
 
 @pytest.mark.parametrize("command", ["train", "eval", "plot"])
-def test_help_teaches_the_options_and_the_exit_codes(reverie, command):
+def test_help_explains_the_options_and_the_exit_codes(reverie, command):
     result = reverie(command, "--help")
     assert result.exit_code == 0
     assert "Exit codes" in result.stdout
@@ -551,7 +549,7 @@ def test_the_same_command_runs_its_roles_in_processes_and_ctrl_c_saves_and_ends_
     assert any(line.get("policy_lag") is not None for line in lines)
 
 
-def test_a_dry_run_of_processes_tells_each_role_and_starts_none(reverie, monkeypatch):
+def test_a_dry_run_of_processes_prints_each_role_and_starts_none(reverie, monkeypatch):
     from reverie.runners import process
 
     monkeypatch.setattr(process, "Processes", lambda: pytest.fail("a stage was made"))
@@ -565,7 +563,7 @@ def test_a_dry_run_of_processes_tells_each_role_and_starts_none(reverie, monkeyp
     assert {place["role"]: place["count"] for place in printed["roles"]}["actor"] == 3
 
 
-def test_a_dry_run_tells_the_learners_and_the_parameter_shards(reverie):
+def test_a_dry_run_prints_the_learners_and_the_parameter_shards(reverie):
     numbers = ["--num-learners", 3, "--num-parameter-shards", 4]
     arguments = ["train", "gorila", "--env", "CartPole-v1", *numbers, "--runner", "process", "--dry-run"]
     text = reverie(*arguments)
@@ -576,11 +574,14 @@ def test_a_dry_run_tells_the_learners_and_the_parameter_shards(reverie):
     assert (settings["num_learners"], settings["num_parameter_shards"]) == (3, 4)
 
 
-def test_layouts_that_cannot_be_are_refused_in_one_line(reverie):
+def test_impossible_layouts_are_refused_in_one_line(reverie):
     for arguments, words in (
         (["dqn", "--num-shards", 2], "num_shards is 2, and the runner 'local' has one shard"),
         (["ppo", "--runner", "process", "--num-shards", 2], "num_shards is 2, which ppo does not support"),
-        (["dqn", "--runner", "process", "--address", "auto"], "--address is of a Ray cluster, and --runner is process"),
+        (
+            ["dqn", "--runner", "process", "--address", "auto"],
+            "--address is for a Ray cluster, and --runner is process",
+        ),
         (["dqn", "--runner", "process", "--num-actors", 0], "--num-actors"),
         (
             ["dqn", "--num-learners", 2],
@@ -594,7 +595,7 @@ def test_layouts_that_cannot_be_are_refused_in_one_line(reverie):
         assert words in result.stderr
 
 
-def test_a_dry_run_on_ray_tells_the_shards_and_needs_no_ray(reverie, monkeypatch):
+def test_a_dry_run_on_ray_prints_the_shards_and_needs_no_ray(reverie, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "reverie.runners.ray.cluster", raising=False)
     monkeypatch.delattr("reverie.runners.ray.cluster", raising=False)  # where a test before this one imported it
@@ -645,7 +646,7 @@ def test_short_flags_of_settings_that_an_agent_does_not_have_are_refused(reverie
         assert words in result.stderr
 
 
-def test_the_device_auto_is_cuda_where_there_is_one_and_the_agent_computes_on_it(reverie, monkeypatch):
+def test_device_auto_is_cuda_if_available_and_supported(reverie, monkeypatch):
     import torch
 
     def device(agent):
@@ -662,7 +663,7 @@ def test_the_device_auto_is_cuda_where_there_is_one_and_the_agent_computes_on_it
     assert (device("dqn"), device("ppo")) == ("cuda", "cpu")
 
 
-def test_quiet_says_the_result_in_one_line_and_nothing_else(reverie):
+def test_quiet_prints_only_the_result_in_one_line(reverie):
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--quiet", *SHORT)
     assert result.exit_code == 1, result.stderr
     (line,) = result.stdout.splitlines()
@@ -670,7 +671,7 @@ def test_quiet_says_the_result_in_one_line_and_nothing_else(reverie):
     assert result.stderr == ""
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew_and_says_so(reverie, tmp_path):
+def test_a_run_killed_before_its_first_checkpoint_starts_again_and_reports_it(reverie, tmp_path):
     command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT]
     assert reverie(*command, "--set", "n_step=2").exit_code == 1
     shutil.rmtree(tmp_path / "here/checkpoints")

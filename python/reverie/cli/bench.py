@@ -43,13 +43,13 @@ def bench(
 
     A transition is `obs`, `next_obs`, `action`, `reward` and `discount`. The data is noise and does not compress.
     """
-    ways = [_way(name) for name in transport or TRANSPORTS]
+    transports = [_transport(name) for name in transport or TRANSPORTS]
     columns = _columns(obs_shape, obs_dtype, capacity)
     step_bytes = sum(column.nbytes for column in columns.values()) // capacity
     if batch_size > capacity:
         refuse(f"a batch of {batch_size:,} does not fit a table of {capacity:,}: raise --capacity")
     try:
-        rows = {way: dict(measured(way, columns, batch_size, seconds)) for way in ways}
+        rows = {transport: dict(measured(transport, columns, batch_size, seconds)) for transport in transports}
     except (MemoryError, reverie.ReplayError) as error:
         refuse(error)
     source = next(iter(columns.values()))[:batch_size].copy()
@@ -74,7 +74,7 @@ def bench(
 
 
 def measured(
-    way: Transport, columns: dict[str, np.ndarray[Any, Any]], batch_size: int, seconds: float
+    transport: Transport, columns: dict[str, np.ndarray[Any, Any]], batch_size: int, seconds: float
 ) -> Iterator[tuple[str, float]]:
     """The name and seconds of each call, on a full table over this transport."""
     capacity = len(columns["action"])
@@ -86,7 +86,7 @@ def measured(
         rate_limiter=reverie.rate_limiters.MinSize(1),
     )
     rng = np.random.default_rng(0)
-    with serve([table], way) as client:
+    with serve([table], transport) as client:
         for start in range(0, capacity, 1_000):
             some = {name: column[start : start + 1_000] for name, column in columns.items()}
             client.insert_batch(TABLE, some, priorities=rng.exponential(size=len(some["action"])))
@@ -120,12 +120,12 @@ def view(document: dict[str, Any]) -> Table:
     grid = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("call", "transport", "time", "transitions/s", "bytes/s"):
         grid.add_column(heading, justify="left" if heading in ("call", "transport") else "right")
-    ways = document["seconds_per_call"]
-    for call in next(iter(ways.values())):
-        for way, rows in ways.items():
+    transports = document["seconds_per_call"]
+    for call in next(iter(transports.values())):
+        for transport, rows in transports.items():
             rate = (1 if call.startswith("append") else document["batch_size"]) / rows[call]
             moved = "-" if call.startswith("update") else f"{size(rate * document['transition_bytes'])}/s"
-            grid.add_row(call, way, _time(rows[call]), f"{rate:,.0f}", moved)
+            grid.add_row(call, transport, _time(rows[call]), f"{rate:,.0f}", moved)
     return grid
 
 
@@ -161,10 +161,10 @@ def _columns(shape: str, dtype: str, capacity: int) -> dict[str, np.ndarray[Any,
         refuse(f"{capacity:,} observations of {shape} {dtype} do not fit in memory: lower --capacity")
 
 
-def _way(name: str) -> Transport:
-    for way in TRANSPORTS:
-        if name == way:
-            return way
+def _transport(name: str) -> Transport:
+    for transport in TRANSPORTS:
+        if name == transport:
+            return transport
     refuse(f"unknown transport {name!r}: known are {', '.join(TRANSPORTS)}")
 
 

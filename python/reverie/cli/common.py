@@ -25,11 +25,11 @@ LastLineJson = Annotated[bool, typer.Option("--json", help=LAST_LINE_JSON)]
 
 def refuse(reason: object) -> NoReturn:
     """Print an error in one line, and end the command."""
-    complain(reason)
+    print_error(reason)
     raise typer.Exit(EXIT_REFUSED)
 
 
-def complain(reason: object) -> None:
+def print_error(reason: object) -> None:
     """Print an error in one line; errors of the file system with the file first and without their number."""
     if isinstance(reason, OSError) and reason.filename and reason.strerror:
         reason = f"{reason.filename}: {reason.strerror[:1].lower()}{reason.strerror[1:]}"

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import reverie
-from reverie.cli.common import complain, refuse
+from reverie.cli.common import print_error, refuse
 
 EXIT_UNREACHABLE = 1
 
@@ -47,10 +47,10 @@ def connected(
         with client:
             yield client
     except reverie.UnauthenticatedError as error:
-        complain(f"{error} (here: --token-file, --tls-ca, --tls-cert and --tls-key)")
+        print_error(f"{error} (here: --token-file, --tls-ca, --tls-cert and --tls-key)")
         raise typer.Exit(EXIT_UNREACHABLE) from None
     except reverie.ReplayError as error:
-        complain(error)
+        print_error(error)
         raise typer.Exit(EXIT_UNREACHABLE) from None
 
 
@@ -63,7 +63,7 @@ def _require_listener(address: str, timeout: float) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=timeout).close()
     except (ConnectionRefusedError, socket.gaierror) as error:
-        complain(f"{address} cannot be reached: {error.strerror}; is a server running there?")
+        print_error(f"{address} cannot be reached: {error.strerror}; is a server running there?")
         raise typer.Exit(EXIT_UNREACHABLE) from None
     except OSError:
         return

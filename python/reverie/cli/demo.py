@@ -14,7 +14,7 @@ from reverie.cli.common import (
     EXIT_NOT_REACHED,
     EXIT_REACHED,
     LastLineJson,
-    complain,
+    print_error,
     refuse,
     require_agents,
 )
@@ -64,7 +64,7 @@ def demo(
         print("reverie: interrupted; nothing was saved", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except (StalledError, DivergedError) as error:
-        complain(error)
+        print_error(error)
         raise typer.Exit(EXIT_NOT_REACHED) from None
     report.show(result, curve.save(result, path), to_stderr=as_json)
     if as_json:

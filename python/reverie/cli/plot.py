@@ -12,7 +12,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from reverie.cli.common import complain, refuse, require_agents
+from reverie.cli.common import print_error, refuse, require_agents
 
 if TYPE_CHECKING:
     from reverie.runners.reports.logs import RunLog
@@ -61,7 +61,7 @@ def plot(
         refuse(error)
     empty, drawn = [run for run in read if not run.returns], [run for run in read if run.returns]
     for run in empty:
-        complain(f"log {run.path} has no greedy evaluation yet, and is left out")
+        print_error(f"log {run.path} has no greedy evaluation yet, and is left out")
     if not drawn:
         refuse("nothing to draw: name runs with at least one evaluation")
     try:

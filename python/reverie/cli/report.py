@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reverie.cli import ending
+from reverie.cli import exits
 from reverie.runners import (
     CurvePoint,
     EnvironmentRestarted,
@@ -32,7 +32,7 @@ class _Output(Console):
 
     def on_broken_pipe(self) -> None:
         """Called when the reader has closed the output."""
-        ending.reader_is_gone()
+        exits.stop_for_closed_output()
 
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -85,7 +85,7 @@ class Progress:
                     f"no checkpoint at {event.env_steps:,} steps: {event.reason} ({event.path}); training continues"
                 )
             case RoleRestarted():
-                text = f"{event.role} ended ({event.reason}) and was restarted from {event.went_on_from}"
+                text = f"{event.role} ended ({event.reason}) and was restarted from {event.resumed_from}"
                 self._console.print(f"{text} ({event.env_steps:,} steps)", style="yellow", soft_wrap=True)
             case ShardMoved():
                 text = f"{event.role} moved from {event.before} to {event.now}"

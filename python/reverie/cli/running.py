@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reverie.cli import ending
+from reverie.cli import exits
 from reverie.cli.common import refuse
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def run(
     _require_extras(planned.topology)
     with (
         _recording(planned, board=board, to_stderr=to_stderr, quiet=quiet) as on_event,
-        ending.ends_told(folder),
-        ending.asked_to_stop() as asked,
+        exits.errors_reported(folder),
+        exits.stop_on_signals() as stop_requested,
     ):
         result = train(
             planned.agent,
@@ -63,7 +63,7 @@ def run(
             on_event=on_event,
             checkpoint_folder=folder / "checkpoints",
             resume=planned.checkpoint,
-            should_stop=asked,
+            should_stop=stop_requested,
             check_memory=check_memory,
         )
     report.show(result, curve.save(result, folder / "curve.png"), to_stderr=to_stderr, quiet=quiet)

@@ -110,19 +110,21 @@ CheckpointEvery = Annotated[
     ),
 ]
 
-_WHO = "Access: off loopback a token and a certificate are required"
+_ACCESS = "Access: off loopback a token and a certificate are required"
 TokenFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="File with the token that every client must send.", rich_help_panel=_WHO),
+    typer.Option(metavar="FILE", help="File with the token that every client must send.", rich_help_panel=_ACCESS),
 ]
-TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM.", rich_help_panel=_WHO)]
-TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Key of the certificate, PEM.", rich_help_panel=_WHO)]
+TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM.", rich_help_panel=_ACCESS)]
+TlsKey = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Key of the certificate, PEM.", rich_help_panel=_ACCESS)
+]
 ClientCa = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
         help="CA certificates, PEM: every client must have a certificate signed by one of them.",
-        rich_help_panel=_WHO,
+        rich_help_panel=_ACCESS,
     ),
 ]
 Insecure = Annotated[
@@ -130,7 +132,7 @@ Insecure = Annotated[
     typer.Option(
         "--insecure",
         help="Allow connections off loopback without TLS; the token is still required.",
-        rich_help_panel=_WHO,
+        rich_help_panel=_ACCESS,
     ),
 ]
 MaxConnections = Annotated[
@@ -139,6 +141,6 @@ MaxConnections = Annotated[
         min=1,
         metavar="N",
         help="Maximum number of clients over gRPC, and the same number over shared memory.",
-        rich_help_panel=_WHO,
+        rich_help_panel=_ACCESS,
     ),
 ]

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from reverie import agents
-from reverie.cli import running, shorts, sweep, train_request
+from reverie.cli import running, short_flags, sweep, train_request
 from reverie.cli import train_flags as flags
 from reverie.cli.common import (
     EXIT_NOT_REACHED,
@@ -72,7 +72,7 @@ def train(
         seed=seed or 0,
         config=config,
         settings=tuple(settings or ()),
-        shorts={name: value for name in shorts.SHORTS if (value := context.params[name]) is not None},
+        short_flags={name: value for name in short_flags.SHORT_FLAGS if (value := context.params[name]) is not None},
         out=out,
         resume=resume,
         until_max_steps=until_max_steps,

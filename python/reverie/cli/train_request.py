@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reverie import agents
-from reverie.cli import running, shorts
+from reverie.cli import running, short_flags
 from reverie.cli.common import refuse
 from reverie.cli.running import PlannedRun
 
@@ -34,8 +34,8 @@ class TrainRequest:
     """A preset file, or the name of a preset."""
     settings: tuple[str, ...] = ()
     """Changed settings of the preset, each as `name=value`."""
-    shorts: Mapping[str, Any] = field(default_factory=dict)
-    """The short flags that were given, by the names in `shorts.SHORTS`."""
+    short_flags: Mapping[str, Any] = field(default_factory=dict)
+    """The short flags that were given, by the names in `short_flags.SHORT_FLAGS`."""
     out: Path | None = None
     """The run's folder; None for a folder named by agent, environment and seed."""
     resume: bool = False
@@ -44,7 +44,7 @@ class TrainRequest:
     num_shards: int = 1
     address: str | None = None
     node: tuple[str, ...] = ()
-    """The nodes of a cluster to plan for, in the form of `nodes.described`."""
+    """The nodes of a cluster to plan for, in the form of `nodes.parse_nodes`."""
     check_memory: bool = True
     tensorboard: bool | None = None
     """Whether to log for TensorBoard; None if it is installed."""
@@ -76,12 +76,12 @@ def nodes(request: TrainRequest) -> list[Node] | None:
     """
     if request.runner != "ray":
         return None
-    from reverie.runners.planning.nodes import described
+    from reverie.runners.planning.nodes import parse_nodes
     from reverie.runners.planning.topology import this_machine
 
     if request.node:
         try:
-            return [node for text in request.node for node in described(text)]
+            return [node for text in request.node for node in parse_nodes(text)]
         except ValueError as error:
             refuse(error)
     return None if request.address is not None or os.environ.get("RAY_ADDRESS") else [this_machine()]
@@ -97,7 +97,7 @@ def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Prese
         agent = agents.find(request.agent)
         agent.check(describe(request.env))
         preset = agent.load_preset(request.env, config)
-        preset = presets.override(preset, shorts.changes(request, agent, preset))
+        preset = presets.override(preset, short_flags.changed_settings(request, agent, preset))
         topology = plan(
             agent,
             request.env,

@@ -91,7 +91,7 @@ def check(path: Path) -> bytes:
     try:
         return _checked(path)
     except CheckpointError as error:
-        raise CheckpointError(error.path, f"{error.reason}; {instead_of(path)}") from error
+        raise CheckpointError(error.path, f"{error.reason}; {fallback_hint(path)}") from error
 
 
 def _checked(path: Path) -> bytes:
@@ -102,7 +102,7 @@ def _checked(path: Path) -> bytes:
     return text
 
 
-def instead_of(path: Path) -> str:
+def fallback_hint(path: Path) -> str:
     """A hint for the user on how to continue when the checkpoint at `path`, or its tables, are damaged.
 
     Reads the older checkpoints with all their tables, newest first, until one is complete.

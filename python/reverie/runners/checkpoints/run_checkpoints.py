@@ -18,8 +18,8 @@ from reverie.runners.checkpoints.checkpoint_files import (
     REPLAY,
     CheckpointError,
     all_in,
+    fallback_hint,
     find,
-    instead_of,
     load,
     save,
     tables_of,
@@ -37,7 +37,7 @@ def save_run(folder: Path, topology: Topology, state: dict[str, Any], tables: li
     return path
 
 
-def written(answers: Sequence[State]) -> list[Path]:
+def table_paths(answers: Sequence[State]) -> list[Path]:
     """The paths where servers wrote their tables. Raises OSError if one could not."""
     for problem in [one.problem for one in answers if one.problem]:
         raise OSError(problem)
@@ -87,7 +87,7 @@ def replay_checkpointers(
         tables = [resume.parent / path for path in load(resume)[REPLAY]]
         for path in tables:
             if path is not None and not path.exists():
-                raise CheckpointError(resume, f"has its tables in {path}, which is missing; {instead_of(resume)}")
+                raise CheckpointError(resume, f"has its tables in {path}, which is missing; {fallback_hint(resume)}")
     ours = folder / f"replay-{number}"
     # One more than a run keeps: the tables are written before the checkpoint that names them.
     return [

@@ -46,7 +46,7 @@ class Node:
     gpus: float = 0.0
 
 
-def described(text: str) -> list[Node]:
+def parse_nodes(text: str) -> list[Node]:
     """Parse a description of nodes, `[COUNTx]MEMORY[,CPUS[,GPUS]]`: 15x64GB,16 are fifteen with 16 CPUs each.
 
     Raises ValueError for text that is not of this form.
@@ -118,7 +118,7 @@ def place(topology: Topology, nodes: Sequence[Node]) -> list[tuple[Node, Counter
 START_ORDER = ("shard", "parameter shard", "learner", "bundle", "evaluator", "actor")
 
 
-def lacking_memory(asks: int, nodes: Sequence[Node]) -> str:
+def missing_memory(asks: int, nodes: Sequence[Node]) -> str:
     """The memory that a cluster lacks for a role that needs `asks` bytes on one node; empty if it lacks none."""
     most = max((node.memory for node in nodes), default=0)
     return (
@@ -128,7 +128,7 @@ def lacking_memory(asks: int, nodes: Sequence[Node]) -> str:
     )
 
 
-def of_figures(nodes: Sequence[Mapping[str, object]], free: Mapping[str, Mapping[str, float]]) -> list[Node]:
+def from_ray(nodes: Sequence[Mapping[str, object]], free: Mapping[str, Mapping[str, float]]) -> list[Node]:
     """Nodes that are alive, from `ray.nodes()` and from each node's free resources by its id."""
     found = []
     for node in nodes:

@@ -104,7 +104,7 @@ class RoleRestarted:
     """Such as "actor 3"."""
     reason: str
     """What ended it."""
-    went_on_from: str
+    resumed_from: str
     """What its replacement resumes from."""
     restarts: int
     """The number of restarts of this role in this run."""
