@@ -1,4 +1,4 @@
-"""Results are told on several pages, and all of them tell what the runs gave."""
+"""Several pages show results; all of them match the runs."""
 
 from __future__ import annotations
 
