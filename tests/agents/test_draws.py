@@ -200,7 +200,7 @@ def test_joined_batches_have_the_smaller_of_both_smallest_probabilities(replay):
     both = joined([one, two])
     assert both.smallest_probability == one.smallest_probability
     assert rows(both) == rows(one) + rows(two)
-    two.smallest_probability = None  # of a table that told none
+    two.smallest_probability = None  # of a table without one
     assert joined([two, two]).smallest_probability is None
 
 

@@ -45,7 +45,7 @@ def stage():
 
 
 def random_unrolls(rng, unrolls=6, length=9):
-    """Importance ratios on both sides of 1, ends of both kinds; `ended` tells where the next state is not a step's."""
+    """Importance ratios on both sides of 1, ends of both kinds; `ended` marks steps that another episode follows."""
     shape = (unrolls, length)
     ended = rng.random(shape) < 0.2
     terminated = ended & (rng.random(shape) < 0.5)

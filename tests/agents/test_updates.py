@@ -197,7 +197,7 @@ def test_the_temperature_rises_and_falls_by_the_entropy_of_all_numbers_of_an_act
     first = setting("sac", action_size=2)
     first.learn()
     entropy = first.learner.metrics()["entropy"]
-    assert abs(entropy) > 0.3, "else half of it would not be told from all"
+    assert abs(entropy) > 0.3, "else half of it could not be distinguished from all"
     for beside, rises in ((0.1, True), (-0.1, False)):
         one = setting("sac", action_size=2, entropy_per_action=entropy / 2 + beside)
         assert (one.learn()["temperature"] > one.before["temperature"]) == rises

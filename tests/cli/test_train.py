@@ -220,22 +220,24 @@ def test_a_folder_that_cannot_be_written_is_refused_in_a_line(reverie, tmp_path)
 
 
 def twice(number):
-    """What a process is told by, as its group is told too, say."""
+    """Sends a signal twice, as to a process and to its group."""
 
-    def tell(process):
+    def send_signal(process):
         os.kill(process.pid, number)
         for line in process.stderr:
             if line.startswith("reverie: saving a checkpoint and ending"):  # or the two would be taken for one
                 os.kill(process.pid, number)
                 return
 
-    return tell
+    return send_signal
 
 
 @pytest.mark.parametrize(
-    "tell", [lambda process: os.kill(process.pid, signal.SIGINT), twice(signal.SIGTERM)], ids=["Ctrl-C", "SIGTERM"]
+    "send_signal",
+    [lambda process: os.kill(process.pid, signal.SIGINT), twice(signal.SIGTERM)],
+    ids=["Ctrl-C", "SIGTERM"],
 )
-def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(start, tmp_path, tell):
+def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(start, tmp_path, send_signal):
     """In its own process, interrupted as soon as its log shows that it trains."""
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
     options = ["--no-tensorboard", "--set", "evaluate_every=200", "--set", "target_return=10000", "--json"]
@@ -243,7 +245,7 @@ def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(start, 
     process = start("train", "dqn", "--env", "CartPole-v1", *options, stderr=subprocess.PIPE)
     for line in process.stderr:
         if "greedy return" in line:
-            tell(process)
+            send_signal(process)
             break
     rest = process.stderr.read()
     assert process.wait(timeout=200) == 130

@@ -74,7 +74,7 @@ def test_a_deadline_that_passes_while_the_first_connection_is_being_made_is_no_l
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
-        for _ in range(4):  # fill its queue: who comes now is kept waiting
+        for _ in range(4):  # fill its queue: the next connection waits
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(listener.getsockname())
@@ -104,10 +104,10 @@ def test_updates_with_wait_false_time_out_when_too_many_are_unanswered(silent, c
 
 
 @pytest.mark.parametrize("name", ["insert_batch", "info", "why", "can_sample", "update_priorities", "checkpoint"])
-def test_a_deadline_error_has_the_time_and_the_reason_that_a_server_was_unreachable(connect, tells, name):
+def test_a_deadline_error_has_the_time_and_the_reason_that_a_server_was_unreachable(connect, raises_with, name):
     words = r"the timeout passed; 127\.0\.0\.1:1 could not be reached for \d+\.\d s \(.*refused.*\); does a server run"
     options = {"transport": "grpc", "patience": 1000.0, "grace": 0.05}
-    tells(
+    raises_with(
         reverie.DeadlineExceededError,
         words,
         lambda seconds: CALLS[name](connect("127.0.0.1:1", **options, timeout=seconds)),

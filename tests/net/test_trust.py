@@ -134,7 +134,7 @@ def test_a_client_without_tls_gets_an_error_at_once_from_a_server_with_tls(unifo
     tls = ServerTLS(cert=pem / "server.pem", key=pem / "server.key")
     with Server([uniform()], tls=tls, token="open sesame") as server:
         for transport in ("grpc", "shared-memory"):
-            # Who waits for it to pass is told that it is not there.
+            # A client that waits for it gets an error that it is missing.
             with pytest.raises(reverie.UnauthenticatedError, match=f"{server.address}: the server asks for TLS.*tls="):
                 connect(server.address, transport=transport, patience=120, token="open sesame").can_sample("t")
         until(lambda: not server.wait(timeout=0) and "is refused, and told: the server asks for TLS" in caplog.text)
@@ -150,7 +150,7 @@ def test_a_client_without_tls_detects_any_peer_with_tls(connect):
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def refuse():
-            # Again and again: an attempt on a busy machine may be given up before it is heard.
+            # Repeated: on a busy machine an attempt may time out before it arrives.
             with contextlib.suppress(OSError):
                 while True:
                     stream, _ = listener.accept()

@@ -33,7 +33,7 @@ def changed(**functions):
 
 
 class Scripted:
-    """An evaluator that gives the returns it was told to, by the seeds it is asked for."""
+    """An evaluator that returns prepared returns, by the requested seeds."""
 
     def __init__(self, screening, confirmation):
         self.means = {SCREENING_SEEDS: iter(screening), CONFIRMATION_SEEDS: iter(confirmation)}

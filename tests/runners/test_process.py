@@ -349,8 +349,8 @@ def test_a_shard_without_a_checkpoint_restarts_empty_and_the_run_continues(monke
     (restarted,) = of_kind(events, RoleRestarted)
     assert (restarted.role, restarted.resumed_from) == ("shard 0", "nothing")
     assert finished[0].env_steps > dead[0].env_steps
-    # It counted anew: of all the steps there were, what it says at the end lacks those of its first life,
-    # but for what the actors were not told of and sent again.
+    # It restarted its count: its last figure lacks the steps before the restart,
+    # except those that the actors had not confirmed and sent again.
     assert 200 < inserts[-1] < stopped.value.env_steps - 200
 
 

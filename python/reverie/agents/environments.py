@@ -46,7 +46,7 @@ class EnvSpec:
     """Bounds of continuous actions of shape `[A]`; empty for any others."""
     action_high: tuple[float, ...] = ()
     frame_stack: int | None = None
-    """Observations are stacks of so many frames along the first axis; environments return only the newest frame."""
+    """Number of frames that observations stack along the first axis; environments return only the newest frame."""
     reward_bound: float | None = None
     """Rewards are clipped to `[-reward_bound, reward_bound]` for learning; returns use unclipped rewards."""
 

@@ -36,7 +36,7 @@ def bench(
     ] = 20_000,
     obs_shape: Annotated[str, typer.Option(help="Shape of an observation, such as 4 or 84x84x3.")] = "4",
     obs_dtype: Annotated[str, typer.Option(help="Dtype of an observation, by its NumPy name.")] = "float32",
-    seconds: Annotated[float, typer.Option(min=PIECE_SECONDS, help="Duration of each measurement.")] = 0.5,
+    seconds: Annotated[float, typer.Option(min=PIECE_SECONDS, help="Seconds for each measurement.")] = 0.5,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure the time of each call on this machine: prioritised replay of transitions, in-process and remote.

@@ -43,8 +43,8 @@ def plot(
 
     Each run is a thin line. Runs that differ only in the seed form a group: a thick line is their median, and a band
     lies between the lower and the upper quartile. The band ends where the first run of the group ends. A run that ended
-    because its target was confirmed (a dot) does not end the band: it counts on with the mean return of the
-    confirmation, and the median is pale from there. If runs of an agent differ in settings, the legend shows the
+    because its target was confirmed (a dot) does not end the band: it still counts, with the mean return
+    of the confirmation, and the median is pale from there. If runs of an agent differ in settings, the legend shows the
     settings that differ. Images among RUNS are ignored, so that runs/* works twice. A run without a greedy evaluation
     is left out, with a warning.
 

@@ -41,7 +41,7 @@ Shard = Annotated[
     ),
 ]
 Grace = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="Seconds that a stop waits for requests in progress.")
+    float, typer.Option(min=0, metavar="SECONDS", help="Seconds that a stop gives clients to read their responses.")
 ]
 SessionTimeout = Annotated[
     float,
@@ -74,7 +74,7 @@ Remover = Annotated[
 MinSize = Annotated[
     int,
     typer.Option(
-        min=1, metavar="N", help="Number of items from which the table can be sampled.", rich_help_panel=ONE_TABLE
+        min=1, metavar="N", help="Minimum number of items before the table can be sampled.", rich_help_panel=ONE_TABLE
     ),
 ]
 SamplesPerInsert = Annotated[

@@ -15,7 +15,7 @@ DEFAULT_FPS = 30
 
 
 class VideoError(ValueError):
-    """The video cannot be made; the text says what is missing."""
+    """The video cannot be written; the text names what is missing."""
 
 
 def check(path: Path) -> None:

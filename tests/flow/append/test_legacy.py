@@ -144,7 +144,7 @@ def test_making_an_item_waits_while_as_many_as_allowed_are_unconfirmed(client):
     with pytest.raises(reverie.DeadlineExceededError, match="'q'"):
         writer.create_item("q", 1, 1.0)
     assert read(client, 3, "q") == [[7], [7], [7]]
-    writer._steps._flush(0, 30)  # confirmed by now, and heard of
+    writer._steps._flush(0, 30)  # confirmed by now, and the confirmation has arrived
     writer.create_item("q", 1, 1.0)
     assert read(client, 1, "q") == [[7]]
     free = client.writer(1, max_in_flight_items=None, timeout=0.05)

@@ -120,7 +120,7 @@ def test_a_full_table_holds_back_the_flush_for_no_longer_than_the_timeout_of_all
 
 
 class OfOne:
-    """The writer of one environment: notes what it is told, and takes two seconds for it."""
+    """The writer of one environment: records its calls, each of which takes two seconds."""
 
     now = 0.0
 

@@ -18,7 +18,7 @@ from reverie import Server, Table, TensorSpec, checkpointers, rate_limiters, sel
 from reverie.checkpointers import CheckpointerBase, DefaultCheckpointer, TempDirCheckpointer
 from reverie.errors import DamagedError, StorageError
 
-#: The kernel lets nobody make one there.
+#: The kernel refuses new folders there.
 NO_FOLDER = "/proc/reverie-checkpoints"
 
 
@@ -148,7 +148,7 @@ def test_the_insertion_order_is_restored_and_continued(begin):
         client = server.client()
         client.update_priorities("per", keys[2:], [8.0], neighbours=(2, 0.5))
         assert client.get("per", keys).info.priority.tolist() == [2.0, 4.0, 8.0]
-        late = fill(client, 2)  # Another writer: its items have nobody of the checkpoint before them.
+        late = fill(client, 2)  # Another writer: no item of the checkpoint precedes its items.
         client.update_priorities("per", late[:1], [80.0], neighbours=(2, 0.5))
         assert client.get("per", keys).info.priority.tolist() == [2.0, 4.0, 8.0]
 

@@ -82,7 +82,7 @@ def ports():
 
 
 def forestalling(start):
-    """What starts a raylet, which is told all of its agents' ports: of one it hears by a file only."""
+    """Starts a raylet with all of its agents' ports; it learns one of them from a file only."""
     signature = inspect.signature(start)
 
     def starting(*args, **options):
@@ -114,7 +114,7 @@ def head():
     with pytest.MonkeyPatch.context() as monkeypatch:
         for name, value in PATIENT.items():
             monkeypatch.setenv(name, value)
-        # Ray gives a node half a minute to begin; whoever waits for one waits here, or in `cluster`.
+        # In Ray a node must start within half a minute; tests wait for nodes here, or in `cluster`.
         monkeypatch.setattr(services, "get_node", patient(services.get_node))
         monkeypatch.setattr(services, "start_raylet", forestalling(services.start_raylet))
         options = {"num_cpus": 4, "include_dashboard": False, "wait": False, **ports()}
@@ -141,7 +141,7 @@ def all_may_take_their_time(monkeypatch):
 
 
 def free(kind):
-    """What nobody holds of a kind, as the cluster knows some time later."""
+    """The free resources of a kind, which the cluster reports with a delay."""
     return ray.available_resources().get(kind, 0.0)
 
 

@@ -136,7 +136,7 @@ def test_a_full_disk_at_a_resume_leaves_the_log_unchanged(tmp_path, monkeypatch)
     assert [path.name for path in tmp_path.iterdir()] == [logs.LOG]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it tells in its thread, too
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it reports in its thread, too
 def test_a_full_disk_does_not_end_training(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
     from tensorboard.compat.tensorflow_stub.io import gfile

@@ -49,7 +49,7 @@ def test_only_the_learner_has_more_than_one_torch_thread(kind, threads, torch_th
 
 
 class Line:
-    """A link that keeps what it is told."""
+    """A link that records reports."""
 
     def __init__(self):
         self.told = []

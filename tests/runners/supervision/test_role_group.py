@@ -40,7 +40,7 @@ SHARD = RoleName("shard")
 
 
 class Scripted:
-    """A stage on which nobody lives: what was started, told and killed."""
+    """A stage without processes: it records starts, commands and kills."""
 
     weights = None
 
@@ -158,7 +158,7 @@ def test_roles_that_are_still_starting_restart_with_a_shards_new_address():
         assert name in stage.killed
     assert EVALUATOR not in stage.killed
     assert restarted == [SHARD]
-    # It is told where it is now, and who follows: those there are, in the order in which they began.
+    # The event has the new address and the followers: the started ones, in the order of their start.
     assert stage.moves == [(SHARD, "a:1", "b:2", [LEARNER, *crew.actors])]
 
 

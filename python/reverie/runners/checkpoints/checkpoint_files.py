@@ -32,7 +32,7 @@ KEPT = 2
 """Checkpoints of a run that are kept; older ones are removed once a newer one is complete."""
 
 DIGITS = 12
-"""A checkpoint's folder is named by its environment steps, with at least so many digits."""
+"""A checkpoint's folder is named by its environment steps, with at least this many digits."""
 STATE, ARRAYS, PRESET = "state.json", "arrays.npz", "preset.toml"
 REPLAY = "replay"
 """The key of a state for the paths of its tables, one per shard, relative to the folder of the checkpoints."""

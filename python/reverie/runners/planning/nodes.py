@@ -105,11 +105,11 @@ def place(topology: Topology, nodes: Sequence[Node]) -> list[tuple[Node, Counter
             if not able:
                 with_gpus = [node for node in left if node.gpus >= one.num_gpus]
                 raise NoRoomError(topology, one, with_gpus, sum(map(Counter.total, roles)))
-            wish = one.num_cpus * share
-            best = max(able, key=lambda i: (left[i].cpus >= wish, left[i].memory))
+            wanted = one.num_cpus * share
+            best = max(able, key=lambda i: (left[i].cpus >= wanted, left[i].memory))
             node = left[best]
             left[best] = Node(
-                node.name, node.memory - one.memory_bytes, max(0.0, node.cpus - wish), node.gpus - one.num_gpus
+                node.name, node.memory - one.memory_bytes, max(0.0, node.cpus - wanted), node.gpus - one.num_gpus
             )
             roles[best][one.role] += 1
     return list(zip(nodes, roles, strict=True))

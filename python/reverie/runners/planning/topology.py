@@ -326,10 +326,10 @@ def require_gpus(topology: Topology, there: float, free: float) -> None:
 
 def missing_resource(asks: Mapping[str, float], there: Mapping[str, float], free: Mapping[str, float]) -> str:
     """The first resource that a cluster lacks for a role that requests `asks`; empty if it lacks nothing."""
-    for resource, wish in asks.items():
-        if wish > free.get(resource, 0.0):
+    for resource, wanted in asks.items():
+        if wanted > free.get(resource, 0.0):
             has = f"{there.get(resource, 0.0):g}, {free.get(resource, 0.0):g} of them free"
-            return f"asks for {wish:g} {resource}, and the Ray cluster has {has}"
+            return f"asks for {wanted:g} {resource}, and the Ray cluster has {has}"
     return ""
 
 

@@ -14,8 +14,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from reverie.runners.links.messages import Ready
 
 UNANSWERED_SECONDS = 5.0
-"""A role's actor answers within a second, even while the role is busy; after so long without an answer its process may
-be stopped."""
+"""A role's actor answers within a second, even while the role is busy; after this time without an answer its process
+may be stopped."""
 AGAIN_SECONDS = 5.0
 """Time between two checks on a node."""
 

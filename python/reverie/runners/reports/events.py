@@ -88,7 +88,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class NotSaved:
-    """A checkpoint could not be written; older ones are unchanged, and training goes on."""
+    """A checkpoint could not be written; older ones are unchanged, and training continues."""
 
     env_steps: int
     path: Path

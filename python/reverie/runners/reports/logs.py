@@ -67,7 +67,7 @@ class JsonLines:
     """A log with one JSON object per line: `event`, `env_steps`, `seconds` if any, and the event's other fields.
 
     A run that resumes from a checkpoint continues the same file: lines of steps after the checkpoint are removed, since
-    those steps are made again. A line for which the disk has no room is left out whole; training goes on, and before
+    those steps are made again. A line for which the disk has no room is left out whole; training continues, and before
     the next line that fits there is a line `not written` with the number of lines left out.
     """
 

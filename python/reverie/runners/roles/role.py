@@ -245,7 +245,7 @@ class GreedyEvaluator(Role):
 
 
 def with_new_random_state(setup: Setup, state: dict[str, Any], actor: Any) -> dict[str, Any]:
-    """The state that an actor resumes from. After a restart its random state is a new one; its counts go on.
+    """The state that an actor resumes from. After a restart its random state is a new one; its counts continue.
 
     With the old random state it could hit the same failure again.
     """

@@ -10,7 +10,7 @@ from reverie.runners.links.messages import RoleName
 from reverie.runners.reports.events import RoleAwaited, RoleMissingError
 
 LACK_SECONDS, SLOW_SECONDS = 2.0, 30.0
-"""A role is reported as awaited after so long: the first if it lacks something, the second if it is only slow."""
+"""A role is reported as awaited after this time: the first if it lacks something, the second if it is only slow."""
 REPEAT_SECONDS = 30.0
 CHECK_SECONDS = 1.0
 

@@ -46,12 +46,12 @@ from reverie.runners.supervision.stage import Stage
 EVALUATOR = RoleName("evaluator", alone=True)
 SHORT_LIFE_SECONDS = 60.0
 SHORT_LIVES = 5
-"""A role that ends so often in a row, each time within `SHORT_LIFE_SECONDS` of its start or without answering a pending
-`Evaluate`, is not restarted: the run ends."""
+"""A role that ends this many times in a row, each time within `SHORT_LIFE_SECONDS` of its start or without answering a
+pending `Evaluate`, is not restarted: the run ends."""
 REGULAR: frozenset[Kind] = frozenset({"shard", "learner", "bundle", "actor"})
 """Roles that report ten times a second while they run."""
 SILENT_SECONDS = 30.0
-"""A role of `REGULAR` without a report for so long is reported as awaited."""
+"""A role of `REGULAR` without a report for this time is reported as awaited."""
 LATE_EVALUATION = "has not finished an evaluation, and checkpoints no longer wait for it (evaluation_seconds)"
 
 

@@ -62,7 +62,7 @@ SAVE_SECONDS = 7200.0
 END_SECONDS = 30.0
 """Time that a role has to end before it is killed."""
 STALL_SECONDS = 300.0
-"""After so long without a step or an update the run ends, and reports what its roles wait for."""
+"""After this time without a step or an update the run ends, and reports what its roles wait for."""
 
 
 class _StopRequested(Exception):
@@ -277,7 +277,7 @@ class Supervisor:
         return ended or steps >= min(account.next_evaluation, account.next_checkpoint)
 
     def _evaluate(self) -> None:
-        """Evaluate for one point of the curve, while training goes on.
+        """Evaluate for one point of the curve, while training continues.
 
         If the point reaches the target, the learner pauses until its weights, which may be newer by now, are evaluated
         on both sets of seeds: only weights that stay the last ones can be confirmed.
