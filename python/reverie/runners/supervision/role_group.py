@@ -311,9 +311,8 @@ class RoleGroup:
                 self._restart_now(name)  # it was started with the old address
             else:
                 member.moving = True
-                self.stage.send(
-                    name, Save(-1)
-                )  # not in `unanswered`: if it ends now, its replacement uses the new address
+                # Not in `unanswered`: if it ends now, its replacement uses the new address.
+                self.stage.send(name, Save(-1))
         return followers
 
     def _restart_now(self, name: RoleName) -> None:

@@ -299,14 +299,12 @@ class Supervisor:
         self._number += 1
         command = Evaluate(self._number, weights, confirm)
         evaluated: EvaluationDone
-        (evaluated,) = self._ask(
-            [EVALUATOR], command, EvaluationDone, EVALUATION_SECONDS, self._save_if_evaluation_is_late
-        )
+        (evaluated,) = self._ask([EVALUATOR], command, EvaluationDone, EVALUATION_SECONDS, self._save_if_late)
         self._account.watch.add("evaluate", evaluated.seconds)
         self._last_evaluation = (weights.version, evaluated)
         return evaluated
 
-    def _save_if_evaluation_is_late(self) -> None:
+    def _save_if_late(self) -> None:
         """Save during an evaluation: a checkpoint that is due waits for `evaluation_seconds` at most."""
         late = self._roles.evaluation_seconds > self._topology.run.evaluation_seconds
         if late and self._account.checkpoint_due:
