@@ -35,7 +35,7 @@ from reverie.agents.core import Stopwatch, Weights
 from reverie.agents.environments import EnvSpec
 from reverie.agents.replay import TABLE
 from reverie.runners import StoppedError, checkpoints, train
-from reverie.runners.planning.topology import making_networks_on
+from reverie.runners.planning.topology import networks_on
 from reverie.runners.reports import logs
 
 FRAMES = EnvSpec(
@@ -126,7 +126,7 @@ def precision_rows(options: argparse.Namespace, precision: str) -> dict[str, Any
         fill(client, options.items)
         # What is measured is the learner alone: nobody has to insert for it.
         client.configure(TABLE, rate_limiter=reverie.rate_limiters.MinSize(1))
-        with making_networks_on(options.device):
+        with networks_on(options.device):
             learner: Any = apex_dqn.make_learner(FRAMES, config, client, seed=0, watch=Stopwatch())
         ones = torch.ones(options.batch)
         fixed = to_torch(client.sample_batch(TABLE, options.batch), options.device).data
@@ -172,7 +172,7 @@ def compiled(options: argparse.Namespace) -> int:
 
 def compiled_rows(options: argparse.Namespace, spec: EnvSpec, config: Any) -> dict[str, Any]:
     """One learner's update on a batch of chance that stays on the device."""
-    with making_networks_on(options.device):
+    with networks_on(options.device):
         learner: Any = apex_dqn.make_learner(spec, config, None, seed=0, watch=Stopwatch())
         rows = config.batch_size
         torch_dtype = getattr(torch, spec.obs_dtype)
@@ -259,7 +259,7 @@ def inference_rows(options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Observations a second of the policy that acts, which come from the processor's memory and go back as actions."""
     config, found = settings(options, "float32"), {}
     for device in dict.fromkeys(("cpu", options.device)):
-        with making_networks_on(device):
+        with networks_on(device):
             policy: Any = apex_dqn.make_policy(FRAMES, config)
             size = apex_dqn.make_learner(FRAMES, config, None, seed=0, watch=Stopwatch()).latest(-1).flat
         policy.load(Weights(0, size))

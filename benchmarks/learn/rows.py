@@ -26,7 +26,7 @@ class Row:
     runner: str = "local"
     num_shards: int = 1
     group: str = TARGETS
-    to_the_end: bool = False
+    until_max_steps: bool = False
     """Train on after the target is confirmed: curves of equal length, for comparisons."""
 
     def arguments(self, seed: int, folder: str) -> list[str]:
@@ -36,7 +36,7 @@ class Row:
             *("train", self.agent, "--env", self.env_id, "--seed", str(seed), "--out", folder),
             *(word for setting in settings for word in ("--set", setting)),
             *("--runner", self.runner, "--num-shards", str(self.num_shards)),
-            *(["--to-the-end"] if self.to_the_end else []),
+            *(["--until-max-steps"] if self.until_max_steps else []),
             *("--no-tensorboard", "--json"),
         ]
 
@@ -90,7 +90,7 @@ def _ablation(name: str, steps_per_update: int, *settings: str) -> Row:
         1_000 + UPDATES * steps_per_update,
         (f"samples_per_insert={BATCH / steps_per_update}", f"evaluate_every={250 * steps_per_update}", *settings),
         group=ABLATIONS,
-        to_the_end=True,
+        until_max_steps=True,
     )
 
 

@@ -92,7 +92,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", default="0,1,2,3,4", help="cartpole: comma-separated (%(default)s)")
     parser.add_argument("--steps", type=int, default=50_000, help="cartpole: environment steps at most (%(default)s)")
     parser.add_argument(
-        "--to-the-end", action="store_true", help="cartpole: go on after the confirmation: who holds it"
+        "--until-max-steps",
+        action="store_true",
+        help="cartpole: train on after the confirmation, to see which library holds the return",
     )
     parser.add_argument("--rounds", type=int, default=5, help="pong: turns of everybody (%(default)s)")
     parser.add_argument("--seconds", type=float, default=60.0, help="pong: of training in a turn (%(default)s)")
@@ -123,7 +125,7 @@ def cartpole(options: argparse.Namespace, kept: Kept) -> dict[str, Any]:
 def train(python: Path, peer: Peer, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """One training run in a fresh process; its last line is the result."""
     arguments = ["--seed", str(seed), "--steps", str(options.steps), "--threads", str(options.threads)]
-    arguments += ["--to-the-end"] if options.to_the_end else []
+    arguments += ["--until-max-steps"] if options.until_max_steps else []
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("VIRTUAL_ENV", "PYTHON"))}
     environment |= {"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": str(options.threads)}
     worker = Path(__file__).parent / f"{peer.worker}.py"

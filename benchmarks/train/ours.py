@@ -16,7 +16,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--to-the-end", action="store_true")
+    parser.add_argument("--until-max-steps", action="store_true")
     options = parser.parse_args()
     curve: list[tuple[int, float, float, float | None]] = []
 
@@ -28,7 +28,12 @@ def main() -> None:
     preset = apex_dqn.load_preset("CartPole-v1")
     run = dataclasses.replace(preset.run, max_env_steps=options.steps, threads=options.threads)
     result = train(
-        apex_dqn, "CartPole-v1", seed=options.seed, run=run, stop_when_confirmed=not options.to_the_end, on_event=note
+        apex_dqn,
+        "CartPole-v1",
+        seed=options.seed,
+        run=run,
+        stop_when_confirmed=not options.until_max_steps,
+        on_event=note,
     )
     print(
         json.dumps(

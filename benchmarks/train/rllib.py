@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--to-the-end", action="store_true")
+    parser.add_argument("--until-max-steps", action="store_true")
     options = parser.parse_args()
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     algorithm = build(options.seed)
@@ -88,7 +88,7 @@ def main() -> None:
         first = mean_return(screening_seeds(10))
         second = mean_return(confirmation_seeds(20)) if first >= TARGET else None
         curve.append((steps, time.perf_counter() - began, first, second))
-        if second is not None and second >= TARGET and not options.to_the_end:
+        if second is not None and second >= TARGET and not options.until_max_steps:
             break
     seconds = time.perf_counter() - began
     print(

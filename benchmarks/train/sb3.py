@@ -40,9 +40,9 @@ ZOO: dict[str, Any] = {
 class Judge(BaseCallback):
     """The greedy evaluator of our runner, every 1,000 environment steps."""
 
-    def __init__(self, *, to_the_end: bool) -> None:
+    def __init__(self, *, until_max_steps: bool) -> None:
         super().__init__()
-        self.to_the_end = to_the_end
+        self.until_max_steps = until_max_steps
         self.evaluator = Evaluator("CartPole-v1", 20)
         self.curve: list[tuple[int, float, float, float | None]] = []
         self.began = 0.0
@@ -56,7 +56,7 @@ class Judge(BaseCallback):
         first = self.mean_return(screening_seeds(10))
         second = self.mean_return(confirmation_seeds(20)) if first >= TARGET else None
         self.curve.append((self.num_timesteps, time.perf_counter() - self.began, first, second))
-        return self.to_the_end or second is None or second < TARGET
+        return self.until_max_steps or second is None or second < TARGET
 
     def mean_return(self, seeds: tuple[int, ...]) -> float:
         return self.evaluator.evaluate(lambda obs: self.model.predict(obs, deterministic=True)[0], seeds).mean_return
@@ -67,11 +67,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--to-the-end", action="store_true")
+    parser.add_argument("--until-max-steps", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     model = DQN(env=gymnasium.make("CartPole-v1"), seed=options.seed, device="cpu", **ZOO)
-    judge = Judge(to_the_end=options.to_the_end)
+    judge = Judge(until_max_steps=options.until_max_steps)
     model.learn(options.steps, callback=judge)
     seconds = time.perf_counter() - judge.began
     print(

@@ -23,7 +23,7 @@ def as_column(value: Any, want: str | None, path: str) -> npt.NDArray[Any]:
         path: the column, for errors.
 
     Raises:
-        SignatureError: for a leaf that a column cannot hold; the text says what to pass instead.
+        SignatureError: for a leaf that a column cannot hold; the text has the value to pass instead.
     """
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         return _number(value, want, path)

@@ -1,6 +1,6 @@
 """Every error that Reverie raises, apart from ValueError and TypeError for bad arguments.
 
-Each carries what its text says as attributes, so that no program has to parse the text.
+Each has the contents of its text as attributes, so that no program has to parse the text.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class ClosedError(ReplayError, RuntimeError):
 
 
 class UnavailableError(ReplayError, ConnectionError):
-    """The server cannot be reached. The text says at which address, for which call, and for how long it was tried."""
+    """The server cannot be reached. The text has the address, the call and the time spent."""
 
 
 class UnknownFateError(DeadlineExceededError, UnavailableError):
@@ -200,7 +200,7 @@ class UnauthenticatedError(ReplayError, PermissionError):
 
 
 class ProtocolError(ReplayError):
-    """The other side sent a malformed message, or speaks another version of the protocol."""
+    """The peer sent a malformed message, or uses another version of the protocol."""
 
 
 class ServerRestartedWarning(RuntimeWarning):

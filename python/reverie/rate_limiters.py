@@ -1,4 +1,4 @@
-"""Rate limiters: whether a sample or an insert may go on, decided by counts of inserts, samples and deletes.
+"""Rate limiters: whether a sample or an insert may proceed, decided by counts of inserts, samples and deletes.
 
 With `size = inserts - deletes`:
 

@@ -22,8 +22,8 @@ from reverie.tokens import Token
 __all__ = ["Server"]
 
 _LOG = logging.getLogger("reverie")
-#: Seconds between two looks of `wait` at the log lines of the network.
-_LOOK = 0.5
+#: Seconds between two checks of `wait` for log lines of the network.
+_LOG_PERIOD = 0.5
 
 
 @final
@@ -37,23 +37,22 @@ class Server:
             a checkpoint, the tables start with its items and their keys, and the log reports that in one line.
         listen: False serves this process only, through `client()`.
         host: the address to listen on. Off loopback it needs a `token`, and `tls` unless `insecure`.
-        token: what clients must show; a `reverie.Token` says where it is, and keeps it out of pickles of its clients.
+        token: what clients must send; a `reverie.Token` names its location, and keeps it out of pickles of its clients.
         tls: certificates; None takes plain text.
-        insecure: gives up TLS off loopback, never the token.
-        max_bytes: bytes that the chunks of all tables may take together. Beyond, inserts wait, as `client.why` tells;
-            where no sample could free bytes they are refused. None is what `max_memory` leaves; without a bound for a
-            server with listen=False and no `max_memory`.
-        max_memory: bytes that a server that listens keeps to: `max_bytes` for its tables, and the rest, 6 GiB at most,
-            for what connections make it hold (batches on their way, inserts that wait, answers that were not received),
-            which is refused beyond. None is three quarters of what this process may use: of its control group's limit,
-            or of the machine's memory. The log and `client.info()` tell what came of it.
-        restore_config: whose options a restored table has. "constructor": those given here; where they differ from
-            the checkpoint's the log says so, a smaller `max_size` evicts through the remover, and tables that are not
-            given here are left out. "checkpoint": those of the checkpoint, and its other tables are there, too.
+        insecure: allows connections off loopback without TLS, never without the token.
+        max_bytes: maximum bytes of the chunks of all tables together. Inserts beyond it wait, as `client.why` reports,
+            and are refused if no sample could free bytes. None is the rest of `max_memory`; a server with listen=False
+            and no `max_memory` has no bound.
+        max_memory: memory limit, in bytes, of a server that listens: `max_bytes` for its tables, and the rest, at most
+            6 GiB, for connections (batches in transit, inserts that wait, responses that were not received); requests
+            beyond it are refused. None is three quarters of the memory that this process may use: of its control
+            group's limit, or of the machine's memory. The log and `client.info()` report the figures.
+        restore_config: the source of a restored table's options. "constructor": those given here; the log names the
+            differences from the checkpoint, a smaller `max_size` evicts through the remover, and tables that are not
+            given here are left out. "checkpoint": those of the checkpoint, which adds its other tables.
         grace: seconds that `stop` gives clients to read what they requested.
-        session_timeout: seconds for which a client whose connection was lost is remembered: what it sends again is done
-            once, and draws that were sent to it and that it has not acknowledged wait for it. Afterwards they go back
-            to their tables.
+        session_timeout: seconds for which the session of a lost connection is kept: requests that its client sends
+            again are done once, and its unacknowledged draws wait for it. Afterwards they return to their tables.
         local: offers shared memory to clients of this user on this host.
         max_connections: clients that may be connected at a time, over gRPC and over shared memory each; one more is
             refused with a message. The number is lower where the limit of open files requires it, and the log reports
@@ -242,7 +241,7 @@ class Server:
         if not seconds >= 0:
             raise ValueError(f"timeout must be None or at least 0 seconds, got {timeout}")
         end = time.monotonic() + seconds
-        while not self._stopped.wait(max(0.0, min(_LOOK, end - time.monotonic()))):
+        while not self._stopped.wait(max(0.0, min(_LOG_PERIOD, end - time.monotonic()))):
             _native._tell()
             if time.monotonic() >= end:
                 return False
@@ -257,7 +256,7 @@ class Server:
         self.stop()
 
     def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("a server lives in its process and cannot be pickled; make it where it should live")
+        raise TypeError("a server lives in its process and cannot be pickled; make it in the process that serves")
 
     def __repr__(self) -> str:
         names = ", ".join(repr(table.name) for table in self._tables)

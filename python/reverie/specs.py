@@ -50,7 +50,7 @@ class TensorSpec:
             if shape is None or not hasattr(getattr(other, "dtype", None), "as_numpy_dtype"):
                 return NotImplemented
             if getattr(shape, "rank", 0) is None:
-                return False  # Its rank is unknown, which no TensorSpec of ours can say.
+                return False  # Its rank is unknown, which our TensorSpec cannot express.
             other = signature(other)
             assert isinstance(other, TensorSpec)
         return (self.shape, self.dtype, self.name) == (other.shape, other.dtype, other.name)

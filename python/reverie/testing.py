@@ -146,7 +146,7 @@ def _run_host(descriptor: int) -> None:
         try:
             what, argument = pipe.recv()
         except EOFError:
-            # The one who asks is gone: nobody else can reach these servers.
+            # The requesting process has ended: no other can reach these servers.
             os._exit(0)
         try:
             if what == "make":

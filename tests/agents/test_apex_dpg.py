@@ -89,7 +89,7 @@ def test_the_noise_has_its_deviation_and_forgets_at_its_rate(theta):
     assert bound < 0.15
 
 
-def test_noise_begins_anew_where_an_environment_is_reset():
+def test_noise_restarts_when_an_environment_is_reset():
     noise, rng = Noise((2, 1), 1.0, 0.01), np.random.default_rng(0)
     x = np.stack([noise.draw(rng, np.array([False, True])) for _ in range(400)])[:, :, 0]
     one, other = (np.corrcoef(x[1:, i], x[:-1, i])[0, 1] for i in range(2))
@@ -128,7 +128,7 @@ def test_the_first_priorities_are_the_actors_own_td_errors(acted, priority_eps):
     assert replay.raw[: replay.inserts] == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def test_a_td_error_counts_for_no_more_than_the_clip_in_the_priorities_of_actors_and_of_the_learner(stage):
+def test_td_errors_are_clipped_in_the_priorities_of_actors_and_learner(stage):
     eps, clip, first, new = 0.25, 0.0, [], []
     for _ in range(2):
         client, learner, (actor,), _ = stage(priority_clip=clip, priority_eps=eps, num_actors=1)
@@ -144,7 +144,7 @@ def test_a_td_error_counts_for_no_more_than_the_clip_in_the_priorities_of_actors
         assert (unclipped > clip + eps).any()
 
 
-def test_actors_make_noise_of_the_kind_that_is_set_and_stay_within_the_bounds(acted):
+def test_actors_use_the_configured_noise_and_stay_within_the_bounds(acted):
     correlations = {}
     for noise in ("gaussian", "ornstein-uhlenbeck"):
         replay, policy = acted(400, noise=noise, noise_sigma=0.2, noise_theta=0.05)

@@ -54,7 +54,7 @@ def test_an_actor_outside_the_ladder_is_refused(setting):
         setting(index=2, num_actors=2)
 
 
-def test_each_environment_departs_from_the_greedy_action_as_often_as_its_own_epsilon_says(setting):
+def test_each_environment_explores_with_its_own_epsilon(setting):
     actor, replay, _, config = setting(num_actors=1, envs_per_actor=4, epsilon_base=0.4, epsilon_alpha=3.0)
     acts = 1_500
     for _ in range(acts):
@@ -69,7 +69,7 @@ def test_each_environment_departs_from_the_greedy_action_as_often_as_its_own_eps
     assert as_the_first.tolist() == [True, False, False, False]
 
 
-def test_a_lone_environment_explores_less_and_less(setting):
+def test_epsilon_of_a_single_environment_decays(setting):
     actor, replay, _, config = setting(num_actors=1, envs_per_actor=1, single_env_decay_steps=2_000, epsilon_base=0.4)
     while actor.act() + actor.env_steps < 4_000:
         pass
@@ -95,7 +95,7 @@ def test_q_taken_and_bootstrap_value_are_those_of_the_observation_appended(setti
         assert (row["extras"]["weights_version"] == 7).all()
 
 
-def test_weights_are_asked_for_by_version_every_so_many_steps(setting):
+def test_weights_are_pulled_by_version_once_per_period(setting):
     spec = describe("CartPole-v1")
     flat = make_network(spec, apex_dqn.load_preset("CartPole-v1").config, seed=9, trainable=False).numpy()
     actor, replay, shelf, _ = setting(weights_period=5)
@@ -144,7 +144,7 @@ def test_one_seed_gives_one_run_and_another_gives_another(setting):
     assert (actions(3) != actions(4)).any()
 
 
-def test_a_closing_actor_does_not_wait_for_a_table_that_takes_nothing_more(setting):
+def test_closing_an_actor_does_not_wait_for_a_full_table(setting):
     config = apex_dqn.load_preset("CartPole-v1").config
     limiter = reverie.rate_limiters.SampleToInsertRatio(1.0, 4, error_buffer=2.0)
     (table,) = apex_dqn.make_tables(describe("CartPole-v1"), config, seed=0)

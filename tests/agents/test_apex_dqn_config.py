@@ -24,7 +24,7 @@ def test_the_ladder_runs_from_0_4_to_0_4_to_the_eighth_in_equal_ratios():
     assert ladder[1:] / ladder[:-1] == pytest.approx(np.full(7, 0.4))
 
 
-def test_a_lone_environment_walks_down_the_same_ladder_and_stays_at_its_end(config):
+def test_a_single_environment_decays_along_the_ladder_and_stays_at_its_end(config):
     config = dataclasses.replace(config, epsilon_base=0.4)
     walk = [epsilon_alone(step, config) for step in (0, 5_000, 10_000, 50_000)]
     assert walk == pytest.approx([0.4, 0.4**4.5, 0.4**8, 0.4**8])
@@ -35,7 +35,7 @@ def test_every_preset_can_be_read(path):
     assert isinstance(apex_dqn.load_preset("-", path).config, ApexDqnConfig)
 
 
-def test_a_first_priority_that_means_nothing_is_refused(config):
+def test_an_unknown_first_priority_is_refused(config):
     with pytest.raises(ValueError, match=r'first_priority is \'mean\', and must be "td_error" or "max"'):
         dataclasses.replace(config, first_priority="mean")
 
@@ -57,7 +57,7 @@ def test_an_environment_without_a_preset_names_those_that_have_one():
         ("hidden = ", "hidden = [1.5] #", r"hidden is \[1.5\]"),
         ("max_env_steps = ", "max_env_steps = 0 #", r"max_env_steps is 0"),
         ("[run]", "[running]", r"needs exactly \[agent\] and \[run\]"),
-        ("capacity = ", "# ", r"\[agent\] lacks capacity"),
+        ("capacity = ", "# ", r"\[agent\] is missing capacity"),
         ("capacity = ", "capacity ", r"is not TOML"),
     ],
 )
@@ -73,7 +73,7 @@ def test_a_wrong_preset_is_refused_with_the_file_and_the_name(tmp_path, old, new
 
 
 @pytest.mark.parametrize("prefetch", [None, 3])
-def test_settings_that_were_dumped_are_read_as_they_were_and_what_was_left_out_stays_so(tmp_path, prefetch):
+def test_dumped_settings_are_read_back_unchanged_without_adding_defaults(tmp_path, prefetch):
     preset = apex_dqn.load_preset("CartPole-v1")
     preset = dataclasses.replace(preset, run=dataclasses.replace(preset.run, prefetch=prefetch))
     (tmp_path / "mine.toml").write_text(presets.dump(preset))
@@ -81,7 +81,7 @@ def test_settings_that_were_dumped_are_read_as_they_were_and_what_was_left_out_s
     assert (again.config, again.run) == (preset.config, preset.run)
 
 
-def test_whole_numbers_may_be_written_as_floats_and_floats_as_ints_but_neither_as_words():
+def test_ints_may_be_written_as_floats_and_floats_as_ints_but_not_as_strings():
     preset = apex_dqn.load_preset("CartPole-v1")
     changed = presets.override(preset, ["capacity=1e5", "learning_rate=1", "prefetch=3"])
     now = changed.config.capacity, changed.config.learning_rate, changed.run.prefetch
@@ -93,7 +93,7 @@ def test_whole_numbers_may_be_written_as_floats_and_floats_as_ints_but_neither_a
 
 @pytest.mark.parametrize("samples_per_insert", [0.25, 1.0, 7.3, 128.0])
 @pytest.mark.parametrize("batch_size", [1, 32, 500])
-def test_the_error_buffer_always_leaves_one_side_free_to_go_on(config, samples_per_insert, batch_size):
+def test_the_error_buffer_never_blocks_both_sides(config, samples_per_insert, batch_size):
     config = dataclasses.replace(config, samples_per_insert=samples_per_insert, batch_size=batch_size)
     low, high = (config.samples_per_insert * config.learning_starts + s * config.error_buffer for s in (-1, 1))
     for diff in np.linspace(low, high, 1_000):

@@ -1,4 +1,4 @@
-"""Actor, table and learner together on the real replay: what each hands on is what the next one takes."""
+"""Actor, table and learner together on the real replay buffer: each passes the right data to the next."""
 
 import dataclasses
 
@@ -158,7 +158,7 @@ def test_importance_weights_are_n_p_to_minus_beta_over_the_largest_of_batch_or_t
     np.testing.assert_allclose(weights, raw / largest, rtol=1e-9)
 
 
-def test_a_learner_never_waits_for_a_batch_that_is_not_there(stage):
+def test_a_learner_does_not_wait_for_a_batch(stage):
     _, learner, _, _ = stage(limiter=reverie.rate_limiters.MinSize(10_000), acts=5)
     with pytest.raises(reverie.DeadlineExceededError, match=r"10.?000"):
         learner.learn()

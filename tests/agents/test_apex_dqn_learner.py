@@ -146,7 +146,7 @@ def test_weights_are_given_once_per_version(setting):
     assert (second.flat != first.flat).any()
 
 
-def test_a_learner_with_the_state_of_another_goes_on_bit_for_bit_as_that_one(setting):
+def test_a_learner_with_the_state_of_another_continues_bit_for_bit(setting):
     learner, _, _ = setting(target_period=3)
     for _ in range(4):
         learner.learn()
@@ -183,7 +183,7 @@ def test_the_values_of_two_known_decisions_are_learnt(setting):
     assert q == pytest.approx(np.array([[1.8, 1.0], [2.0, 0.0]]), abs=0.02)
 
 
-def test_a_td_error_counts_for_no_more_than_the_clip_in_a_priority_and_for_all_of_it_in_the_loss(setting):
+def test_td_errors_are_clipped_in_priorities_and_not_in_the_loss(setting):
     priorities, networks = [], []
     for clip in (0.0, 0.3):
         learner, replay, config = setting(priority_clip=clip)

@@ -27,7 +27,7 @@ PONG = "ALE/Pong-v5"
 NO_OP = np.zeros(1, np.int64)
 
 
-def test_every_step_is_four_frames_of_grey_84_by_84_whatever_the_id_says_of_its_own_skip():
+def test_every_step_is_four_grey_84_by_84_frames_whatever_the_frame_skip_of_the_id():
     for env_id in (PONG, "PongNoFrameskip-v4"):
         envs = make_envs(env_id, 1)
         frames, info = envs.reset(seed=0)
@@ -216,7 +216,7 @@ def test_returns_are_of_whole_games_in_their_own_points(scripted):
     assert actor.drain_returns() == [float(sum(range(-6, 8)))] * 4
 
 
-def test_first_priorities_at_a_cut_off_use_the_value_of_the_stack_that_nobody_acted_on(scripted):
+def test_first_priorities_at_a_truncation_use_the_value_of_the_last_stack(scripted):
     actor, _, items = play(apex_dqn, scripted, LENGTH, n_step=1, discount=0.9, priority_eps=0.0)
     q = actor._policy.q_values(np.ascontiguousarray(items.data["obs"]))
     value = actor._policy.q_values(np.ascontiguousarray(items.data["next_obs"])).max(axis=1)

@@ -1,4 +1,4 @@
-"""What DDPG, TD3, SAC and Ape-X DPG share: actions in two units, critics side by side, noise, targets that follow."""
+"""Code that DDPG, TD3, SAC and Ape-X DPG share: scaled actions, parallel critics, noise, target networks."""
 
 import dataclasses
 
@@ -92,7 +92,7 @@ def is_uniform(actions):
 
 
 @pytest.mark.parametrize("agent", [ddpg, td3, sac], ids=lambda a: a.name)
-def test_actions_are_uniform_for_so_many_steps_and_no_more(agent, log):
+def test_actions_are_uniform_for_the_first_random_steps_only(agent, log):
     learner, config, rows, _ = log(agent, acts=600, random_steps=400)
     first = np.concatenate([row["action"] for row in rows[:400]]).ravel()
     # The deviation of a uniform law on [-1, 1] is 3 ** -0.5; five sigma of the mean, and both halves of the range.
@@ -119,7 +119,7 @@ def test_random_steps_are_those_of_all_actors_together(agent, log, monkeypatch):
 
 
 @pytest.mark.parametrize("agent", [ddpg, td3], ids=lambda a: a.name)
-def test_the_noise_has_the_deviation_that_was_asked_for(agent, log):
+def test_the_noise_has_the_configured_deviation(agent, log):
     learner, config, rows, _ = log(agent, acts=800, random_steps=0, noise_sigma=0.05)
     policy = agent.make_policy(PENDULUM, config)
     policy.load(learner.latest(-1))

@@ -1,4 +1,4 @@
-"""Environments that raise, and tables that have no room: what an actor makes of them."""
+"""Actors with environments that raise, and with full tables."""
 
 import dataclasses
 
@@ -74,7 +74,7 @@ def actor_of(name, env_id, **changes):
     return actor, client
 
 
-def test_a_crash_is_told_with_its_seed_and_step_and_no_item_reaches_over_it(crashing):
+def test_a_crash_is_reported_with_its_seed_and_step_and_no_item_spans_it(crashing):
     env_id, kind = crashing
     actor, client = actor_of("apex-dqn", env_id, n_step=2)
     client.configure("replay", rate_limiter=reverie.rate_limiters.MinSize(1))
@@ -98,7 +98,7 @@ def test_a_crash_is_told_with_its_seed_and_step_and_no_item_reaches_over_it(cras
     assert set(before[:, 0].tolist()) == {2, 3, 4, 5}
 
 
-def test_the_episodes_that_a_crash_cuts_off_are_judged_by_the_value_of_their_last_observation(crashing):
+def test_episodes_that_a_crash_cuts_off_bootstrap_from_their_last_observation(crashing):
     env_id, kind = crashing
     actor, client = actor_of("apex-dqn", env_id, n_step=3, discount=0.9, priority_clip=0.0)
     client.configure("replay", rate_limiter=reverie.rate_limiters.MinSize(1))
@@ -130,7 +130,7 @@ def test_crashes_without_an_episodes_end_in_between_end_the_run_with_the_error(c
     assert (e.value.crashes, e.value.crash.step) == (CRASHES_IN_A_ROW, 0)
 
 
-def test_crashes_with_episodes_in_between_are_no_row(crashing):
+def test_crashes_with_episodes_in_between_do_not_end_the_run(crashing):
     env_id, kind = crashing
     actor, _ = actor_of("dqn", env_id)
     kind.at = tuple(range(kind.steps + 30, kind.steps + 500, 40))
@@ -139,7 +139,7 @@ def test_crashes_with_episodes_in_between_are_no_row(crashing):
     assert len(actor.drain_crashes()) > 2 * CRASHES_IN_A_ROW
 
 
-def test_ppo_begins_its_unroll_anew_after_a_crash(crashing):
+def test_ppo_restarts_its_unroll_after_a_crash(crashing):
     env_id, kind = crashing
     actor, client = actor_of("ppo", env_id, unroll_length=8)
     kind.at = (kind.steps + 9,)
@@ -150,7 +150,7 @@ def test_ppo_begins_its_unroll_anew_after_a_crash(crashing):
     assert set(rows["obs"][:, :, 0].ravel().tolist()) <= {kind.made - 1.0, float(kind.made)}
 
 
-def test_a_run_goes_on_after_a_crash_and_says_so(crashing):
+def test_a_run_continues_after_a_crash_and_reports_it(crashing):
     env_id, kind = crashing
     agent = agents.find("dqn")
     preset = agent.load_preset("CartPole-v1")
@@ -170,7 +170,7 @@ def test_a_run_goes_on_after_a_crash_and_says_so(crashing):
 
 
 @pytest.mark.parametrize("name", ["dqn", "ppo"])
-def test_an_actor_settles_at_once_where_there_is_room_and_says_why_where_there_is_none(name, crashing):
+def test_settle_returns_at_once_if_there_is_room_and_else_raises_with_the_reason(name, crashing):
     env_id, _ = crashing
     changes = {"unroll_length": 4} if name == "ppo" else {"learning_starts": 4, "samples_per_insert": 100.0}
     actor, client = actor_of(name, env_id, **changes)

@@ -77,7 +77,7 @@ def learner(make_fake_replay):
 
 
 @pytest.mark.parametrize("agent", [ddpg, td3], ids=lambda a: a.name)
-def test_the_policy_climbs_the_critic_and_leaves_it_as_it_is(agent, learner):
+def test_a_policy_update_raises_q_and_does_not_change_the_critic(agent, learner):
     """With critics that stand still, the mean q of the policy's own actions rises."""
     one, _ = learner(agent, critic_learning_rate=1e-30, policy_learning_rate=1e-2, target_rate=0.0)
     obs = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
@@ -94,7 +94,7 @@ def test_the_policy_climbs_the_critic_and_leaves_it_as_it_is(agent, learner):
     assert (critic.numpy() == weights).all()
 
 
-def test_td3_moves_policy_and_targets_once_in_so_many_updates(learner):
+def test_td3_updates_policy_and_targets_once_per_policy_period(learner):
     one, config = learner(td3, policy_period=3)
     states = [one.state_dict()["networks"]]
     for _ in range(3):

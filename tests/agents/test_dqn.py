@@ -49,7 +49,7 @@ def test_epsilon_falls_in_a_line_and_then_stays():
     assert [epsilon(step, config) for step in (0, 50, 100, 10_000)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
 
 
-def test_environments_depart_from_the_greedy_action_as_often_as_epsilon_says(make_fake_replay):
+def test_environments_explore_with_probability_epsilon(make_fake_replay):
     config = dataclasses.replace(CONFIG, epsilon_start=0.4, epsilon_end=0.4)
     replay = make_fake_replay(max_size=50_000)
     learner = dqn.make_learner(SPEC, config, replay, seed=0, watch=Stopwatch())
@@ -69,8 +69,8 @@ def test_environments_depart_from_the_greedy_action_as_often_as_epsilon_says(mak
 
 
 @pytest.mark.parametrize("num_actors", [1, 4])
-def test_each_actor_takes_the_others_to_have_acted_as_often_as_it_has(make_fake_replay, num_actors):
-    """Epsilon falls with the steps of the run: of four actors each has made a quarter of them."""
+def test_each_actor_counts_the_steps_of_all_actors_for_epsilon(make_fake_replay, num_actors):
+    """Epsilon decays with the steps of the run, of which each of four actors makes a quarter."""
     config = dataclasses.replace(
         CONFIG, epsilon_start=1.0, epsilon_end=0.0, epsilon_steps=800, num_actors=num_actors, envs_per_actor=2
     )
@@ -115,7 +115,7 @@ def filled(make_fake_replay):
     return replay
 
 
-def test_a_learner_leaves_the_state_that_it_went_on_from_as_it_is(make_fake_replay):
+def test_loading_a_state_does_not_change_it(make_fake_replay):
     config = dataclasses.replace(CONFIG, target_period=3)
     replay = filled(make_fake_replay)
     first, second = (dqn.make_learner(SPEC, config, replay, seed=seed, watch=Stopwatch()) for seed in (0, 1))

@@ -1,4 +1,4 @@
-"""What a learner learns from: every draw once, in the hands of whoever drew it or of who goes on from its state."""
+"""A learner's draws: each is used once, by the learner that drew it or by one that restores its state."""
 
 import contextlib
 from types import SimpleNamespace
@@ -71,7 +71,7 @@ def ahead(number):
     return draws
 
 
-def test_without_any_ahead_a_batch_is_drawn_when_it_is_asked_for(replay):
+def test_without_prefetch_a_batch_is_drawn_on_request(replay):
     client, draws = replay(), ahead(0)
     for count in range(1, 4):
         batch = draws.next(client, CPU)
@@ -80,7 +80,7 @@ def test_without_any_ahead_a_batch_is_drawn_when_it_is_asked_for(replay):
     assert draws.state_dict() == {"given": 3 * BATCH, "lost": 0, "ahead": []}
 
 
-def test_batches_are_drawn_before_they_are_asked_for_and_each_draw_is_given_once(replay, until):
+def test_batches_are_prefetched_and_each_draw_is_returned_once(replay, until):
     client, draws = replay(), ahead(2)
     until(lambda: draws.fetch(client, CPU))
     until(lambda: samples(client) >= 3 * BATCH)  # the one in hand, and two that wait
@@ -96,7 +96,7 @@ def test_batches_are_drawn_before_they_are_asked_for_and_each_draw_is_given_once
     assert client.get("replay", list(by_key)).data["x"].tolist() == list(by_key.values())
 
 
-def test_what_was_drawn_when_drawing_stops_is_given_first_and_nothing_more_is_drawn_meanwhile(replay, until):
+def test_draws_from_before_a_stop_are_returned_first_and_no_others_are_drawn(replay, until):
     client, draws = replay(), ahead(3)
     until(lambda: draws.fetch(client, CPU))
     until(lambda: samples(client) >= 3 * BATCH)
@@ -110,7 +110,7 @@ def test_what_was_drawn_when_drawing_stops_is_given_first_and_nothing_more_is_dr
     assert sorted(given) == sorted(state)
 
 
-def test_who_goes_on_from_a_state_reads_the_same_draws_again_and_they_count_once(replay, until):
+def test_a_restored_state_reads_the_same_draws_again_and_counts_them_once(replay, until):
     client, first = replay(), ahead(2)
     until(lambda: first.fetch(client, CPU))
     until(lambda: samples(client) >= 2 * BATCH)
@@ -134,7 +134,7 @@ def test_who_goes_on_from_a_state_reads_the_same_draws_again_and_they_count_once
         counted = samples(client)
 
 
-def test_draws_whose_items_have_left_since_are_counted_and_the_others_come_with_the_next_batch(replay, until):
+def test_draws_of_deleted_items_are_counted_and_the_others_join_the_next_batch(replay, until):
     client, first = replay(items=200, max_size=200), ahead(1)
     until(lambda: first.fetch(client, CPU))
     state = first.state_dict()
@@ -152,7 +152,7 @@ def test_draws_whose_items_have_left_since_are_counted_and_the_others_come_with_
     assert min(given) >= BATCH
 
 
-def test_draws_of_a_batch_that_was_never_whole_come_with_the_next(replay, until):
+def test_draws_of_an_incomplete_batch_join_the_next(replay, until):
     # Half a batch more than one may be drawn: the second waits for inserts when it is given up.
     limiter = reverie.rate_limiters.RateLimiter(1.0, 1, BATCH * 1.5, float("inf"))
     client, draws = replay(items=3 * BATCH, limiter=limiter), ahead(2)
@@ -172,7 +172,7 @@ def test_draws_of_a_batch_that_was_never_whole_come_with_the_next(replay, until)
     draws.stop()
 
 
-def test_whoever_goes_on_from_a_state_forgets_what_was_drawn_here(replay, until):
+def test_loading_a_state_discards_earlier_draws(replay, until):
     limiter = reverie.rate_limiters.RateLimiter(1.0, 1, BATCH * 1.5, float("inf"))
     client, draws = replay(items=4 * BATCH, limiter=limiter), ahead(2)
     state = draws.state_dict()
@@ -182,7 +182,7 @@ def test_whoever_goes_on_from_a_state_forgets_what_was_drawn_here(replay, until)
     assert draws.state_dict() == state == {"given": 0, "lost": 0, "ahead": []}
 
 
-def test_where_nothing_can_be_drawn_it_says_so_at_once(replay):
+def test_an_impossible_draw_is_reported_at_once(replay):
     client = replay(items=1, limiter=reverie.rate_limiters.MinSize(50))
     for number in (0, 2):
         draws = ahead(number)
@@ -193,18 +193,18 @@ def test_where_nothing_can_be_drawn_it_says_so_at_once(replay):
         draws.stop()
 
 
-def test_joined_batches_are_bounded_by_the_smallest_chance_of_either(replay):
+def test_joined_batches_have_the_smaller_of_both_smallest_probabilities(replay):
     client = replay()
     one, two = (Draws("replay", BATCH).next(client, CPU) for _ in range(2))
     one.smallest_probability = two.smallest_probability / 2
     both = joined([one, two])
     assert both.smallest_probability == one.smallest_probability
     assert rows(both) == rows(one) + rows(two)
-    two.smallest_probability = None  # of a table that told none
+    two.smallest_probability = None  # of a table without one
     assert joined([two, two]).smallest_probability is None
 
 
-def test_behind_an_error_it_draws_anew_and_what_was_drawn_before_is_not_lost():
+def test_after_an_error_it_draws_again_and_keeps_earlier_draws():
     made = []
 
     class Broken:
@@ -274,7 +274,7 @@ class Cuda:
         return Made()
 
 
-def test_copies_to_a_gpu_go_on_beside_what_it_computes_which_waits_for_them_before_it_uses_them(monkeypatch):
+def test_copies_to_a_gpu_overlap_with_its_work_and_are_waited_for_before_use(monkeypatch):
     cuda, draws, gpu = Cuda(monkeypatch), ahead(2), torch.device("cuda")
     client = SimpleNamespace(batches=cuda.batches)
     assert draws.fetch(client, gpu)

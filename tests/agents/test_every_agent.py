@@ -1,4 +1,4 @@
-"""What holds for every agent, whatever it computes: the promises of an `Agent`."""
+"""The properties that every `Agent` must have."""
 
 import dataclasses
 from pathlib import Path
@@ -136,8 +136,8 @@ def test_a_seed_decides_weights_and_actions_and_the_global_random_state_is_left_
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_learner_with_the_state_of_another_goes_on_bit_for_bit_as_that_one(agent, stage):
-    """The two learn from the same table: what differs could only come from their own state."""
+def test_a_learner_with_the_state_of_another_continues_bit_for_bit(agent, stage):
+    """Both learn from the same table, so a difference could only come from their state."""
     first = stage(agent, seed=1)
     first.learn(3)
     second = stage(agent, seed=2)
@@ -192,7 +192,7 @@ def test_every_network_of_the_learner_moves_when_it_learns(agent, stage):
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_what_is_not_finite_stops_learning_with_the_rate_to_lower(agent, stage):
+def test_values_that_are_not_finite_stop_learning_and_name_the_rate_to_lower(agent, stage):
     one = stage(agent)
     batches = record(one, updates=2)
     for batch in batches:
@@ -249,7 +249,7 @@ def test_an_index_outside_the_actors_is_refused(agent, stage):
         agent.make_actor(one.spec, one.config, one.client, one.learner, index=count, seed=0, watch=Stopwatch())
 
 
-def test_settings_given_as_words_stand_in_for_those_of_the_preset():
+def test_settings_given_as_text_replace_those_of_the_preset():
     preset = agents.find("apex-dqn").load_preset("CartPole-v1")
     changed = presets.override(preset, ["n_step=5", "hidden = [64]", "max_env_steps=2_000", "learning_rate=1"])
     assert changed.config == dataclasses.replace(preset.config, n_step=5, hidden=(64,), learning_rate=1.0)
@@ -260,7 +260,7 @@ def test_settings_given_as_words_stand_in_for_those_of_the_preset():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("n_step", r"'n_step' changes nothing; write name=value"),
+        ("n_step", r"'n_step' is not a setting; write name=value"),
         ("n_stp=3", r"has no setting 'n_stp'; did you mean n_step\?"),
         ("n_step=three", r"\[agent\] n_step is 'three', and must be int"),
         ("n_step=0", r"with n_step=0: n_step is 0, and must be at least 1"),
@@ -274,7 +274,7 @@ def test_a_wrong_setting_is_refused_with_its_name(setting, message):
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_agents_that_may_draw_ahead_do_and_the_others_say_why_not(agent, stage, until):
+def test_agents_that_support_prefetch_use_it_and_the_others_raise_the_reason(agent, stage, until):
     one = stage(agent)
     if not one.needs.draws_ahead:
         with pytest.raises(TypeError, match="no table that it draws from ahead"):
@@ -307,7 +307,7 @@ def test_agents_that_may_draw_ahead_do_and_the_others_say_why_not(agent, stage, 
 
 
 @pytest.mark.parametrize("name", ["apex-dqn", "apex-dpg"])
-def test_the_priorities_of_batches_that_were_drawn_ahead_reach_the_items_that_were_drawn(name, stage, until):
+def test_priorities_of_prefetched_batches_reach_the_drawn_items(name, stage, until):
     one = stage(agents.find(name))
     one.learn(1)
     one.client.configure(one.needs.name, rate_limiter=reverie.rate_limiters.MinSize(1))

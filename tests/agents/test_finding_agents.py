@@ -53,6 +53,6 @@ def test_agents_of_other_packages_are_listed_last_and_take_no_name_of_a_built_in
         ("broken", "is a int, and must be a reverie.agents.agent.Agent"),
     ],
 )
-def test_what_is_no_agent_is_refused_by_the_name_that_was_given(name, words):
+def test_an_object_that_is_not_an_agent_is_refused_by_its_given_name(name, words):
     with pytest.raises(agents.AgentError, match=rf"agent '{name}' {words}"):
         agents.find(name)

@@ -1,4 +1,4 @@
-"""The network of Atari's frames, precision, optimiser and device: what they compute, and that each option does."""
+"""The network for Atari frames, precision, optimiser and device: their computations, and the effect of each option."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ from reverie.agents.gorila.config import GorilaConfig  # noqa: E402
 from reverie.agents.layers import NatureTorso, initialised, nature_sizes  # noqa: E402
 from reverie.agents.sac import agent as sac  # noqa: E402
 from reverie.runners import plan  # noqa: E402
-from reverie.runners.planning.topology import DeviceError, making_networks_on  # noqa: E402
+from reverie.runners.planning.topology import DeviceError, networks_on  # noqa: E402
 
 SHAPE = (4, 84, 84)
 
@@ -112,7 +112,7 @@ def test_bfloat16_computes_the_same_less_exactly_and_gives_float32(pong, frames)
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "ALE/Pong-v5"])
 @pytest.mark.parametrize("agent", [apex_dqn, dqn])
-def test_values_of_bfloat16_layers_are_told_apart_as_finely_as_float32_does(agent, env_id, pong, frames):
+def test_outputs_of_bfloat16_layers_have_float32_resolution(agent, env_id, pong, frames):
     spec = describe("CartPole-v1") if env_id == "CartPole-v1" else pong[0]
     seen = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32) if env_id == "CartPole-v1" else frames
     config = dataclasses.replace(agent.load_preset(env_id).config, precision="bfloat16")
@@ -194,31 +194,31 @@ def test_rmsprop_is_centred_and_takes_other_steps_than_adam(pong, frames):
 
 
 def test_networks_are_made_on_the_default_device_and_the_cpu_may_be_named(frames):
-    with torch.device("cpu"), making_networks_on("cpu"):
+    with torch.device("cpu"), networks_on("cpu"):
         network = FlatNetwork(initialised(lambda: NatureTorso(SHAPE), 0), trainable=True)
     assert network.device == torch.device("cpu") == network.flat.device
-    with making_networks_on("cuda:1"):
+    with networks_on("cuda:1"):
         assert torch.get_default_device() == torch.device("cuda:1")
     assert torch.get_default_device() == torch.device("cpu")
 
 
-def test_a_device_that_is_not_there_is_refused_before_anything_starts(monkeypatch):
+def test_a_missing_device_is_refused_before_anything_starts(monkeypatch):
     run = dataclasses.replace(dqn.load_preset("CartPole-v1").run, device="cuda:1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(
-        DeviceError, match=r"device 'cuda:1' is not there: PyTorch .* sees 1 CUDA devices; set device=cpu"
+        DeviceError, match=r"device 'cuda:1' is missing: PyTorch .* finds 1 CUDA devices; set device=cpu"
     ):
         plan(dqn, "CartPole-v1", run=run)
     assert plan(dqn, "CartPole-v1", run=dataclasses.replace(run, device="cuda:0")).run.device == "cuda:0"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(DeviceError, match="sees 0 CUDA devices"):
+    with pytest.raises(DeviceError, match="finds 0 CUDA devices"):
         plan(dqn, "CartPole-v1", run=dataclasses.replace(run, device="cuda"))
 
 
-def test_a_device_that_an_agent_does_not_know_and_words_that_are_none_are_refused():
+def test_unsupported_devices_and_invalid_names_are_refused():
     run = dataclasses.replace(sac.load_preset("Pendulum-v1").run, device="cuda")
-    with pytest.raises(DeviceError, match=r"device 'cuda' is not one that sac computes on: it knows cpu"):
+    with pytest.raises(DeviceError, match=r"device 'cuda' is not supported by sac, which runs on cpu"):
         plan(sac, "Pendulum-v1", run=run)
     with pytest.raises(ValueError, match=r"device is 'gpu', and must be \"cpu\", \"cuda\" or \"cuda:N\""):
         RunSettings(target_return=1.0, max_env_steps=1, evaluate_every=1, device="gpu")
@@ -231,5 +231,5 @@ def test_a_bare_word_names_another_preset_of_the_environment(agent, tmp_path, mo
     assert paper.config.learning_starts == 50_000
     assert paper.config != agent.load_preset("ALE/Pong-v5").config
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(presets.PresetError, match="is neither a file nor a preset that comes with the agent"):
+    with pytest.raises(presets.PresetError, match="is neither a file nor a preset of the agent"):
         agent.load_preset("CartPole-v1", presets.Path("paper"))

@@ -97,7 +97,7 @@ def push(server, based_on, seed=0):
 
 
 @pytest.mark.parametrize("max_staleness", [0, 1, 3])
-def test_a_gradient_beyond_the_bound_is_dropped_counted_and_leaves_no_trace(max_staleness):
+def test_a_gradient_that_is_too_stale_is_dropped_and_counted_and_changes_nothing(max_staleness):
     server = server_of(max_staleness=max_staleness)
     first = server.pull().versions
     for i in range(max_staleness + 1):
@@ -115,8 +115,8 @@ def test_a_gradient_beyond_the_bound_is_dropped_counted_and_leaves_no_trace(max_
     assert dropped(server) == 1
 
 
-def test_shards_that_others_pushed_to_decide_for_themselves():
-    """As where shards are apart: one has taken another worker's gradient that the other has not seen yet."""
+def test_each_shard_checks_staleness_by_its_own_version():
+    """As with separate shards: one has processed another worker's gradient that the other has not received yet."""
     config = dataclasses.replace(CONFIG, num_parameter_shards=2, max_staleness=0)
     left, right = make_shards(np.zeros(10, np.float32), config)
     server = LocalParameterServer([left, right])
@@ -129,7 +129,7 @@ def test_shards_that_others_pushed_to_decide_for_themselves():
     assert (left.dropped, right.dropped) == (1, 0)
 
 
-def test_a_restored_server_goes_on_bit_for_bit():
+def test_a_restored_server_continues_bit_for_bit():
     one, other = server_of(max_staleness=1), server_of(max_staleness=1)
     for i in range(3):
         push(one, (0, 0) if i < 2 else (1, 1), seed=i)
@@ -151,14 +151,14 @@ def test_a_restored_server_goes_on_bit_for_bit():
         (np.zeros(10, np.float32), 1.0, (1, 0), "based_on is 1, and this shard is at version 0"),
     ],
 )
-def test_a_push_that_cannot_be_meant_is_refused(gradient, norm, based_on, message):
+def test_an_invalid_push_is_refused(gradient, norm, based_on, message):
     server = server_of(num_parameter_shards=2)
     with pytest.raises(ValueError, match=message):
         server.push(gradient, norm, based_on)
     assert server.pull().versions == (0, 0)
 
 
-def test_workers_in_turns_are_as_stale_as_there_are_others_and_the_log_says_so(filled):
+def test_staleness_of_workers_in_turns_is_their_number_minus_one_and_is_logged(filled):
     config = dataclasses.replace(CONFIG, num_learners=3, max_staleness=2)
     learner, staleness = learner_of(gorila, config, filled()), []
     for _ in range(9):
@@ -169,7 +169,7 @@ def test_workers_in_turns_are_as_stale_as_there_are_others_and_the_log_says_so(f
     assert learner.metrics()["gradients_dropped"] == 0
 
 
-def test_the_bound_drops_what_workers_in_turns_send_too_late(filled):
+def test_max_staleness_drops_late_gradients_of_workers_in_turns(filled):
     config = dataclasses.replace(CONFIG, num_learners=3, max_staleness=1)
     learner = learner_of(gorila, config, filled())
     for _ in range(9):
@@ -179,7 +179,7 @@ def test_the_bound_drops_what_workers_in_turns_send_too_late(filled):
     assert metrics["gradients_dropped"] == 9 - learner.version == 3
 
 
-def test_targets_follow_when_the_server_has_made_target_period_versions_whoever_made_them(filled):
+def test_targets_follow_the_versions_of_the_server_not_of_the_worker(filled):
     config = dataclasses.replace(CONFIG, num_learners=2, max_staleness=1, target_period=5)
     learner, seen = learner_of(gorila, config, filled()), {}
     seen[0] = learner.latest(-1).flat
@@ -193,7 +193,7 @@ def test_targets_follow_when_the_server_has_made_target_period_versions_whoever_
             assert (networks[f"target-{index}"] == seen[expected]).all(), (version, index)
 
 
-def test_a_resumed_learner_knows_whose_turn_it_is_and_of_which_versions_its_workers_are(filled):
+def test_a_resumed_learner_restores_the_turn_and_the_versions_of_its_workers(filled):
     config = dataclasses.replace(CONFIG, num_learners=2, max_staleness=1, target_period=5)
     replay = filled()
     one, other = learner_of(gorila, config, replay), learner_of(gorila, config, filled(), seed=8)
@@ -213,8 +213,8 @@ def test_a_resumed_learner_knows_whose_turn_it_is_and_of_which_versions_its_work
         assert (flat == other.state_dict()["networks"][name]).all(), name
 
 
-def test_workers_that_are_given_a_server_learn_as_those_of_one_process(filled):
-    """What a runner does that puts them apart: a learner for each, and pushes in the same order."""
+def test_workers_with_a_remote_server_learn_as_in_one_process(filled):
+    """As a runner with processes: a learner for each worker, and pushes in the same order."""
     config = dataclasses.replace(CONFIG, num_learners=2, num_parameter_shards=2, max_staleness=1, target_period=5)
     together, replay = learner_of(gorila, config, filled()), filled()
     server = make_parameter_server(SPEC, config, seed=3)
@@ -228,7 +228,7 @@ def test_workers_that_are_given_a_server_learn_as_those_of_one_process(filled):
     assert apart[0].state_dict()["server"] is None
 
 
-def test_a_worker_that_comes_late_begins_with_the_servers_parameters_in_both_networks(filled):
+def test_a_late_worker_starts_with_the_servers_parameters_in_both_networks(filled):
     config = dataclasses.replace(CONFIG, num_learners=2, max_staleness=1, target_period=5)
     server = make_parameter_server(SPEC, config, seed=3)
     early = learner_of(gorila, config, filled(), server=server, index=0)
@@ -321,6 +321,6 @@ def test_a_bundled_run_resumes_with_all_its_tables(tmp_path):
     assert one.replay["inserts"] > 1_500
 
 
-def test_bundles_of_unequal_sides_are_refused():
+def test_bundles_with_unequal_numbers_of_actors_and_learners_are_refused():
     with pytest.raises(ValueError, match="num_learners is 3 and num_actors 2: bundled, each actor has one learner"):
         dataclasses.replace(BUNDLED, num_learners=3)

@@ -45,7 +45,7 @@ def stage():
 
 
 def random_unrolls(rng, unrolls=6, length=9):
-    """Importance ratios on both sides of 1, ends of both kinds; `ended` tells where the next state is not a step's."""
+    """Importance ratios on both sides of 1, ends of both kinds; `ended` marks steps that another episode follows."""
     shape = (unrolls, length)
     ended = rng.random(shape) < 0.2
     terminated = ended & (rng.random(shape) < 0.5)
@@ -189,7 +189,7 @@ def test_an_unroll_is_what_happened_by_one_policy_with_the_observation_after_it(
 
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
-def test_what_a_deadline_cut_off_is_sent_on_and_nothing_twice(stage, taken):
+def test_items_that_a_deadline_interrupted_are_sent_later_and_none_twice(stage, taken):
     """Also where it passed between the last item and its confirmation."""
     _, _, (actor,), config = stage(**SMALL, unroll_length=4)
     for _ in range(config.unroll_length - 1):
@@ -237,7 +237,7 @@ def take_turns(client, learner, actors, config, updates):
 
 
 def test_actors_in_turns_lag_behind_the_learner_and_the_log_says_by_how_much(stage):
-    """Four actors whose unrolls are a batch each: the learner makes four versions of what one version acted."""
+    """Four actors whose unrolls are a batch each: the learner makes four updates from unrolls of one version."""
     sizes = {"num_actors": 4, "envs_per_actor": 2, "batch_size": 2, "queue_capacity": 8, "unroll_length": 4}
     figures = take_turns(*stage(**sizes), updates=8)
     assert [one["age_in_updates"] for one in figures] == [0, 1, 2, 3] * 2
@@ -246,7 +246,7 @@ def test_actors_in_turns_lag_behind_the_learner_and_the_log_says_by_how_much(sta
     assert all(one["kl"] != pytest.approx(0, abs=1e-6) for one in figures[1:4])
 
 
-def test_every_unroll_is_learnt_from_once(stage):
+def test_every_unroll_is_used_once(stage):
     client, learner, actors, config = stage()
     take_turns(client, learner, actors, config, updates=6)
     info = client.info().tables["unrolls"]
@@ -255,7 +255,7 @@ def test_every_unroll_is_learnt_from_once(stage):
 
 
 def test_the_resets_give_no_gradient(stage, counting_env):
-    """Whatever the policy did in the reset step and whatever came of it, the update is the same."""
+    """The update does not depend on the action in the reset step or on its result."""
     env_id, length, _ = counting_env
     client, _, (actor,), config = stage(env_id, **SMALL, unroll_length=2 * (length + 1))
     for _ in range(config.unroll_length):
@@ -314,7 +314,7 @@ def batch():
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_every_setting_of_the_learner_changes_what_is_learnt(batch, change):
+def test_every_setting_of_the_learner_changes_the_update(batch, change):
     config = dataclasses.replace(CONFIG, trace_lambda=1.0, max_grad_norm=100.0, anneal_updates=0)
     plain, changed = updated(batch, config, updates=3), updated(batch, dataclasses.replace(config, **change), updates=3)
     assert plain.shape != changed.shape or np.abs(plain - changed).max() > 1e-6

@@ -148,7 +148,7 @@ def test_an_unroll_is_what_happened_with_its_ends_and_the_value_after_it(stage, 
         assert data["log_pi"][row] == pytest.approx(log_pi[t, data["action"][row]], abs=1e-5)
 
 
-def test_every_unroll_is_learnt_from_once_by_the_weights_that_made_it(stage):
+def test_every_unroll_is_used_once_by_the_weights_that_made_it(stage):
     client, learner, actors, config = stage(num_actors=2, envs_per_actor=3, unroll_length=8)
     for update in range(3):
         turns = 0
@@ -166,8 +166,8 @@ def test_every_unroll_is_learnt_from_once_by_the_weights_that_made_it(stage):
         learner.learn()
 
 
-def test_an_unroll_that_newer_weights_overtake_begins_anew(stage):
-    """As after a resume: one actor's unrolls are in the queue, and the other comes too late for the update."""
+def test_an_unroll_restarts_when_newer_weights_arrive(stage):
+    """As after a resume: one actor's unrolls are in the queue, and the other's arrive too late for the update."""
     client, learner, actors, config = stage(num_actors=2, envs_per_actor=3, unroll_length=8)
     for _ in range(16):
         actors[0].act()

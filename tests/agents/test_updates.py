@@ -1,4 +1,4 @@
-"""One update of every learner with target networks, worked out apart: which network judges what, and what follows whom.
+"""One update of every learner with target networks, computed independently: which network is used where.
 
 The losses are tested by themselves; here is what they are given. Before the update every network has parameters of its
 own, so that one that stands in for another gives another number.
@@ -140,7 +140,7 @@ def stand_ins(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_targets_are_judged_by_the_target_networks_and_what_was_done_by_the_online_one(name, setting):
+def test_targets_use_the_target_networks_and_predictions_the_online_networks(name, setting):
     one = setting(name)
     one.learn()
     told = one.learner.metrics()[LOSSES[name]]
@@ -157,7 +157,7 @@ def test_targets_are_judged_by_the_target_networks_and_what_was_done_by_the_onli
 
 
 @pytest.mark.parametrize("name", ["ddpg", "td3", "sac", "apex_dpg"])
-def test_the_policy_is_judged_by_the_critics_that_were_just_stepped(name, setting):
+def test_the_policy_loss_uses_the_updated_critics(name, setting):
     one = setting(name, **({"policy_period": 1} if name == "td3" else {}))
     after = one.learn()
     critic = "critic" if "critic" in one.networks else "critics"
@@ -182,7 +182,7 @@ def test_the_policy_is_judged_by_the_critics_that_were_just_stepped(name, settin
 
 
 @pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
-def test_targets_move_by_their_rate_towards_networks_that_were_just_stepped(name, setting):
+def test_target_networks_move_towards_the_updated_networks(name, setting):
     one = setting(name, target_rate=0.25, **({"policy_period": 1} if name == "td3" else {}))
     after = one.learn()
     moved = [network for network in NETWORKS[name] if f"{network}_target" in one.networks]
@@ -197,7 +197,7 @@ def test_the_temperature_rises_and_falls_by_the_entropy_of_all_numbers_of_an_act
     first = setting("sac", action_size=2)
     first.learn()
     entropy = first.learner.metrics()["entropy"]
-    assert abs(entropy) > 0.3, "else half of it would not be told from all"
+    assert abs(entropy) > 0.3, "else half of it could not be distinguished from all"
     for beside, rises in ((0.1, True), (-0.1, False)):
         one = setting("sac", action_size=2, entropy_per_action=entropy / 2 + beside)
         assert (one.learn()["temperature"] > one.before["temperature"]) == rises

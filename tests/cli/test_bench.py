@@ -13,7 +13,7 @@ def run(*arguments):
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=200, check=False)
 
 
-def test_every_call_is_measured_over_every_way():
+def test_every_call_is_measured_over_every_transport():
     done = run("--seconds", "0.02", "--capacity", "500", "--batch-size", "32", "--obs-shape", "3x2", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -25,7 +25,7 @@ def test_every_call_is_measured_over_every_way():
         assert all(0 < seconds < 60 for seconds in rows.values())
 
 
-def test_a_person_gets_a_table_of_the_ways_that_were_asked_for():
+def test_the_text_output_is_a_table_of_the_requested_transports():
     done = run("--seconds", "0.02", "--capacity", "64", "--batch-size", "8", "--transport", "in-process")
     assert done.returncode == 0, done.stderr
     assert "64 transitions of 48 B; batches of 8, 384 B" in done.stdout
@@ -36,14 +36,14 @@ def test_a_person_gets_a_table_of_the_ways_that_were_asked_for():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--transport", "pigeon"], "no way 'pigeon': in-process, shared-memory, grpc"),
+        (["--transport", "pigeon"], "unknown transport 'pigeon': known are in-process, shared-memory, grpc"),
         (["--obs-shape", "4x"], "--obs-shape '4x'"),
         (["--obs-dtype", "object"], "--obs-dtype 'object'"),
         (["--obs-shape", "100000x100000x100000"], "lower --capacity"),
         (["--batch-size", "30000"], "raise --capacity"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(arguments, told):
+def test_invalid_measurements_are_refused(arguments, told):
     done = run(*arguments)
     assert done.returncode == 2
     assert told in done.stderr, done.stderr

@@ -47,7 +47,7 @@ def test_ls_names_every_checkpoint_oldest_first_with_its_items(saved):
     assert [one["tables"][0]["size"] for one in found] == [3, 7]
 
 
-def test_show_tells_the_options_of_the_newest_as_a_user_would_write_them(saved):
+def test_show_prints_the_options_of_the_newest_as_a_user_writes_them(saved):
     result = run("show", saved)
     assert result.exit_code == 0, result.output
     for words in ("Prioritized(priority_exponent=0.5)", "Fifo()", "max_size           50", "float32 [None, 2]"):
@@ -60,7 +60,7 @@ def test_show_tells_the_options_of_the_newest_as_a_user_would_write_them(saved):
 def test_verify_reads_all_and_counts_what_it_read(saved):
     result = run("verify", saved)
     assert result.exit_code == 0, result.output
-    assert [line.split()[0] for line in result.stdout.splitlines()] == ["whole", "whole"]
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["intact", "intact"]
     found = json.loads(run("verify", saved, "--json").stdout)["checkpoints"]
     assert [one["num_items"] for one in found] == [3, 7]
 

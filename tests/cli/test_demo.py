@@ -51,7 +51,7 @@ def test_json_is_the_last_line_of_stdout_with_these_names_and_all_else_goes_to_s
     assert "not reached" in result.stderr
 
 
-def test_the_account_tells_the_evaluation_the_replay_the_time_and_the_curves_path(demo, short_preset, tmp_path):
+def test_the_report_has_evaluation_replay_buffer_times_and_the_path_of_the_curve(demo, short_preset, tmp_path):
     result = demo("--preset", short_preset(target_return=8.0), "--plot", "deep/er/curve.png")
     assert result.exit_code == 0, result.stderr
     for words in (
@@ -61,12 +61,12 @@ def test_the_account_tells_the_evaluation_the_replay_the_time_and_the_curves_pat
         "items inserted",
         "items sampled",
         "samples per insert",
-        "bytes held",
+        "bytes in the replay buffer",
         "priorities updated",
-        "updates that came too late",
+        "priority updates that came too late",
         "evaluate",
         "env step",
-        "in all",
+        "total",
         "learning curve: deep/er/curve.png",
     ):
         assert words in result.stdout
@@ -75,7 +75,7 @@ def test_the_account_tells_the_evaluation_the_replay_the_time_and_the_curves_pat
     assert png.rstrip(b"\0").endswith(b"IEND\xaeB`\x82")
 
 
-def test_the_same_seed_prints_the_same_result_times_apart(demo, short_preset):
+def test_the_same_seed_prints_the_same_result_except_for_times(demo, short_preset):
     preset = short_preset(target_return=475)
     one, two = (json.loads(demo("--json", "--seed", "-3", "--preset", preset).stdout) for _ in range(2))
     assert one.pop("seconds") > 0
@@ -91,10 +91,10 @@ def test_the_same_seed_prints_the_same_result_times_apart(demo, short_preset):
         (["--env", "FrozenLake-v1"], ["observations of FrozenLake-v1 are Discrete(16)"]),
         (["--preset", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["--plot", "curve.pdf"], ["curve.pdf does not end in .png"]),
-        (["--plot", "short.toml/curve.png"], ["the folder short.toml cannot be made"]),
+        (["--plot", "short.toml/curve.png"], ["the folder short.toml cannot be created"]),
     ],
 )
-def test_what_cannot_run_is_refused_at_once_in_one_line(demo, short_preset, arguments, words, monkeypatch):
+def test_runs_that_cannot_start_are_refused_at_once_in_one_line(demo, short_preset, arguments, words, monkeypatch):
     short_preset(target_return=8.0)
     monkeypatch.setattr(runners, "train", lambda *args, **kwargs: pytest.fail("training began"))
     result = demo(*arguments)
@@ -133,7 +133,7 @@ def test_without_its_libraries_the_command_names_the_extra_in_one_line(monkeypat
     assert capsys.readouterr().err == 'reverie: rich not installed: pip install "reverie[cli]"\n'
 
 
-def test_a_demo_whose_output_nobody_reads_any_more_ends_as_if_it_was_interrupted(start, short_preset):
+def test_a_demo_whose_output_is_closed_ends_as_if_interrupted(start, short_preset):
     preset = short_preset(target_return=475.0, max_env_steps=1_000_000_000)
     process = start("demo", "--config", preset, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert "apex-dqn on CartPole-v1" in process.stdout.readline()
@@ -150,7 +150,7 @@ def test_without_torch_the_demo_names_its_extra(demo, monkeypatch):
     assert result.stderr == 'reverie: torch not installed: pip install "reverie[demo]"\n'
 
 
-def test_help_teaches_the_options_and_the_exit_codes(demo):
+def test_help_explains_the_options_and_the_exit_codes(demo):
     result = demo("--help")
     assert result.exit_code == 0
     for word in ("--env", "--seed", "--json", "--plot", "--config", "--preset", "Exit codes"):

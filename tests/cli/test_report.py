@@ -30,14 +30,14 @@ def shown(event):
     return text.getvalue()
 
 
-def test_the_live_view_tells_steps_rates_the_replay_ratio_the_age_and_the_time_to_go():
+def test_the_live_view_shows_steps_rates_the_replay_ratio_the_age_and_the_time_left():
     text = shown(EVENT)
     for words in (
         "25,000 of at most 100,000, 500/s",
-        "500, 10/s, 1,280 trained samples/s; what it learns from is 80 updates old",  # batches of 128
+        "500, 10/s, 1,280 trained samples/s; its batches are 80 updates old",  # batches of 128
         "samples per insert  31.50",
         "12.5, exploring",
-        "50.0 s, at most 150 s to go",
+        "50.0 s, at most 150 s left",
     ):
         assert " ".join(words.split()) in " ".join(text.split())
     assert "behind the learner" not in text
@@ -49,13 +49,13 @@ def result_of(runner, seconds, activities):
     return Result(run, 100, seconds, False, evaluation, (), {}, {}, activities, Weights(1, np.zeros(1, np.float32)))
 
 
-def test_shares_are_of_the_clock_in_one_process_and_of_all_that_was_told_in_many():
+def test_time_shares_are_of_elapsed_time_in_one_process_and_of_the_reported_sum_in_several():
     here = report._time_rows(result_of("local", 10.0, {"act": 2.0, "learn": 5.0}))
-    assert here == [("learn", 5.0, 0.5), ("act", 2.0, 0.2), ("the loop itself", 3.0, 0.3), ("in all", 10.0, None)]
+    assert here == [("learn", 5.0, 0.5), ("act", 2.0, 0.2), ("other", 3.0, 0.3), ("total", 10.0, None)]
     there = report._time_rows(result_of("process", 10.0, {"act": 30.0, "learn": 10.0}))
     assert there[:2] == [("act", 30.0, 0.75), ("learn", 10.0, 0.25)]
-    assert there[2:] == [("of all processes together", 40.0, None), ("by the clock", 10.0, None)]
+    assert there[2:] == [("sum over all processes", 40.0, None), ("elapsed", 10.0, None)]
 
 
-def test_the_lag_of_policies_is_told_where_there_is_one():
+def test_the_policy_lag_is_shown_if_there_is_one():
     assert "7.5 updates behind the learner" in shown(dataclasses.replace(EVENT, policy_lag=7.5))

@@ -101,22 +101,25 @@ def test_a_file_of_tables_is_served(served, tmp_path):
     ("arguments", "words"),
     [
         (["missing.toml"], "missing.toml: no such file or directory"),
-        (["--samples-per-insert", "2"], "belong together"),
-        (["--tls-cert", "x"], "--tls-cert and --tls-key belong together"),
+        (["--samples-per-insert", "2"], "must be given together"),
+        (["--tls-cert", "x"], "--tls-cert and --tls-key must be given together"),
         (["--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines: name a token with --token-file FILE"),
         (["--host", "::", "--token-file", "x"], "name a certificate with --tls-cert and --tls-key"),
         (["--checkpoint-every", "3"], "--checkpoint-every needs --checkpoints FOLDER"),
         (["--token-file", os.devnull], "is empty"),
         (["--checkpoints", os.devnull], f"--checkpoints {os.devnull} cannot be written to: file exists"),
         (["--checkpoints", "/proc/kept"], "--checkpoints /proc/kept cannot be written to"),
-        (["t.toml", "--max-size", "5", "--table", "x"], "--table, --max-size: the tables are those of t.toml"),
-        (["--priority-exponent", "0.6"], "--priority-exponent is of --sampler prioritized, not of 'uniform'"),
-        (["--sampler", "best"], "there is no kind 'best'; known are fifo"),
+        (["t.toml", "--max-size", "5", "--table", "x"], "--table, --max-size: the tables come from t.toml"),
+        (
+            ["--priority-exponent", "0.6"],
+            "--priority-exponent is for --sampler prioritized, and --sampler is 'uniform'",
+        ),
+        (["--sampler", "best"], "unknown kind 'best'; known are fifo"),
         (["--shard", "64"], "--shard"),
         (["--shard", "1", "--samples-per-insert", "2", "--error-buffer", "8"], "--shard"),
     ],
 )
-def test_what_makes_no_server_is_refused_with_exit_code_2_and_a_line(arguments, words):
+def test_invalid_servers_are_refused_with_exit_code_2_and_one_line(arguments, words):
     done = run("serve", *arguments)
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
@@ -165,7 +168,7 @@ def test_every_flag_of_the_server_reaches_it(tmp_path, monkeypatch):
     }
 
 
-def test_every_flag_of_the_one_table_is_refused_beside_a_file():
+def test_every_flag_of_the_table_is_refused_with_a_file():
     flags = {"--sampler": "fifo", "--remover": "lifo", "--min-size": "1", "--samples-per-insert": "1",
              "--error-buffer": "4", "--max-times-sampled": "0", "--priority-exponent": "0.6"}  # fmt: skip
     # Also one that says what it is without.
@@ -173,7 +176,7 @@ def test_every_flag_of_the_one_table_is_refused_beside_a_file():
     assert [flag for flag in flags if flag not in told] == []
 
 
-def test_a_server_in_plain_text_off_loopback_says_so_loudly_and_how_it_is_reached(tmp_path):
+def test_a_server_without_tls_off_loopback_warns_and_prints_how_to_connect(tmp_path):
     (tmp_path / "secret").write_text("of-the-test")
     process = subprocess.Popen(
         [*COMMAND, "serve", "--host", "0.0.0.0", "--insecure", "--token-file", "secret"],
@@ -210,7 +213,7 @@ def test_a_shell_completes_commands_and_flags():
         assert done.stdout.split() == found
 
 
-def test_a_server_with_checkpoints_starts_with_what_its_predecessor_held_when_it_was_stopped(served, tmp_path):
+def test_a_server_with_checkpoints_restores_the_items_of_the_stopped_server(served, tmp_path):
     held = 0
     for added in (3, 2):
         process, hello = served("--checkpoints", "kept")
@@ -229,7 +232,7 @@ def test_a_server_with_checkpoints_starts_with_what_its_predecessor_held_when_it
     assert "Traceback" not in refused.stderr
 
 
-def test_checkpoints_are_taken_as_often_as_was_asked_for(served, tmp_path):
+def test_checkpoints_are_taken_at_the_given_period(served, tmp_path):
     process, hello = served("--checkpoints", "kept", "--checkpoint-every", "0.05")
     with reach(hello) as client:
         client.insert_batch("replay", {"x": np.zeros((3, 2))})
@@ -258,13 +261,13 @@ def test_top_ends_with_1_and_a_line_when_its_server_dies(served):
     assert line.startswith(f"reverie: info: the timeout passed; {hello['address']} could not be reached for ")
 
 
-def test_an_address_that_is_none_is_refused_with_exit_code_2():
+def test_a_malformed_address_is_refused_with_exit_code_2():
     done = run("info", "nowhere")
     assert done.returncode == 2
     assert "'nowhere' is not HOST:PORT" in done.stderr
 
 
-def test_info_tells_sizes_rates_and_who_waits_as_json_and_as_text(served):
+def test_info_prints_sizes_rates_and_waiting_requests_as_json_and_as_text(served):
     _, hello = served("--min-size", "5")
     with reach(hello) as client:
         client.insert_batch("replay", {"x": np.zeros((3, 2))})
@@ -277,11 +280,11 @@ def test_info_tells_sizes_rates_and_who_waits_as_json_and_as_text(served):
     text = run("info", hello["address"], "--rate-seconds", "0.05", *PATIENT)
     assert text.returncode == 0, text.stderr
     assert "replay" in text.stdout
-    memory = r"keeps to [\d.]+ GB of memory; [\d.]+ [kM]?B of [\d.]+ GB for connections"
+    memory = r"memory limit [\d.]+ GB; connections use [\d.]+ [kM]?B of [\d.]+ GB"
     assert re.search(memory, text.stdout), text.stdout
 
 
-def test_top_gives_one_json_object_a_look(served):
+def test_top_prints_one_json_object_per_update(served):
     _, hello = served()
     done = run("top", hello["address"], "--json", "--count", "2", "--interval", "0.1", *PATIENT)
     assert done.returncode == 0, done.stderr
@@ -294,7 +297,7 @@ def test_a_port_that_refuses_is_reported_at_once_in_a_line_with_exit_code_1(comm
     done = run(command, "127.0.0.1:1", *PATIENT)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line == "reverie: 127.0.0.1:1 cannot be reached: Connection refused; does a server run there?"
+    assert line == "reverie: 127.0.0.1:1 cannot be reached: Connection refused; is a server running there?"
 
 
 @pytest.mark.parametrize(
@@ -304,20 +307,18 @@ def test_a_port_that_refuses_is_reported_at_once_in_a_line_with_exit_code_1(comm
         ("no-such-host:7", socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
     ],
 )
-def test_a_client_that_would_retry_is_not_asked_where_the_port_refuses_or_the_host_is_unknown(
-    monkeypatch, capsys, address, error, reason
-):
+def test_a_refused_port_and_an_unknown_host_are_reported_without_retries(monkeypatch, capsys, address, error, reason):
     asked = Mock(side_effect=error)
     monkeypatch.setattr(connecting.socket, "create_connection", asked)
     monkeypatch.setattr(connecting.reverie, "Client", Mock())
     with pytest.raises(typer.Exit) as ended, connecting.connected(address, None, None, None, None, 3.0):
         raise AssertionError("it went on")
     assert ended.value.exit_code == 1
-    assert capsys.readouterr().err == f"reverie: {address} cannot be reached: {reason}; does a server run there?\n"
+    assert capsys.readouterr().err == f"reverie: {address} cannot be reached: {reason}; is a server running there?\n"
     asked.assert_called_once_with((address.removesuffix(":7").strip("[]"), 7), timeout=3.0)
 
 
-def test_a_host_that_does_not_answer_is_left_to_the_client_which_reports_it(monkeypatch):
+def test_a_host_that_does_not_respond_is_reported_by_the_client(monkeypatch):
     monkeypatch.setattr(connecting.socket, "create_connection", Mock(side_effect=TimeoutError()))
     made = MagicMock()
     made.__enter__.return_value = made
@@ -327,7 +328,7 @@ def test_a_host_that_does_not_answer_is_left_to_the_client_which_reports_it(monk
     made.__enter__.assert_called_once()
 
 
-def test_a_server_with_a_token_lets_info_in_with_it_only(served, tmp_path):
+def test_a_server_with_a_token_admits_info_only_with_the_token(served, tmp_path):
     (tmp_path / "token").write_text("secret-of-the-test\n")
     _, hello = served("--token-file", "token")
     refused = run(

@@ -36,7 +36,7 @@ def test_seeds_are_ranges_and_lists():
 
 
 @pytest.mark.parametrize("text", ["", "a", "0-", "3-1", "-2", "1,1", "0-2,2", "1.5"])
-def test_what_is_no_list_of_seeds_is_refused_in_one_line(reverie, text):
+def test_invalid_seeds_are_refused_in_one_line(reverie, text):
     result = reverie("train", "dqn", "--env", "CartPole-v1", f"--seeds={text}")
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
@@ -52,7 +52,7 @@ def test_what_is_no_list_of_seeds_is_refused_in_one_line(reverie, text):
         (["--seed", "0"], "--seed is 0 and --seeds 3-5: give one of them"),
     ],
 )
-def test_what_every_run_of_a_sweep_would_refuse_is_refused_once(reverie, monkeypatch, options, words):
+def test_errors_of_every_run_of_a_sweep_are_reported_once(reverie, monkeypatch, options, words):
     monkeypatch.setattr(sweep._Runs, "train", lambda *arguments: pytest.fail("a run began"))
     monkeypatch.setattr(topology, "available_memory", lambda: 2**30)
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--seeds", "3-5", *options)
@@ -61,7 +61,7 @@ def test_what_every_run_of_a_sweep_would_refuse_is_refused_once(reverie, monkeyp
     assert words in line
 
 
-def test_runs_of_a_sweep_on_a_cluster_are_not_measured_by_this_machine(reverie, monkeypatch):
+def test_the_memory_of_this_machine_does_not_limit_a_sweep_on_a_cluster(reverie, monkeypatch):
     asked = []
     monkeypatch.setattr(sweep._Runs, "train", lambda runs, request: asked.append(request) or (2, None))
     monkeypatch.setattr(topology, "available_memory", lambda: 2**20)
@@ -95,15 +95,20 @@ def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_fo
         "discount=0.9",
         "--threads",
         2,
-        "--to-the-end",
+        "--until-max-steps",
         "--no-tensorboard",
         "--resume",
     ]
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--seeds", "3,4", "--out", "here", "--jobs", 2, *options)
     assert result.exit_code == 2
     assert "no result from seed 3, 4" in result.stderr
-    common = {"agent": "dqn", "env": "CartPole-v1", "settings": ("n_step=2", "discount=0.9"), "shorts": {"threads": 2}}
-    common |= {"to_the_end": True, "tensorboard": False, "to_stderr": True}
+    common = {
+        "agent": "dqn",
+        "env": "CartPole-v1",
+        "settings": ("n_step=2", "discount=0.9"),
+        "short_flags": {"threads": 2},
+    }
+    common |= {"until_max_steps": True, "tensorboard": False, "to_stderr": True}
     # Only a run that has begun can go on.
     assert sorted(asked, key=lambda one: one.seed) == [
         TrainRequest(seed=3, out=Path("here/seed-3"), resume=False, **common),
@@ -111,7 +116,7 @@ def test_a_run_of_a_sweep_gets_every_option_of_the_sweep_and_its_own_seed_and_fo
     ]
 
 
-def test_a_sweep_trains_every_seed_and_says_what_they_reached_together(reverie, tmp_path):
+def test_a_sweep_trains_every_seed_and_prints_a_summary(reverie, tmp_path):
     command = ["train", "dqn", "--env", "CartPole-v1", "--seeds", "1-2", "--no-tensorboard", *SHORT]
     result = reverie(*command, "--jobs", 2, "--json")
     assert result.exit_code == 1, result.stderr
@@ -135,7 +140,7 @@ def test_a_run_of_a_sweep_that_ended_without_a_result_is_named_and_not_left_out_
     assert result.stderr.splitlines() == ["reverie: no result from seed 4"]
 
 
-def test_what_a_run_of_a_sweep_prints_besides_does_not_hide_what_it_reached(reverie, tmp_path):
+def test_other_output_of_a_run_does_not_hide_its_result(reverie, tmp_path):
     (tmp_path / "noisy.py").write_text(
         "import atexit, gymnasium\n"
         "gymnasium.register('Noisy-v0', 'gymnasium.envs.classic_control:CartPoleEnv', max_episode_steps=500)\n"
@@ -150,7 +155,7 @@ def test_what_a_run_of_a_sweep_prints_besides_does_not_hide_what_it_reached(reve
 
 
 def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(start, tmp_path):
-    """As in a terminal, whose Ctrl-C reaches the whole group: each run hears it once; told twice it would not save."""
+    """As in a terminal: Ctrl-C reaches the whole group: each run gets it once, since a second would prevent a save."""
     command = [
         "train",
         "dqn",
@@ -163,7 +168,7 @@ def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(start, tmp_path
         "--out",
         "runs",
         "--no-tensorboard",
-        "--to-the-end",
+        "--until-max-steps",
     ]
     command += ["--set", "max_env_steps=1000000000", "--set", "evaluate_every=1000000000"]
     sweep_of_all = start(*command, stderr=subprocess.PIPE, session=True)
@@ -195,11 +200,11 @@ def test_ctrl_c_ends_every_run_of_a_sweep_and_each_of_them_saves(start, tmp_path
         assert f"[seed {seed}] reverie: stopped after" in stderr
         assert checkpoints.load(checkpoints.find(tmp_path / f"runs/seed-{seed}"))["env_steps"] > 0
     assert not (tmp_path / "runs/seed-2").exists()
-    assert "dqn on CartPole-v1, seed 1: never at 475; not finished, and never evaluated" in stderr
-    assert "interrupted after 0 of 3 runs; the same command with --resume goes on" in stderr
+    assert "dqn on CartPole-v1, seed 1: never reached 475; not finished, and never evaluated" in stderr
+    assert "interrupted after 0 of 3 runs; the same command with --resume continues" in stderr
 
 
-def test_a_sweep_that_goes_on_takes_what_has_ended_and_begins_what_had_not(reverie, tmp_path, monkeypatch):
+def test_a_resumed_sweep_skips_finished_runs_and_starts_the_others(reverie, tmp_path, monkeypatch):
     started = {"event": "started", "env_steps": 0, "agent": "dqn", "env_id": "CartPole-v1", "target_return": 475.0}
     started["config"] = {}
 
@@ -237,7 +242,7 @@ def test_a_sweep_that_goes_on_takes_what_has_ended_and_begins_what_had_not(rever
     asked.clear()
     for seed in (11, 12, 13):
         shutil.rmtree(tmp_path / f"runs/seed-{seed}")
-    reverie(*command, "--set", "max_env_steps=1100", "--to-the-end")
+    reverie(*command, "--set", "max_env_steps=1100", "--until-max-steps")
     assert asked == {0: True, 2: True, 3: False}
 
 
@@ -256,13 +261,13 @@ def test_eval_writes_an_episode_as_a_video(reverie, trained, tmp_path):
     printed = json.loads(result.stdout.splitlines()[-1])
     assert printed["video"] == "films/one.mp4"
     length = int(printed["returns"][0])  # CartPole pays 1 a step
-    assert f"video: films/one.mp4, {length + 1} pictures, return {length}.0, seed 30000" in result.stderr
+    assert f"video: films/one.mp4, {length + 1} frames, return {length}.0, seed 30000" in result.stderr
     with moviepy.VideoFileClip(str(tmp_path / "films/one.mp4")) as clip:
         assert clip.size == [600, 400]
         assert abs(clip.n_frames - (length + 1)) <= 1
 
 
-def test_a_video_that_cannot_be_made_is_refused_before_any_episode(reverie, trained, monkeypatch):
+def test_a_video_that_cannot_be_written_is_refused_before_any_episode(reverie, trained, monkeypatch):
     refused = reverie("eval", trained, "--video", "one.gif")
     assert refused.exit_code == 2
     assert "video is 'one.gif', and must end in .mp4" in refused.stderr
@@ -282,8 +287,8 @@ def test_a_game_is_shown_as_the_agent_sees_it(tmp_path, monkeypatch):
 
     monkeypatch.setattr(atari, "FRAMES_PER_EPISODE", 120)
     path = tmp_path / "pong.mp4"
-    _, pictures = video.record("ALE/Pong-v5", lambda obs: np.zeros(len(obs), np.int64), 0, path)
-    assert pictures <= 31
+    _, frames = video.record("ALE/Pong-v5", lambda obs: np.zeros(len(obs), np.int64), 0, path)
+    assert frames <= 31
     with moviepy.VideoFileClip(str(path)) as clip:
         assert clip.size == [336, 336]
         assert clip.fps == 15

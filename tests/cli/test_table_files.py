@@ -38,7 +38,7 @@ def written(tmp_path):
     return write
 
 
-def test_toml_says_everything_that_a_table_takes(written):
+def test_toml_describes_every_option_of_a_table(written):
     replay, queue = table_files.load(written("tables.toml", FULL))
     assert (replay.name, replay.max_size, replay.max_times_sampled, replay.max_bytes) == ("replay", 500, 4, 1_000_000)
     assert replay.sampler == selectors.Prioritized(0.7, seed=3)
@@ -51,7 +51,7 @@ def test_toml_says_everything_that_a_table_takes(written):
     assert queue.rate_limiter == rate_limiters.Queue(5)
 
 
-def test_yaml_says_the_same(written):
+def test_yaml_describes_the_same_options(written):
     pytest.importorskip("yaml")
     text = "tables:\n- name: t\n  max_size: 7\n  sampler: {kind: prioritized, priority_exponent: 0.5}\n"
     (table,) = table_files.load(written("tables.yaml", text))
@@ -72,17 +72,25 @@ def test_a_python_file_gives_a_list_or_a_function_that_makes_one(written, name, 
     [
         ("t.toml", "tables = 3", "a list named 'tables'"),
         ("t.toml", "tables = [", "t.toml"),
-        ("t.toml", "[[tables]]\nname='x'", "table 0: lacks max_size"),
+        ("t.toml", "[[tables]]\nname='x'", "table 0: missing max_size"),
         ("t.toml", "[[tables]]\nname='x'\nmax_size=1\nsize=2", "table 0: unknown 'size'; did you mean 'max_size'"),
         ("t.toml", "[[tables]]\nname='x'\nmax_size=1\nqqq=2", "table 0: unknown 'qqq'; known are name, max_size"),
         ("t.toml", "[[table]]\nname='x'", "unknown 'table'; did you mean 'tables'"),
         (
             "t.toml",
             "[[tables]]\nname='x'\nmax_size=1\nsampler='random'",
-            "sampler: there is no kind 'random'; known are fifo",
+            "sampler: unknown kind 'random'; known are fifo",
         ),
-        ("t.toml", "[[tables]]\nname='x'\nmax_size=1\nsampler='prioritised'", "no kind .*did you mean 'prioritized'"),
-        ("t.toml", "[[tables]]\nname='x'\nmax_size=1\nsampler='prioritized'", "'prioritized': lacks priority_exponent"),
+        (
+            "t.toml",
+            "[[tables]]\nname='x'\nmax_size=1\nsampler='prioritised'",
+            "unknown kind .*did you mean 'prioritized'",
+        ),
+        (
+            "t.toml",
+            "[[tables]]\nname='x'\nmax_size=1\nsampler='prioritized'",
+            "'prioritized': missing priority_exponent",
+        ),
         (
             "t.toml",
             "[[tables]]\nname='x'\nmax_size=1\nsampler={kind='prioritized', exponent=1}",
@@ -98,7 +106,7 @@ def test_a_python_file_gives_a_list_or_a_function_that_makes_one(written, name, 
             "[[tables]]\nname='x'\nmax_size=1\nrate_limiter={kind='min_size', min_size=3}",
             "rate_limiter 'min_size': unknown 'min_size'; did you mean 'min_size_to_sample'",
         ),
-        ("t.toml", "[[tables]]\nname='x'\nmax_size=1\nsampler={seed=1}", "table 0, sampler: needs a kind out of"),
+        ("t.toml", "[[tables]]\nname='x'\nmax_size=1\nsampler={seed=1}", "table 0, sampler: kind must be one of"),
         ("t.toml", "[[tables]]\nname='x'\nmax_size=0", "table 0: max_size"),
         (
             "t.toml",
@@ -124,7 +132,7 @@ def test_a_python_file_gives_a_list_or_a_function_that_makes_one(written, name, 
         ("t.toml", "\udcff", "t.toml: .*utf-8"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_told_with_its_place(written, name, text, words):
+def test_errors_in_a_file_are_reported_with_their_place(written, name, text, words):
     with pytest.raises(ValueError, match=words):
         table_files.load(written(name, text))
 
@@ -136,13 +144,13 @@ def test_yaml_is_refused_with_its_line(written):
             table_files.load(written("t.yaml", text))
 
 
-def test_a_python_file_may_import_what_lies_beside_it(written, monkeypatch):
+def test_a_python_file_may_import_modules_in_its_folder(written, monkeypatch):
     monkeypatch.setattr("sys.path", list(sys.path))
     written("lies_beside.py", "import reverie\nmine = [reverie.Table.queue('q', 3)]")
     (table,) = table_files.load(written("t.py", "from lies_beside import mine as tables"))
     assert table.name == "q"
 
 
-def test_only_a_python_file_has_a_name_behind_a_colon(written):
+def test_only_a_python_file_has_a_name_after_a_colon(written):
     with pytest.raises(ValueError, match="only a Python file"):
         table_files.load(written("t.toml", FULL) + ":tables")

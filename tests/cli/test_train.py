@@ -20,7 +20,7 @@ get_command = pytest.importorskip("typer.main").get_command
 figure = pytest.importorskip("matplotlib.figure")
 
 from reverie import agents, runners  # noqa: E402
-from reverie.cli import ending, shorts  # noqa: E402
+from reverie.cli import exits, short_flags  # noqa: E402
 from reverie.cli.app import app  # noqa: E402
 from reverie.cli.plot import Over, band, summary, variants  # noqa: E402
 from reverie.runners import checkpoints  # noqa: E402
@@ -55,15 +55,15 @@ def test_train_leaves_a_log_a_curve_checkpoints_and_its_settings_and_json_is_the
     assert logs.read(folder).finished["mean_return"] == printed["mean_return"]
 
 
-def test_a_run_resumed_by_the_same_command_goes_on_and_a_second_one_without_it_is_refused(reverie):
+def test_the_same_command_with_resume_continues_and_without_it_is_refused(reverie):
     command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT]
     assert reverie(*command).exit_code == 1
     again = reverie(*command)
     assert again.exit_code == 2
-    assert "here holds a run: go on with --resume, or name another folder with --out" in again.stderr
+    assert "here holds a run: continue it with --resume, or name another folder with --out" in again.stderr
     longer = reverie(*command[:-6], "--resume", "--set", "max_env_steps=1800")
     assert longer.exit_code == 1, longer.stderr
-    assert "going on after 1,30" in longer.stdout
+    assert "resuming after 1,30" in longer.stdout
     read = logs.read(Path("here"))
     assert [round(step, -2) for step in read.env_steps] == [500, 1_000, 1_300, 1_500, 1_800]
     assert "max_env_steps = 1800" in Path("here/preset.toml").read_text()
@@ -88,7 +88,7 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
     ("arguments", "words"),
     [
         (["dqm", "--env", "CartPole-v1"], ["no agent 'dqm'", "did you mean dqn"]),
-        (["dqn", "--env", "MountainCar"], ["'MountainCar': it says no version; did you mean MountainCar-v0?"]),
+        (["dqn", "--env", "MountainCar"], ["'MountainCar': its id has no version; did you mean MountainCar-v0?"]),
         (["dqn", "--env", "CartPoel-v1"], ["no environment 'CartPoel-v1'", "did you mean CartPole-v1"]),
         (["dqn", "--env", "Pendulum-v1"], ["continuous actions need", "sac", "CartPole-v1"]),
         (["sac", "--env", "CartPole-v1"], ["discrete actions need", "dqn", "Pendulum-v1"]),
@@ -96,14 +96,14 @@ def test_settings_of_the_first_run_hold_for_the_resumed_one_and_others_are_refus
         (["dqn", "--env", "CartPole-v1", "--set", "batchsize=3"], ["no setting 'batchsize'; did you mean batch_size?"]),
         (["dqn", "--env", "CartPole-v1", "--config", "nowhere.toml"], ["nowhere.toml", "cannot be read"]),
         (["dqn", "--env", "CartPole-v1", "--set", "capacity=10_000_000_000"], ["needs about", "lower the capacity"]),
-        (["dqn", "--env", "CartPole-v1", "--resume"], ["is not there"]),
+        (["dqn", "--env", "CartPole-v1", "--resume"], ["is missing"]),
         (["dqn", "--env", "CartPole-v1", "--config", "paperr"], ["neither a file nor a preset", "CartPole-v1"]),
         (["dqn", "--env", "CartPole-v1", "--target-return", "nan"], ["target_return is nan, and must be a number"]),
         (["dqn", "--env", "CartPole-v1", "--jobs", "2"], ["--jobs is 2, and there is one run"]),
         (["dqn", "--env", "no_such_module:E-v0"], ["its module no_such_module cannot be imported", "PYTHONPATH"]),
     ],
 )
-def test_what_cannot_run_is_refused_at_once_in_one_line(reverie, arguments, words, monkeypatch, tmp_path):
+def test_runs_that_cannot_start_are_refused_at_once_in_one_line(reverie, arguments, words, monkeypatch, tmp_path):
     monkeypatch.setattr(runners, "train", lambda *args, **kwargs: pytest.fail("training began"))
     result = reverie("train", *arguments)
     assert result.exit_code == 2
@@ -115,7 +115,7 @@ def test_what_cannot_run_is_refused_at_once_in_one_line(reverie, arguments, word
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_dry_run_tells_processes_memory_and_settings_and_leaves_nothing(reverie, tmp_path):
+def test_a_dry_run_prints_processes_memory_and_settings_and_writes_nothing(reverie, tmp_path):
     text = reverie("train", "apex-dqn", "--env", "CartPole-v1", "--dry-run", "--set", "n_step=5")
     assert text.exit_code == 0, text.stderr
     for word in ("2 actors of 4 environments", "MiB  replay of 50,000 items", "n_step = 5", "max_env_steps = 100000"):
@@ -127,14 +127,14 @@ def test_a_dry_run_tells_processes_memory_and_settings_and_leaves_nothing(reveri
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_plans_for_a_cluster_that_is_described_or_not_there_yet(reverie, monkeypatch):
+def test_a_dry_run_plans_for_a_described_or_unknown_cluster(reverie, monkeypatch):
     monkeypatch.setattr(topology, "available_memory", lambda: 2**30)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     command = ["train", "apex-dqn", "--env", "CartPole-v1", "--runner", "ray", "--num-actors", "60", "--dry-run"]
     assert "no node has room for a role 'learner'" in reverie(*command).stderr  # it would start Ray here
     elsewhere = reverie(*command, "--address", "auto")
     assert elsewhere.exit_code == 0, elsewhere.stderr
-    assert "on which nodes is known once there is a cluster" in elsewhere.stdout
+    assert "the nodes are unknown until there is a cluster" in elsewhere.stdout
     fits = reverie(*command, "--node", "1x8GB,8", "--node", "15x4GB,16")
     assert fits.exit_code == 0, fits.stderr
     assert "60 x actor, 1 CPU: an actor of Ray, where it has room; 400 MiB each" in fits.stdout
@@ -160,22 +160,22 @@ def test_a_dry_run_plans_for_a_cluster_that_is_described_or_not_there_yet(reveri
         (["--node", "4", "--runner", "ray", "--dry-run"], "a node is '4', and must be [COUNTx]MEMORY"),
     ],
 )
-def test_a_description_of_nodes_that_means_nothing_is_refused(reverie, options, words):
+def test_an_invalid_description_of_nodes_is_refused(reverie, options, words):
     result = reverie("train", "apex-dqn", "--env", "CartPole-v1", *options)
     assert result.exit_code == 2
     assert words in result.stderr
 
 
-def test_a_cluster_without_room_is_told_in_a_line_with_exit_code_2(monkeypatch, tmp_path, capsys):
+def test_a_cluster_without_room_is_reported_in_one_line_with_exit_code_2(monkeypatch, tmp_path, capsys):
     planned = runners.plan(agents.find("apex-dqn"), "CartPole-v1", runner="ray")
-    with pytest.raises(typer.Exit) as ended, ending.ends_told(tmp_path):
+    with pytest.raises(typer.Exit) as ended, exits.errors_reported(tmp_path):
         place(planned, [runners.Node("small", 2**20, 4.0)])
     assert ended.value.exit_code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "after 0 of them no node has room for a role 'shard'" in line
 
 
-def test_a_run_may_begin_with_less_memory_than_it_is_estimated_to_need(reverie, monkeypatch):
+def test_no_check_memory_starts_a_run_with_less_memory_than_estimated(reverie, monkeypatch):
     monkeypatch.setattr(topology, "available_memory", lambda: 2**20)
     assert reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", *SHORT).exit_code == 2
     assert (
@@ -183,7 +183,7 @@ def test_a_run_may_begin_with_less_memory_than_it_is_estimated_to_need(reverie, 
     )
 
 
-def test_tensorboard_that_is_asked_for_and_missing_is_refused(reverie, monkeypatch):
+def test_a_missing_tensorboard_is_refused_if_requested(reverie, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--tensorboard", *SHORT)
     assert result.exit_code == 2
@@ -196,7 +196,7 @@ def test_tensorboard_that_is_asked_for_and_missing_is_refused(reverie, monkeypat
 
 
 @pytest.mark.parametrize("failing", ["log.jsonl", "curve.png"])
-def test_a_log_or_a_picture_that_the_disk_has_no_room_for_takes_no_result_away(reverie, monkeypatch, failing):
+def test_a_full_disk_for_log_or_plot_does_not_lose_the_result(reverie, monkeypatch, failing):
     def full(*args, **options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -220,34 +220,36 @@ def test_a_folder_that_cannot_be_written_is_refused_in_a_line(reverie, tmp_path)
 
 
 def twice(number):
-    """What a process is told by, as its group is told too, say."""
+    """Sends a signal twice, as to a process and to its group."""
 
-    def tell(process):
+    def send_signal(process):
         os.kill(process.pid, number)
         for line in process.stderr:
             if line.startswith("reverie: saving a checkpoint and ending"):  # or the two would be taken for one
                 os.kill(process.pid, number)
                 return
 
-    return tell
+    return send_signal
 
 
 @pytest.mark.parametrize(
-    "tell", [lambda process: os.kill(process.pid, signal.SIGINT), twice(signal.SIGTERM)], ids=["Ctrl-C", "SIGTERM"]
+    "send_signal",
+    [lambda process: os.kill(process.pid, signal.SIGINT), twice(signal.SIGTERM)],
+    ids=["Ctrl-C", "SIGTERM"],
 )
-def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(start, tmp_path, tell):
-    """In a process of its own, interrupted as soon as its log says that it trains."""
+def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(start, tmp_path, send_signal):
+    """In its own process, interrupted as soon as its log shows that it trains."""
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
     options = ["--no-tensorboard", "--set", "evaluate_every=200", "--set", "target_return=10000", "--json"]
     options += ["--set", "max_env_steps=1000000000"]
     process = start("train", "dqn", "--env", "CartPole-v1", *options, stderr=subprocess.PIPE)
     for line in process.stderr:
         if "greedy return" in line:
-            tell(process)
+            send_signal(process)
             break
     rest = process.stderr.read()
     assert process.wait(timeout=200) == 130
-    assert "the same command with --resume goes on from there" in rest
+    assert "the same command with --resume continues from there" in rest
     assert "Traceback" not in rest
     saved = checkpoints.load(checkpoints.find(folder))
     assert saved["env_steps"] >= 200
@@ -256,7 +258,7 @@ def test_ctrl_c_and_sigterm_save_end_with_130_and_the_run_can_be_resumed(start, 
 def test_a_second_ctrl_c_ends_a_run_without_a_checkpoint_and_a_second_sigterm_does_not(capsys):
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        with ending.asked_to_stop() as is_asked:
+        with exits.stop_on_signals() as is_asked:
             assert not is_asked()
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
                 signal.raise_signal(number)
@@ -269,9 +271,9 @@ def test_a_second_ctrl_c_ends_a_run_without_a_checkpoint_and_a_second_sigterm_do
     assert capsys.readouterr().err.count("Ctrl-C now ends without it") == 1
 
 
-def test_a_run_whose_terminal_is_closed_saves_and_one_after_nohup_goes_on(start, tmp_path):
+def test_a_run_saves_when_its_terminal_closes_and_continues_after_nohup(start, tmp_path):
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
-    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--to-the-end"]
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--until-max-steps"]
     command += ["--set", "evaluate_every=1000000000", "--set", "max_env_steps=1000000000"]
     terminal, end = pty.openpty()
     process = start(*command, terminal=end, session=True)
@@ -283,14 +285,14 @@ def test_a_run_whose_terminal_is_closed_saves_and_one_after_nohup_goes_on(start,
     assert checkpoints.load(checkpoints.find(folder))["env_steps"] > 0
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert ending.wishes_to_end() == (signal.SIGINT, signal.SIGTERM)
+        assert exits.stop_signals() == (signal.SIGINT, signal.SIGTERM)
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("errors", [subprocess.DEVNULL, subprocess.STDOUT], ids=["2> file", "2>&1"])
-def test_a_run_whose_output_nobody_reads_any_more_saves_and_ends(start, tmp_path, errors):
-    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--to-the-end"]
+def test_a_run_whose_output_is_closed_saves_and_ends(start, tmp_path, errors):
+    command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--until-max-steps"]
     command += ["--set", "evaluate_every=200", "--set", "max_env_steps=1000000000"]
     process = start(*command, stdout=subprocess.PIPE, stderr=errors)
     assert "dqn on CartPole-v1" in process.stdout.readline()
@@ -322,7 +324,10 @@ def test_eval_of_a_damaged_checkpoint_names_the_file(reverie, tmp_path):
         for command in (["eval", "here"], resume):
             result = reverie(*command)
             assert result.exit_code == 2
-            assert f"{name} is damaged: its checksum is another; {older.name}, before it, is whole" in result.stderr
+            assert (
+                f"{name} is damaged: its checksum does not match; the earlier checkpoint {older.name} is intact"
+                in result.stderr
+            )
         (newest / name).write_bytes(whole)
     tables = newest.parent / checkpoints.load(newest)[checkpoints.REPLAY][0]
     tables.write_bytes(tables.read_bytes()[:-1])
@@ -331,11 +336,14 @@ def test_eval_of_a_damaged_checkpoint_names_the_file(reverie, tmp_path):
     damaged, instead = result.stderr.splitlines()[-2:]
     assert f"{tables.name} is damaged at byte" in damaged
     which = Path("here", "checkpoints", newest.name)
-    assert f"these are the tables of {which}; {older.name}, before it, is whole: remove {which} to go on" in instead
-    assert "is not there" in reverie("eval", "nowhere").stderr
+    assert (
+        f"these are the tables of {which}; the earlier checkpoint {older.name} is intact: remove {which} to continue"
+        in instead
+    )
+    assert "is missing" in reverie("eval", "nowhere").stderr
 
 
-def test_a_preset_of_another_environment_serves_with_a_target_of_its_own(reverie):
+def test_a_preset_of_another_environment_works_with_a_given_target(reverie):
     options = ["--config", "CartPole-v1", "--target-return", -110, "--set", "max_env_steps=1e5", "--dry-run"]
     result = reverie("train", "dqn", "--env", "MountainCar-v0", *options)
     assert result.exit_code == 0, result.stderr
@@ -343,9 +351,7 @@ def test_a_preset_of_another_environment_serves_with_a_target_of_its_own(reverie
     assert "dqn/presets/CartPole-v1.toml" in result.stdout
 
 
-def test_an_environment_is_found_in_the_folder_of_the_command_and_what_it_raises_is_told_with_its_line(
-    reverie, tmp_path, monkeypatch
-):
+def test_an_environment_in_the_working_folder_is_found_and_its_errors_have_their_line(reverie, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
     (tmp_path / "envs_of_this_folder.py").write_text(
         "import gymnasium\n"
@@ -419,7 +425,7 @@ def test_runs_of_one_agent_with_other_settings_are_curves_of_their_own_named_by_
     assert variants(many)[1][0] == "dqn, a 2, b 2, c 2, and 2 more"
 
 
-def test_curves_are_drawn_over_seconds_where_that_is_asked_for(reverie, tmp_path):
+def test_curves_are_drawn_over_seconds_on_request(reverie, tmp_path):
     runs = [curve_of([10, 20], [0, 1], seconds=(1.0, 3.0)), curve_of([10, 20], [0, 1], seconds=(2.0, 3.0))]
     assert band(runs, Over.seconds)[0].tolist() == [2, 3]
     log_of(tmp_path / "run", [1.0, 2.0])
@@ -437,14 +443,14 @@ def test_a_log_of_something_else_is_named(reverie, tmp_path, text):
     assert line.startswith("reverie: log log.jsonl is ")
 
 
-def test_plot_draws_several_runs_and_says_how_each_ended(reverie, tmp_path):
+def test_plot_draws_several_runs_and_prints_how_each_ended(reverie, tmp_path):
     for seed in range(2):
         reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--seed", seed, *SHORT)
     result = reverie("plot", *sorted((tmp_path / "runs").iterdir()), "--out", "pictures/both.png")
     assert result.exit_code == 0, result.stderr
     assert (tmp_path / "pictures/both.png").read_bytes().startswith(b"\x89PNG")
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("dqn on CartPole-v1, seed 0: never at 475; not reached: ")
+    assert lines[0].startswith("dqn on CartPole-v1, seed 0: never reached 475; not reached: ")
     assert lines[1].startswith("dqn on CartPole-v1, seed 1: ")
     assert lines[2] == "learning curves: pictures/both.png"
     assert "does not exist: name a run's folder" in reverie("plot", "nowhere").stderr
@@ -455,14 +461,14 @@ def curve_of(steps, returns, **options):
     return logs.RunLog(**{**fields, **options}, env_steps=tuple(steps), returns=tuple(returns))
 
 
-def test_the_band_is_over_the_steps_that_every_run_got_to():
+def test_the_band_covers_the_steps_that_every_run_reached():
     steps, quartiles = band([curve_of([0, 10, 20], [0, 10, 20]), curve_of([5, 15], [1, 1]), curve_of([0, 20], [8, 8])])
     assert steps.tolist() == [5, 10, 15]
     assert quartiles[1].tolist() == [5, 8, 8]
     assert quartiles[0].tolist() == [3, 4.5, 4.5]
 
 
-def test_behind_a_confirmed_end_a_run_counts_with_what_was_confirmed_and_any_other_end_is_the_bands():
+def test_a_confirmed_run_counts_on_in_the_band_and_any_other_end_ends_it():
     ended = {"confirmed": True, "mean_return": 7.0, "env_steps": 10}
     short = curve_of([0, 10], [0, 5], finished=ended)
     steps, quartiles = band([short, curve_of([0, 10, 20, 30], [0, 1, 3, 9], finished=ended)])
@@ -473,15 +479,15 @@ def test_behind_a_confirmed_end_a_run_counts_with_what_was_confirmed_and_any_oth
         assert band([short, stopped, curve_of([0, 30], [0, 1], finished=ended)])[0].tolist() == [0, 10, 20]
 
 
-def test_a_summary_tells_the_first_step_at_the_target_and_the_end():
+def test_a_summary_has_the_first_step_at_the_target_and_the_end():
     assert summary(curve_of([10, 20], [1, 6])) == (
-        "dqn on E-v0, seed 0: first at 5 after 20 steps; not finished; last greedy return 6.0 after 20 steps"
+        "dqn on E-v0, seed 0: reached 5 after 20 steps; not finished; last greedy return 6.0 after 20 steps"
     )
     ended = {"confirmed": True, "mean_return": 5.5, "env_steps": 20}
-    assert summary(curve_of([10], [1], finished=ended)).endswith("never at 5; confirmed: 5.5 after 20 steps")
+    assert summary(curve_of([10], [1], finished=ended)).endswith("never reached 5; confirmed: 5.5 after 20 steps")
 
 
-def test_help_says_where_to_begin_and_train_which_agents_there_are(reverie):
+def test_help_shows_first_commands_and_train_help_lists_the_agents(reverie):
     wide = {"env": {"COLUMNS": "200"}}
     first = testing.CliRunner(**wide).invoke(app, ["--help"]).stdout
     for words in ("reverie demo", "reverie train apex-dqn --env CartPole-v1", "reverie serve --port 8000"):
@@ -504,13 +510,13 @@ def test_help_fits_a_terminal_of_80_columns_with_every_flag_and_value_whole(reve
 
 def test_the_flags_that_are_short_for_a_setting_stand_together_in_the_help():
     panels = {one.name: one.rich_help_panel for one in get_command(app).commands["train"].params if one.name != "agent"}
-    (panel,) = {panels[name] for name in shorts.SHORTS}
+    (panel,) = {panels[name] for name in short_flags.SHORT_FLAGS}
     assert "short for --set" in panel
-    assert {name for name in panels if panels[name] == panel} == set(shorts.SHORTS)
+    assert {name for name in panels if panels[name] == panel} == set(short_flags.SHORT_FLAGS)
 
 
 @pytest.mark.parametrize("command", ["train", "eval", "plot"])
-def test_help_teaches_the_options_and_the_exit_codes(reverie, command):
+def test_help_explains_the_options_and_the_exit_codes(reverie, command):
     result = reverie(command, "--help")
     assert result.exit_code == 0
     assert "Exit codes" in result.stdout
@@ -530,7 +536,7 @@ def test_the_same_command_runs_its_roles_in_processes_and_ctrl_c_saves_and_ends_
             break
     rest = process.stderr.read()  # ends when the last process that has it open has ended
     assert process.wait(timeout=200) == 130
-    assert "the same command with --resume goes on from there" in rest
+    assert "the same command with --resume continues from there" in rest
     assert "Traceback" not in rest
     folder = tmp_path / "runs" / "dqn-CartPole-v1-seed-0"
     first = checkpoints.load(checkpoints.find(folder))
@@ -545,7 +551,7 @@ def test_the_same_command_runs_its_roles_in_processes_and_ctrl_c_saves_and_ends_
     assert any(line.get("policy_lag") is not None for line in lines)
 
 
-def test_a_dry_run_of_processes_tells_each_role_and_starts_none(reverie, monkeypatch):
+def test_a_dry_run_of_processes_prints_each_role_and_starts_none(reverie, monkeypatch):
     from reverie.runners import process
 
     monkeypatch.setattr(process, "Processes", lambda: pytest.fail("a stage was made"))
@@ -559,7 +565,7 @@ def test_a_dry_run_of_processes_tells_each_role_and_starts_none(reverie, monkeyp
     assert {place["role"]: place["count"] for place in printed["roles"]}["actor"] == 3
 
 
-def test_a_dry_run_tells_the_learners_and_the_parameter_shards(reverie):
+def test_a_dry_run_prints_the_learners_and_the_parameter_shards(reverie):
     numbers = ["--num-learners", 3, "--num-parameter-shards", 4]
     arguments = ["train", "gorila", "--env", "CartPole-v1", *numbers, "--runner", "process", "--dry-run"]
     text = reverie(*arguments)
@@ -570,11 +576,14 @@ def test_a_dry_run_tells_the_learners_and_the_parameter_shards(reverie):
     assert (settings["num_learners"], settings["num_parameter_shards"]) == (3, 4)
 
 
-def test_layouts_that_cannot_be_are_refused_in_one_line(reverie):
+def test_impossible_layouts_are_refused_in_one_line(reverie):
     for arguments, words in (
-        (["dqn", "--num-shards", 2], "num_shards is 2, and one process has one"),
-        (["ppo", "--runner", "process", "--num-shards", 2], "num_shards is 2, which ppo cannot have"),
-        (["dqn", "--runner", "process", "--address", "auto"], "--address is of a Ray cluster, and --runner is process"),
+        (["dqn", "--num-shards", 2], "num_shards is 2, and the runner 'local' has one shard"),
+        (["ppo", "--runner", "process", "--num-shards", 2], "num_shards is 2, which ppo does not support"),
+        (
+            ["dqn", "--runner", "process", "--address", "auto"],
+            "--address is for a Ray cluster, and --runner is process",
+        ),
         (["dqn", "--runner", "process", "--num-actors", 0], "--num-actors"),
         (
             ["dqn", "--num-learners", 2],
@@ -588,7 +597,7 @@ def test_layouts_that_cannot_be_are_refused_in_one_line(reverie):
         assert words in result.stderr
 
 
-def test_a_dry_run_on_ray_tells_the_shards_and_needs_no_ray(reverie, monkeypatch):
+def test_a_dry_run_on_ray_prints_the_shards_and_needs_no_ray(reverie, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "reverie.runners.ray.cluster", raising=False)
     monkeypatch.delattr("reverie.runners.ray.cluster", raising=False)  # where a test before this one imported it
@@ -631,15 +640,15 @@ def test_short_flags_of_settings_that_an_agent_does_not_have_are_refused(reverie
         (["dqn", "--env", "CartPole-v1", "--precision", "int8"], "precision is 'int8'"),
         (["dqn", "--env", "CartPole-v1", "--max-steps", 0], "--max-steps"),
         (["dqn", "--env", "CartPole-v1", "--device", "gpu"], "device is 'gpu', and must be"),
-        (["dqn", "--env", "CartPole-v1", "--device", "auto", "--runner", "ray"], "say cpu or cuda"),
-        (["ppo", "--env", "CartPole-v1", "--device", "cuda"], "is not one that ppo computes on: it knows cpu"),
+        (["dqn", "--env", "CartPole-v1", "--device", "auto", "--runner", "ray"], "choose cpu or cuda"),
+        (["ppo", "--env", "CartPole-v1", "--device", "cuda"], "is not supported by ppo, which runs on cpu"),
     ):
         result = reverie("train", *arguments, "--dry-run")
         assert result.exit_code == 2, arguments
         assert words in result.stderr
 
 
-def test_the_device_auto_is_cuda_where_there_is_one_and_the_agent_computes_on_it(reverie, monkeypatch):
+def test_device_auto_is_cuda_if_available_and_supported(reverie, monkeypatch):
     import torch
 
     def device(agent):
@@ -650,13 +659,13 @@ def test_the_device_auto_is_cuda_where_there_is_one_and_the_agent_computes_on_it
     assert device("dqn") == "cpu"
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--device", "cuda", "--dry-run")
     assert result.exit_code == 2
-    assert "device 'cuda' is not there" in result.stderr
+    assert "device 'cuda' is missing" in result.stderr
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert (device("dqn"), device("ppo")) == ("cuda", "cpu")
 
 
-def test_quiet_says_the_result_in_one_line_and_nothing_else(reverie):
+def test_quiet_prints_only_the_result_in_one_line(reverie):
     result = reverie("train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--quiet", *SHORT)
     assert result.exit_code == 1, result.stderr
     (line,) = result.stdout.splitlines()
@@ -664,16 +673,16 @@ def test_quiet_says_the_result_in_one_line_and_nothing_else(reverie):
     assert result.stderr == ""
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew_and_says_so(reverie, tmp_path):
+def test_a_run_killed_before_its_first_checkpoint_starts_again_and_reports_it(reverie, tmp_path):
     command = ["train", "dqn", "--env", "CartPole-v1", "--no-tensorboard", "--out", "here", *SHORT]
     assert reverie(*command, "--set", "n_step=2").exit_code == 1
     shutil.rmtree(tmp_path / "here/checkpoints")
     assert "here holds a run" in reverie(*command).stderr
     again = reverie(*command, "--resume")
     assert again.exit_code == 1, again.stderr
-    assert "here has no checkpoint yet, so that the run begins anew" in again.stderr
-    assert "going on" not in again.stdout
+    assert "here has no checkpoint yet: the run starts from the beginning" in again.stderr
+    assert "resuming" not in again.stdout
     read = logs.read(Path("here"))
     assert [round(step, -2) for step in read.env_steps] == [500, 1_000, 1_300]
-    assert "n_step = 2" in Path("here/preset.toml").read_text(), "the settings of the run that begins anew are its own"
+    assert "n_step = 2" in Path("here/preset.toml").read_text(), "the settings are still those of the run"
     assert reverie(*command, "--resume", "--max-steps", 1500).exit_code == 1, "and now there is a checkpoint"

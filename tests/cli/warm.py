@@ -28,7 +28,7 @@ def wait_for_commands(line):
 
 
 def keep(stdin, stdout, stderr, told):
-    """Forks the command, and tells how it ends; returns in the command's process."""
+    """Forks the command, and reports how it ends; returns in the command's process."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     command = os.fork()
     if command == 0:

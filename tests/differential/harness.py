@@ -43,7 +43,7 @@ class Worker:
         self._pending = b""
 
     def run(self, program: dict[str, Any]) -> list[Outcome]:
-        """The outcomes of the program, its start first. One that hangs is the last, and the process is made anew."""
+        """The outcomes of the program, its start first. One that hangs is the last, and the process is restarted."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(program).encode() + b"\n")
         self._process.stdin.flush()
@@ -92,7 +92,7 @@ ACCEPTED = [
 def alike(mine: Outcome, other: Outcome) -> bool:
     """Whether two outcomes are the same, or differ on purpose."""
     if bare(mine) == bare(other):
-        # Where both hang the program asks for what nobody can give: it shows nothing.
+        # If both hang, the request is impossible and shows nothing.
         return mine.get("error") not in ("hangs", "died")
     kinds, text = (mine.get("error"), other.get("error")), other.get("text", "")
     return any(kinds == (ours, theirs) and part in text for ours, theirs, part, _ in ACCEPTED)

@@ -1,4 +1,4 @@
-"""What commands print for scripts is what the guide of running a server says."""
+"""The JSON output of commands matches the guide to running a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results are told on several pages, and all of them tell what the runs gave."""
+"""Several pages show results; all of them match the runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_page_of_the_benchmarks_tells_the_last_whole_run_of_each_suite(learn
 
     page = (ROOT / "benchmarks" / "README.md").read_text()
     told = last.section(ROOT / "benchmarks" / "results")
-    assert told in page, "it says something else: python -m benchmarks.last"
+    assert told in page, "it differs: run python -m benchmarks.last"
 
 
 def test_of_a_table_those_rows_are_told_that_ask_for_something_and_of_runs_the_newest_whole_one(

@@ -1,4 +1,4 @@
-"""Patterns over streams of steps: what a structured writer would insert, without a table."""
+"""Patterns over streams of steps: the items that a structured writer would insert, without a table."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def lists(dataset):
     return [element["x"].tolist() for element in dataset]
 
 
-def test_trajectories_stay_within_an_episode_where_that_is_asked_for():
+def test_trajectories_stay_within_an_episode_on_request():
     assert lists(PatternDataset(STEPS, [TWO], True, is_end)) == [[0, 1], [1, 2], [2, 3], [4, 5], [5, 6]]
     assert lists(PatternDataset(STEPS, [TWO], False, is_end)) == [[i, i + 1] for i in range(7)]
 
@@ -70,14 +70,14 @@ def test_priorities_have_no_meaning_here():
     assert len(list(PatternDataset(steps, [errors], True, is_end))) == 1
 
 
-def test_every_iterator_begins_anew_and_elements_own_their_bytes():
+def test_every_iterator_starts_from_the_beginning_and_elements_own_their_bytes():
     dataset = PatternDataset(STEPS, [TWO], True, is_end)
     first = next(iter(dataset))
     first["x"][:] = -1
     assert lists(dataset) == lists(dataset) == [[0, 1], [1, 2], [2, 3], [4, 5], [5, 6]]
 
 
-def test_an_iterator_can_be_gone_through_once():
+def test_an_iterator_can_be_used_once():
     dataset = PatternDataset(iter(STEPS), [TWO], True, is_end)
     assert len(lists(dataset)) == 5
     with pytest.raises(ValueError, match="already used"):
@@ -111,7 +111,7 @@ def test_samples_with_info_have_zeros_for_it():
     assert [sample.data["x"].tolist() for sample in samples] == lists(PatternDataset(STEPS, [TWO], True, is_end))
 
 
-def test_what_cannot_work_is_refused():
+def test_invalid_arguments_are_refused():
     one = create_config({"y": REF["obs"][-1]}, "t")
     with pytest.raises(ValueError, match="different structures"):
         PatternDataset(STEPS, [TWO, one], True, is_end)

@@ -67,20 +67,20 @@ def test_a_loop_over_a_queue_that_ends_early_loses_nothing(queue):
     assert (first, rest) == ([0, 1, 2], [3, 4, 5, 6, 7])
 
 
-def test_behind_batch_the_info_has_the_batchs_axis(fifo):
+def test_after_batch_the_info_has_the_batch_axis(fifo):
     batch = next(iter(TrajectoryDataset(fifo, "t", DTYPES, SHAPES, 12).batch(4)))
     assert [field.shape for field in batch.info] == [(4,)] * 5
     assert [field.dtype.name for field in batch.info] == ["uint64", "float64", "int64", "float64", "int32"]
     assert batch.data["obs"].shape == (4, 3, 2)
 
 
-def test_the_limiters_timeout_ends_the_iterator_and_what_was_drawn_by_then_is_given(queue):
+def test_the_limiters_timeout_ends_the_iterator_after_the_draws_made_so_far(queue):
     dataset = TrajectoryDataset.from_table_signature(queue, "t", 10, rate_limiter_timeout_ms=20)
     assert [len(batch.info.key) for batch in dataset.batch(5)] == [5, 3]
     assert list(dataset) == []
 
 
-def test_what_was_drawn_by_the_limiters_timeout_is_no_batch_where_remainders_are_dropped(queue):
+def test_draws_before_the_limiters_timeout_are_dropped_with_drop_remainder(queue):
     dataset = TrajectoryDataset.from_table_signature(queue, "t", 10, rate_limiter_timeout_ms=20)
     assert [len(batch.info.key) for batch in dataset.batch(5, drop_remainder=True)] == [5]
 
@@ -98,7 +98,7 @@ def test_max_samples_is_the_number_of_draws(fifo, chain):
     assert fifo.info().tables["t"].num_samples == 4
 
 
-def test_a_request_asks_for_no_more_than_a_stream_may(fifo, monkeypatch):
+def test_a_request_has_no_more_draws_than_a_stream_allows(fifo, monkeypatch):
     asked = []
     native = type(fifo)._sample_some
     monkeypatch.setattr(
@@ -118,7 +118,7 @@ def test_timesteps_come_one_by_one_all_of_an_item_before_the_next(fifo):
     assert samples[0].data["obs"].shape == (2,)
 
 
-def test_the_spec_says_what_comes(fifo):
+def test_the_spec_describes_the_elements(fifo):
     dataset = TrajectoryDataset(fifo, "t", DTYPES, SHAPES, 4)
     assert dataset.element_spec.data["obs"] == TensorSpec((3, 2), np.float32)
     assert dataset.element_spec.info.key == TensorSpec((), np.uint64)
@@ -163,7 +163,7 @@ def test_items_that_do_not_fit_are_refused_with_the_column_got_and_wanted(fifo, 
         ({"shapes": {"obs": (3, 2), "reward": 3}}, "differ at '/reward'"),
     ],
 )
-def test_wrong_arguments_are_refused_where_they_are_given(fifo, arguments, words):
+def test_invalid_arguments_are_refused_when_given(fifo, arguments, words):
     given = {"dtypes": DTYPES, "shapes": SHAPES, "max_in_flight_samples_per_worker": 4} | arguments
     with pytest.raises(ValueError, match=words):
         TrajectoryDataset(fifo, "t", **given)
@@ -177,7 +177,7 @@ def test_a_table_without_signature_or_that_is_not_there_has_none_to_take(connect
         TimestepDataset.from_table_signature(client, "u", 4)
 
 
-def test_the_signature_is_asked_for_within_its_own_time(fifo, monkeypatch):
+def test_requesting_the_signature_has_its_own_timeout(fifo, monkeypatch):
     asked, tell = [], type(fifo).server_info
     monkeypatch.setattr(type(fifo), "server_info", lambda self, timeout=None: (asked.append(timeout), tell(self))[1])
     for seconds in (None, 150.0):
@@ -186,7 +186,7 @@ def test_the_signature_is_asked_for_within_its_own_time(fifo, monkeypatch):
     assert asked == [None, 150.0]
 
 
-def test_the_chain_does_what_its_words_say(fifo):
+def test_each_method_of_a_chain_has_its_effect(fifo):
     numbers = TrajectoryDataset(fifo, "t", DTYPES, SHAPES, 4, max_samples=3).map(
         lambda sample: sample.data["reward"][0]
     )

@@ -55,13 +55,13 @@ def reached():
 
 
 @pytest.fixture
-def tells():
-    """`tells(error, words, call)`: what `call(seconds)` raises has these words.
+def raises_with():
+    """`raises_with(error, words, call)`: checks that `call(seconds)` raises this error with these words.
 
-    Where they are of an attempt that failed, that takes time on a busy machine: the call is given more.
+    The call is repeated with longer times: on a busy machine a failed attempt, and its words, may take longer.
     """
 
-    def tells(error, words, call):
+    def raises_with(error, words, call):
         for seconds in (0.2, 2.0, 20.0, 100.0):
             with pytest.raises(error) as raised:
                 call(seconds)
@@ -69,7 +69,7 @@ def tells():
                 return
         raise AssertionError(f"no {words!r} in {raised.value}")
 
-    return tells
+    return raises_with
 
 
 @pytest.fixture

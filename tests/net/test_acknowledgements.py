@@ -1,4 +1,4 @@
-"""What is lost on the way is done once, and given to whom it was meant for."""
+"""Lost messages: each request is done once, and each draw reaches its caller or returns to the table."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Clients of a network as Python sees them: how they are made, shared and copied."""
+"""Network clients in Python: how they are made, shared and copied."""
 
 import logging
 import multiprocessing
@@ -33,7 +33,7 @@ def test_a_client_of_an_address_of_this_process_goes_straight_to_the_tables(unif
         Client(client.server_address, transport="in-process")
 
 
-def test_auto_takes_shared_memory_on_the_same_host_and_says_so(address, connect):
+def test_auto_uses_shared_memory_on_the_same_host_and_reports_it(address, connect):
     info = connect(address).info()
     assert info.transport == "shared-memory"
     assert info.reason
@@ -49,7 +49,7 @@ def test_a_server_that_offers_no_shared_memory_is_reached_over_grpc_which_says_w
             connect(address, transport="shared-memory").info()
 
 
-def test_the_way_that_a_client_takes_and_why_is_logged_at_its_first_connection(own_host, uniform, connect, caplog):
+def test_the_transport_of_a_client_and_its_reason_are_logged_at_first_connection(own_host, uniform, connect, caplog):
     with own_host.serve([uniform()], local=False) as address, caplog.at_level(logging.INFO, "reverie"):
         client = connect(address)
         reasons = {client.info(timeout=200).reason for _ in range(3)}
@@ -58,7 +58,7 @@ def test_the_way_that_a_client_takes_and_why_is_logged_at_its_first_connection(o
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:", ":12:", "host:99999", "host:0"])
-def test_addresses_that_are_none_are_refused(address):
+def test_malformed_addresses_are_refused(address):
     with pytest.raises(ValueError):
         Client(address)
     with pytest.raises(ValueError, match="transport"):
@@ -95,7 +95,7 @@ def test_a_client_that_is_unpickled_has_every_option_that_the_first_was_made_wit
 
 
 @pytest.mark.parametrize("host", ["server.example", "192.0.2.1", "[2001:db8::1]"])
-def test_a_server_of_another_host_is_not_taken_for_one_of_this_process_at_the_same_port(uniform, host):
+def test_a_server_of_another_host_is_not_mistaken_for_one_of_this_process_at_the_same_port(uniform, host):
     with Server([uniform()]) as server:
         assert repr(Client(f"{host}:{server.port}")) == f"Client('{host}:{server.port}')"
         with pytest.raises(ValueError, match="no server of this process listens"):
@@ -116,7 +116,7 @@ def test_clients_go_to_spawned_processes(network, address, connect):
         assert pool.apply(client.can_sample, ("t",)) is True
 
 
-def test_a_forked_child_connects_anew_and_its_writers_refuse(network, address, connect):
+def test_a_forked_child_reconnects_and_its_writers_refuse(network, address, connect):
     client = connect(address, transport=network)
     client.insert({"n": 5}, {"t": 1.0})
     writer, batches = client.trajectory_writer(1), client.batches("t", 2)
@@ -143,7 +143,7 @@ def test_a_forked_child_connects_anew_and_its_writers_refuse(network, address, c
     assert len(next(batches)) == 2
 
 
-def test_updates_that_nobody_waits_for_arrive_and_their_errors_are_counted(network, address, connect, until, caplog):
+def test_updates_with_wait_false_arrive_and_their_errors_are_counted(network, address, connect, until, caplog):
     client = connect(address, transport=network)
     keys = client.insert_batch("t", {"n": np.arange(4)})
     for priority in range(1, 100):
@@ -158,9 +158,7 @@ def test_updates_that_nobody_waits_for_arrive_and_their_errors_are_counted(netwo
     assert len([record for record in caplog.records if "wait=False" in record.message]) == 1
 
 
-def test_rows_that_nobody_waits_for_and_that_the_server_refuses_are_counted(
-    network, own_host, connect, uniform, caplog
-):
+def test_refused_inserts_with_wait_false_are_counted(network, own_host, connect, uniform, caplog):
     table = uniform().replace(compression="none")
     with own_host.serve([table], max_bytes=100_000) as address, caplog.at_level(logging.WARNING, "reverie"):
         client = connect(address, transport=network)
@@ -252,7 +250,7 @@ def test_memory_is_flat_over_a_long_loop_of_batches(network, address, connect):
     assert client.info().unheard_errors == 0
 
 
-def test_a_cell_larger_than_a_message_is_refused_by_the_client_and_disturbs_nobody(network, address, connect):
+def test_a_cell_larger_than_a_message_is_refused_by_the_client_alone(network, address, connect):
     client = connect(address, transport=network)
     client.insert({"x": np.arange(3)}, {"t": 1.0})
     cell = np.random.default_rng(0).bytes(65 << 20)

@@ -1,4 +1,4 @@
-"""How many clients a server takes, and what comes of one more."""
+"""How many clients a server accepts, and what happens to one more."""
 
 import json
 import resource
@@ -21,9 +21,7 @@ sys.stdin.read()
 """
 
 
-def test_the_client_that_comes_when_the_server_is_full_reads_so_and_which_setting_raises_it(
-    uniform, network, connect, tells
-):
+def test_a_client_of_a_full_server_gets_an_error_with_the_setting_to_raise(uniform, network, connect, raises_with):
     with Server([uniform()], max_connections=1) as server:
         first = connect(server.address, transport=network)
         assert first.info().max_connections == 1
@@ -32,7 +30,7 @@ def test_the_client_that_comes_when_the_server_is_full_reads_so_and_which_settin
             with Client(server.address, transport=network, patience=seconds) as client:
                 client.info()
 
-        tells(reverie.UnavailableError, r"the server is full.*max_connections=1.*--max-connections", one_more)
+        raises_with(reverie.UnavailableError, r"the server is full.*max_connections=1.*--max-connections", one_more)
         other = {"grpc": "shared-memory", "shared-memory": "grpc"}[network]
         assert connect(server.address, transport=other).info().transport == other, "each way has its own places"
         first.close()
@@ -73,7 +71,7 @@ def test_a_server_raises_its_limit_of_open_files_as_far_as_it_needs(connect):
     assert "takes 4096 clients at a time over gRPC, and as many over shared memory" in log
 
 
-def test_where_open_files_run_short_a_server_says_how_many_clients_it_takes_and_refuses_more(connect, tells):
+def test_with_few_open_files_a_server_logs_how_many_clients_it_accepts_and_refuses_more(connect, raises_with):
     process, address = serve_with(64, 160)
     most = connect(address, transport="grpc").info().max_connections
     assert 0 < most < 80
@@ -84,14 +82,14 @@ def test_where_open_files_run_short_a_server_says_how_many_clients_it_takes_and_
         with Client(address, transport="grpc", patience=seconds) as client:
             client.info()
 
-    tells(reverie.UnavailableError, "the server is full.*limit of 160 open files.*ulimit", one_more)
+    raises_with(reverie.UnavailableError, "the server is full.*limit of 160 open files.*ulimit", one_more)
     assert connect(address, transport="shared-memory").info().connected
     _, log = process.communicate(timeout=200)
     assert f"takes {most} clients at a time" in log
     assert "limit of 160 open files" in log
 
 
-def test_serve_takes_as_many_clients_as_its_flag_says():
+def test_serve_accepts_as_many_clients_as_its_flag_allows():
     pytest.importorskip("typer")
     command = [sys.executable, "-c", "import reverie.cli; reverie.cli.main()"]
     with subprocess.Popen(

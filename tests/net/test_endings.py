@@ -1,4 +1,4 @@
-"""What becomes of the one end when the other ends, in whatever way."""
+"""Effects on one end of a connection when the other end stops, is killed or is silent."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ import reverie
 from reverie.testing import Host
 
 
-def test_a_server_that_is_not_there_is_named_with_what_it_was_wanted_for(connect):
+def test_an_unreachable_server_is_named_with_the_call(connect):
     client = connect("127.0.0.1:1", transport="grpc", patience=0.2)
     with pytest.raises(reverie.UnavailableError, match=r"127\.0\.0\.1:1 .*sampling from 't'") as raised:
         client.sample_batch("t", 1)
@@ -63,7 +63,7 @@ def silent():
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_call_takes_a_timeout_of_its_own_that_holds_where_nobody_answers(silent, connect, name):
+def test_every_call_has_a_timeout_that_applies_without_a_response(silent, connect, name):
     client = connect(silent, transport="grpc", patience=1000.0, grace=0.01)
     with pytest.raises((reverie.DeadlineExceededError, reverie.UnavailableError), match=silent):
         CALLS[name](client, timeout=0.05)
@@ -74,7 +74,7 @@ def test_a_deadline_that_passes_while_the_first_connection_is_being_made_is_no_l
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
-        for _ in range(4):  # fill its queue: who comes now is kept waiting
+        for _ in range(4):  # fill its queue: the next connection waits
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(listener.getsockname())
@@ -85,7 +85,7 @@ def test_a_deadline_that_passes_while_the_first_connection_is_being_made_is_no_l
 
 
 @pytest.mark.parametrize("name", sorted(set(CALLS) - {"sample", "batches", "windows"}))
-def test_a_timeout_below_nothing_is_refused_also_where_nothing_is_waited_for(name, uniform):
+def test_a_negative_timeout_is_refused_even_without_a_wait(name, uniform):
     with (
         reverie.Server([uniform()], listen=False) as server,
         pytest.raises(ValueError, match="timeout must be None or at least 0 seconds, got -1"),
@@ -93,7 +93,7 @@ def test_a_timeout_below_nothing_is_refused_also_where_nothing_is_waited_for(nam
         CALLS[name](server.client(), timeout=-1)
 
 
-def test_updates_that_nobody_waits_for_are_refused_in_time_where_too_many_are_not_answered(silent, connect):
+def test_updates_with_wait_false_time_out_when_too_many_are_unanswered(silent, connect):
     client = connect(silent, transport="grpc", patience=1000.0, grace=0.01)
     for _ in range(1024):
         assert client.update_priorities("t", [1], [1.0], wait=False) is None
@@ -104,17 +104,17 @@ def test_updates_that_nobody_waits_for_are_refused_in_time_where_too_many_are_no
 
 
 @pytest.mark.parametrize("name", ["insert_batch", "info", "why", "can_sample", "update_priorities", "checkpoint"])
-def test_a_deadline_tells_for_how_long_a_server_was_not_there_and_why_whatever_was_asked(connect, tells, name):
+def test_a_deadline_error_has_the_time_and_the_reason_that_a_server_was_unreachable(connect, raises_with, name):
     words = r"the timeout passed; 127\.0\.0\.1:1 could not be reached for \d+\.\d s \(.*refused.*\); does a server run"
     options = {"transport": "grpc", "patience": 1000.0, "grace": 0.05}
-    tells(
+    raises_with(
         reverie.DeadlineExceededError,
         words,
         lambda seconds: CALLS[name](connect("127.0.0.1:1", **options, timeout=seconds)),
     )
 
 
-def test_a_deadline_holds_where_a_server_is_there_and_says_nothing(own_host, connect, uniform):
+def test_a_deadline_applies_to_a_server_that_does_not_respond(own_host, connect, uniform):
     with own_host.serve([uniform()]) as address:
         client = connect(address, transport="grpc", grace=0.05, timeout=0.2)
         client.info(timeout=200)
@@ -127,9 +127,7 @@ def test_a_deadline_holds_where_a_server_is_there_and_says_nothing(own_host, con
             own_host.process.send_signal(signal.SIGCONT)
 
 
-def test_a_killed_server_is_named_by_every_call_and_its_writer_says_what_it_waits_for(
-    network, own_host, connect, reached, uniform
-):
+def test_a_killed_server_is_named_by_every_call_and_by_its_writers(network, own_host, connect, reached, uniform):
     with own_host.serve([uniform()]) as address:
         client = reached(connect(address, transport=network, patience=0.3))
         client.insert({"n": 1}, {"t": 1.0})
@@ -151,9 +149,7 @@ def test_a_killed_server_is_named_by_every_call_and_its_writer_says_what_it_wait
         assert writer.num_in_flight == 1
 
 
-def test_after_a_restart_writers_are_warned_once_and_what_was_not_confirmed_is_sent_again(
-    network, own_host, connect, fifo
-):
+def test_after_a_restart_writers_warn_once_and_send_unconfirmed_items_again(network, own_host, connect, fifo):
     with own_host.serve([fifo()]) as address:
         client = connect(address, transport=network)
         writer = client.trajectory_writer(2)
@@ -183,7 +179,7 @@ def test_after_a_restart_writers_are_warned_once_and_what_was_not_confirmed_is_s
             second.close()
 
 
-def test_a_server_that_is_stopped_by_a_signal_is_silent_and_goes_on_later(network, own_host, connect, uniform):
+def test_a_server_suspended_by_a_signal_is_silent_and_continues_later(network, own_host, connect, uniform):
     with own_host.serve([uniform()]) as address:
         client = connect(address, transport=network, grace=0.05)
         client.insert({"n": 7}, {"t": 1.0}, timeout=200)
@@ -203,7 +199,7 @@ def test_a_server_that_is_stopped_by_a_signal_is_silent_and_goes_on_later(networ
                 continue
 
 
-def test_clients_are_told_when_the_server_stops(network, own_host, connect, reached, fifo):
+def test_clients_are_notified_when_the_server_stops(network, own_host, connect, reached, fifo):
     number, address = own_host._ask("make", ([fifo()], {}))
     client = reached(connect(address, transport=network, patience=0.3))
     errors = []
@@ -226,7 +222,7 @@ def test_clients_are_told_when_the_server_stops(network, own_host, connect, reac
         client.can_sample("t")
 
 
-def test_inserts_that_wait_at_a_stop_go_into_the_server_that_comes_next(network, own_host, connect, fifo):
+def test_inserts_that_wait_at_a_stop_go_into_the_next_server(network, own_host, connect, fifo):
     full = reverie.Table.queue("t", 10)
     number, address = own_host._ask("make", ([full], {}))
     client = connect(address, transport=network)

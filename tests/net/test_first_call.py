@@ -9,7 +9,7 @@ import reverie
 
 
 @pytest.mark.parametrize("transport", ["shared-memory", "grpc"])
-def test_a_client_whose_first_call_did_not_wait_is_heard_at_its_second(transport):
+def test_a_first_call_with_wait_false_arrives_with_the_second_call(transport):
     rows = {"x": np.zeros(4)}
     with reverie.Server([reverie.Table.queue("q", 8)]) as server:
         for _ in range(20):

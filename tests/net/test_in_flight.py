@@ -1,4 +1,4 @@
-"""What may be on its way while no caller waits for it."""
+"""Bounds on calls in flight that no caller waits for."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_writers_of_several_environments_share_their_clients_bytes(full, connect
     assert [client._share(own, envs) for own, envs in ((None, 4), (None, None), (8, 4))] == [1_000, None, 2]
 
 
-def test_only_batches_whose_number_ahead_is_not_given_widen_over_a_long_way(full, connect, network, monkeypatch):
+def test_only_batches_without_a_given_prefetch_widen_over_a_slow_link(full, connect, network, monkeypatch):
     client = connect(full, transport=network)
     client.insert_batch("t", ROW, timeout=60)
     seen = []

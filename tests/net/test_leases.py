@@ -1,4 +1,4 @@
-"""What is left open where a call ends before the server's word: draws that go back, inserts whose fate is asked for."""
+"""Calls that end before the response: draws return to the table, and the fate of inserts can be resolved."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ def test_draws_are_leased_until_the_client_has_them(network, own_host, connect, 
         assert client.why("t").num_leased == 0
 
 
-def test_draws_that_come_too_late_for_their_call_go_back_in_the_order_that_they_had(
+def test_draws_that_arrive_after_the_deadline_return_to_the_table_in_their_order(
     network, own_host, connect, fifo, until
 ):
     with own_host.serve([fifo()]) as address:
@@ -82,7 +82,7 @@ def test_late_draws_that_cannot_be_one_batch_come_with_the_error_and_travel_with
             assert [batch.data["x"].shape for batch in error.drawn] == [(1, 1), (1, 2)]
 
 
-def test_batches_that_a_closed_iterator_cannot_hand_out_go_back_to_their_table(network, own_host, connect, fifo, until):
+def test_undelivered_batches_of_a_closed_iterator_return_to_the_table(network, own_host, connect, fifo, until):
     with own_host.serve([fifo()]) as address:
         client, other = connect(address, transport=network, grace=0.01), connect(address, transport=network)
         other.insert_batch("t", np.arange(20), timeout=200)
@@ -98,7 +98,7 @@ def test_batches_that_a_closed_iterator_cannot_hand_out_go_back_to_their_table(n
         assert handed_out + other.sample_batch("t", size, timeout=200).data.tolist() == list(range(20))
 
 
-def test_an_insert_without_an_answer_is_of_unknown_fate_which_can_be_found_out(network, own_host, connect, uniform):
+def test_an_insert_without_a_response_has_an_unknown_fate_that_can_be_resolved(network, own_host, connect, uniform):
     with own_host.serve([uniform()]) as address:
         client = connect(address, transport=network, grace=0.01)
         client.insert_batch("t", np.arange(2), timeout=200)
@@ -116,7 +116,7 @@ def test_an_insert_without_an_answer_is_of_unknown_fate_which_can_be_found_out(n
         assert (keys.dtype, len(keys)) == (np.int64, client.info().tables["t"].current_size - 2)
 
 
-def test_a_step_for_several_tables_names_those_that_are_known_to_have_it(network, own_host, connect, uniform):
+def test_the_error_of_a_step_for_several_tables_names_those_that_have_it(network, own_host, connect, uniform):
     with own_host.serve([uniform("a"), uniform("b")]) as address:
         client = connect(address, transport=network, grace=0.01)
         client.insert({"n": 1}, {"a": 1.0, "b": 1.0}, timeout=200)
@@ -126,7 +126,7 @@ def test_a_step_for_several_tables_names_those_that_are_known_to_have_it(network
         raised.value.fate.wait(timeout=200)
 
 
-def test_a_server_that_goes_on_from_a_checkpoint_gives_leased_draws_again(
+def test_a_server_restored_from_a_checkpoint_returns_leased_draws_to_the_table(
     network, own_host, connect, fifo, until, tmp_path
 ):
     checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path)
@@ -145,6 +145,6 @@ def test_a_server_that_goes_on_from_a_checkpoint_gives_leased_draws_again(
         assert [batch.data.tolist() for batch in given] == [[0, 1, 2, 3]]
 
 
-def test_a_session_timeout_that_is_none_is_refused_by_name(uniform):
+def test_an_invalid_session_timeout_is_refused_by_name(uniform):
     with pytest.raises(ValueError, match="session_timeout"):
         reverie.Server([uniform()], session_timeout=-1.0)

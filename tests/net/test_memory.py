@@ -1,4 +1,4 @@
-"""What a server keeps to of the memory that it may use."""
+"""The memory limit of a server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
         ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "5000"}, 1000, "the machine"),
     ],
 )
-def test_what_a_process_may_use_is_the_least_limit_around_it(tmp_path, files, bytes_, source):
+def test_the_memory_limit_of_a_process_is_its_smallest_limit(tmp_path, files, bytes_, source):
     most, why = _memory.allowed(write(tmp_path, files), physical=1000)
     assert (most, source in why) == (bytes_, True), why
 
@@ -68,7 +68,7 @@ def test_memory_is_divided_between_tables_and_connections():
     assert _memory.divide(None, None).memory == int(most * _memory.SHARE)
 
 
-def test_a_server_tells_what_it_keeps_to_and_why(uniform, caplog):
+def test_a_server_logs_its_memory_limit_and_the_reason(uniform, caplog):
     with (
         caplog.at_level(logging.INFO, "reverie"),
         reverie.Server([uniform("t")], max_memory=4_000_000_000) as server,
@@ -86,7 +86,7 @@ def test_a_server_of_one_process_has_no_bound_unless_one_is_given(uniform):
     assert bounded.client().info().max_bytes == (1 << 30) - (1 << 28)
 
 
-def test_max_bytes_that_leaves_nothing_for_connections_is_warned_of(uniform, caplog):
+def test_max_bytes_that_leaves_nothing_for_connections_is_a_warning(uniform, caplog):
     with caplog.at_level(logging.WARNING, "reverie"):
         reverie.Server([uniform("t")], max_bytes=1 << 30, max_memory=1 << 30).stop()
     assert "max_bytes leaves less than" in caplog.text

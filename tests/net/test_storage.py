@@ -1,4 +1,4 @@
-"""What a server's file system refuses, as its clients see it."""
+"""Errors of a server's file system, at its clients."""
 
 from __future__ import annotations
 

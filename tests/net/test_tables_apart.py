@@ -1,4 +1,4 @@
-"""A table that takes no inserts stops none into other tables of the same client."""
+"""A full table does not block inserts into other tables of the same client."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def drain(client):
     return values
 
 
-def test_inserts_go_on_beside_a_full_table_whose_items_all_come_in_order_later(address, connect, network):
+def test_a_full_table_does_not_block_inserts_into_others_and_keeps_its_order(address, connect, network):
     client = connect(address, transport=network)
     # 20 MB that the table does not take.
     for value in range(ROWS):
@@ -51,7 +51,7 @@ def test_inserts_go_on_beside_a_full_table_whose_items_all_come_in_order_later(a
     assert client.info().tables["full"].num_inserts == ROWS
 
 
-def test_one_writer_goes_on_with_a_table_beside_a_full_one(address, connect, network):
+def test_a_full_table_does_not_block_a_writers_other_table(address, connect, network):
     client = connect(address, transport=network)
     with client.trajectory_writer(1, timeout=100) as writer:
         for value in range(ROWS):
@@ -68,7 +68,7 @@ def test_one_writer_goes_on_with_a_table_beside_a_full_one(address, connect, net
 
 
 @pytest.mark.parametrize("network", ["shared-memory", "grpc", None])
-def test_one_insert_that_a_full_table_holds_stops_no_others_that_no_caller_waits_for(address, connect, network):
+def test_an_insert_held_by_a_full_table_blocks_no_inserts_with_wait_false(address, connect, network):
     local = reverie.Server(tables(), listen=False)
     client = connect(address, transport=network) if network else local.client()
     for _ in range(3):

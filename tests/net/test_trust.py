@@ -1,4 +1,4 @@
-"""Who is let in, and what strangers can do."""
+"""Which clients are admitted, and what others can do."""
 
 import contextlib
 import logging
@@ -37,7 +37,7 @@ def pem(tmp_path_factory):
     return folder
 
 
-def test_a_token_is_asked_of_every_client(uniform, network, connect):
+def test_every_client_needs_the_token(uniform, network, connect):
     with Server([uniform()], token="open sesame") as server:
         client = connect(server.address, transport=network, token="open sesame")
         client.insert({"n": 1}, {"t": 1.0}, timeout=200)
@@ -64,7 +64,7 @@ def kept(request, monkeypatch, tmp_path):
     return reverie.Token.from_env("TOKEN_OF_THE_TEST"), move
 
 
-def test_a_token_that_is_named_by_its_place_is_read_there_and_is_in_no_pickle(uniform, network, connect, kept):
+def test_a_token_given_by_its_place_is_read_there_and_is_in_no_pickle(uniform, network, connect, kept):
     token, move = kept
     move("open sesame\n")
     with Server([uniform()], token=token) as server:
@@ -110,7 +110,7 @@ def test_a_client_of_this_process_shows_the_token_where_it_is_unpickled_elsewher
             assert elsewhere.can_sample("t") is False
 
 
-def test_tls_shows_the_server_and_keeps_others_out(uniform, connect, pem):
+def test_tls_authenticates_the_server_and_rejects_others(uniform, connect, pem):
     tls = ServerTLS(cert=pem / "server.pem", key=pem / "server.key")
     with Server([uniform()], tls=tls) as server:
         client = connect(server.address, transport="grpc", tls=ClientTLS(ca=pem / "ca.pem"))
@@ -130,27 +130,27 @@ def test_tls_shows_the_server_and_keeps_others_out(uniform, connect, pem):
             ).can_sample("t")
 
 
-def test_a_client_without_tls_of_a_server_with_it_is_told_so_and_has_not_to_wait(uniform, connect, pem, caplog, until):
+def test_a_client_without_tls_gets_an_error_at_once_from_a_server_with_tls(uniform, connect, pem, caplog, until):
     tls = ServerTLS(cert=pem / "server.pem", key=pem / "server.key")
     with Server([uniform()], tls=tls, token="open sesame") as server:
         for transport in ("grpc", "shared-memory"):
-            # Who waits for it to pass is told that it is not there.
+            # A client that waits for it gets an error that it is missing.
             with pytest.raises(reverie.UnauthenticatedError, match=f"{server.address}: the server asks for TLS.*tls="):
                 connect(server.address, transport=transport, patience=120, token="open sesame").can_sample("t")
         until(lambda: not server.wait(timeout=0) and "is refused, and told: the server asks for TLS" in caplog.text)
 
 
-def test_a_client_with_tls_of_a_server_without_is_told_so_and_has_not_to_wait(uniform, connect, pem):
+def test_a_client_with_tls_gets_an_error_at_once_from_a_server_without_tls(uniform, connect, pem):
     with Server([uniform()]) as server, pytest.raises(reverie.UnauthenticatedError, match="leave out tls="):
         connect(server.address, transport="grpc", patience=120, tls=ClientTLS(ca=pem / "ca.pem")).can_sample("t")
 
 
-def test_a_client_without_tls_is_told_so_by_anybody_who_speaks_it(connect):
+def test_a_client_without_tls_detects_any_peer_with_tls(connect):
     alert = bytes([21, 3, 3, 0, 2, 2, 70])  # A TLS record: fatal, protocol_version.
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def refuse():
-            # Again and again: an attempt on a busy machine may be given up before it is heard.
+            # Repeated: on a busy machine an attempt may time out before it arrives.
             with contextlib.suppress(OSError):
                 while True:
                     stream, _ = listener.accept()
@@ -175,7 +175,7 @@ def test_a_client_without_tls_is_told_so_by_anybody_who_speaks_it(connect):
     ("token", "words"),
     [("", "empty"), ("open\n", "line break.*strip"), ("sésame", "printable ASCII"), ("a\tb", "ASCII")],
 )
-def test_a_token_that_no_client_could_show_is_refused_at_both_ends(uniform, token, words):
+def test_a_token_that_no_client_could_send_is_refused_at_both_ends(uniform, token, words):
     with pytest.raises(ValueError, match=words):
         Server([uniform()], token=token)
     with pytest.raises(ValueError, match=words):
@@ -187,7 +187,7 @@ def test_an_address_with_a_scheme_is_refused_where_it_is_given():
         Client("http://localhost:1")
 
 
-def test_a_server_logs_whom_it_refuses(uniform, network, connect, caplog, until):
+def test_a_server_logs_refused_clients(uniform, network, connect, caplog, until):
     with Server([uniform()], token="open sesame") as server:
         with pytest.raises(reverie.UnauthenticatedError):
             connect(server.address, transport=network, token="open barley").can_sample("t")
@@ -218,7 +218,7 @@ def test_off_loopback_a_server_needs_a_token_and_tls(uniform):
         assert server.port
 
 
-def test_certificates_that_are_none_are_refused_where_they_are_given(uniform, tmp_path):
+def test_invalid_certificates_are_refused_when_they_are_given(uniform, tmp_path):
     with pytest.raises(ValueError, match="key"):
         ClientTLS(cert=b"x")
     with pytest.raises(ValueError, match="PEM"):
@@ -232,7 +232,7 @@ def test_a_port_that_is_taken_is_named(uniform):
         Server([uniform()], port=server.port)
 
 
-def test_random_bytes_at_the_port_disturb_nobody(uniform, own_host, connect):
+def test_random_bytes_at_the_port_disturb_no_client(uniform, own_host, connect):
     rng = np.random.default_rng(0)
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     with own_host.serve([uniform()]) as address:
@@ -263,7 +263,7 @@ except reverie.UnauthenticatedError:
 """
 
 
-def test_what_a_server_logged_last_is_in_the_log_when_it_has_stopped(uniform, network, caplog):
+def test_the_last_log_lines_of_a_server_are_written_when_it_has_stopped(uniform, network, caplog):
     with caplog.at_level(logging.WARNING, "reverie"):
         server = Server([uniform()], token="the-one-that-it-asks-for")
         command = [sys.executable, "-c", STRANGER, server.address, network]

@@ -1,4 +1,4 @@
-"""Gorila in processes: learners, parameter shards and bundles apart, and what becomes of them when one is killed."""
+"""Gorila in processes: learners, parameter shards and bundles, and the effects when one is killed."""
 
 import dataclasses
 import multiprocessing
@@ -89,15 +89,15 @@ def of_kind(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
 
-def test_a_learner_and_a_parameter_shard_are_killed_and_the_run_goes_on_and_then_in_one_process(tmp_path):
+def test_a_run_survives_a_killed_learner_and_parameter_shard_and_resumes_in_one_process(tmp_path):
     events, stopped = trained(["learner 1", "parameter shard 0"], tmp_path, config=CONFIG)
     restarted = {event.role: event for event in reversed(of_kind(events, RoleRestarted))}
     assert set(restarted) == {"learner 1", "parameter shard 0", "parameter shard 1"}
     assert restarted["learner 1"].reason == restarted["parameter shard 0"].reason == "killed by SIGKILL"
     # Ranges of different times are of no network: the other goes back with it, to the same checkpoint.
-    together = "parameter shard 0 ended, and they go on together"
+    together = "parameter shard 0 ended, and all parameter shards restart together"
     assert restarted["parameter shard 1"].reason == together
-    went_on = {restarted[f"parameter shard {i}"].went_on_from for i in range(2)}
+    went_on = {restarted[f"parameter shard {i}"].resumed_from for i in range(2)}
     assert all(one.startswith("version ") for one in went_on)
     last = of_kind(events, Progress)[-1].learner
     assert last["gradients"] > last["gradients_dropped"] >= 0
@@ -118,16 +118,16 @@ def test_a_learner_and_a_parameter_shard_are_killed_and_the_run_goes_on_and_then
     assert (here[0].weights.flat == here[1].weights.flat).all()
 
 
-def test_bundles_learn_each_from_its_own_table_and_one_that_is_killed_goes_on(tmp_path):
+def test_bundles_learn_from_their_own_tables_and_a_killed_one_is_restarted(tmp_path):
     config = dataclasses.replace(CONFIG, bundled=True)
     events, stopped = trained(["bundle 1"], tmp_path, config=config)
     (restarted,) = of_kind(events, RoleRestarted)
     assert (restarted.role, restarted.reason) == ("bundle 1", "killed by SIGKILL")
-    assert restarted.went_on_from.endswith("with a new seed, and the table of its checkpoint")
+    assert restarted.resumed_from.endswith("with a new seed, and the table of its checkpoint")
     state = checkpoints.load(stopped.checkpoint)
     assert len(state[checkpoints.REPLAY]) == 2
     assert all(actor["env_steps"] > 0 for actor in state["actors"])
-    with pytest.raises(CheckpointError, match="bundles go on in one process where they began in one, else apart"):
+    with pytest.raises(CheckpointError, match="resume bundles with the runner 'local' if it wrote the checkpoint"):
         train(gorila, "CartPole-v1", config=config, run=ENDLESS, resume=stopped.checkpoint)
     run = dataclasses.replace(ENDLESS, max_env_steps=state["env_steps"] + 200)
     result = train(gorila, "CartPole-v1", runner="process", config=config, run=run, resume=stopped.checkpoint)

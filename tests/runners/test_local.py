@@ -33,7 +33,7 @@ def changed(**functions):
 
 
 class Scripted:
-    """An evaluator that gives the returns it was told to, by the seeds it is asked for."""
+    """An evaluator that returns prepared returns, by the requested seeds."""
 
     def __init__(self, screening, confirmation):
         self.means = {SCREENING_SEEDS: iter(screening), CONFIRMATION_SEEDS: iter(confirmation)}
@@ -73,7 +73,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     assert (one.weights.flat != other.weights.flat).any()
 
 
-def test_the_table_holds_the_replay_ratio_and_the_account_adds_up():
+def test_the_table_keeps_the_replay_ratio_and_the_reported_times_add_up():
     result = short_run()
     config = result.topology.config
     replay, learner = result.replay, result.learner
@@ -89,7 +89,7 @@ def test_the_table_holds_the_replay_ratio_and_the_account_adds_up():
     assert {"act", "env step", "append", "sample", "learn", "update", "evaluate"} == set(result.activities)
 
 
-def test_events_tell_the_run_in_order():
+def test_events_report_the_run_in_order():
     events = []
     result = short_run(on_event=events.append)
     assert isinstance(events[0], Started)
@@ -102,7 +102,7 @@ def test_events_tell_the_run_in_order():
     assert steps[-1] == result.env_steps
 
 
-def test_training_goes_on_when_the_second_evaluation_does_not_agree(monkeypatch):
+def test_training_continues_if_the_confirmation_fails(monkeypatch):
     monkeypatch.setattr(local, "Evaluator", Scripted(screening=[500, 500, 500], confirmation=[474, 480]))
     result = short_run()
     assert [round(p.env_steps, -2) for p in result.curve] == [500, 1_000]
@@ -118,7 +118,7 @@ def test_one_good_evaluation_at_the_very_end_is_not_called_confirmed(monkeypatch
     assert result.evaluation.mean_return == 400
 
 
-def test_to_the_end_a_run_goes_on_behind_its_target_and_the_last_weights_say_whether_they_hold_it(monkeypatch):
+def test_without_stop_when_confirmed_a_run_continues_and_the_last_weights_decide(monkeypatch):
     script = Scripted(screening=[500, 500, 9], confirmation=[480, 480, 11])
     monkeypatch.setattr(local, "Evaluator", script)
     result = short_run(stop_when_confirmed=False)
@@ -135,16 +135,16 @@ def test_a_run_that_never_reached_reports_its_last_weights_on_the_confirmation_s
     assert result.weights.version == result.learner["updates"]
 
 
-def test_limits_that_let_neither_side_go_on_are_an_error_with_the_tables_account(monkeypatch):
+def test_limits_that_block_both_sides_are_an_error_with_the_tables_explanation(monkeypatch):
     monkeypatch.setattr(ApexDqnConfig, "error_buffer", property(lambda self: self.samples_per_insert))
     with pytest.raises(
-        StalledError, match="table 'replay' lets neither the learner draw nor an actor insert"
+        StalledError, match="table 'replay' blocks both the learner's samples and the actors' inserts"
     ) as caught:
         short_run()
     assert str(caught.value.why) in str(caught.value)
 
 
-def test_what_a_callback_raises_ends_the_run_and_closes_the_actors():
+def test_an_exception_in_a_callback_ends_the_run_and_closes_the_actors():
     closed = []
 
     def make_actor(*args, **kwargs):
@@ -162,7 +162,7 @@ def test_what_a_callback_raises_ends_the_run_and_closes_the_actors():
     assert len(closed) == 2
 
 
-def test_the_learners_threads_are_set_for_the_run_and_given_back():
+def test_the_learners_threads_are_set_for_the_run_and_restored():
     import torch
 
     before, seen = torch.get_num_threads(), []
@@ -172,7 +172,7 @@ def test_the_learners_threads_are_set_for_the_run_and_given_back():
     assert torch.get_num_threads() == before
 
 
-def test_weights_that_act_are_never_older_than_the_period_allows():
+def test_acting_weights_are_never_older_than_the_period():
     lags = []
 
     def make_actor(spec, config, client, weights, **options):
@@ -190,7 +190,7 @@ def test_weights_that_act_are_never_older_than_the_period_allows():
 
 
 def test_ape_x_dqn_reaches_475_on_cartpole_twice_within_its_presets_steps():
-    """With the preset as it ships; five seeds and the clock are the benchmark's."""
+    """With the shipped preset; the benchmark measures five seeds and times."""
     result = train(apex_dqn, "CartPole-v1", seed=0)
     assert result.confirmed
     assert len(result.evaluation.returns) == 20

@@ -1,4 +1,4 @@
-"""A run whose roles are processes: what it gives, and what it makes of the end of any of them."""
+"""A run whose roles are processes: its result, and its reaction to the end of any role."""
 
 import dataclasses
 import errno
@@ -118,7 +118,7 @@ def of_kind(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
 
-def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_processes(tmp_path, monkeypatch):
+def test_a_run_in_processes_has_the_result_of_one_process_and_either_resumes_the_other(tmp_path, monkeypatch):
     killed = []
     kill_role = process.Processes.kill
     monkeypatch.setattr(process.Processes, "kill", lambda stage, name: (killed.append(name), kill_role(stage, name)))
@@ -170,7 +170,7 @@ def test_a_run_gives_what_a_run_in_one_process_gives_and_goes_on_there_or_in_pro
 
 
 @pytest.mark.parametrize("name", ["ppo", "impala"])
-def test_agents_of_a_queue_learn_from_every_unroll_once(name):
+def test_agents_of_a_queue_use_every_unroll_once(name):
     result, events = train(name, run=dataclasses.replace(SHORT, max_env_steps=3_000))
     batch = result.topology.needs.batch_size
     assert result.replay["samples"] == result.learner["updates"] * batch > 0
@@ -200,7 +200,7 @@ def test_a_confirmed_run_ends_with_the_weights_that_were_confirmed():
 
 
 @pytest.mark.parametrize("num_shards", [1, 2])
-def test_actor_learner_evaluator_and_shard_are_killed_and_the_run_goes_on(tmp_path, num_shards):
+def test_a_run_survives_killed_actor_learner_evaluator_and_shard(tmp_path, num_shards):
     victims = ["actor 1", "learner", "shard 0", "evaluator"]
     marks, events, finished = [], [], []
     log = logs.JsonLines(tmp_path / logs.LOG)
@@ -238,9 +238,9 @@ def test_actor_learner_evaluator_and_shard_are_killed_and_the_run_goes_on(tmp_pa
     restarted = {event.role: event for event in reversed(of_kind(events, RoleRestarted))}
     assert set(restarted) == {"actor 1", "learner", "shard 0", "evaluator"}
     assert {event.reason for event in restarted.values()} == {"killed by SIGKILL"}
-    assert "with a new seed" in restarted["actor 1"].went_on_from
-    assert restarted["learner"].went_on_from.startswith("update ")
-    assert restarted["shard 0"].went_on_from.startswith("its checkpoint")
+    assert "with a new seed" in restarted["actor 1"].resumed_from
+    assert restarted["learner"].resumed_from.startswith("update ")
+    assert restarted["shard 0"].resumed_from.startswith("its checkpoint")
     steps = [event.env_steps for event in of_kind(events, Progress)]
     assert steps == sorted(steps)
     state = checkpoints.load(caught.value.checkpoint)
@@ -252,10 +252,8 @@ def test_actor_learner_evaluator_and_shard_are_killed_and_the_run_goes_on(tmp_pa
 
 
 @pytest.mark.parametrize("num_shards", [1, 2])
-def test_a_shard_whose_port_was_taken_meanwhile_comes_back_at_another_and_everybody_follows(
-    tmp_path, monkeypatch, num_shards
-):
-    """What has its port is a shard of another run, which would take what is written there."""
+def test_a_shard_whose_port_was_taken_restarts_at_another_and_all_roles_follow(tmp_path, monkeypatch, num_shards):
+    """Its port is taken by a shard of another run, which would accept these writes."""
     strangers, began, figures = [], [], []
     serving, listen, other = process.Processes.serving, process.Processes.listen, process.Processes()
 
@@ -322,7 +320,7 @@ def test_a_shard_whose_port_was_taken_meanwhile_comes_back_at_another_and_everyb
     assert len(checkpoints.load(caught.value.checkpoint)[checkpoints.REPLAY]) == num_shards
 
 
-def test_a_shard_without_a_checkpoint_begins_empty_and_the_run_goes_on(monkeypatch):
+def test_a_shard_without_a_checkpoint_restarts_empty_and_the_run_continues(monkeypatch):
     listen = process.Processes.listen
 
     def listening(stage, timeout):
@@ -349,10 +347,10 @@ def test_a_shard_without_a_checkpoint_begins_empty_and_the_run_goes_on(monkeypat
     with pytest.raises(StoppedError, match="nothing was saved") as stopped:
         train("dqn", config=small("dqn"), run=run, on_event=on_event, should_stop=lambda: bool(finished))
     (restarted,) = of_kind(events, RoleRestarted)
-    assert (restarted.role, restarted.went_on_from) == ("shard 0", "nothing")
+    assert (restarted.role, restarted.resumed_from) == ("shard 0", "nothing")
     assert finished[0].env_steps > dead[0].env_steps
-    # It counted anew: of all the steps there were, what it says at the end lacks those of its first life,
-    # but for what the actors were not told of and sent again.
+    # It restarted its count: its last figure lacks the steps before the restart,
+    # except those that the actors had not confirmed and sent again.
     assert 200 < inserts[-1] < stopped.value.env_steps - 200
 
 
@@ -371,7 +369,7 @@ def test_a_request_to_stop_saves_and_leaves_nothing_running(tmp_path):
     assert state["env_steps"] == caught.value.env_steps > 300
 
 
-def test_what_a_callback_raises_ends_every_process():
+def test_an_exception_in_a_callback_ends_every_process():
     def interrupt(event):
         if isinstance(event, Evaluated):
             raise KeyboardInterrupt
@@ -408,15 +406,15 @@ def broken_agent(tmp_path, monkeypatch):
     return make
 
 
-def test_a_role_that_ends_again_and_again_ends_the_run_with_what_ended_it(broken_agent, monkeypatch):
+def test_a_role_that_keeps_failing_ends_the_run_with_its_error(broken_agent, monkeypatch):
     monkeypatch.setattr(role_group, "SHORT_LIFE_SECONDS", 3000.0)  # of which a slow start is a part
     agent = broken_agent("agent_that_exits", "os._exit(3)")
     with pytest.raises(RoleError, match=r"actor 0: it ended 5 times within 3000 s .*: it ended with exit code 3"):
         train_run(agent, "CartPole-v1", runner="process", run=SHORT)
 
 
-def test_the_end_of_a_role_is_told_though_a_child_of_its_environment_has_its_pipe(broken_agent, monkeypatch, tmp_path):
-    """Such a child, as of environments in processes of their own, is a copy with every file open."""
+def test_the_end_of_a_role_is_reported_even_if_a_child_holds_its_pipe(broken_agent, monkeypatch, tmp_path):
+    """Such a child, as of environments in separate processes, is a copy with every file open."""
     monkeypatch.setattr(role_group, "SHORT_LIVES", 1)
     gone = tmp_path / "gone"
     outlives = f"while not os.path.exists({str(gone)!r}): __import__('time').sleep(0.01)"
@@ -432,8 +430,8 @@ def test_the_end_of_a_role_is_told_though_a_child_of_its_environment_has_its_pip
         gone.touch()
 
 
-def test_what_ends_a_whole_group_or_closes_its_terminal_ends_no_role_and_costs_no_update(tmp_path):
-    """Roles hear it with their supervisor, which is to save what they know."""
+def test_signals_to_the_process_group_or_terminal_end_no_role_and_lose_no_update(tmp_path):
+    """Roles receive the signal with their supervisor, which must save their state."""
     seen, told = [], []
 
     def on_event(event):
@@ -464,11 +462,11 @@ def test_an_error_in_a_role_ends_the_run_at_once_with_its_traceback(broken_agent
     assert of_kind(events, RoleRestarted) == []
 
 
-def test_a_role_that_stands_still_in_the_middle_of_a_message_is_named_and_holds_up_nobody(broken_agent, tmp_path):
+def test_a_role_that_stalls_within_a_message_is_named_and_blocks_no_other(broken_agent, tmp_path):
     body = """from reverie.runners.links import message_sockets
         import signal
         def half(end, message):
-            end._line.sendall(message_sockets._LENGTH.pack(100) + b"half")
+            end._socket.sendall(message_sockets._LENGTH.pack(100) + b"half")
             os.kill(os.getpid(), signal.SIGSTOP)
         message_sockets.RoleSocket.send = half
         return 0"""
@@ -493,16 +491,16 @@ def test_a_role_that_stands_still_in_the_middle_of_a_message_is_named_and_holds_
     log.close()
     awaited = of_kind(seen, RoleAwaited)[-1]
     assert (awaited.role, awaited.begun) == ("actor 0", True)
-    assert re.fullmatch(r"is stopped \(kill -CONT \d+ lets it go on\)", awaited.reason)
+    assert re.fullmatch(r"is stopped \(kill -CONT \d+ resumes it\)", awaited.reason)
     (line,) = [line for line in logs._lines(tmp_path / logs.LOG) if line["event"] == "role awaited"]
     assert (line["role"], line["reason"], line["begun"]) == ("actor 0", awaited.reason, True)
 
 
-def test_a_run_is_told_of_and_can_be_stopped_while_the_fork_server_begins(monkeypatch):
-    """Which imports for seconds, and on a busy machine for minutes."""
+def test_a_run_reports_and_can_be_stopped_while_the_fork_server_starts(monkeypatch):
+    """Its imports take seconds, and on a busy machine minutes."""
     go, seen = threading.Event(), []
-    begin = process.Processes._begin_to_fork
-    monkeypatch.setattr(process.Processes, "_begin_to_fork", lambda stage: (go.wait(), begin(stage)))
+    begin = process.Processes._start_fork_server
+    monkeypatch.setattr(process.Processes, "_start_fork_server", lambda stage: (go.wait(), begin(stage)))
     monkeypatch.setattr(absences, "SLOW_SECONDS", 0.0)
     try:
         with pytest.raises(StoppedError, match="nothing was saved"):
@@ -512,7 +510,7 @@ def test_a_run_is_told_of_and_can_be_stopped_while_the_fork_server_begins(monkey
     assert {event.role for event in of_kind(seen, RoleAwaited)} == {"shard 0"}
 
 
-def test_what_keeps_the_fork_server_from_beginning_ends_the_run(monkeypatch):
+def test_an_error_of_the_fork_server_ends_the_run(monkeypatch):
     def fails(process):
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
@@ -527,7 +525,7 @@ def test_an_agent_that_others_cannot_import_is_refused_before_anything_starts():
         train_run(agent, "CartPole-v1", runner="process")
 
 
-def test_a_supervisor_that_is_killed_takes_every_process_with_it(tmp_path):
+def test_killing_the_supervisor_ends_every_process(tmp_path):
     script = tmp_path / "run.py"
     script.write_text(
         textwrap.dedent("""

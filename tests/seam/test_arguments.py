@@ -1,4 +1,4 @@
-"""Wrong arguments: refused where they are given, by the name that the caller knows, with nothing half-done."""
+"""Invalid arguments: refused at once, by the name that the caller knows, without partial effects."""
 
 import ast
 import inspect
@@ -75,7 +75,7 @@ def test_a_negative_count_is_a_value_error_that_names_it(client, name, call, cou
 
 @pytest.mark.parametrize(("name", "call"), CALLS)
 @pytest.mark.parametrize("count", [1.5, "many"])
-def test_a_count_that_is_no_int_is_a_type_error_that_names_it(client, name, call, count):
+def test_a_count_that_is_not_an_int_is_a_type_error_that_names_it(client, name, call, count):
     with pytest.raises(TypeError) as raised:
         call(client, count)
     assert name in "".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
@@ -83,14 +83,14 @@ def test_a_count_that_is_no_int_is_a_type_error_that_names_it(client, name, call
 
 @pytest.mark.parametrize("count", [1 << 25, 10**12, 2**70])
 @pytest.mark.parametrize("call", COUNTS["batch_size"])
-def test_a_batch_that_no_machine_could_hold_is_refused(client, call, count):
+def test_an_impossibly_large_batch_is_refused(client, call, count):
     told = f"16777216, got {count}" if count < 2**63 else r"16777216, got 2\*\*63 - 1 or more"
     with pytest.raises(ValueError, match=told):
         next(call(client, count))
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_batch_beyond_the_memory_is_a_memory_error_and_the_process_goes_on(prefetch):
+def test_a_batch_beyond_the_memory_is_a_memory_error_and_the_process_survives(prefetch):
     client = connect(table(compression="none"))
     client.insert_batch("t", {"x": np.zeros((1, 1 << 26), np.uint8)})
     # 2**47 bytes: more than a process of today can address, however much its system promises.
@@ -125,7 +125,7 @@ def test_two_columns_of_one_path_are_refused_before_they_mix(client):
         writer.append({"a": {"b": 2.0}})
 
 
-def test_a_list_that_was_meant_as_a_column_is_told_how(client):
+def test_a_list_given_as_a_column_is_refused_with_the_fix(client):
     with pytest.raises(reverie.SignatureError, match=r"'x/0'.*np\.asarray"):
         client.insert_batch("t", {"x": [1, 2, 3]})
 
@@ -141,7 +141,7 @@ def test_limiters_take_the_scalars_of_numpy():
         rate_limiters.SampleToInsertRatio("8", 100, 200)
 
 
-def test_a_table_says_which_of_its_arguments_is_of_the_wrong_type():
+def test_a_table_names_the_argument_of_the_wrong_type():
     with pytest.raises(TypeError, match="name must be a str, got 3"):
         table(3)
     with pytest.raises(TypeError, match="put it into"):
@@ -170,7 +170,7 @@ def test_stratified_is_a_bool(stratified):
         reverie.selectors.Prioritized(0.5, stratified=stratified)
 
 
-def test_what_is_no_spec_and_no_space_is_refused_by_its_class_and_path():
+def test_values_that_are_not_specs_or_spaces_are_refused_by_class_and_path():
     spaces = pytest.importorskip("gymnasium").spaces
     with pytest.raises(ValueError, match=r"the sizes of a shape must be None or at least 0, got \(None, -1\)"):
         reverie.TensorSpec((None, -1), np.float32)
@@ -193,7 +193,7 @@ def test_the_autoreset_mode_of_gymnasium_is_as_good_as_its_name(client):
     assert all(mode.name.lower() in ("next_step", "same_step", "disabled") for mode in modes)
 
 
-def test_what_is_no_limiter_and_no_share_is_named(client):
+def test_invalid_limiters_and_shares_are_named(client):
     with pytest.raises(TypeError, match="rate_limiter must be one of"):
         client.configure("t", rate_limiter="fast")
     with pytest.raises(TypeError, match="mapping of names to shares"):
@@ -239,7 +239,7 @@ def test_help_shows_what_an_editor_shows(kind):
     assert {name: inspect.getdoc(getattr(native, name)) for name in of_kind} == of_kind
 
 
-def test_every_public_call_of_a_client_says_more_than_its_name_in_help():
+def test_every_public_call_of_a_client_has_a_docstring_beyond_its_name():
     calls = [name for name in dir(reverie.Client) if not name.startswith("_") and name != "timeout"]
     assert len(calls) > 25
     assert [name for name in calls if len(inspect.getdoc(getattr(reverie.Client, name)) or "") < 60] == []

@@ -70,7 +70,7 @@ def test_other_threads_run_while_one_waits(client):
 
 
 @pytest.mark.slow
-def test_an_endless_wait_logs_once_what_it_waits_for(client, caplog):
+def test_a_wait_without_timeout_logs_its_reason_once(client, caplog):
     threading.Timer(11.0, lambda: client.insert({"n": 1}, {"q": 1.0})).start()
     with caplog.at_level("WARNING", "reverie"):
         client.sample_batch("q", 1)
@@ -79,14 +79,14 @@ def test_an_endless_wait_logs_once_what_it_waits_for(client, caplog):
     assert "1 more insert is needed" in record.getMessage()
 
 
-def test_a_panic_of_the_engine_is_an_exception_and_the_process_goes_on(client):
+def test_a_panic_of_the_engine_is_an_exception_and_the_process_survives(client):
     with pytest.raises(reverie.InternalError, match="a panic on request"):
         _native._panic()
     client.insert({"n": 1}, {"q": 1.0})
     assert client.sample_batch("q", 1).data["n"].tolist() == [1]
 
 
-def test_a_forked_child_is_told_to_spawn(client):
+def test_the_error_in_a_forked_child_says_to_use_spawn(client):
     client.insert({"n": 1}, {"q": 1.0})
     reading, writing = os.pipe()
     child = os.fork()
@@ -215,7 +215,7 @@ PUBLIC = [
 ]
 
 
-def test_the_public_names_are_those_that_somebody_typed():
+def test_the_public_names_are_the_listed_ones():
     assert reverie.__all__ == PUBLIC
     assert all(hasattr(reverie, name) for name in PUBLIC)
     assert reverie.ReverbError is reverie.ReplayError

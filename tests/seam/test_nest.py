@@ -85,7 +85,7 @@ def test_keys_that_cannot_be_sorted_are_refused(nest, words):
         _native.flatten(nest)
 
 
-def test_a_nest_without_end_is_refused():
+def test_a_recursive_nest_is_refused():
     endless = []
     endless.append(endless)
     with pytest.raises(reverie.SignatureError, match="deeper than 64"):
@@ -137,7 +137,7 @@ def test_spaces_become_specs():
         specs.from_space(Space())
 
 
-def test_a_server_and_its_clients_are_forgotten_together():
+def test_a_server_and_its_clients_are_garbage_collected_together():
     server = reverie.Server([reverie.Table.queue("q", 1)], listen=False)
     server.client().insert({"n": 1}, {"q": 1.0})
     watch = weakref.ref(server)

@@ -22,11 +22,11 @@ from reverie.errors import (
     UnknownTableError,
 )
 
-__all__ = ["accept", "dataset", "errors_as_theirs", "expanded", "is_tracing", "spec_of", "waiting"]
+__all__ = ["accept", "dataset", "errors_as_tensorflow", "expanded", "is_tracing", "spec_of", "waiting"]
 
 
 #: Seconds that a dataset waits for an element at a time: TensorFlow can only cancel it between two waits.
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 def dataset(elements: Iterable[Any], element_spec: Any) -> Any:
@@ -40,25 +40,25 @@ def dataset(elements: Iterable[Any], element_spec: Any) -> Any:
     return _made(tf, lambda: iter(elements), specs(tf, element_spec))
 
 
-def waiting(looks: Callable[..., Iterator[Any]], element_spec: Any, texts: Iterable[Any] = ()) -> Any:
-    """The same as `dataset` for elements that have to be waited for: a deleted iterator ends within `LOOK_SECONDS`.
+def waiting(poll: Callable[..., Iterator[Any]], element_spec: Any, texts: Iterable[Any] = ()) -> Any:
+    """The same as `dataset` for elements that have to be waited for: a deleted iterator ends within `POLL_SECONDS`.
 
     Args:
-        looks: a function of a number of seconds and of `texts`; it returns an iterator of the elements, and of None
+        poll: a function of a number of seconds and of `texts`; it returns an iterator of the elements, and of None
             each time that no element arrived within these seconds.
-        texts: further arguments of `looks`, as str or as tensors, which may be those of a graph.
+        texts: further arguments of `poll`, as str or as tensors, which may be those of a graph.
     """
     tf = tensorflow("Dataset.as_tf", "the dataset itself, whose elements are NumPy arrays, or its .torch()")
     leaves, structure = _native.flatten(element_spec)
     nothing = structure.unflatten([np.zeros([size or 0 for size in leaf.shape], leaf.dtype) for leaf in leaves])
 
     def elements(*values: bytes) -> Iterator[Any]:
-        for element in looks(LOOK_SECONDS, *(value.decode() for value in values)):
+        for element in poll(POLL_SECONDS, *(value.decode() for value in values)):
             yield (False, nothing) if element is None else (True, element)
 
     signature = (tf.TensorSpec((), tf.bool), specs(tf, element_spec))
-    looked = _made(tf, elements, signature, tuple(texts))
-    return looked.filter(lambda there, _: there).map(lambda _, element: element)
+    polled = _made(tf, elements, signature, tuple(texts))
+    return polled.filter(lambda there, _: there).map(lambda _, element: element)
 
 
 def expanded(steps: Any, make: Callable[[Iterator[Any]], Iterator[Any]], element_spec: Any) -> Any:
@@ -94,7 +94,7 @@ _ACCEPTED: set[type[Any]] = set()
 
 
 @contextlib.contextmanager
-def errors_as_theirs() -> Iterator[None]:
+def errors_as_tensorflow() -> Iterator[None]:
     """Errors raised in this block get a class that is both their own and one of `tf.errors`, with the same text.
 
     For calls that run eagerly. In a graph TensorFlow catches the error, and raises one of its own.
@@ -105,12 +105,12 @@ def errors_as_theirs() -> Iterator[None]:
     except (ReplayError, ValueError) as error:
         if isinstance(error, tf.errors.OpError):
             raise
-        name = next((name for ours, name in _THEIRS.items() if isinstance(error, ours)), "UnknownError")
-        raise _theirs(tf, error, name).with_traceback(error.__traceback__) from None
+        name = next((name for ours, name in _ERROR_NAMES.items() if isinstance(error, ours)), "UnknownError")
+        raise _as_tensorflow_error(tf, error, name).with_traceback(error.__traceback__) from None
 
 
 #: The names in `tf.errors` that dm-reverb raises; the first class that matches counts.
-_THEIRS: dict[type[Exception], str] = {
+_ERROR_NAMES: dict[type[Exception], str] = {
     UnknownTableError: "NotFoundError",
     ValueError: "InvalidArgumentError",
     DeadlineExceededError: "DeadlineExceededError",
@@ -121,7 +121,7 @@ _THEIRS: dict[type[Exception], str] = {
 }
 
 
-def _theirs(tf: Any, error: Exception, name: str) -> Exception:
+def _as_tensorflow_error(tf: Any, error: Exception, name: str) -> Exception:
     ours: Any = type(error)
     made = _both(ours, getattr(tf.errors, name))(None, None, str(error))
     vars(made).update(vars(error), _ours=functools.partial(ours, *error.args, **vars(error)))

@@ -93,7 +93,7 @@ class GameVector:
 
     The step that ends a game returns the first frame of the next one, and the last frame of the old one as
     `info["final_obs"]` (for other games: the frame itself). `info["life_lost"]` is true where a life was lost and the
-    game goes on.
+    game continues.
     """
 
     def __init__(self, env_id: str, num_envs: int, *, envs: Any = None) -> None:

@@ -94,7 +94,7 @@ class Actor(Protocol):
     def settle(self, timeout: float | None = None) -> None:
         """Wait until the table has accepted all but a bounded rest of the written items, which limits an actor.
 
-        Raises `DeadlineExceededError` with the table's reason; nothing is lost then, and the next call goes on waiting.
+        Raises `DeadlineExceededError` with the table's reason; nothing is lost then, and the next call waits again.
         """
 
     def drain_crashes(self) -> list[Crash]:

@@ -37,11 +37,11 @@ class Draws:
         """Draws that could not be read again, since their items were no longer in the table."""
         self._table, self._batch_size = table, batch_size
         self._batches: Batches | None = None
-        self._left: deque[Batch] = deque()
+        self._undelivered: deque[Batch] = deque()
         """Batches that were drawn and not delivered when drawing was stopped; NumPy."""
-        self._owed: deque[dict[str, Any]] = deque()
+        self._to_read_again: deque[dict[str, Any]] = deque()
         """Draws of the learner before this one, to be read again."""
-        self._short: list[Batch] = []
+        self._incomplete: list[Batch] = []
         """Incomplete batches; their draws are added to the next batch."""
         self._fetched: Batch | None = None
         """The next batch, which may still be copied to the device."""
@@ -57,8 +57,8 @@ class Draws:
             batch = self._next(client, device)
         elif self._copying is not None:
             _wait_for(batch, self._copying, device)
-        short, self._short = self._short, []
-        batch = joined([*(_on(one, device) for one in short), batch]) if short else batch
+        incomplete, self._incomplete = self._incomplete, []
+        batch = joined([*(_on(one, device) for one in incomplete), batch]) if incomplete else batch
         self.given += len(batch.info.key)
         return batch
 
@@ -80,31 +80,31 @@ class Draws:
         if batches is not None:
             batches.close()
             for batch in batches.leftover:
-                (self._left if len(batch) == self._batch_size else self._short).append(batch)
+                (self._undelivered if len(batch) == self._batch_size else self._incomplete).append(batch)
 
     def state_dict(self) -> dict[str, Any]:
         """Counts, and the draws that were not learnt from, without their data. Stops drawing."""
         self.stop()
         fetched = [] if self._fetched is None else [self._fetched]
-        ahead = [*map(_description, [*fetched, *self._left, *self._short]), *self._owed]
+        ahead = [*map(_description, [*fetched, *self._undelivered, *self._incomplete]), *self._to_read_again]
         return {"given": self.given, "lost": self.lost, "ahead": ahead}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict`; draws made here are discarded."""
         self.stop()
-        self._left.clear()
-        self._short, self._fetched = [], None
-        self.given, self.lost, self._owed = state["given"], state["lost"], deque(state["ahead"])
+        self._undelivered.clear()
+        self._incomplete, self._fetched = [], None
+        self.given, self.lost, self._to_read_again = state["given"], state["lost"], deque(state["ahead"])
 
     def _next(self, client: Any, device: torch.device) -> Batch:
-        while self._owed:
-            batch = _read_again(client, self._table, self._owed[0])
-            draws = self._owed.popleft()
+        while self._to_read_again:
+            batch = _read_again(client, self._table, self._to_read_again[0])
+            draws = self._to_read_again.popleft()
             self.lost += len(draws["info"]["key"]) - (0 if batch is None else len(batch))
             if batch is not None:
-                (self._left if len(batch) == self._batch_size else self._short).append(batch)
-        if self._left:
-            return _on(self._left.popleft(), device)
+                (self._undelivered if len(batch) == self._batch_size else self._incomplete).append(batch)
+        if self._undelivered:
+            return _on(self._undelivered.popleft(), device)
         if not self.ahead:
             return _on(client.sample_batch(self._table, self._batch_size, timeout=0), device)
         if self._batches is None:

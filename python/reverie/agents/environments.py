@@ -46,7 +46,7 @@ class EnvSpec:
     """Bounds of continuous actions of shape `[A]`; empty for any others."""
     action_high: tuple[float, ...] = ()
     frame_stack: int | None = None
-    """Observations are stacks of so many frames along the first axis; environments return only the newest frame."""
+    """Number of frames that observations stack along the first axis; environments return only the newest frame."""
     reward_bound: float | None = None
     """Rewards are clipped to `[-reward_bound, reward_bound]` for learning; returns use unclipped rewards."""
 
@@ -94,7 +94,7 @@ def describe(env_id: str) -> EnvSpec:
     versions = [known for known, (name, _, version) in versioned.items() if name == env_id and version.isdecimal()]
     if versions and env_id not in gymnasium.registry:  # a run's name and its presets are for one version
         newest = max(versions, key=lambda known: int(versioned[known][2]))
-        raise UnknownEnvironmentError(env_id, "it says no version", (newest,))
+        raise UnknownEnvironmentError(env_id, "its id has no version", (newest,))
     if atari.is_game(env_id):
         return atari.describe(env_id)
     try:
@@ -102,7 +102,7 @@ def describe(env_id: str) -> EnvSpec:
     except gymnasium.error.DependencyNotInstalled as error:
         raise UnsupportedEnvironmentError(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.NameNotFound as error:  # Gymnasium suggests names too, but worse ones
-        reason = "none of this name is registered"
+        reason = "the name is not registered"
         raise UnknownEnvironmentError(env_id, reason, nearest_environments(env_id)) from error
     except gymnasium.error.Error as error:
         raise UnknownEnvironmentError(env_id, _lower(error), nearest_environments(env_id)) from error

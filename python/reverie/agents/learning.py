@@ -62,9 +62,9 @@ class NetworkLearner(ABC):
         with self._watch("sample"):
             batch = self._draw()
         with self._watch("learn"):
-            told = update(batch.data)
+            values = update(batch.data)
             self._look_ahead()
-            figures = {name: float(figure) for name, figure in told.items()}
+            figures = {name: float(figure) for name, figure in values.items()}
         self._check(figures)
         self._last = {"age_in_updates": age(self.version, batch), **figures}
         self.version += 1
@@ -76,10 +76,10 @@ class NetworkLearner(ABC):
             normalise = cast("Literal['batch', 'table']", settings.importance_normalise)
             weights = batch.weights(settings.importance_exponent, normalise=normalise)
         with self._watch("learn"):
-            tensor, told = update(batch.data, float32(weights))
+            tensor, values = update(batch.data, float32(weights))
             self._look_ahead()
             priorities = tensor.double().cpu().numpy()
-            figures = {name: float(figure) for name, figure in told.items()}
+            figures = {name: float(figure) for name, figure in values.items()}
         self._check({**figures, "td error": float(priorities.sum())})
         with self._watch("update"):
             result = self._client.update_priorities(TABLE, batch.info.key, priorities)

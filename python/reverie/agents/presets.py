@@ -32,7 +32,7 @@ def load(path: Path, config_class: type[Any]) -> Preset:
     except tomllib.TOMLDecodeError as error:
         raise PresetError(path, f"is not TOML: {error}") from error
     except UnicodeDecodeError as error:
-        raise PresetError(path, f"is no text: {error}") from error
+        raise PresetError(path, f"is not UTF-8 text: {error}") from error
     if set(document) != {"agent", "run"}:
         raise PresetError(path, f"has the tables {sorted(document)}, and needs exactly [agent] and [run]")
     return Preset(
@@ -54,8 +54,8 @@ def find(folder: Path, env_id: str) -> Path:
         known = _environments(folder)
         raise PresetError(
             path,
-            f"does not exist; there are presets for {', '.join(known)}: begin with one of these as it is (--config"
-            f" {known[-1]}) and a target of your own (--target-return), or copy one, edit it, and name the file",
+            f"does not exist; there are presets for {', '.join(known)}: use one of these (--config {known[-1]})"
+            " with your target (--target-return), or copy one, edit it, and name the file",
         )
     return path
 
@@ -69,7 +69,7 @@ def _named(folder: Path, env_id: str, path: Path) -> Path:
     if not path.suffix and not path.exists():
         others = sorted(variant.parent.name for variant in folder.glob(f"*/{_file(folder, env_id).name}"))
         known = ", ".join([*others, *_environments(folder)])
-        raise PresetError(path, f"is neither a file nor a preset that comes with the agent: those are {known}")
+        raise PresetError(path, f"is neither a file nor a preset of the agent; its presets are {known}")
     return path
 
 
@@ -114,7 +114,7 @@ def override(preset: Preset, settings: Sequence[str]) -> Preset:
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
-            raise PresetError(preset.path, f"{setting!r} changes nothing; write name=value")
+            raise PresetError(preset.path, f"{setting!r} is not a setting; write name=value")
         tables = [table for table, settings_class in classes.items() if name in get_type_hints(settings_class)]
         if not tables:
             known = [*get_type_hints(classes["agent"]), *get_type_hints(RunSettings)]
@@ -156,7 +156,7 @@ def _build(path: Path, table: str, settings: type[Settings], values: dict[str, A
         if f.default is dataclasses.MISSING and f.name not in values
     ]
     if missing:
-        raise PresetError(path, f"[{table}] lacks {', '.join(missing)}")
+        raise PresetError(path, f"[{table}] is missing {', '.join(missing)}")
     try:
         return settings(**converted)
     except ValueError as error:

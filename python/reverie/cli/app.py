@@ -16,12 +16,13 @@ from reverie.cli.train import train
 
 app = typer.Typer(
     name="reverie",
-    help="Replay and distributed learning for reinforcement learning.",
+    help="Replay buffers and distributed training for reinforcement learning.",
     epilog=(
-        "Begin with these, each of which has a --help of its own:\n\n"
-        "- `reverie demo`: trains in a minute\n"
+        "Start with one of these; each has its own --help:\n\n"
+        "- `reverie demo`: trains an agent in a minute\n"
         "- `reverie train apex-dqn --env CartPole-v1`, then `reverie plot runs/*`\n"
-        '- `reverie serve --port 8000`: replay for programs of your own, by `reverie.Client("127.0.0.1:8000")`'
+        "- `reverie serve --port 8000`: a replay buffer for your programs; connect with"
+        ' `reverie.Client("127.0.0.1:8000")`'
     ),
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -47,7 +48,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _common(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass

@@ -19,7 +19,7 @@ from reverie.cli.common import refuse
 from reverie.cli.connecting import size
 from reverie.testing import TRANSPORTS, Transport, serve
 
-EPILOG = "Exit codes: 0 it was measured; 2 the arguments or this machine do not allow it."
+EPILOG = "Exit codes: 0 measured; 2 invalid arguments, or this machine has too little memory."
 TABLE = "replay"
 PIECE_SECONDS = 0.02
 """A figure is the median over pieces of this length: other work on the machine affects only a few of them."""
@@ -28,28 +28,28 @@ AHEAD = 4
 
 def bench(
     transport: Annotated[
-        list[str] | None, typer.Option(help=f"Ways to the table: {', '.join(TRANSPORTS)} (all of them).")
+        list[str] | None, typer.Option(help=f"Transports to measure: {', '.join(TRANSPORTS)} (default: all).")
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Transitions of a batch.")] = 256,
+    batch_size: Annotated[int, typer.Option(min=1, help="Transitions in a batch.")] = 256,
     capacity: Annotated[
-        int, typer.Option(min=1, help="Transitions that the table holds, all of them at once.")
+        int, typer.Option(min=1, help="Transitions in the table, which is full during the measurement.")
     ] = 20_000,
-    obs_shape: Annotated[str, typer.Option(help="Of an observation, as 4 or 84x84x3.")] = "4",
-    obs_dtype: Annotated[str, typer.Option(help="Of an observation, as NumPy names it.")] = "float32",
-    seconds: Annotated[float, typer.Option(min=PIECE_SECONDS, help="Of each measurement.")] = 0.5,
+    obs_shape: Annotated[str, typer.Option(help="Shape of an observation, such as 4 or 84x84x3.")] = "4",
+    obs_dtype: Annotated[str, typer.Option(help="Dtype of an observation, by its NumPy name.")] = "float32",
+    seconds: Annotated[float, typer.Option(min=PIECE_SECONDS, help="Seconds for each measurement.")] = 0.5,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """How long each call takes here: prioritised replay of transitions, in this process and from another one.
+    """Measure the time of each call on this machine: prioritised replay of transitions, in-process and remote.
 
-    A transition is `obs`, `next_obs`, `action`, `reward` and `discount`. Nothing compresses: the numbers are noise.
+    A transition is `obs`, `next_obs`, `action`, `reward` and `discount`. The data is noise and does not compress.
     """
-    ways = [_way(name) for name in transport or TRANSPORTS]
+    transports = [_transport(name) for name in transport or TRANSPORTS]
     columns = _columns(obs_shape, obs_dtype, capacity)
     step_bytes = sum(column.nbytes for column in columns.values()) // capacity
     if batch_size > capacity:
         refuse(f"a batch of {batch_size:,} does not fit a table of {capacity:,}: raise --capacity")
     try:
-        rows = {way: dict(measured(way, columns, batch_size, seconds)) for way in ways}
+        rows = {transport: dict(measured(transport, columns, batch_size, seconds)) for transport in transports}
     except (MemoryError, reverie.ReplayError) as error:
         refuse(error)
     source = next(iter(columns.values()))[:batch_size].copy()
@@ -74,7 +74,7 @@ def bench(
 
 
 def measured(
-    way: Transport, columns: dict[str, np.ndarray[Any, Any]], batch_size: int, seconds: float
+    transport: Transport, columns: dict[str, np.ndarray[Any, Any]], batch_size: int, seconds: float
 ) -> Iterator[tuple[str, float]]:
     """The name and seconds of each call, on a full table over this transport."""
     capacity = len(columns["action"])
@@ -86,7 +86,7 @@ def measured(
         rate_limiter=reverie.rate_limiters.MinSize(1),
     )
     rng = np.random.default_rng(0)
-    with serve([table], way) as client:
+    with serve([table], transport) as client:
         for start in range(0, capacity, 1_000):
             some = {name: column[start : start + 1_000] for name, column in columns.items()}
             client.insert_batch(TABLE, some, priorities=rng.exponential(size=len(some["action"])))
@@ -118,14 +118,14 @@ def per_call(call: Callable[[], Any], seconds: float) -> float:
 def view(document: dict[str, Any]) -> Table:
     """One line per call and transport."""
     grid = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("call", "way", "time", "transitions/s", "bytes/s"):
-        grid.add_column(heading, justify="left" if heading in ("call", "way") else "right")
-    ways = document["seconds_per_call"]
-    for call in next(iter(ways.values())):
-        for way, rows in ways.items():
+    for heading in ("call", "transport", "time", "transitions/s", "bytes/s"):
+        grid.add_column(heading, justify="left" if heading in ("call", "transport") else "right")
+    transports = document["seconds_per_call"]
+    for call in next(iter(transports.values())):
+        for transport, rows in transports.items():
             rate = (1 if call.startswith("append") else document["batch_size"]) / rows[call]
             moved = "-" if call.startswith("update") else f"{size(rate * document['transition_bytes'])}/s"
-            grid.add_row(call, way, _time(rows[call]), f"{rate:,.0f}", moved)
+            grid.add_row(call, transport, _time(rows[call]), f"{rate:,.0f}", moved)
     return grid
 
 
@@ -142,7 +142,10 @@ def _columns(shape: str, dtype: str, capacity: int) -> dict[str, np.ndarray[Any,
         if min(sides, default=1) < 1 or kind.hasobject or kind.itemsize == 0:
             raise ValueError
     except (ValueError, TypeError):
-        refuse(f"--obs-shape {shape!r} and --obs-dtype {dtype!r} make no observation: as 84x84x3 and uint8")
+        refuse(
+            f"--obs-shape {shape!r} and --obs-dtype {dtype!r} do not describe an observation; write them as 84x84x3"
+            " and uint8"
+        )
     rng = np.random.default_rng(0)
     try:
         noise = rng.bytes((capacity + 1) * int(np.prod(sides)) * kind.itemsize)
@@ -155,14 +158,14 @@ def _columns(shape: str, dtype: str, capacity: int) -> dict[str, np.ndarray[Any,
             "discount": np.ones(capacity, np.float32),
         }
     except (MemoryError, OverflowError, ValueError):
-        refuse(f"{capacity:,} observations of {shape} {dtype} do not fit the memory: lower --capacity")
+        refuse(f"{capacity:,} observations of {shape} {dtype} do not fit in memory: lower --capacity")
 
 
-def _way(name: str) -> Transport:
-    for way in TRANSPORTS:
-        if name == way:
-            return way
-    refuse(f"there is no way {name!r}: {', '.join(TRANSPORTS)}")
+def _transport(name: str) -> Transport:
+    for transport in TRANSPORTS:
+        if name == transport:
+            return transport
+    refuse(f"unknown transport {name!r}: known are {', '.join(TRANSPORTS)}")
 
 
 def _time(seconds: float) -> str:

@@ -15,17 +15,17 @@ from reverie import _native, selectors
 from reverie.cli.common import refuse
 from reverie.errors import DamagedError, ReplayError
 
-EXIT_WHOLE = 0
+EXIT_INTACT = 0
 EXIT_DAMAGED = 1
 
 EPILOG = (
-    "Exit codes: 0 all checkpoints are what was written, as far as they were read; 1 one is damaged, and is named;"
-    " 2 there is no checkpoint at PATH."
+    "Exit codes: 0 no damage in what was read; 1 a checkpoint is damaged, and the output names it; 2 there is no"
+    " checkpoint at PATH."
 )
 
 app = typer.Typer(
     name="checkpoint",
-    help="Look into the checkpoints of a server's tables, and check them.",
+    help="Show and verify the checkpoints of a server's tables.",
     no_args_is_help=True,
     epilog=EPILOG,
 )
@@ -36,19 +36,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 
 @app.command("ls", epilog=EPILOG)
 def ls(path: Where, as_json: AsJson = False) -> None:
-    """List the checkpoints at PATH, oldest first, with what each holds. Reads no item."""
+    """List the checkpoints at PATH with their contents, oldest first. Does not read items."""
     found = [_summary(one) for one in _checkpoints(path)]
     if as_json:
         print(json.dumps({"checkpoints": found}))
     else:
         for one in found:
             print(_line(one))
-    raise typer.Exit(EXIT_DAMAGED if any("damage" in one for one in found) else EXIT_WHOLE)
+    raise typer.Exit(EXIT_DAMAGED if any("damage" in one for one in found) else EXIT_INTACT)
 
 
 @app.command("show", epilog=EPILOG)
 def show(path: Where, as_json: AsJson = False) -> None:
-    """Show the newest checkpoint at PATH: its tables, their options and counts. Reads no item."""
+    """Show the newest checkpoint at PATH: its tables, their options and counts. Does not read items."""
     newest = _summary(_checkpoints(path)[-1])
     if as_json:
         print(json.dumps(newest))
@@ -59,7 +59,7 @@ def show(path: Where, as_json: AsJson = False) -> None:
             for name, value in table.items():
                 if name != "name":
                     print(f"  {name:18} {value}")
-    raise typer.Exit(EXIT_DAMAGED if "damage" in newest else EXIT_WHOLE)
+    raise typer.Exit(EXIT_DAMAGED if "damage" in newest else EXIT_INTACT)
 
 
 @app.command("verify", epilog=EPILOG)
@@ -76,12 +76,12 @@ def verify(path: Where, as_json: AsJson = False) -> None:
             refuse(error)
         else:
             results.append({"path": one, "num_items": items, "num_chunks": chunks, "size_bytes": size})
-            text = f"whole    {one}: {items:,} items in {chunks:,} chunks, {_bytes(size)}"
+            text = f"intact   {one}: {items:,} items in {chunks:,} chunks, {_bytes(size)}"
         if not as_json:
             print(text, flush=True)
     if as_json:
         print(json.dumps({"checkpoints": results}))
-    raise typer.Exit(EXIT_DAMAGED if any("damage" in result for result in results) else EXIT_WHOLE)
+    raise typer.Exit(EXIT_DAMAGED if any("damage" in result for result in results) else EXIT_INTACT)
 
 
 def _checkpoints(path: Path) -> Sequence[str]:
@@ -95,7 +95,7 @@ def _checkpoints(path: Path) -> Sequence[str]:
     except ReplayError as error:
         refuse(error)
     if not found:
-        refuse(f"there is no checkpoint in {path}; name the folder that a checkpointer was given, or a file in it")
+        refuse(f"there is no checkpoint in {path}; name a checkpointer's folder, or a file in it")
     return found
 
 

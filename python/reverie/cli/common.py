@@ -15,8 +15,8 @@ EXIT_REFUSED = 2
 EXIT_INTERRUPTED = 130
 
 EPILOG = (
-    "Exit codes: 0 the target was reached and confirmed; 1 training ended without; 2 the arguments or this machine do"
-    " not allow the run; 130 interrupted."
+    "Exit codes: 0 the target was reached and confirmed; 1 training ended without reaching it; 2 invalid arguments, or"
+    " this machine cannot run it; 130 interrupted."
 )
 
 LAST_LINE_JSON = "Print one JSON object as the last line of stdout; all else goes to stderr."
@@ -25,11 +25,11 @@ LastLineJson = Annotated[bool, typer.Option("--json", help=LAST_LINE_JSON)]
 
 def refuse(reason: object) -> NoReturn:
     """Print an error in one line, and end the command."""
-    complain(reason)
+    print_error(reason)
     raise typer.Exit(EXIT_REFUSED)
 
 
-def complain(reason: object) -> None:
+def print_error(reason: object) -> None:
     """Print an error in one line; errors of the file system with the file first and without their number."""
     if isinstance(reason, OSError) and reason.filename and reason.strerror:
         reason = f"{reason.filename}: {reason.strerror[:1].lower()}{reason.strerror[1:]}"

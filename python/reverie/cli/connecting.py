@@ -12,18 +12,23 @@ from typing import Annotated, Any
 import typer
 
 import reverie
-from reverie.cli.common import complain, refuse
+from reverie.cli.common import print_error, refuse
 
 EXIT_UNREACHABLE = 1
 
 Address = Annotated[str, typer.Argument(help="HOST:PORT of the server.")]
 Token = Annotated[
-    Path | None, typer.Option("--token-file", help="A file with the server's token; REVERIE_TOKEN serves as well.")
+    Path | None,
+    typer.Option(
+        "--token-file", help="File with the server's token (default: the environment variable REVERIE_TOKEN)."
+    ),
 ]
-Ca = Annotated[Path | None, typer.Option("--tls-ca", help="Who signed the server's certificate, PEM.")]
-Cert = Annotated[Path | None, typer.Option("--tls-cert", help="Our certificate, where the server asks for one, PEM.")]
-Key = Annotated[Path | None, typer.Option("--tls-key", help="Its key, PEM.")]
-Timeout = Annotated[float, typer.Option(min=0, help="Seconds that an answer may take.")]
+Ca = Annotated[
+    Path | None, typer.Option("--tls-ca", help="Certificate of the CA that signed the server's certificate, PEM.")
+]
+Cert = Annotated[Path | None, typer.Option("--tls-cert", help="Client certificate, if the server requires one, PEM.")]
+Key = Annotated[Path | None, typer.Option("--tls-key", help="Key of the client certificate, PEM.")]
+Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for a response.")]
 
 
 @contextmanager
@@ -42,10 +47,10 @@ def connected(
         with client:
             yield client
     except reverie.UnauthenticatedError as error:
-        complain(f"{error} (here: --token-file, --tls-ca, --tls-cert and --tls-key)")
+        print_error(f"{error} (here: --token-file, --tls-ca, --tls-cert and --tls-key)")
         raise typer.Exit(EXIT_UNREACHABLE) from None
     except reverie.ReplayError as error:
-        complain(error)
+        print_error(error)
         raise typer.Exit(EXIT_UNREACHABLE) from None
 
 
@@ -58,7 +63,7 @@ def _require_listener(address: str, timeout: float) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=timeout).close()
     except (ConnectionRefusedError, socket.gaierror) as error:
-        complain(f"{address} cannot be reached: {error.strerror}; does a server run there?")
+        print_error(f"{address} cannot be reached: {error.strerror}; is a server running there?")
         raise typer.Exit(EXIT_UNREACHABLE) from None
     except OSError:
         return

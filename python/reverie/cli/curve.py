@@ -19,7 +19,7 @@ def check_writable(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"the folder {path.parent} cannot be made: {error.strerror}") from error
+        raise ValueError(f"the folder {path.parent} cannot be created: {error.strerror}") from error
     if not os.access(path.parent, os.W_OK):
         raise ValueError(f"the folder {path.parent} cannot be written to; name another with --plot")
 

@@ -14,7 +14,7 @@ from reverie.cli.common import (
     EXIT_NOT_REACHED,
     EXIT_REACHED,
     LastLineJson,
-    complain,
+    print_error,
     refuse,
     require_agents,
 )
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 def demo(
     env: Annotated[str, typer.Option(help="Gymnasium environment with discrete actions.")] = "CartPole-v1",
-    seed: Annotated[int, typer.Option(help="Any integer; the same seed gives the same run, times apart.")] = 0,
+    seed: Annotated[int, typer.Option(help="Any integer. The same seed gives the same run, except for its times.")] = 0,
     as_json: LastLineJson = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Where the learning curve goes, a .png (by default runs/demo-ENV-seed-N.png).")
+        Path | None, typer.Option(help="File for the learning curve, a .png (default: runs/demo-ENV-seed-N.png).")
     ] = None,
     preset: Annotated[
         Path | None,
@@ -36,14 +36,14 @@ def demo(
             "--config",
             "--preset",
             metavar="FILE",
-            help="A preset file in place of the one that comes with ENV, as of reverie train.",
+            help="Preset file to use instead of the one for ENV, as for `reverie train`.",
         ),
     ] = None,
 ) -> None:
-    """Train Ape-X DQN with an embedded prioritised replay, in this process, until a greedy evaluation says it is done.
+    """Train Ape-X DQN with a prioritised replay buffer in this process, until greedy evaluation reaches the target.
 
-    Shows progress while it learns, and at the end the evaluation on 20 episodes that it never saw, the learning curve,
-    the replay's own figures, and where the time went.
+    Shows progress during training. At the end it shows the evaluation on 20 other episodes, the learning curve, the
+    replay buffer's counters, and the time spent in each activity.
     """
     require_agents()
     from reverie.agents.apex_dqn import agent
@@ -64,7 +64,7 @@ def demo(
         print("reverie: interrupted; nothing was saved", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except (StalledError, DivergedError) as error:
-        complain(error)
+        print_error(error)
         raise typer.Exit(EXIT_NOT_REACHED) from None
     report.show(result, curve.save(result, path), to_stderr=as_json)
     if as_json:

@@ -57,7 +57,10 @@ def _placed(topology: Topology, nodes: Sequence[Node] | None) -> tuple[list[tupl
     from reverie.runners.planning.nodes import NoRoomError, place
 
     if nodes is None:
-        return [], "on which nodes is known once there is a cluster: whether it has room is checked when the run begins"
+        return (
+            [],
+            "the nodes are unknown until there is a cluster; the run checks at its start that the cluster has room",
+        )
     try:
         return [(node.name, dict(roles)) for node, roles in place(topology, nodes)], ""
     except NoRoomError as error:  # with --no-check-memory the run may still start

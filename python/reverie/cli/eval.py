@@ -21,20 +21,26 @@ def evaluate(
     checkpoint: Annotated[
         Path, typer.Argument(metavar="CHECKPOINT", help="A run's folder (its newest checkpoint), or one checkpoint.")
     ],
-    episodes: Annotated[int, typer.Option(min=1, metavar="N", help="Greedy episodes, on as many fixed seeds.")] = 20,
+    episodes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of greedy episodes, each with its own fixed seed.")
+    ] = 20,
     first_seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Episodes begin from this seed and those that follow it.")
+        int,
+        typer.Option(min=0, metavar="N", help="Seed of the first episode; the others use the seeds that follow it."),
     ] = 30_000,
     video: Annotated[
-        Path | None, typer.Option(help="Write the first of them as a video, an .mp4 (reverie[video]).", metavar="FILE")
+        Path | None,
+        typer.Option(help="Write the first episode as a video, an .mp4; needs reverie[video].", metavar="FILE"),
     ] = None,
     agent: Annotated[
         str | None,
-        typer.Option(metavar="AGENT", help="As module:agent, where the agent is not found by the checkpoint's name."),
+        typer.Option(
+            metavar="AGENT", help="The agent as module:agent, if it is not found by the name in the checkpoint."
+        ),
     ] = None,
     as_json: LastLineJson = False,
 ) -> None:
-    """Play greedy episodes with the weights of CHECKPOINT, on seeds that training and its evaluations never use.
+    """Play greedy episodes with the weights of CHECKPOINT, on seeds that training and its evaluations do not use.
 
     Exit codes: 0 the episodes were played; 2 the checkpoint cannot be read.
     """
@@ -60,10 +66,10 @@ def evaluate(
     )
     if video is not None:
         try:
-            score, pictures = videos.record(trained.env_id, trained.policy, first_seed, video)
+            score, frames = videos.record(trained.env_id, trained.policy, first_seed, video)
         except videos.VideoError as error:
             refuse(error)
-        print(f"video: {video}, {pictures:,} pictures, return {score:.1f}, seed {first_seed}", file=stream)
+        print(f"video: {video}, {frames:,} frames, return {score:.1f}, seed {first_seed}", file=stream)
     if as_json:
         found = {
             "agent": trained.agent,
@@ -104,7 +110,10 @@ def _load(checkpoint: Path, name: str | None) -> _Trained:
     identity = state["identity"]
     agent, spec = agents.find(name or identity["agent"]), describe(identity["environment"])
     if agent.name != identity["agent"]:
-        raise ValueError(f"checkpoint {path} is of {identity['agent']}, and --agent is {agent.name}: name its own")
+        raise ValueError(
+            f"checkpoint {path} is of the agent {identity['agent']}, and --agent is {agent.name}: name the agent of"
+            " the checkpoint"
+        )
     preset = agent.load_preset(spec.env_id, path / checkpoints.PRESET)
     policy = agent.make_policy(spec, preset.config)
     policy.load(Weights(*state["weights"]))

@@ -1,4 +1,4 @@
-"""`reverie info`: what a server holds, and who waits for what."""
+"""`reverie info`: a server's tables, and the requests that wait."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rich.table import Table
 from reverie.cli.connecting import Address, Ca, Cert, Key, Timeout, Token, connected, figures, size
 
 EPILOG = (
-    "Exit codes: 0 the server answered; 1 it did not, or does not let us in; 2 the address is none, or a file cannot be"
-    " read."
+    "Exit codes: 0 the server responded; 1 it did not respond, or rejected the credentials; 2 malformed address, or"
+    " unreadable file."
 )
 
 
 def info(
     address: Address,
-    rate_seconds: Annotated[float, typer.Option(min=0.05, help="Rates are counted over so many seconds.")] = 0.5,
+    rate_seconds: Annotated[float, typer.Option(min=0.05, help="Seconds over which rates are measured.")] = 0.5,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     token_file: Token = None,
     tls_ca: Ca = None,
@@ -28,7 +28,7 @@ def info(
     tls_key: Key = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Tables, sizes, bytes, rates, and who waits for what."""
+    """Show a server's tables: sizes, bytes, rates, and the requests that wait."""
     with connected(address, token_file, tls_ca, tls_cert, tls_key, timeout) as client:
         before, started = figures(client), time.monotonic()
         time.sleep(rate_seconds)
@@ -42,7 +42,7 @@ def info(
     console.print(f"{address} over {now['transport']} ({now['reason']}), {_bytes(now)} in chunks", soft_wrap=True)
     if now["max_memory"] is not None:
         network = f"{size(now['network_bytes'])} of {size(now['max_network_bytes'])}"
-        console.print(f"keeps to {size(now['max_memory'])} of memory; {network} for connections", soft_wrap=True)
+        console.print(f"memory limit {size(now['max_memory'])}; connections use {network}", soft_wrap=True)
     console.print(view(now))
     for table in now["tables"].values():
         if table["waiting_inserts"] or table["waiting_samples"] or table["stuck"]:

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from reverie.cli.common import complain, refuse, require_agents
+from reverie.cli.common import print_error, refuse, require_agents
 
 if TYPE_CHECKING:
     from reverie.runners.reports.logs import RunLog
@@ -33,21 +33,22 @@ class Over(enum.Enum):
 
 def plot(
     runs: Annotated[
-        list[Path], typer.Argument(help="Folders of runs, or of several runs as --seeds leaves, or log.jsonl files.")
+        list[Path],
+        typer.Argument(help="Run folders, folders of several runs as written by --seeds, or log.jsonl files."),
     ],
-    out: Annotated[Path, typer.Option(help="Where the picture goes, a .png.")] = Path("runs/curves.png"),
-    over: Annotated[Over, typer.Option(help="environment steps, or the run's seconds.")] = Over.steps,
+    out: Annotated[Path, typer.Option(help="File for the plot, a .png.")] = Path("runs/curves.png"),
+    over: Annotated[Over, typer.Option(help="Environment steps, or seconds since the start of the run.")] = Over.steps,
 ) -> None:
     """Draw the greedy returns of RUNS: a panel for each environment, a colour for each agent and its settings.
 
-    Every run is a thin line. Runs that differ in nothing but the seed belong together: the median over them is drawn in
-    a band from the lower to the upper quartile, as far as all of them got. A run that ended because its target was
-    confirmed, a dot, goes on counting with what its last weights were confirmed at, and the median, pale from there on,
-    goes on with the others. Where runs of an agent differ in settings, the legend names those that differ. Pictures
-    among RUNS are passed over, so that runs/* can be given again; a run without a greedy evaluation is told of and left
-    out.
+    Each run is a thin line. Runs that differ only in the seed form a group: a thick line is their median, and a band
+    lies between the lower and the upper quartile. The band ends where the first run of the group ends. A run that ended
+    because its target was confirmed (a dot) does not end the band: it still counts, with the mean return
+    of the confirmation, and the median is pale from there. If runs of an agent differ in settings, the legend shows the
+    settings that differ. Images among RUNS are ignored, so that runs/* works twice. A run without a greedy evaluation
+    is left out, with a warning.
 
-    Exit codes: 0 drawn; 2 a log cannot be read, nothing is there to draw, or the picture cannot be written.
+    Exit codes: 0 drawn; 2 a log cannot be read, there is nothing to draw, or the plot cannot be written.
     """
     require_agents()
     from reverie.cli import curve
@@ -60,9 +61,9 @@ def plot(
         refuse(error)
     empty, drawn = [run for run in read if not run.returns], [run for run in read if run.returns]
     for run in empty:
-        complain(f"log {run.path} has no greedy evaluation yet, and is left out")
+        print_error(f"log {run.path} has no greedy evaluation yet, and is left out")
     if not drawn:
-        refuse("nothing to draw: name folders of runs that were evaluated once at least")
+        refuse("nothing to draw: name runs with at least one evaluation")
     try:
         draw(drawn, out, over)
     except OSError as error:
@@ -92,7 +93,9 @@ def summary(run: RunLog) -> str:
     reached = next(
         (step for step, value in zip(run.env_steps, run.returns, strict=True) if value >= run.target_return), 0
     )
-    first = f"first at {run.target_return:g} after {reached:,} steps" if reached else f"never at {run.target_return:g}"
+    first = (
+        f"reached {run.target_return:g} after {reached:,} steps" if reached else f"never reached {run.target_return:g}"
+    )
     if run.finished is None and not run.returns:
         end = "not finished, and never evaluated"
     elif run.finished is None:
@@ -152,7 +155,7 @@ def variants(runs: Sequence[RunLog]) -> list[tuple[str, list[RunLog]]]:
 
 
 def draw(runs: Sequence[RunLog], path: Path, over: Over = Over.steps) -> None:
-    """Draw the picture. Raises OSError if it cannot be written."""
+    """Draw the plot. Raises OSError if it cannot be written."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reverie.cli import ending
+from reverie.cli import exits
 from reverie.runners import (
     CurvePoint,
     EnvironmentRestarted,
@@ -32,7 +32,7 @@ class _Output(Console):
 
     def on_broken_pipe(self) -> None:
         """Called when the reader has closed the output."""
-        ending.reader_is_gone()
+        exits.stop_for_closed_output()
 
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -72,7 +72,7 @@ class Progress:
                 if self._quiet:
                     return
                 if event.env_steps:
-                    self._console.print(f"going on after {event.env_steps:,} environment steps", soft_wrap=True)
+                    self._console.print(f"resuming after {event.env_steps:,} environment steps", soft_wrap=True)
                 self._console.print(event.topology.describe(), soft_wrap=True)
             case ProgressEvent():
                 self._event = event
@@ -82,24 +82,24 @@ class Progress:
                     self._console.print(_evaluated(event), soft_wrap=True)
             case NotSaved():
                 self.warn(
-                    f"no checkpoint at {event.env_steps:,} steps: {event.reason} ({event.path}); going on without"
+                    f"no checkpoint at {event.env_steps:,} steps: {event.reason} ({event.path}); training continues"
                 )
             case RoleRestarted():
-                text = f"{event.role} ended ({event.reason}) and was started again from {event.went_on_from}"
+                text = f"{event.role} ended ({event.reason}) and was restarted from {event.resumed_from}"
                 self._console.print(f"{text} ({event.env_steps:,} steps)", style="yellow", soft_wrap=True)
             case ShardMoved():
-                text = f"{event.role} listens at {event.now} now, not at {event.before}"
+                text = f"{event.role} moved from {event.before} to {event.now}"
                 if event.followed_by:
-                    text += f"; {', '.join(event.followed_by)} begin again for it"
+                    text += f"; restarted for it: {', '.join(event.followed_by)}"
                 self._console.print(f"{text} ({event.env_steps:,} steps)", style="yellow", soft_wrap=True)
             case RoleAwaited():
-                lacks = f": it {event.reason}" if event.reason else "" if event.begun else ", which takes long to begin"
-                waits = f"{event.role} has told nothing" if event.begun else f"waiting for {event.role}"
+                lacks = f": it {event.reason}" if event.reason else "" if event.begun else ", which is slow to start"
+                waits = f"{event.role} has not reported" if event.begun else f"waiting for {event.role}"
                 text = f"{waits} for {event.seconds:.0f} s{lacks} ({event.env_steps:,} steps)"
                 self._console.print(text, style="yellow", soft_wrap=True)
             case EnvironmentRestarted(env_steps, crash):
                 where = f"at step {crash.step} from seed {crash.seed}"
-                text = f"{crash.env_id} raised {where}, and was made anew ({env_steps:,} steps): {crash.error}"
+                text = f"{crash.env_id} raised {where}, and was created again ({env_steps:,} steps): {crash.error}"
                 self._console.print(text, style="red", soft_wrap=True)
             case Saved() | Finished():
                 return
@@ -124,10 +124,10 @@ class Progress:
         samples = event.updates * started.topology.needs.batch_size / seconds
         updates = f"{event.updates:,}, {event.updates / seconds:,.0f}/s, {samples:,.0f} trained samples/s"
         if "age_in_updates" in event.learner:
-            updates += f"; what it learns from is {event.learner['age_in_updates']:,.0f} updates old"
+            updates += f"; its batches are {event.learner['age_in_updates']:,.0f} updates old"
         grid.add_row("updates", updates)
         if event.policy_lag is not None:
-            grid.add_row("policies that act", f"{event.policy_lag:,.1f} updates behind the learner")
+            grid.add_row("acting policies", f"{event.policy_lag:,.1f} updates behind the learner")
         if "gradients_dropped" in event.learner:
             dropped, stale = event.learner["gradients_dropped"], event.learner.get("staleness", 0.0)
             grid.add_row("gradients", f"{stale:,.1f} updates late, {dropped:,.0f} dropped as too late")
@@ -141,7 +141,7 @@ class Progress:
             grid.add_row("greedy evaluation", f"{greedy[-1]:.1f} of {run.target_return:g}")
             grid.add_row("", Text(sparkline(greedy[-60:]), style="green"))
         left = (run.max_env_steps - event.env_steps) * seconds / max(1, event.env_steps)
-        grid.add_row("time", f"{event.seconds:.1f} s, at most {left:,.0f} s to go")
+        grid.add_row("time", f"{event.seconds:.1f} s, at most {left:,.0f} s left")
         return grid
 
 
@@ -183,12 +183,12 @@ def show(result: Result, plot: str, *, to_stderr: bool, quiet: bool = False) -> 
 def _time_rows(result: Result) -> list[tuple[str, float, float | None]]:
     """Seconds by activity, and their share: of the run's time in one process, of the reported sum in many."""
     rows = sorted(result.activities.items(), key=lambda row: -row[1])
-    told = sum(result.activities.values())
+    reported = sum(result.activities.values())
     if result.topology.runner == "local":
-        whole, ends = result.seconds, [("in all", result.seconds)]
-        rows.append(("the loop itself", result.seconds - told))
+        whole, ends = result.seconds, [("total", result.seconds)]
+        rows.append(("other", result.seconds - reported))
     else:
-        whole, ends = told, [("of all processes together", told), ("by the clock", result.seconds)]
+        whole, ends = reported, [("sum over all processes", reported), ("elapsed", result.seconds)]
     shares: list[tuple[str, float, float | None]] = [(name, seconds, seconds / whole) for name, seconds in rows]
     return [*shares, *((name, seconds, None) for name, seconds in ends)]
 
@@ -201,11 +201,11 @@ def _replay_rows(result: Result) -> list[tuple[str, str]]:
         ("items inserted", f"{replay['inserts']:,.0f}"),
         ("items sampled", f"{replay['samples']:,.0f}"),
         ("samples per insert", f"{replay['samples'] / max(1.0, replay['inserts']):.2f}"),
-        ("items held", f"{replay['size']:,.0f}"),
-        ("bytes held", f"{replay['bytes']:,.0f}"),
-        ("bytes an item", f"{replay['bytes'] / max(1.0, replay['size']):,.0f}"),
+        ("items in the replay buffer", f"{replay['size']:,.0f}"),
+        ("bytes in the replay buffer", f"{replay['bytes']:,.0f}"),
+        ("bytes per item", f"{replay['bytes'] / max(1.0, replay['size']):,.0f}"),
         ("priorities updated", f"{replay['priorities_updated']:,.0f}"),
-        ("updates that came too late", f"{replay['updates_stale']:,.0f}"),
+        ("priority updates that came too late", f"{replay['updates_stale']:,.0f}"),
         *gradients,
     ]
 

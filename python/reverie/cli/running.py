@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reverie.cli import ending
+from reverie.cli import exits
 from reverie.cli.common import refuse
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def run(
     _require_extras(planned.topology)
     with (
         _recording(planned, board=board, to_stderr=to_stderr, quiet=quiet) as on_event,
-        ending.ends_told(folder),
-        ending.asked_to_stop() as asked,
+        exits.errors_reported(folder),
+        exits.stop_on_signals() as stop_requested,
     ):
         result = train(
             planned.agent,
@@ -63,7 +63,7 @@ def run(
             on_event=on_event,
             checkpoint_folder=folder / "checkpoints",
             resume=planned.checkpoint,
-            should_stop=asked,
+            should_stop=stop_requested,
             check_memory=check_memory,
         )
     report.show(result, curve.save(result, folder / "curve.png"), to_stderr=to_stderr, quiet=quiet)
@@ -93,16 +93,16 @@ def _recording(planned: PlannedRun, *, board: bool, to_stderr: bool, quiet: bool
         for writer in writers:
             stack.callback(writer.close)
         progress = stack.enter_context(report.Progress(to_stderr=to_stderr, quiet=quiet))
-        told: set[int] = set()
+        warned: set[int] = set()
 
         def on_event(event: Event) -> None:
             if isinstance(event, Started):
                 logs.replace_file(folder / checkpoints.PRESET, presets.dump(planned.preset).encode())
             for writer in writers:
                 writer(event)
-                if writer.problem and id(writer) not in told:
-                    told.add(id(writer))
-                    progress.warn(f"{writer.path} is not written any more: {writer.problem}; training goes on")
+                if writer.problem and id(writer) not in warned:
+                    warned.add(id(writer))
+                    progress.warn(f"{writer.path} is no longer written: {writer.problem}; training continues")
             progress(event)
 
         yield on_event

@@ -22,15 +22,15 @@ from reverie import _native
 from reverie.checkpointers import DefaultCheckpointer
 from reverie.cli import serve_flags as flags
 from reverie.cli import table_files
-from reverie.cli.common import complain, refuse
+from reverie.cli.common import print_error, refuse
 
 EXIT_NOT_SAVED = 1
 #: Seconds between two checks for log lines of the network.
-LOOK = 0.5
+LOG_PERIOD = 0.5
 
 EPILOG = (
-    "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 stopped, and the last checkpoint could not be written; 2 the"
-    " arguments do not make a server, or not a safe one. Off loopback a server needs a token and a certificate:"
+    "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 stopped, and the last checkpoint could not be written; 2"
+    " invalid or unsafe arguments. Off loopback a server needs a token and a certificate:"
     " docs/guides/secure-a-server.md."
 )
 
@@ -66,14 +66,14 @@ def serve(
 ) -> None:
     """Serve tables until SIGINT or SIGTERM.
 
-    Clients on this host use shared memory, others gRPC; both by `reverie.Client("HOST:PORT")`.
+    Clients on this host use shared memory, others gRPC; both connect with `reverie.Client("HOST:PORT")`.
     """
     # Installed first: a signal during the start of the server must end it as cleanly as a later one.
-    stop = _told_to_stop()
+    stop = _stop_event()
     logging.basicConfig(format="reverie: %(message)s")
     logging.getLogger("reverie").setLevel(logging.INFO)
     try:
-        _refuse_idle_flags(ctx, tables, sampler)
+        _refuse_flags_without_effect(ctx, tables, sampler)
         _check_safe(host, token_file, tls_cert, insecure=insecure)
         checkpointer = _checkpointer(checkpoints, checkpoint_every)
         server = reverie.Server(
@@ -94,13 +94,13 @@ def serve(
     except (ValueError, TypeError, OSError, reverie.ReplayError) as error:
         refuse(error)
     with server:
-        _tell(server, _call(server, token_file, tls_cert, client_ca), as_json=as_json)
-        while not stop.wait(LOOK):
+        _print_address(server, _client_expression(server, token_file, tls_cert, client_ca), as_json=as_json)
+        while not stop.wait(LOG_PERIOD):
             _native._tell()
-        _end(server, saves=checkpointer is not None)
+        _stop(server, saves=checkpointer is not None)
 
 
-def _told_to_stop() -> threading.Event:
+def _stop_event() -> threading.Event:
     """Set by SIGINT and SIGTERM."""
     stop = threading.Event()
 
@@ -112,7 +112,7 @@ def _told_to_stop() -> threading.Event:
     return stop
 
 
-def _tell(server: reverie.Server, call: str, *, as_json: bool) -> None:
+def _print_address(server: reverie.Server, call: str, *, as_json: bool) -> None:
     names = [table.name for table in server.tables]
     if as_json:
         print(json.dumps({"address": server.address, "port": server.port, "tables": names}), flush=True)
@@ -121,28 +121,28 @@ def _tell(server: reverie.Server, call: str, *, as_json: bool) -> None:
         print(f"  client = {call}", flush=True)
 
 
-def _end(server: reverie.Server, *, saves: bool) -> None:
+def _stop(server: reverie.Server, *, saves: bool) -> None:
     print("reverie: stopping", file=sys.stderr, flush=True)
     if saves:
         try:
             print(f"reverie: saved as {server.stop(checkpoint=True)}", file=sys.stderr, flush=True)
         except reverie.ReplayError as error:
-            complain(error)
+            print_error(error)
             raise typer.Exit(EXIT_NOT_SAVED) from None
 
 
-def _refuse_idle_flags(ctx: typer.Context, tables: str | None, sampler: str) -> None:
+def _refuse_flags_without_effect(ctx: typer.Context, tables: str | None, sampler: str) -> None:
     """Raise an error for a flag that would have no effect, which is a mistake of the user."""
     own = [one for one in ctx.command.params if getattr(one, "rich_help_panel", None) == flags.ONE_TABLE]
     given = [one for one in own if getattr(ctx.get_parameter_source(one.name or ""), "name", "") != "DEFAULT"]
     if tables is not None and given:
         named = ", ".join(one.opts[0] for one in given)
-        raise ValueError(f"{named}: the tables are those of {tables}; say it there, or leave out the file")
+        raise ValueError(f"{named}: the tables come from {tables}; set it there, or leave out the file")
     if "priority_exponent" in [one.name for one in given] and sampler != "prioritized":
-        raise ValueError(f"--priority-exponent is of --sampler prioritized, not of {sampler!r}")
+        raise ValueError(f"--priority-exponent is for --sampler prioritized, and --sampler is {sampler!r}")
 
 
-def _call(server: reverie.Server, token: Path | None, cert: Path | None, client_ca: Path | None) -> str:
+def _client_expression(server: reverie.Server, token: Path | None, cert: Path | None, client_ca: Path | None) -> str:
     """The Python expression that makes a client of the server."""
     host, _, port = server.address.rpartition(":")
     if ipaddress.ip_address(host.strip("[]")).is_unspecified:
@@ -175,10 +175,10 @@ def _checkpointer(folder: Path | None, period: float | None) -> DefaultCheckpoin
 def _check_safe(host: str, token: Path | None, cert: Path | None, *, insecure: bool) -> None:
     """Check the credentials that `Server` requires off loopback, with the names of the flags."""
     try:
-        alone = ipaddress.ip_address(host).is_loopback
+        is_loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        alone = host == "localhost"
-    if alone:
+        is_loopback = host == "localhost"
+    if is_loopback:
         return
     if token is None:
         raise ValueError(
@@ -196,13 +196,13 @@ def _one_table(given: Mapping[str, Any]) -> reverie.Table:
     min_size, ratio, buffer = given["min_size"], given["samples_per_insert"], given["error_buffer"]
     limiter: dict[str, Any] = {"kind": "min_size", "min_size_to_sample": min_size}
     if (ratio is None) != (buffer is None):
-        raise ValueError("--samples-per-insert and --error-buffer belong together")
+        raise ValueError("--samples-per-insert and --error-buffer must be given together")
     if ratio is not None:
         limiter |= {"kind": "sample_to_insert_ratio", "samples_per_insert": ratio, "error_buffer": buffer}
     if given["shard"] is not None:
         if ratio is not None or min_size != 1:
             raise ValueError(
-                "--shard: the limits over all shards are those of ShardedClient(rate_limiter=...); leave out"
+                "--shard: ShardedClient(rate_limiter=...) sets the limits over all shards; leave out"
                 " --min-size, --samples-per-insert and --error-buffer"
             )
         limiter = {"kind": "rationed"}
@@ -225,5 +225,5 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> reverie
     if cert is None and key is None and client_ca is None:
         return None
     if cert is None or key is None:
-        raise ValueError("--tls-cert and --tls-key belong together")
+        raise ValueError("--tls-cert and --tls-key must be given together")
     return reverie.ServerTLS(cert=cert, key=key, client_ca=client_ca)

@@ -13,20 +13,21 @@ Tables = Annotated[
     str | None,
     typer.Argument(
         metavar="FILE",
-        help="Where the tables come from: FILE.toml, FILE.yaml, or FILE.py[:NAME] with a list of tables or a function"
-        " that makes one. Without it the flags describe one table.",
+        help="Definition of the tables: FILE.toml, FILE.yaml, or FILE.py[:NAME] with a list of tables or a function"
+        " that returns one. Without it, the flags describe one table.",
     ),
 ]
-Host = Annotated[str, typer.Option(metavar="HOST", help="The address to listen on; 0.0.0.0 is all of IPv4.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="0 takes a free one and prints it.")]
-MaxBytes = Annotated[int | None, typer.Option(min=1, metavar="BYTES", help="Bytes that all tables may hold together.")]
+Host = Annotated[str, typer.Option(metavar="HOST", help="Address to listen on; 0.0.0.0 means all IPv4 addresses.")]
+Port = Annotated[
+    int, typer.Option(min=0, max=65535, metavar="PORT", help="Port to listen on; 0 picks a free port and prints it.")
+]
+MaxBytes = Annotated[int | None, typer.Option(min=1, metavar="BYTES", help="Maximum bytes of all tables together.")]
 MaxMemory = Annotated[
     int | None,
     typer.Option(
         min=1,
         metavar="BYTES",
-        help="Bytes that the server keeps to, for tables and connections together; without it three quarters of what it"
-        " may use.",
+        help="Maximum memory of tables and connections together (default: three quarters of what the process may use).",
     ),
 ]
 Shard = Annotated[
@@ -35,60 +36,62 @@ Shard = Annotated[
         min=0,
         max=63,
         metavar="N",
-        help="Number among the shards of a ShardedClient. The one table of the flags is then rationed: inserts wait for"
-        " the client that has the limits of all shards.",
+        help="Number of this server among the shards of a ShardedClient. Its table is then rationed: inserts wait until"
+        " the client, which has the rate limiter of all shards, admits them.",
     ),
 ]
 Grace = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="Seconds that a stop waits for what is being done.")
+    float, typer.Option(min=0, metavar="SECONDS", help="Seconds that a stop gives clients to read their responses.")
 ]
 SessionTimeout = Annotated[
     float,
     typer.Option(
         min=0,
         metavar="SECONDS",
-        help="How long a client whose connection was lost is remembered, with the draws that it has not acknowledged.",
+        help="Seconds that a session survives its lost connection, with its unacknowledged samples.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object with the address, for scripts.")]
 
-ONE_TABLE = "The one table, where no file describes any"
-Name = Annotated[str, typer.Option("--table", metavar="NAME", help="Its name.", rich_help_panel=ONE_TABLE)]
-MaxSize = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Items that it holds at most.", rich_help_panel=ONE_TABLE)
-]
+ONE_TABLE = "The table, if there is no FILE"
+Name = Annotated[str, typer.Option("--table", metavar="NAME", help="Name of the table.", rich_help_panel=ONE_TABLE)]
+MaxSize = Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of items.", rich_help_panel=ONE_TABLE)]
 Sampler = Annotated[
     str,
-    typer.Option(metavar="KIND", help=f"Which item is sampled: {', '.join(SELECTORS)}.", rich_help_panel=ONE_TABLE),
+    typer.Option(
+        metavar="KIND", help=f"Selector of the next item to sample: {', '.join(SELECTORS)}.", rich_help_panel=ONE_TABLE
+    ),
 ]
 PriorityExponent = Annotated[
-    float, typer.Option(metavar="X", help="Of a prioritized sampler.", rich_help_panel=ONE_TABLE)
+    float, typer.Option(metavar="X", help="Exponent of a prioritized sampler.", rich_help_panel=ONE_TABLE)
 ]
 Remover = Annotated[
     str,
-    typer.Option(metavar="KIND", help="Which item leaves when the table is full.", rich_help_panel=ONE_TABLE),
+    typer.Option(
+        metavar="KIND", help="Selector of the item to evict when the table is full.", rich_help_panel=ONE_TABLE
+    ),
 ]
 MinSize = Annotated[
     int,
     typer.Option(
-        min=1, metavar="N", help="Items that must be there before anything is sampled.", rich_help_panel=ONE_TABLE
+        min=1, metavar="N", help="Minimum number of items before the table can be sampled.", rich_help_panel=ONE_TABLE
     ),
 ]
 SamplesPerInsert = Annotated[
     float | None,
     typer.Option(
         metavar="X",
-        help="Hold this ratio by blocking either side; needs --error-buffer.",
+        help="Ratio that the table keeps by blocking samples or inserts; needs --error-buffer.",
         rich_help_panel=ONE_TABLE,
     ),
 ]
 ErrorBuffer = Annotated[
     float | None,
-    typer.Option(metavar="X", help="How far the ratio may stray, in samples.", rich_help_panel=ONE_TABLE),
+    typer.Option(metavar="X", help="Allowed deviation from the ratio, in samples.", rich_help_panel=ONE_TABLE),
 ]
 MaxTimesSampled = Annotated[
     int,
-    typer.Option(min=0, metavar="N", help="An item leaves after so many draws; 0 is never.", rich_help_panel=ONE_TABLE),
+    typer.Option(min=0, metavar="N", help="Remove an item after N samples; 0 means never.", rich_help_panel=ONE_TABLE),
 ]
 
 _CHECKPOINTS = "Checkpoints"
@@ -96,7 +99,7 @@ Checkpoints = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Tables start from the newest checkpoint in it, and a stop writes one.",
+        help="Restore the newest checkpoint in FOLDER, and write one on stop.",
         rich_help_panel=_CHECKPOINTS,
     ),
 ]
@@ -107,26 +110,37 @@ CheckpointEvery = Annotated[
     ),
 ]
 
-_WHO = "Who may connect: off loopback a token and a certificate are asked for"
+_ACCESS = "Access: off loopback a token and a certificate are required"
 TokenFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="A file with the token that every client must show.", rich_help_panel=_WHO),
+    typer.Option(metavar="FILE", help="File with the token that every client must send.", rich_help_panel=_ACCESS),
 ]
-TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM.", rich_help_panel=_WHO)]
-TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its key, PEM.", rich_help_panel=_WHO)]
+TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM.", rich_help_panel=_ACCESS)]
+TlsKey = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Key of the certificate, PEM.", rich_help_panel=_ACCESS)
+]
 ClientCa = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Clients must show a certificate signed by these, PEM.", rich_help_panel=_WHO),
+    typer.Option(
+        metavar="FILE",
+        help="CA certificates, PEM: every client must have a certificate signed by one of them.",
+        rich_help_panel=_ACCESS,
+    ),
 ]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Give up TLS off loopback (never the token).", rich_help_panel=_WHO)
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Allow connections off loopback without TLS; the token is still required.",
+        rich_help_panel=_ACCESS,
+    ),
 ]
 MaxConnections = Annotated[
     int,
     typer.Option(
         min=1,
         metavar="N",
-        help="Clients that are connected at a time: so many over gRPC, and so many over shared memory.",
-        rich_help_panel=_WHO,
+        help="Maximum number of clients over gRPC, and the same number over shared memory.",
+        rich_help_panel=_ACCESS,
     ),
 ]

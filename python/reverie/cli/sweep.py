@@ -20,9 +20,9 @@ from typing import Any, cast
 import typer
 
 from reverie import agents
-from reverie.cli import running, shorts, train_request
+from reverie.cli import running, short_flags, train_request
 from reverie.cli.common import EXIT_INTERRUPTED, EXIT_NOT_REACHED, EXIT_REACHED, find_modules_here, refuse
-from reverie.cli.ending import wishes_to_end
+from reverie.cli.exits import stop_signals
 from reverie.cli.train_request import TrainRequest
 
 COMMAND = (sys.executable, "-c", "from reverie.cli.sweep import serve; serve()")
@@ -38,7 +38,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             raise ValueError(f"seeds are {text!r}: write a range as 0-4, a list as 0,2,5, or both")
         seeds.extend(range(int(first), int(last if dash else first) + 1))
     if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds are {text!r}: each seed must be there once, and the lower end of a range first")
+        raise ValueError(f"seeds are {text!r}: name each seed once, and the lower end of a range first")
     return tuple(seeds)
 
 
@@ -56,13 +56,13 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
 
     name = agents.find(request.agent).name
     folder = request.out or Path("runs") / f"{name}-{request.env.replace('/', '_')}"
-    asked = [replace(request, seed=seed, out=folder / f"seed-{seed}", to_stderr=True) for seed in wanted]
-    had = {one.seed: _had(one) for one in asked} if request.resume else {}
+    requests = [replace(request, seed=seed, out=folder / f"seed-{seed}", to_stderr=True) for seed in wanted]
+    finished = {one.seed: _finished_result(one) for one in requests} if request.resume else {}
     runs = _Runs()
-    with ThreadPoolExecutor(jobs) as pool, _ends_as_ctrl_c():
+    with ThreadPoolExecutor(jobs) as pool, _signals_as_ctrl_c():
         started = {}
-        for one in asked:
-            if had.get(one.seed) is None:
+        for one in requests:
+            if finished.get(one.seed) is None:
                 assert one.out is not None
                 begun = request.resume and logs.has_begun(one.out)
                 started[one.seed] = pool.submit(runs.train, replace(one, resume=begun))
@@ -70,15 +70,15 @@ def run(request: TrainRequest, wanted: Sequence[int], jobs: int, *, as_json: boo
             done = {seed: one.result() for seed, one in started.items()}
         except KeyboardInterrupt:
             runs.stop()
-            _tell_what_is_there(folder, wanted)
+            _print_interrupted(folder, wanted)
             return EXIT_INTERRUPTED
-    results = [done[seed] if seed in done else (EXIT_REACHED, had[seed]) for seed in wanted]
+    results = [done[seed] if seed in done else (EXIT_REACHED, finished[seed]) for seed in wanted]
     found = [reached for _, reached in results if reached is not None]
     if len(found) < len(results):
         without = {seed: code for seed, (code, reached) in zip(wanted, results, strict=True) if reached is None}
         print(f"reverie: no result from seed {', '.join(map(str, without))}", file=sys.stderr)
         return max(without.values()) or EXIT_NOT_REACHED
-    _tell(found, folder, [logs.read(Path(one["folder"])) for one in found], as_json=as_json)
+    _print_results(found, folder, [logs.read(Path(one["folder"])) for one in found], as_json=as_json)
     return EXIT_REACHED if all(one["confirmed"] for one in found) else EXIT_NOT_REACHED
 
 
@@ -92,7 +92,7 @@ class _Runs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stopped = False
-        self._living: list[subprocess.Popen[str]] = []
+        self._processes: list[subprocess.Popen[str]] = []
 
     def train(self, request: TrainRequest) -> tuple[int, dict[str, Any] | None]:
         """Run one request; returns exit code and result. Its output goes to stderr, each line with the seed."""
@@ -109,7 +109,7 @@ class _Runs:
                 pass_fds=[theirs.fileno()],
                 process_group=0,
             )
-            self._living.append(process)
+            self._processes.append(process)
         theirs.close()
         with ours:
             with suppress(BrokenPipeError):  # the process ended before it read the request, and printed the reason
@@ -124,11 +124,11 @@ class _Runs:
         with self._lock:
             self._stopped = True
         for number in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
-            for process in self._living:
+            for process in self._processes:
                 if process.poll() is None:
                     process.send_signal(number)
             try:
-                for process in self._living:
+                for process in self._processes:
                     process.wait()
                 return
             except KeyboardInterrupt:
@@ -161,20 +161,20 @@ def serve() -> None:
 
 
 @contextmanager
-def _ends_as_ctrl_c() -> Iterator[None]:
+def _signals_as_ctrl_c() -> Iterator[None]:
     """A context that handles SIGTERM and SIGHUP as Ctrl-C: the runs, in other groups, save and end.
 
     Repeated signals are ignored; only a repeated Ctrl-C interrupts.
     """
-    told = False
+    interrupted = False
 
     def interrupt(number: int, frame: object) -> None:
-        nonlocal told
-        if not told:
-            told = True
+        nonlocal interrupted
+        if not interrupted:
+            interrupted = True
             raise KeyboardInterrupt
 
-    numbers = [number for number in wishes_to_end() if number != signal.SIGINT]
+    numbers = [number for number in stop_signals() if number != signal.SIGINT]
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
@@ -183,7 +183,7 @@ def _ends_as_ctrl_c() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _had(request: TrainRequest) -> dict[str, Any] | None:
+def _finished_result(request: TrainRequest) -> dict[str, Any] | None:
     """The result of a run that a resumed sweep finds finished; None if the run is unfinished or not begun."""
     from reverie.agents import presets
     from reverie.runners.reports import logs
@@ -193,18 +193,18 @@ def _had(request: TrainRequest) -> dict[str, Any] | None:
         log = logs.read(request.out)
         agent = agents.find(request.agent)
         preset = agent.load_preset(request.env, request.config)
-        run = presets.override(preset, shorts.changes(request, agent, preset)).run
+        run = presets.override(preset, short_flags.changed_settings(request, agent, preset)).run
     except ValueError:  # no log yet, or invalid settings, which the run itself reports
         return None
     end = log.finished
-    if end is None or not (end["env_steps"] >= run.max_env_steps or (end["confirmed"] and not request.to_the_end)):
+    if end is None or not (end["env_steps"] >= run.max_env_steps or (end["confirmed"] and not request.until_max_steps)):
         return None
     numbers = {name: end[name] for name in ("env_steps", "seconds", "confirmed", "mean_return", "num_episodes")}
     names = {"agent": log.agent, "env_id": log.env_id, "seed": log.seed, "target_return": log.target_return}
     return {**names, **numbers, "folder": str(request.out)}
 
 
-def _tell_what_is_there(folder: Path, wanted: Sequence[int]) -> None:
+def _print_interrupted(folder: Path, wanted: Sequence[int]) -> None:
     """Print the state of an interrupted sweep: a line per run that has begun, and how to resume."""
     from reverie.cli import plot
     from reverie.runners.reports import logs
@@ -218,12 +218,12 @@ def _tell_what_is_there(folder: Path, wanted: Sequence[int]) -> None:
         ended += log.finished is not None
         print(plot.summary(log), file=sys.stderr)
     print(
-        f"reverie: interrupted after {ended} of {len(wanted)} runs; the same command with --resume goes on",
+        f"reverie: interrupted after {ended} of {len(wanted)} runs; the same command with --resume continues",
         file=sys.stderr,
     )
 
 
-def _tell(found: list[dict[str, Any]], folder: Path, runs: list[Any], *, as_json: bool) -> None:
+def _print_results(found: list[dict[str, Any]], folder: Path, runs: list[Any], *, as_json: bool) -> None:
     """Print a line per seed and the summary, and draw the curves."""
     from reverie.cli import plot
     from reverie.runners.reports.scores import bootstrap_interval, interquartile_mean

@@ -46,7 +46,7 @@ def load(source: str) -> list[reverie.Table]:
     if suffix == ".py":
         return _from_python(Path(path), name)
     if name:
-        raise ValueError(f"{source!r}: only a Python file can have a name behind a colon")
+        raise ValueError(f"{source!r}: only a Python file can have a name after a colon")
     described: Any
     if suffix == ".toml":
         try:
@@ -139,10 +139,10 @@ def _made(described: Any, kinds: Mapping[str, Callable[..., Any]], where: str) -
     if isinstance(described, str):
         described = {"kind": described}
     if not isinstance(described, Mapping) or "kind" not in described:
-        raise ValueError(f"{where}: needs a kind out of {', '.join(kinds)}, got {described!r}")
+        raise ValueError(f"{where}: kind must be one of {', '.join(kinds)}, got {described!r}")
     kind, arguments = described["kind"], {key: value for key, value in described.items() if key != "kind"}
     if not isinstance(kind, str) or kind not in kinds:
-        raise ValueError(f"{where}: there is no kind {kind!r}{_nearest(kind, kinds)}")
+        raise ValueError(f"{where}: unknown kind {kind!r}{_nearest(kind, kinds)}")
     takes = inspect.signature(kinds[kind]).parameters
     _refuse_unknown(arguments, takes, f"{where} {kind!r}")
     _refuse_missing(arguments, [name for name, one in takes.items() if one.default is one.empty], f"{where} {kind!r}")
@@ -162,7 +162,7 @@ def _refuse_unknown(given: Mapping[str, Any], known: Iterable[str], where: str) 
 def _refuse_missing(given: Mapping[str, Any], needed: Iterable[str], where: str) -> None:
     missing = [name for name in needed if name not in given]
     if missing:
-        raise ValueError(f"{where}: lacks {', '.join(missing)}")
+        raise ValueError(f"{where}: missing {', '.join(missing)}")
 
 
 def _nearest(name: Any, known: Iterable[str]) -> str:

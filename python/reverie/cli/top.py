@@ -15,35 +15,37 @@ from reverie.cli.connecting import Address, Ca, Cert, Key, Timeout, Token, conne
 from reverie.cli.info import add_rates, view
 
 EPILOG = (
-    "Ctrl-C ends it. Exit codes: 0 ended by a person or after --count; 1 the server does not answer, or not any more;"
-    " 2 the address is none, or a file cannot be read."
+    "Ctrl-C ends it. Exit codes: 0 ended by Ctrl-C or after --count; 1 the server does not respond, or rejected the"
+    " credentials; 2 malformed address, or unreadable file."
 )
 
 
 def top(
     address: Address,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
-    count: Annotated[int, typer.Option(min=0, help="End after so many looks; 0 goes on.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a look, one a line.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between updates.")] = 1.0,
+    count: Annotated[int, typer.Option(min=0, help="Number of updates; 0 means no limit.")] = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for each update, one per line.")
+    ] = False,
     token_file: Token = None,
     tls_ca: Ca = None,
     tls_cert: Cert = None,
     tls_key: Key = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Sizes, rates and waits of a server's tables, again and again."""
+    """Show sizes, rates and waiting requests of a server's tables, live."""
     console = Console(highlight=False)
     with connected(address, token_file, tls_ca, tls_cert, tls_key, timeout) as client:
         live = None if as_json or not console.is_terminal else Live(console=console, auto_refresh=False, screen=True)
-        before, looked, looks = figures(client), time.monotonic(), 0
+        before, measured_at, updates = figures(client), time.monotonic(), 0
         try:
             if live is not None:
                 live.start()
-            while not count or looks < count:
+            while not count or updates < count:
                 time.sleep(interval)
                 now, at = figures(client), time.monotonic()
-                add_rates(before, now, at - looked)
-                before, looked, looks = now, at, looks + 1
+                add_rates(before, now, at - measured_at)
+                before, measured_at, updates = now, at, updates + 1
                 if as_json:
                     print(json.dumps({"address": address, **now}), flush=True)
                 elif live is not None:

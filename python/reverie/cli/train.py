@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from reverie import agents
-from reverie.cli import running, shorts, sweep, train_request
+from reverie.cli import running, short_flags, sweep, train_request
 from reverie.cli import train_flags as flags
 from reverie.cli.common import (
     EXIT_NOT_REACHED,
@@ -34,7 +34,7 @@ def train(
     settings: flags.Settings = None,
     out: flags.Out = None,
     resume: flags.Resume = False,
-    to_the_end: flags.ToTheEnd = False,
+    until_max_steps: flags.UntilMaxSteps = False,
     runner: flags.Where = flags.Runner.local,
     num_shards: flags.NumShards = 1,
     address: flags.Address = None,
@@ -56,26 +56,26 @@ def train(
     quiet: flags.Quiet = False,
     as_json: flags.Json = False,
 ) -> None:
-    """Train AGENT on ENV until a greedy evaluation, confirmed on other episodes, says so.
+    """Train AGENT on ENV until its greedy return reaches the target, confirmed on other episodes.
 
-    The run's folder gets preset.toml (the settings as they were used), log.jsonl, curve.png, checkpoints/ (the newest
-    two) and TensorBoard's files. Ctrl-C saves a checkpoint and ends, as SIGTERM and the end of the terminal do; the
-    same command with --resume goes on from it. With --seeds, --resume takes runs that have ended as they are, goes on
-    with those that were interrupted, and begins the others.
+    The run's folder contains preset.toml (the settings of the run), log.jsonl, curve.png, checkpoints/ (the newest
+    two) and TensorBoard's files. Ctrl-C, SIGTERM and the end of the terminal save a checkpoint and end the run; the
+    same command with --resume continues from it. With --seeds, --resume skips finished runs, continues interrupted
+    runs, and starts the others.
     """
     require_agents()
     find_modules_here()
-    _refuse_what_does_not_go_together(context.params)
+    _refuse_conflicting_flags(context.params)
     request = TrainRequest(
         agent=agent,
         env=env,
         seed=seed or 0,
         config=config,
         settings=tuple(settings or ()),
-        shorts={name: value for name in shorts.SHORTS if (value := context.params[name]) is not None},
+        short_flags={name: value for name in short_flags.SHORT_FLAGS if (value := context.params[name]) is not None},
         out=out,
         resume=resume,
-        to_the_end=to_the_end,
+        until_max_steps=until_max_steps,
         runner=runner.value,
         num_shards=num_shards,
         address=address,
@@ -100,22 +100,22 @@ def train(
     raise typer.Exit(EXIT_REACHED if result.confirmed else EXIT_NOT_REACHED)
 
 
-def _refuse_what_does_not_go_together(given: Mapping[str, Any]) -> None:
+def _refuse_conflicting_flags(given: Mapping[str, Any]) -> None:
     """End the command for flags that exclude each other."""
     seed, seeds, jobs = given["seed"], given["seeds"], given["jobs"]
     runner = given["runner"]
     if given["address"] is not None and runner is not flags.Runner.ray:
-        refuse(f"--address is of a Ray cluster, and --runner is {runner.value}: leave one of them out")
+        refuse(f"--address is for a Ray cluster, and --runner is {runner.value}: leave one of them out")
     if given["node"] and not (given["dry_run"] and runner is flags.Runner.ray):
         refuse("--node describes a Ray cluster for --dry-run: give it with --runner ray --dry-run, or leave it out")
     if seeds is not None and seed is not None:
         refuse(f"--seed is {seed} and --seeds {seeds}: give one of them")
     if seeds is None and jobs is not None:
         refuse(f"--jobs is {jobs}, and there is one run: name several with --seeds, or leave it out")
-    _refuse_what_one_learner_has_not(given["agent"], given["num_learners"], given["num_parameter_shards"])
+    _refuse_flags_for_several_learners(given["agent"], given["num_learners"], given["num_parameter_shards"])
 
 
-def _refuse_what_one_learner_has_not(name: str, num_learners: int | None, num_parameter_shards: int | None) -> None:
+def _refuse_flags_for_several_learners(name: str, num_learners: int | None, num_parameter_shards: int | None) -> None:
     """End the command for these flags and an agent without a parameter server, which has one learner."""
     try:
         agent = agents.find(name)

@@ -23,20 +23,23 @@ class Runner(enum.Enum):
 Agent = Annotated[
     str,
     typer.Argument(
-        metavar="AGENT", help=f"One of {', '.join(agents.BUILT_IN)}; of another package its name, or module:agent."
+        metavar="AGENT",
+        help=f"One of {', '.join(agents.BUILT_IN)}, the name of another package's agent, or module:agent.",
     ),
 ]
 Env = Annotated[str, typer.Option(metavar="ENV", help="Gymnasium environment.")]
 Seed = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Any integer; the same seed gives the same run, times apart.", show_default="0"),
+    typer.Option(
+        metavar="N", help="Any integer. The same seed gives the same run, except for its times.", show_default="0"
+    ),
 ]
 Config = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="A preset file in place of the agent's own for ENV, or the name of another: paper, or an environment's"
-        " such as CartPole-v1.",
+        help="Preset file to use instead of the agent's preset for ENV, or the name of another preset: paper, or an"
+        " environment such as CartPole-v1.",
     ),
 ]
 Settings = Annotated[
@@ -44,34 +47,30 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="One setting of the preset changed (--dry-run lists them); may be given often.",
+        help="Change a setting of the preset (--dry-run lists them); repeatable.",
     ),
 ]
-Out = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="The run's folder (by default runs/AGENT-ENV-seed-N).")
+Out = Annotated[Path | None, typer.Option(metavar="FOLDER", help="The run's folder (default: runs/AGENT-ENV-seed-N).")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint in the run's folder.")]
+UntilMaxSteps = Annotated[
+    bool, typer.Option("--until-max-steps", help="Train until max_env_steps, also after the target is confirmed.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in the run's folder.")]
-ToTheEnd = Annotated[
-    bool, typer.Option("--to-the-end", help="Train on to max_env_steps when the target is reached and confirmed.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run and what memory it needs, and end.")]
-_TELLS = "What it tells"
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the plan of the run and the memory it needs, and exit.")]
+_OUTPUT = "Output"
 TensorBoard = Annotated[
     bool | None,
-    typer.Option(
-        help="Write TensorBoard's files too (by default where tensorboard is installed).", rich_help_panel=_TELLS
-    ),
+    typer.Option(help="Also log for TensorBoard (default: if tensorboard is installed).", rich_help_panel=_OUTPUT),
 ]
 Quiet = Annotated[
     bool,
     typer.Option(
         "--quiet",
         "-q",
-        help="Say nothing but what went wrong, and the result in one line.",
-        rich_help_panel=_TELLS,
+        help="Print only warnings, errors, and the result in one line.",
+        rich_help_panel=_OUTPUT,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help=LAST_LINE_JSON, rich_help_panel=_TELLS)]
+Json = Annotated[bool, typer.Option("--json", help=LAST_LINE_JSON, rich_help_panel=_OUTPUT)]
 
 _SEVERAL = "Several seeds"
 Seeds = Annotated[
@@ -80,12 +79,13 @@ Seeds = Annotated[
         "--seeds",
         "--sweep",
         metavar="SEEDS",
-        help="As 0-4 or 0,2,5: one run after the other.",
+        help="Seeds such as 0-4 or 0,2,5, with one run for each.",
         rich_help_panel=_SEVERAL,
     ),
 ]
 Jobs = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Runs at a time.", show_default="1", rich_help_panel=_SEVERAL)
+    int | None,
+    typer.Option(min=1, metavar="N", help="Runs at the same time.", show_default="1", rich_help_panel=_SEVERAL),
 ]
 
 _WHERE = "Where it runs"
@@ -93,21 +93,21 @@ Where = Annotated[
     Runner,
     typer.Option(
         metavar="RUNNER",
-        help="local: one process and one thread; process: a process for every role; ray: an actor of a Ray cluster.",
+        help="local: one process and one thread; process: a process for each role; ray: a Ray actor for each role.",
         rich_help_panel=_WHERE,
     ),
 ]
 NumShards = Annotated[
     int,
     typer.Option(
-        min=1, metavar="N", help="Servers that the replay is spread over; not for local.", rich_help_panel=_WHERE
+        min=1, metavar="N", help="Servers that share the replay buffer; not for local.", rich_help_panel=_WHERE
     ),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Ray's cluster, such as auto; only for ray, and by default one on this machine for this run.",
+        help="Address of the Ray cluster, such as auto; only for ray (default: start Ray on this machine).",
         rich_help_panel=_WHERE,
     ),
 ]
@@ -115,7 +115,7 @@ Address = Annotated[
 CheckMemory = Annotated[
     bool,
     typer.Option(
-        help="Refuse a run that is estimated to need more memory than is free, on Ray on any of its nodes.",
+        help="Refuse a run that is estimated to need more memory than is free; on Ray, on any of its nodes.",
         rich_help_panel=_WHERE,
     ),
 ]
@@ -124,24 +124,27 @@ Nodes = Annotated[
     typer.Option(
         "--node",
         metavar="[COUNTx]MEMORY[,CPUS[,GPUS]]",
-        help="Nodes of a cluster that --dry-run plans for, such as 15x64GB,16; only for ray, and may be given often.",
+        help="Nodes of a cluster that --dry-run plans for, such as 15x64GB,16; only for ray; repeatable.",
         rich_help_panel=_WHERE,
     ),
 ]
 
 _SHORT = "Settings of the preset: each is short for --set NAME=VALUE"
-NumActors = Annotated[int | None, typer.Option(min=1, metavar="N", help="Actors.", rich_help_panel=_SHORT)]
+NumActors = Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of actors.", rich_help_panel=_SHORT)]
 EnvsPerActor = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Environments of each actor.", rich_help_panel=_SHORT)
+    int | None, typer.Option(min=1, metavar="N", help="Environments in each actor.", rich_help_panel=_SHORT)
 ]
 NumLearners = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Learners, of agents that have several.", rich_help_panel=_SHORT),
+    typer.Option(min=1, metavar="N", help="Number of learners, for agents with several.", rich_help_panel=_SHORT),
 ]
 NumParameterShards = Annotated[
     int | None,
     typer.Option(
-        min=1, metavar="N", help="Parts of the parameter server, of agents that have one.", rich_help_panel=_SHORT
+        min=1,
+        metavar="N",
+        help="Number of parameter shards, for agents with a parameter server.",
+        rich_help_panel=_SHORT,
     ),
 ]
 MaxSteps = Annotated[
@@ -151,7 +154,7 @@ MaxSteps = Annotated[
         "--total-timesteps",
         min=1,
         metavar="N",
-        help="Environment steps at most: max_env_steps.",
+        help="Maximum number of environment steps: max_env_steps.",
         rich_help_panel=_SHORT,
     ),
 ]
@@ -160,24 +163,27 @@ TargetReturn = Annotated[
     typer.Option(metavar="X", help="Mean greedy return at which the run ends.", rich_help_panel=_SHORT),
 ]
 BatchSize = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Items that an update learns from.", rich_help_panel=_SHORT)
+    int | None, typer.Option(min=1, metavar="N", help="Items in the batch of an update.", rich_help_panel=_SHORT)
 ]
 LearningRate = Annotated[
-    float | None, typer.Option(metavar="X", help="Of agents with one optimiser.", rich_help_panel=_SHORT)
+    float | None,
+    typer.Option(metavar="X", help="Learning rate, for agents with one optimiser.", rich_help_panel=_SHORT),
 ]
 Device = Annotated[
     str | None,
     typer.Option(
         metavar="DEVICE",
-        help="Where learner and policies compute: cpu, cuda, cuda:N, or auto, which is cuda where there is one and the"
-        " agent computes on it.",
+        help="Device of learner and policies: cpu, cuda, cuda:N, or auto: cuda if there is one and the agent supports"
+        " it, else cpu.",
         rich_help_panel=_SHORT,
     ),
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(metavar="PRECISION", help="float32, or bfloat16 for all layers but the last.", rich_help_panel=_SHORT),
+    typer.Option(
+        metavar="PRECISION", help="float32, or bfloat16 for all layers except the last.", rich_help_panel=_SHORT
+    ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="PyTorch's threads of the learner.", rich_help_panel=_SHORT)
+    int | None, typer.Option(min=1, metavar="N", help="PyTorch threads of the learner.", rich_help_panel=_SHORT)
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reverie import agents
-from reverie.cli import running, shorts
+from reverie.cli import running, short_flags
 from reverie.cli.common import refuse
 from reverie.cli.running import PlannedRun
 
@@ -34,17 +34,17 @@ class TrainRequest:
     """A preset file, or the name of a preset."""
     settings: tuple[str, ...] = ()
     """Changed settings of the preset, each as `name=value`."""
-    shorts: Mapping[str, Any] = field(default_factory=dict)
-    """The short flags that were given, by the names in `shorts.SHORTS`."""
+    short_flags: Mapping[str, Any] = field(default_factory=dict)
+    """The short flags that were given, by the names in `short_flags.SHORT_FLAGS`."""
     out: Path | None = None
     """The run's folder; None for a folder named by agent, environment and seed."""
     resume: bool = False
-    to_the_end: bool = False
+    until_max_steps: bool = False
     runner: RunnerName = "local"
     num_shards: int = 1
     address: str | None = None
     node: tuple[str, ...] = ()
-    """The nodes of a cluster to plan for, in the form of `nodes.described`."""
+    """The nodes of a cluster to plan for, in the form of `nodes.parse_nodes`."""
     check_memory: bool = True
     tensorboard: bool | None = None
     """Whether to log for TensorBoard; None if it is installed."""
@@ -59,7 +59,7 @@ def run(request: TrainRequest) -> tuple[Result, Path]:
     board = importlib.util.find_spec("tensorboard") is not None if request.tensorboard is None else request.tensorboard
     result = running.run(
         planned,
-        stop_when_confirmed=not request.to_the_end,
+        stop_when_confirmed=not request.until_max_steps,
         board=board,
         to_stderr=request.to_stderr,
         quiet=request.quiet,
@@ -76,12 +76,12 @@ def nodes(request: TrainRequest) -> list[Node] | None:
     """
     if request.runner != "ray":
         return None
-    from reverie.runners.planning.nodes import described
+    from reverie.runners.planning.nodes import parse_nodes
     from reverie.runners.planning.topology import this_machine
 
     if request.node:
         try:
-            return [node for text in request.node for node in described(text)]
+            return [node for text in request.node for node in parse_nodes(text)]
         except ValueError as error:
             refuse(error)
     return None if request.address is not None or os.environ.get("RAY_ADDRESS") else [this_machine()]
@@ -97,7 +97,7 @@ def lay_out(request: TrainRequest, config: Path | None) -> tuple[Topology, Prese
         agent = agents.find(request.agent)
         agent.check(describe(request.env))
         preset = agent.load_preset(request.env, config)
-        preset = presets.override(preset, shorts.changes(request, agent, preset))
+        preset = presets.override(preset, short_flags.changed_settings(request, agent, preset))
         topology = plan(
             agent,
             request.env,
@@ -124,21 +124,21 @@ def prepare(request: TrainRequest) -> PlannedRun:
     try:
         agent = agents.find(request.agent)
         folder = request.out or Path("runs") / f"{agent.name}-{env.replace('/', '_')}-seed-{seed}"
-        anew = request.resume and logs.has_begun(folder) and not checkpoints.any_in(folder)
-        checkpoint = checkpoints.find(folder) if request.resume and not anew else None
+        from_the_start = request.resume and logs.has_begun(folder) and not checkpoints.any_in(folder)
+        checkpoint = checkpoints.find(folder) if request.resume and not from_the_start else None
         if checkpoint is not None:
             checkpoints.check(checkpoint)  # its settings are read before all the rest
     except ValueError as error:
         refuse(error)
     if request.resume:
         _refuse_another_run(folder, agent.name, env, seed)
-    before = folder if anew else checkpoint
+    before = folder if from_the_start else checkpoint
     saved = None if before is None or not (before / checkpoints.PRESET).is_file() else before / checkpoints.PRESET
     topology, preset, agent = lay_out(request, request.config or saved)
-    if anew:
-        print(f"reverie: {folder} has no checkpoint yet, so that the run begins anew", file=sys.stderr)
+    if from_the_start:
+        print(f"reverie: {folder} has no checkpoint yet: the run starts from the beginning", file=sys.stderr)
     if not request.resume and logs.has_begun(folder):
-        refuse(f"{folder} holds a run: go on with --resume, or name another folder with --out")
+        refuse(f"{folder} holds a run: continue it with --resume, or name another folder with --out")
     return PlannedRun(agent, topology, preset, folder, checkpoint)
 
 

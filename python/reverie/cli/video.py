@@ -15,7 +15,7 @@ DEFAULT_FPS = 30
 
 
 class VideoError(ValueError):
-    """The video cannot be made; the text says what is missing."""
+    """The video cannot be written; the text names what is missing."""
 
 
 def check(path: Path) -> None:
@@ -27,22 +27,22 @@ def check(path: Path) -> None:
         raise VideoError(f"video is {str(path)!r}, and must end in .mp4")
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise VideoError(f"video {path} cannot be written: name a file in a folder that can be")
+        raise VideoError(f"video {path} cannot be written: name a file in a writable folder")
 
 
 def record(env_id: str, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: int, path: Path) -> tuple[float, int]:
-    """Play one episode from `seed` and write it; returns its undiscounted return, and the number of pictures.
+    """Play one episode from `seed` and write it; returns its undiscounted return, and the number of frames.
 
-    Atari games show the agent's observations: a grey frame for every four of the game. Pictures go to the encoder one
+    Atari games show the agent's observations: a grey frame for every four of the game. Frames go to the encoder one
     by one. Blocks until the episode is over.
     """
     from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
 
     from reverie.agents.environments import make_one
 
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures are not shown: no display is needed
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # nothing is shown: no display is needed
     env = make_one(env_id, render=True)
-    writer, pictures, total, over = None, 0, 0.0, False
+    writer, frames, total, over = None, 0, 0.0, False
     try:
         obs, _ = env.reset(seed=seed)
         while True:
@@ -56,9 +56,9 @@ def record(env_id: str, policy: Callable[[NDArray[Any]], NDArray[Any]], seed: in
                 raise VideoError(
                     f"video {path} cannot be written: {str(error).strip().splitlines()[-1].strip()}"
                 ) from error
-            pictures += 1
+            frames += 1
             if over:
-                return total, pictures
+                return total, frames
             obs, reward, terminated, truncated, _ = env.step(policy(obs[None])[0])
             total += float(reward)
             over = terminated or truncated

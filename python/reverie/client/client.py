@@ -59,7 +59,7 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
         timeout: the default of every `timeout=` of this client and of its writers, in seconds.
         patience: seconds that a connection may take to be made, or to be made again, before calls raise
             UnavailableError. Inserts do not: they are kept, and sent when the server is back; a call that waits for one
-            waits for as long as `timeout=` says.
+            waits up to `timeout=`.
         grace: seconds beyond a call's timeout in which the server's answer may arrive: at the deadline the server
             reports what was done and why not more. Where the measured round trip is longer, that counts, up to 5 s. The
             draws of an answer that is later go back to their table.
@@ -142,7 +142,7 @@ class Client(WriterCalls, SampleCalls, BatchCalls):
     def close(self) -> None:
         """Releases the chunks that this client was filling, and its connection. The tables stay; idempotent.
 
-        Waits up to a second for inserts and updates with `wait=False`, which go on. Writers keep the connection. A
+        Waits up to a second for inserts and updates with `wait=False`, which continue. Writers keep the connection. A
         later call makes a new one.
         """
         self._close()

@@ -114,7 +114,7 @@ class TableCalls(_native.Client):
             timeout: seconds to wait for the server's response; an in-process call does not wait.
 
         Returns:
-            the number of items that were deleted; `stale` is the number of keys whose item is gone, or for which
+            the number of items that were deleted; `stale` is the number of keys whose item has left, or for which
             `where` does not hold.
 
         Raises:

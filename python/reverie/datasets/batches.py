@@ -67,7 +67,7 @@ class Batches(Iterator[Batch]):
 
     leftover: list[Batch]
     """Batches that were drawn and not delivered, in order: one whose conversion failed, or that Ctrl-C ended the wait
-    for, and after `close` those that were made ahead. Over a network draws whose answer is late are not here: they go
+    for, and after `close` those that were prefetched. Over a network draws whose answer is late are not here: they go
     back to their table."""
 
     def __init__(

@@ -162,9 +162,9 @@ class TFClient:
 
     @staticmethod
     def _raising(tf: Any) -> contextlib.AbstractContextManager[None]:
-        from reverie.adapters.tensorflow import errors_as_theirs
+        from reverie.adapters.tensorflow import errors_as_tensorflow
 
-        return errors_as_theirs() if tf.executing_eagerly() else contextlib.nullcontext()
+        return errors_as_tensorflow() if tf.executing_eagerly() else contextlib.nullcontext()
 
     def _named(self, name: str | None, call: str) -> str:
         return name or f"{self._name}_{call}"

@@ -51,12 +51,12 @@ def train(
       Roles of a lost node are placed on the others. Each role requests from Ray the memory that it takes at most. With
       `run.device` "cuda" the learner requests a GPU; roles that request none compute on the CPU.
 
-    With `stop_when_confirmed=False` training goes on to its last step, and `confirmed` is whether the last weights
+    With `stop_when_confirmed=False` training continues to its last step, and `confirmed` is whether the last weights
     hold the target.
 
     With a `checkpoint_folder`, a checkpoint is written there every `run.checkpoint_every` environment steps and at the
     end. `resume` is a checkpoint of the same agent, environment, seed and configuration, or the folder of a run, of
-    which it takes the newest checkpoint: counters and curve go on; learner, tables (with their limiters' counts) and
+    which it takes the newest checkpoint: counters and curve continue; learner, tables (with their limiters' counts) and
     random states are restored; episodes begin again. All runners write the same form of checkpoint and resume each
     other's. `should_stop` is called between two turns; if it returns True the run saves and raises `StoppedError`.
     `on_event` is called in this thread. To end a run from it, let `should_stop` return True: an exception in `on_event`
@@ -72,7 +72,7 @@ def train(
     here. In all cases everything is closed and every process has ended when it raises.
     """
     if address is not None and runner != "ray":
-        raise ValueError(f"address is {address!r}, which only the runner 'ray' takes, and runner is {runner!r}")
+        raise ValueError(f"address is {address!r}, which only the runner 'ray' uses, and runner is {runner!r}")
     nodes, begin = _runner(runner, address)
     topology = plan(
         agent,

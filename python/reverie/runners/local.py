@@ -16,7 +16,7 @@ from reverie.agents.agent import Agent
 from reverie.agents.core import Actor, EnvironmentCrashedError, Learner, Weights, seed_of
 from reverie.runners import checkpoints
 from reverie.runners.checked_run import CheckedRun
-from reverie.runners.planning.topology import Topology, making_networks_on
+from reverie.runners.planning.topology import Topology, networks_on
 from reverie.runners.reports.evaluation import Evaluation, Evaluator, confirmation_seeds, screening_seeds
 from reverie.runners.reports.events import (
     EnvironmentRestarted,
@@ -77,7 +77,7 @@ class _Loop:
         env, config = topology.env, topology.config
         self.account = RunProgress(topology)
         self.watch = self.account.watch
-        with making_networks_on(topology.run.device):
+        with networks_on(topology.run.device):
             self.learner: Learner = agent.make_learner(
                 env, config, self.client, seed=seed_of(seed, 1), watch=self.watch
             )

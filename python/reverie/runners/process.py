@@ -47,7 +47,7 @@ def run_in_processes(run: CheckedRun) -> Result:
 class _Process:
     process: ForkServerProcess
     pipe: SupervisorSocket
-    end: int
+    pidfd: int
     """A pidfd of the process, readable once it has ended. The pipe alone is not enough: it may outlive the process in a
     child that an environment has forked. `process` alone is not either: it knows nothing once the fork server ends."""
 
@@ -63,27 +63,27 @@ class Processes:
         self._token = secrets.token_urlsafe(32)
         self._run_folder = RunFolder()
         self._folder = self._run_folder.path
-        self._living: dict[RoleName, _Process] = {}
+        self._running: dict[RoleName, _Process] = {}
         self._killed: list[_Process] = []
-        self._asked: dict[RoleName, Setup] = {}
+        self._waiting: dict[RoleName, Setup] = {}
         """Roles to fork once the fork server is ready."""
-        self._forks = threading.Event()
+        self._fork_server_ready = threading.Event()
         self._problem: BaseException | None = None
-        threading.Thread(target=self._begin_to_fork, name="fork server", daemon=True).start()
+        threading.Thread(target=self._start_fork_server, name="fork server", daemon=True).start()
 
-    def _begin_to_fork(self) -> None:
+    def _start_fork_server(self) -> None:
         """Start the fork server, whose imports take seconds, or minutes on a busy machine.
 
         Meanwhile the run polls its roles, reports that it waits, and can be stopped.
         """
         try:
-            first = self._context.Process(target=_nothing, name="reverie's first", daemon=True)
+            first = self._context.Process(target=_do_nothing, name="reverie's first", daemon=True)
             first.start()
             first.kill()
             first.join()
         except BaseException as error:
             self._problem = error
-        self._forks.set()
+        self._fork_server_ready.set()
 
     @property
     def weights(self) -> WeightsFile:
@@ -103,116 +103,116 @@ class Processes:
 
     def parameter_addresses(self, shards: Sequence[Setup]) -> SocketAddresses:
         """The Unix socket of each parameter shard, in the run's folder."""
-        return SocketAddresses(tuple(_door(self._folder, shard) for shard in shards))
+        return SocketAddresses(tuple(_socket_path(self._folder, shard) for shard in shards))
 
     def start(self, setup: Setup) -> None:
         """Fork a process for the role as soon as the fork server is ready."""
-        self._asked[setup.name] = setup
-        if self._forks.is_set():
-            self._fork_those_asked()
+        self._waiting[setup.name] = setup
+        if self._fork_server_ready.is_set():
+            self._fork_waiting()
 
-    def _fork_those_asked(self) -> None:
+    def _fork_waiting(self) -> None:
         if self._problem is not None:
             raise self._problem
-        for name in list(self._asked):
-            self._fork(self._asked.pop(name))
+        for name in list(self._waiting):
+            self._fork(self._waiting.pop(name))
 
     def _fork(self, setup: Setup) -> None:
         ours, theirs = socket_pair()
         process = self._context.Process(
-            target=_live, args=(setup, theirs, self._folder), name=f"reverie {setup.name}", daemon=True
+            target=_run_process, args=(setup, theirs, self._folder), name=f"reverie {setup.name}", daemon=True
         )
         process.start()
         theirs.close()
         assert process.pid is not None
         try:
-            end = os.pidfd_open(process.pid)
+            pidfd = os.pidfd_open(process.pid)
         except ProcessLookupError:  # it has ended, and so has its pipe
-            end = os.open(os.devnull, os.O_RDONLY)
-        self._living[setup.name] = _Process(process, ours, end)
+            pidfd = os.open(os.devnull, os.O_RDONLY)
+        self._running[setup.name] = _Process(process, ours, pidfd)
 
-    def tell(self, name: RoleName, command: Command) -> None:
+    def send(self, name: RoleName, command: Command) -> None:
         """Send a command, or keep what its pipe has no room for; a command for a process that has ended is lost."""
-        living = self._living.get(name)
-        if living is not None:
+        running = self._running.get(name)
+        if running is not None:
             with suppress(OSError):  # it will be reported as `Died`
-                living.pipe.send(command)
+                running.pipe.send(command)
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
         """Reports of the roles; a process's `Died` comes after all its other reports.
 
         A role that stops in the middle of a message does not block the others.
         """
-        if self._asked:
-            if not self._forks.wait(timeout):
+        if self._waiting:
+            if not self._fork_server_ready.wait(timeout):
                 return []
-            self._fork_those_asked()
-        told: list[tuple[RoleName, Report]] = []
-        stirring = self._stirring(timeout)
-        for name, living in list(self._living.items()):
-            if living.pipe.fileno() in stirring:
+            self._fork_waiting()
+        received: list[tuple[RoleName, Report]] = []
+        ready = self._ready_descriptors(timeout)
+        for name, running in list(self._running.items()):
+            if running.pipe.fileno() in ready:
                 with suppress(OSError):  # its reports can still be read
-                    living.pipe.flush()
-            elif living.end not in stirring:
+                    running.pipe.flush()
+            elif running.pidfd not in ready:
                 continue
-            reports, gone = living.pipe.receive()
-            told += [(name, report) for report in reports]
-            if gone or living.end in stirring:
-                told.append((name, Died(self._bury(name))))
-        return told
+            reports, closed = running.pipe.receive()
+            received += [(name, report) for report in reports]
+            if closed or running.pidfd in ready:
+                received.append((name, Died(self._remove_ended(name))))
+        return received
 
-    def _stirring(self, timeout: float) -> set[int]:
+    def _ready_descriptors(self, timeout: float) -> set[int]:
         """The pipes and pidfds that are ready; waits at most `timeout` seconds for the first."""
         poll = select.poll()
-        for living in self._living.values():
-            poll.register(living.end, select.POLLIN)
-            poll.register(living.pipe, select.POLLIN | (select.POLLOUT if living.pipe.is_sending else 0))
+        for running in self._running.values():
+            poll.register(running.pidfd, select.POLLIN)
+            poll.register(running.pipe, select.POLLIN | (select.POLLOUT if running.pipe.is_sending else 0))
         return {descriptor for descriptor, _ in poll.poll(timeout * 1000)}
 
-    def _bury(self, name: RoleName) -> str:
+    def _remove_ended(self, name: RoleName) -> str:
         """Remove a role that has ended or closed its pipe; returns how it ended."""
-        living = self._living[name]
-        if not wait([living.end], KILL_SECONDS):
+        running = self._running[name]
+        if not wait([running.pidfd], KILL_SECONDS):
             self.kill(name)
             return "it closed its pipe and did not end, and was killed"
-        living.process.join(KILL_SECONDS)
+        running.process.join(KILL_SECONDS)
         self._forget(name)
-        return _reason(living.process.exitcode)
+        return _reason(running.process.exitcode)
 
-    def lacks(self, name: RoleName) -> str:
+    def why_not_started(self, name: RoleName) -> str:
         """Always empty: the number of processes on this machine is not limited."""
         return ""
 
-    def stopped(self, name: RoleName) -> str:
+    def why_stopped(self, name: RoleName) -> str:
         """Whether a signal (SIGSTOP) or a debugger has stopped the process, as text; empty if not."""
-        living = self._living.get(name)
-        if living is None or not _is_stopped(living.process.pid):
+        running = self._running.get(name)
+        if running is None or not _is_stopped(running.process.pid):
             return ""
-        return f"is stopped (kill -CONT {living.process.pid} lets it go on)"
+        return f"is stopped (kill -CONT {running.process.pid} resumes it)"
 
     def kill(self, name: RoleName) -> None:
         """End a process at once."""
-        self._asked.pop(name, None)
-        living = self._living.pop(name, None)
-        if living is not None:
+        self._waiting.pop(name, None)
+        running = self._running.pop(name, None)
+        if running is not None:
             with suppress(OSError):  # it has ended
-                signal.pidfd_send_signal(living.end, signal.SIGKILL)
-            living.pipe.close()
-            self._killed.append(living)
+                signal.pidfd_send_signal(running.pidfd, signal.SIGKILL)
+            running.pipe.close()
+            self._killed.append(running)
 
     def _forget(self, name: RoleName) -> None:
-        living = self._living.pop(name)
-        living.pipe.close()
-        os.close(living.end)
+        running = self._running.pop(name)
+        running.pipe.close()
+        os.close(running.pidfd)
 
     def close(self) -> None:
         """Kill the processes that still run, wait for them, and remove the folder of the run."""
-        for name in list(self._living):
+        for name in list(self._running):
             self.kill(name)
         while self._killed:
             killed = self._killed.pop()
-            wait([killed.end], KILL_SECONDS)
-            os.close(killed.end)
+            wait([killed.pidfd], KILL_SECONDS)
+            os.close(killed.pidfd)
             killed.process.join(KILL_SECONDS)
         self._run_folder.close()
 
@@ -227,7 +227,7 @@ def _is_stopped(pid: int | None) -> bool:
 
 def _reason(exitcode: int | None) -> str:
     if exitcode is None:
-        return "it ended, nobody knows how"
+        return "it ended, and its exit code is unknown"
     if exitcode >= 0:
         return f"it ended with exit code {exitcode}"
     return f"killed by {signal.Signals(-exitcode).name}"
@@ -236,10 +236,10 @@ def _reason(exitcode: int | None) -> str:
 class SocketLink:
     """A role's end of its pipe. A thread reads it, so that a busy role notices when its supervisor has ended."""
 
-    def __init__(self, pipe: RoleSocket, on_end: Callable[[], None], door: Path) -> None:
-        self._pipe, self._on_end, self._door = pipe, on_end, door
+    def __init__(self, pipe: RoleSocket, on_end: Callable[[], None], socket_path: Path) -> None:
+        self._pipe, self._on_end, self._socket_path = pipe, on_end, socket_path
         self._commands: deque[Command] = deque()
-        self._came = threading.Event()
+        self._arrived = threading.Event()
         threading.Thread(target=self._read, name="commands", daemon=True).start()
 
     def _read(self) -> None:
@@ -250,37 +250,37 @@ class SocketLink:
                 self._on_end()
                 return
             self._commands.append(command)
-            self._came.set()
+            self._arrived.set()
 
-    def tell(self, report: Report) -> None:
+    def send(self, report: Report) -> None:
         """Send a report."""
         self._pipe.send(report)
 
     def commands(self) -> Iterator[Command]:
         """Commands received since the last call. Does not block."""
-        self._came.clear()
+        self._arrived.clear()
         while self._commands:
             yield self._commands.popleft()
 
     def pause(self, seconds: float) -> None:
         """Sleep until a command comes, at most `seconds`."""
-        self._came.wait(seconds)
+        self._arrived.wait(seconds)
 
     def serve(self, answer: Callable[[Any], Any]) -> None:
         """Answer learners' questions through a socket, until the process ends."""
-        SocketServer(self._door, answer)
+        SocketServer(self._socket_path, answer)
 
 
-def _door(folder: Path, shard: Setup) -> Path:
+def _socket_path(folder: Path, shard: Setup) -> Path:
     """The socket's path, a new one for each start of a shard: no learner reaches a replacement by mistake."""
     return folder / f"parameters-{shard.name.index}-{shard.generation}"
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Target of the first process, which only starts the fork server and is killed at once."""
 
 
-def _live(setup: Setup, line: socket.socket, folder: Path) -> None:
+def _run_process(setup: Setup, line: socket.socket, folder: Path) -> None:
     """A role's process, from its start to its end."""
     # Ctrl-C, the end of a terminal, and a signal to a process group or a service reach every process of the run. Only
     # the supervisor handles them, and it ends its roles.
@@ -291,6 +291,6 @@ def _live(setup: Setup, line: socket.socket, folder: Path) -> None:
         remove(folder)
         os._exit(1)
 
-    run_role(setup, SocketLink(RoleSocket(line), orphaned, _door(folder, setup)))
+    run_role(setup, SocketLink(RoleSocket(line), orphaned, _socket_path(folder, setup)))
     # Skips the interpreter's shutdown: threads of the network and of PyTorch have nothing left to do.
     os._exit(0)

@@ -37,7 +37,7 @@ class Condition(Data):
     def steps_since_applied() -> Comparable:
         """The number of steps since the config's last item; before the first item, since the writer was made.
 
-        The latest step is counted. The count goes on across episodes, and a step that is appended in parts counts once.
+        The latest step is counted. The count continues across episodes, and a step appended in parts counts once.
         """
         return Comparable("steps_since_applied", None, 0, None)
 

@@ -178,7 +178,7 @@ class Writer(WriterContext):
         """Closes the writer, and waits until all items are in their tables.
 
         Args:
-            retry_on_unavailable: False raises at once where some are not there yet: they go on in the background.
+            retry_on_unavailable: False raises at once if some are not inserted yet; they continue in the background.
 
         Raises:
             ValueError: the writer is already closed.

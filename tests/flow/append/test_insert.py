@@ -45,7 +45,7 @@ def test_one_step_goes_into_several_tables_and_is_stored_once(connect, uniform):
     assert client.sample_batch("b", 1).info.priority.tolist() == [2.0]
 
 
-def test_a_step_that_a_table_does_not_take_in_time_is_taken_by_none_later(connect, uniform):
+def test_a_step_that_times_out_at_a_table_goes_into_no_table_later(connect, uniform):
     client = connect(reverie.Table.queue("full", 1), reverie.Table.queue("too", 1), uniform("t"), uniform("u"))
     for name in ("full", "too"):
         client.insert({"n": 0}, {name: 1.0})
@@ -83,7 +83,7 @@ def test_priorities_may_be_one_number_one_each_or_the_maximum(connect):
 
 
 @pytest.mark.parametrize("priority", [float("nan"), float("inf")])
-def test_priorities_that_are_no_finite_number_are_refused(connect, priority):
+def test_priorities_that_are_not_finite_are_refused(connect, priority):
     client = connect()
     with pytest.raises(ValueError):
         client.insert({"a": 1}, {"t": priority})
@@ -271,7 +271,7 @@ def test_rows_of_any_size_are_kept_apart(rows, width):
         np.testing.assert_array_equal(client.get("t", keys).data, data)
 
 
-def test_rows_that_nobody_waits_for_go_in_in_the_order_of_the_calls_and_flush_waits_for_all(connect):
+def test_inserts_with_wait_false_keep_the_order_of_calls_and_flush_waits_for_all(connect):
     client = connect(reverie.Table.queue("t", 10_000))
     for first in range(0, 900, 3):
         assert client.insert_batch("t", {"n": np.arange(first, first + 3)}, wait=False) is None
@@ -281,7 +281,7 @@ def test_rows_that_nobody_waits_for_go_in_in_the_order_of_the_calls_and_flush_wa
     client.flush(timeout=0)
 
 
-def test_rows_that_nobody_waits_for_may_wait_for_their_limiter_up_to_a_bound_and_hold_up_nothing_else(connect):
+def test_inserts_with_wait_false_may_wait_for_the_limiter_up_to_a_bound_and_block_nothing_else(connect):
     client = connect(reverie.Table.queue("t", 4))
     key = client.insert_batch("t", {"n": np.arange(1)})
     for number in range(1, 4096 + 4):
@@ -299,7 +299,7 @@ def test_rows_that_nobody_waits_for_may_wait_for_their_limiter_up_to_a_bound_and
     assert client.server_info()["t"].current_size == 0
 
 
-def test_who_is_ahead_of_a_limiter_pauses_and_goes_on_up_to_its_own_bound(connect):
+def test_a_writer_ahead_of_a_limiter_continues_up_to_its_own_bound(connect):
     client = connect(reverie.Table.queue("t", 2), reverie.Table.queue("u", 2))
     writer = client.trajectory_writer(1)
     for number in range(24):
@@ -313,7 +313,7 @@ def test_who_is_ahead_of_a_limiter_pauses_and_goes_on_up_to_its_own_bound(connec
     writer.close()
 
 
-def test_rows_that_nobody_waits_for_are_refused_at_once_where_they_are_wrong(connect):
+def test_invalid_inserts_with_wait_false_are_refused_at_once(connect):
     client = connect()
     with pytest.raises(reverie.UnknownTableError):
         client.insert_batch("u", {"n": np.ones(1)}, wait=False)
@@ -324,8 +324,8 @@ def test_rows_that_nobody_waits_for_are_refused_at_once_where_they_are_wrong(con
     assert client.server_info()["t"].current_size == 0
 
 
-def test_a_step_like_the_one_before_but_for_how_a_leaf_lies_arrives_as_it_is(connect):
-    """Steps of a known form are read where they lie: those that only look so must be seen."""
+def test_a_step_with_the_known_form_and_another_memory_layout_arrives_unchanged(connect):
+    """Steps of a known form are read in place; a step that only looks like one must be detected."""
     client = connect()
 
     def step(number, obs=None, action=None):
@@ -370,7 +370,7 @@ def test_reading_a_leaf_may_insert_another_step_with_the_same_client(connect):
     assert sorted(client.get("t", client.query("t").key).data["n"].tolist()) == [0, 0, 1, 1, 2, 2]
 
 
-def test_no_rows_are_no_items_and_nothing_is_asked_of_the_limiter(connect):
+def test_an_empty_insert_makes_no_items_and_does_not_ask_the_limiter(connect):
     client = connect(reverie.Table.queue("q", 1))
     client.insert_batch("q", {"x": np.zeros(1)})
     assert client.insert_batch("q", {"x": np.zeros(0)}, timeout=0).tolist() == []
@@ -379,7 +379,7 @@ def test_no_rows_are_no_items_and_nothing_is_asked_of_the_limiter(connect):
     assert client.info().tables["q"].num_inserts == 1
 
 
-def test_a_deadline_is_told_of_where_something_is_missing_and_not_where_all_went_in_meanwhile(connect):
+def test_a_deadline_error_is_raised_only_if_some_insert_is_missing(connect):
     client = connect()
     client.info()
     told, complete = 0, []
@@ -397,7 +397,7 @@ def test_a_deadline_is_told_of_where_something_is_missing_and_not_where_all_went
     assert client.info().tables["t"].num_inserts == told
 
 
-def test_rows_beyond_what_one_request_holds_go_in_as_one_call_in_order_as_far_as_the_limiter_lets(connect, uniform):
+def test_a_large_insert_is_split_into_requests_in_order_up_to_the_limit(connect, uniform):
     # A request over a network holds 2**19.
     room, rows = 2**19 + 10, np.arange(2**19 + 100, dtype=np.int32)
     for seconds in (1.0, 8.0, 40.0, 160.0):  # on a busy machine they take time

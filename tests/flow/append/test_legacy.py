@@ -92,7 +92,7 @@ def test_a_trajectory_is_described_as_a_whole_even_where_its_columns_are_steps(c
         writer.create_item("t", 1.0, {"o": writer.history["o"][-1:]})
 
 
-def test_a_step_unlike_the_first_is_refused_and_the_next_goes_on(client):
+def test_a_step_unlike_the_first_is_refused_and_the_next_is_accepted(client):
     writer = client.writer(3)
     writer.append(step(0))
     for bad, path in (({"o": np.zeros(3, np.float32), "r": 1}, "o"), ({"o": None, "r": 1}, "o"), ({"r": 1}, "")):
@@ -130,7 +130,7 @@ def test_an_item_has_at_least_one_step_and_no_more_than_are_kept(client):
         ({"max_sequence_length": 3, "max_in_flight_items": 0}, "max_in_flight_items"),
     ],
 )
-def test_counts_that_cannot_work_are_refused(client, arguments, name):
+def test_invalid_counts_are_refused(client, arguments, name):
     with pytest.raises(ValueError, match=name):
         client.writer(**arguments)
 
@@ -144,7 +144,7 @@ def test_making_an_item_waits_while_as_many_as_allowed_are_unconfirmed(client):
     with pytest.raises(reverie.DeadlineExceededError, match="'q'"):
         writer.create_item("q", 1, 1.0)
     assert read(client, 3, "q") == [[7], [7], [7]]
-    writer._steps._flush(0, 30)  # confirmed by now, and heard of
+    writer._steps._flush(0, 30)  # confirmed by now, and the confirmation has arrived
     writer.create_item("q", 1, 1.0)
     assert read(client, 1, "q") == [[7]]
     free = client.writer(1, max_in_flight_items=None, timeout=0.05)

@@ -1,4 +1,4 @@
-"""What programs written for dm-reverb do with histories, steps and writers, beside the common way."""
+"""Less common uses of histories, steps and writers in programs written for dm-reverb."""
 
 import collections
 import types
@@ -67,7 +67,7 @@ def test_a_column_is_made_of_the_cells_of_others(client):
         (lambda history: [history["a"][0], history["b"][0]], False, ValueError, "'a' and 'b'"),
     ],
 )
-def test_a_column_of_what_is_no_cell_of_one_column_is_refused(client, cells, squeeze, error, message):
+def test_a_column_of_invalid_cells_is_refused(client, cells, squeeze, error, message):
     writer = client.trajectory_writer(5)
     for a in range(2):
         writer.append({"a": a, "b": a})
@@ -88,7 +88,7 @@ def test_a_class_of_attrs_is_a_structure(client):
     assert (data.obs.tolist(), data._state.tolist()) == ([[0.0, 1.0]], [6])
 
 
-def test_a_mapping_that_is_no_dict_is_taken_for_one(client):
+def test_any_mapping_is_accepted_as_a_dict(client):
     writer = client.trajectory_writer(3)
     for step in ({"b": 1, "a": 2}, {"a": 3, "b": 4}):
         writer.append(types.MappingProxyType(step))
@@ -209,7 +209,7 @@ def test_keys_beyond_any_that_a_table_gives_are_ignored(client):
     assert (updated, deleted) == ((0, 1), (0, 0))
 
 
-def test_an_unknown_table_is_whichever_error_ported_code_catches(client):
+def test_an_unknown_table_raises_an_error_of_every_class_that_ported_code_catches(client):
     for error in (ValueError, RuntimeError, LookupError, reverie.ReverbError):
         with pytest.raises(error, match="no table 'x'"):
             client.insert(1, {"x": 1.0})

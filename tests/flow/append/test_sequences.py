@@ -122,7 +122,7 @@ def test_an_episode_beyond_its_bound_is_refused_and_can_be_ended(client):
     assert stored(client) == [[0, 1]]
 
 
-def test_an_item_that_is_refused_ends_its_episode_all_the_same(client):
+def test_an_episode_ends_even_if_its_item_is_refused(client):
     writer = client.episode_writer("t")
     writer.append({"x": 1, "y": None})
     writer.append({"x": 1, "y": 2})
@@ -140,7 +140,7 @@ def test_an_item_that_is_refused_ends_its_episode_all_the_same(client):
     assert stored(client) == [[0, 1]]
 
 
-def test_a_step_whose_append_was_late_still_completes_its_sequence(client):
+def test_a_step_whose_append_timed_out_still_completes_its_sequence(client):
     writer = client.sequence_writer("q", 1, 1, max_in_flight_bytes=8, timeout=0.02)
     for step in range(3):
         writer.append({"x": step})
@@ -162,7 +162,7 @@ def test_a_step_whose_append_was_late_still_completes_its_sequence(client):
         ((3, 1), {"tail": "pad"}, "'short', 'shift', 'drop'"),
     ],
 )
-def test_arguments_that_can_never_work_are_refused(client, arguments, options, says):
+def test_invalid_arguments_are_refused(client, arguments, options, says):
     with pytest.raises(ValueError, match=says):
         client.sequence_writer("t", *arguments, **options)
 

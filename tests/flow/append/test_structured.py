@@ -127,7 +127,7 @@ def test_all_conditions_must_hold(client):
     assert items(client, [config(REF["a"][-1], *conditions)], COUNT) == [1, 3]
 
 
-def test_steps_since_applied_goes_on_across_episodes_while_the_step_index_begins_anew(client):
+def test_steps_since_applied_continues_across_episodes_and_the_step_index_restarts(client):
     since = config(REF["a"][-1], Condition.steps_since_applied() >= 2)
     assert items(client, [since], [*COUNT, "end", *COUNT]) == [1, 3, 0, 2, 4]
     assert items(client, [since], [*COUNT, "keep", *COUNT]) == [1, 3, 0, 2, 4]

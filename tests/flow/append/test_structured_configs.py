@@ -1,4 +1,4 @@
-"""Configs of structured writers, before any step: what is refused where it is written, and the signatures of items."""
+"""Configs of structured writers, before any step: invalid configs, and the signatures of items."""
 
 import pickle
 
@@ -50,7 +50,7 @@ def config(pattern, *conditions, table="t", priority=None):
         (lambda: config(REF["a"][-1], Condition.data({"z": None})["z"] == 1), "one step structure"),
     ],
 )
-def test_what_can_never_work_is_refused_where_it_is_written(make, says):
+def test_invalid_configs_are_refused_when_they_are_made(make, says):
     with pytest.raises(ValueError, match=says):
         make()
 
@@ -68,7 +68,7 @@ def test_what_can_never_work_is_refused_where_it_is_written(make, says):
         (lambda: config(REF["a"][-1], priority=1.0), "constant_priority_fn"),
     ],
 )
-def test_what_is_of_the_wrong_kind_is_refused_where_it_is_written(make, says):
+def test_arguments_of_the_wrong_type_are_refused_when_configs_are_made(make, says):
     with pytest.raises(TypeError, match=says):
         make()
 

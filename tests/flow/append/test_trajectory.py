@@ -202,7 +202,7 @@ def test_a_column_may_be_configured_after_steps_of_it_were_appended(client):
         writer.configure("x", num_keep_alive_refs=1)
 
 
-def test_a_slice_of_the_history_that_begins_before_it_is_refused_not_shortened(client):
+def test_a_slice_from_before_the_history_is_refused_not_shortened(client):
     writer = client.trajectory_writer(5)
     for step in range(2):
         writer.append({"x": step})
@@ -229,7 +229,7 @@ def test_trajectories_of_other_leaves_and_other_writers_are_refused(client):
         client.trajectory_writer(0)
 
 
-def test_flush_waits_for_the_table_and_says_for_what(client):
+def test_flush_waits_for_the_table_and_its_error_names_the_reason(client):
     writer = client.trajectory_writer(3)
     for step in range(3):
         writer.append({"x": step})
@@ -243,7 +243,7 @@ def test_flush_waits_for_the_table_and_says_for_what(client):
     writer.flush(timeout=200)
 
 
-def test_a_closed_writer_refuses_and_what_was_sent_goes_on(client):
+def test_a_closed_writer_refuses_steps_and_sent_items_still_arrive(client):
     writer = client.trajectory_writer(3)
     writer.append({"x": 1})
     writer.create_item("q", 1.0, writer.history["x"][-1])
@@ -322,7 +322,7 @@ def test_memory_of_overlapping_items_is_shared(connect):
     assert 0 < client.info().size_bytes < 200 * 1000 * 1.5
 
 
-def test_a_forgotten_writer_gives_its_memory_back(connect, until):
+def test_a_garbage_collected_writer_frees_its_memory(connect, until):
     client = connect(Table("t", selectors.Uniform(), selectors.Fifo(), 1000, compression="none"))
     writer = client.trajectory_writer(8)
     writer.append({"x": np.zeros(1000, np.uint8)})

@@ -186,7 +186,7 @@ def test_priorities_are_the_td_error_from_values_that_the_actor_has(connect):
         writer.append(np.array([9]), np.array([0]), [1.0], [False], [False], q_taken=[np.nan], bootstrap_value=[0.0])
 
 
-def test_the_end_of_the_loop_emits_what_has_a_right_end(connect):
+def test_closing_emits_items_with_a_valid_end(connect):
     client = connect(fifo())
     with client.transition_writer("t", n_step=3, discount=1.0, num_envs=1) as writer:
         for step in range(4):
@@ -232,7 +232,7 @@ def test_rows_and_forms_that_do_not_fit_are_refused_by_name(connect):
         ({"priority_clip": float("nan")}, "priority_clip must be above 0"),
     ],
 )
-def test_options_that_can_never_work_are_refused_where_they_are_given(connect, options, word):
+def test_invalid_options_are_refused_when_they_are_given(connect, options, word):
     with pytest.raises(ValueError, match=word):
         connect(fifo()).transition_writer("t", **options)
 
@@ -257,7 +257,7 @@ def test_an_append_waits_only_while_too_much_is_in_flight(connect):
     assert writer.num_in_flight == 0
 
 
-def test_values_that_would_be_left_out_of_account_are_refused(connect):
+def test_values_that_would_be_ignored_are_refused(connect):
     client = connect(fifo())
     one, no, yes = np.zeros(1), np.zeros(1, bool), np.ones(1, bool)
     writer = client.transition_writer("t", num_envs=1)
@@ -275,7 +275,7 @@ def test_values_that_would_be_left_out_of_account_are_refused(connect):
     assert client.info().tables["t"].current_size == 0
 
 
-def test_a_terminal_step_needs_no_value_behind_it_for_its_priority(connect):
+def test_a_terminal_step_needs_no_next_value_for_its_priority(connect):
     client = connect(fifo())
     writer = client.transition_writer("t", num_envs=1, autoreset="same_step", priority=7.0, priority_eps=0.5)
     one, no, yes = np.ones(1), np.zeros(1, bool), np.ones(1, bool)
@@ -303,7 +303,7 @@ def test_a_closed_writer_refuses_steps_that_would_be_lost(connect):
 
 
 @pytest.mark.parametrize("end", ["close", "end_episodes"])
-def test_episodes_that_a_loop_leaves_are_judged_by_the_value_of_their_last_observation(connect, end):
+def test_episodes_that_a_loop_leaves_bootstrap_from_their_last_observation(connect, end):
     client = connect(fifo())
     writer = client.transition_writer("t", n_step=2, discount=0.5, num_envs=1, priority_eps=0.0)
     for step in range(3):

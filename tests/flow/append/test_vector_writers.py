@@ -72,7 +72,7 @@ def test_each_environment_has_its_episodes_and_where_leaves_rows_out(client):
     assert items(client, "t") == [(0, [0, 1]), (1, [0, 1, 2])]
 
 
-def test_what_is_wrong_is_refused_before_a_row_is_written(client):
+def test_invalid_steps_are_refused_before_a_row_is_written(client):
     writer = client.episode_writer("t", num_envs=2, max_length=2)
     for data, options, error, text in (
         ({"x": np.zeros(3)}, {}, reverie.SignatureError, r"column 'x': got \[3\], want \[2, ...\]"),
@@ -120,7 +120,7 @@ def test_a_full_table_holds_back_the_flush_for_no_longer_than_the_timeout_of_all
 
 
 class OfOne:
-    """The writer of one environment: notes what it is told, and takes two seconds for it."""
+    """The writer of one environment: records its calls, each of which takes two seconds."""
 
     now = 0.0
 
@@ -170,7 +170,7 @@ def test_all_environments_have_one_deadline_together():
     assert told == [[None], [None]]
 
 
-def test_a_step_that_is_late_in_one_environment_is_written_in_all_before_that_is_said():
+def test_a_timeout_in_one_environment_is_raised_after_the_step_is_written_in_all():
     late = [reverie.DeadlineExceededError(str(env)) for env in range(3)]
     writer, told = of_many([None, late[1], late[2]])
     with pytest.raises(reverie.DeadlineExceededError, match=r"^1"):
@@ -196,7 +196,7 @@ def test_leaving_the_block_waits_for_the_items_unless_the_replay_itself_failed(e
     assert heard == told
 
 
-def test_a_block_whose_last_wait_fails_is_closed_all_the_same():
+def test_a_block_whose_last_wait_fails_is_still_closed():
     writer, [heard] = of_many([None])
     writer.writers[0].flush = lambda *, timeout: 1 / 0
     with pytest.raises(ZeroDivisionError), writer:

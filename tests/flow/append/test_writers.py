@@ -1,4 +1,4 @@
-"""What all writers share: the end of a `with` block, and that they stay in their process."""
+"""Behaviour of all writers: the end of a `with` block, and no pickling."""
 
 import copy
 import pickle
@@ -74,7 +74,7 @@ def test_leaving_the_block_waits_for_the_items(writer):
         assert entered is writer
 
 
-def test_leaving_the_block_by_an_error_of_the_program_waits_all_the_same(writer):
+def test_leaving_the_block_by_an_error_of_the_program_still_waits(writer):
     with pytest.raises(reverie.DeadlineExceededError), writer:
         raise RuntimeError("the environment broke")
 

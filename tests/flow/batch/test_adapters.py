@@ -1,4 +1,4 @@
-"""Batches as the arrays of other libraries, over every way to the tables."""
+"""Batches as the arrays of other libraries, over every transport."""
 
 import functools
 
@@ -125,7 +125,7 @@ def test_a_data_loader_draws_in_its_workers(connect, context, workers):
 
 
 @pytest.mark.parametrize("connect", ["in-process"], indirect=True)
-def test_a_forked_worker_of_a_client_in_the_tables_process_says_so(connect):
+def test_a_forked_worker_of_an_in_process_client_raises_forked_error(connect):
     torch = pytest.importorskip("torch")
     from reverie.adapters.torch import BatchDataset
 

@@ -21,7 +21,7 @@ def test_batches_come_in_the_order_of_a_fifo_and_end_with_max_samples(connect, p
     assert client.info().tables["t"].current_size == 30
 
 
-def test_what_was_drawn_and_not_delivered_is_left_over(connect):
+def test_undelivered_draws_are_in_leftover(connect):
     client = connect(Table("t", selectors.Fifo(), selectors.Fifo(), 100, max_times_sampled=1))
     client.insert_batch("t", {"n": np.arange(11)})
     batches = client.batches("t", 4, prefetch=2)
@@ -36,7 +36,7 @@ def test_what_was_drawn_and_not_delivered_is_left_over(connect):
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_batch_that_its_reader_could_not_convert_is_left_over(connect, monkeypatch, prefetch):
+def test_a_batch_whose_conversion_failed_is_in_leftover(connect, monkeypatch, prefetch):
     client = connect(Table("t", selectors.Fifo(), selectors.Fifo(), 100, max_times_sampled=1))
     client.insert_batch("t", {"n": np.arange(4)})
     converted = []
@@ -55,7 +55,7 @@ def test_a_batch_that_its_reader_could_not_convert_is_left_over(connect, monkeyp
     assert [batch.data["n"].tolist() for batch in batches.leftover] == [[2, 3]]
 
 
-def test_consuming_tables_are_not_drawn_ahead_unless_it_is_asked_for(connect):
+def test_consuming_tables_are_prefetched_only_on_request(connect):
     client = connect(Table.queue("q", 100))
     client.insert_batch("q", {"n": np.arange(10)})
     with client.batches("q", 2) as batches:
@@ -63,7 +63,7 @@ def test_consuming_tables_are_not_drawn_ahead_unless_it_is_asked_for(connect):
         assert client.info().tables["q"].current_size == 8
 
 
-def test_batches_made_ahead_are_bounded(connect, uniform):
+def test_prefetched_batches_are_bounded(connect, uniform):
     client = connect(uniform("t"))
     client.insert_batch("t", {"n": np.arange(10)})
     with client.batches("t", 5, prefetch=2) as batches:
@@ -95,7 +95,7 @@ def test_large_batches_own_their_memory(connect):
         assert batch.data["x"].flags.writeable
 
 
-def test_a_late_batch_says_why_and_may_be_asked_for_again(connect):
+def test_a_late_batch_raises_the_reason_and_can_be_requested_again(connect):
     client = connect(Table("t", selectors.Uniform(), selectors.Fifo(), 100, rate_limiters.MinSize(5)))
     with client.batches("t", 4, timeout=0.01) as batches:
         with pytest.raises(reverie.DeadlineExceededError, match="5 more inserts"):
@@ -150,7 +150,7 @@ def test_shares_add_up_to_the_batch():
         ({"batch_size": 1, "ragged": "maybe"}, "ragged"),
     ],
 )
-def test_options_that_can_never_work_are_refused(connect, options, word):
+def test_invalid_options_are_refused(connect, options, word):
     client = connect()
     client.insert({"n": 1}, {"t": 1.0})
     with pytest.raises(ValueError, match=word):
@@ -184,7 +184,7 @@ def test_torch_batches_are_tensors_over_the_same_memory(connect):
     assert (half.dtype, half.tolist()) == (torch.bfloat16, [1.5])
 
 
-def test_an_iterator_that_is_forgotten_ends_with_the_process():
+def test_an_unclosed_iterator_ends_with_the_process():
     code = (
         "import numpy as np, reverie\n"
         "server = reverie.Server([reverie.Table.queue('q', 5)], listen=False)\n"
@@ -206,7 +206,7 @@ def test_an_iterator_that_is_forgotten_ends_with_the_process():
         (3, TypeError, "columns must be a list of paths"),
     ],
 )
-def test_columns_that_name_nothing_are_refused_on_every_way_in_every_call(connect, columns, kind, words):
+def test_unknown_columns_are_refused_over_every_transport_in_every_call(connect, columns, kind, words):
     client = connect()
     keys = client.insert_batch("t", {"x": np.arange(4)})
     for call in (

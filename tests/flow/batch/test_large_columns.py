@@ -1,4 +1,4 @@
-"""Batches hold what was stored, wherever the bytes of their columns travel."""
+"""Batches hold the stored values, whichever way the bytes of their columns travel."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_columns_of_large_and_small_cells_arrive_as_they_were_stored(connect, co
         assert len(batch.info.key) == batch_size
 
 
-def test_batches_asked_for_ahead_hold_their_own_rows_though_the_items_are_gone(connect, uniform):
+def test_prefetched_batches_keep_their_rows_after_the_items_are_deleted(connect, uniform):
     client, stored = connect(uniform("t", max_size=COUNT)), rows()
     client.insert_batch("t", stored)
     held = []

@@ -1,4 +1,4 @@
-"""Tensors on their way to a GPU through page-locked memory, with a fake of what a machine without one lacks."""
+"""Tensors copied to a GPU through page-locked memory, with a fake GPU."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_a_copy_that_is_not_pinned_is_waited_for(filled, cuda):
     assert [(step, *rest[1:]) for step, *rest in cuda] == [("sent", "cuda", False)]
 
 
-def test_tensors_that_stay_on_the_cpu_are_pinned_only_where_that_is_asked_for(filled, cuda):
+def test_cpu_tensors_are_pinned_only_on_request(filled, cuda):
     batch_of(filled)
     assert cuda == []
     batch_of(filled, pinned=True)
@@ -66,7 +66,7 @@ def test_tensors_that_stay_on_the_cpu_are_pinned_only_where_that_is_asked_for(fi
 
 @pytest.mark.parametrize(("options", "word"), [({"device": "cuda"}, "'cuda'"), ({"pinned": True}, "pinned=True")])
 @pytest.mark.parametrize("as_", ["torch", "tensordict"])
-def test_without_cuda_what_needs_it_is_refused_where_it_is_given(connect, monkeypatch, as_, options, word):
+def test_options_that_need_cuda_are_refused_without_it(connect, monkeypatch, as_, options, word):
     if as_ == "tensordict":
         pytest.importorskip("tensordict")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -1,4 +1,4 @@
-"""`client.windows`: parts of a fixed length of episodes and sequences, drawn where they lie."""
+"""`client.windows`: parts of a fixed length of stored episodes and sequences."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_every_step_of_an_item_begins_as_many_windows_as_any_other(connect, bord
     assert chi_square(counts * (1 + 0.05 * np.array([1, -1] * 2))) > five_sigma(4)
 
 
-def test_burn_in_stands_before_the_steps_to_learn_from(connect):
+def test_burn_in_precedes_the_steps_to_learn_from(connect):
     client = connect()
     write(client, [10])
     batch = take(client, 100, 3, 2)
@@ -86,7 +86,7 @@ def test_burn_in_stands_before_the_steps_to_learn_from(connect):
     assert set(batch.start.tolist()) == set(range(6))
 
 
-def test_padding_is_zeros_and_masked_before_the_item_and_behind_it(connect):
+def test_padding_is_zeros_and_masked_before_and_after_the_item(connect):
     client = connect()
     write(client, [4])
     batch = take(client, 200, 3, 2, borders="pad")
@@ -100,7 +100,7 @@ def test_padding_is_zeros_and_masked_before_the_item_and_behind_it(connect):
     assert batch.loss_mask.any(axis=1).all()
 
 
-def test_crossing_windows_go_on_in_the_next_episode_of_the_same_writer(connect):
+def test_crossing_windows_continue_in_the_next_episode_of_the_same_writer(connect):
     client = connect()
     write(client, [3, 2, 4])
     batch = take(client, 300, 5, borders="cross")
@@ -116,7 +116,7 @@ def test_crossing_windows_go_on_in_the_next_episode_of_the_same_writer(connect):
     assert batch.mask is None
 
 
-def test_crossing_windows_do_not_go_on_in_another_writers_steps(connect):
+def test_crossing_windows_do_not_continue_in_another_writers_steps(connect):
     client = connect()
     write(client, [4])
     write(client, [4, 4])
@@ -228,7 +228,7 @@ def test_the_same_seed_gives_the_same_windows_and_whole_draws_stay_as_they_are(c
     assert len(set(first[0])) > 5
 
 
-def test_windows_are_made_ahead_of_mixtures_and_as_tensors(connect, uniform):
+def test_windows_are_prefetched_from_mixtures_and_as_tensors(connect, uniform):
     client = connect(uniform("t"), uniform("other"))
     write(client, [8])
     write(client, [9, 9], table="other")

@@ -1,4 +1,4 @@
-"""Checkpoints from Python: what a server saves, what the next one starts with, and what it says about it."""
+"""Checkpoints from Python: what a server saves, restores and logs."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ from reverie import Server, Table, TensorSpec, checkpointers, rate_limiters, sel
 from reverie.checkpointers import CheckpointerBase, DefaultCheckpointer, TempDirCheckpointer
 from reverie.errors import DamagedError, StorageError
 
-#: The kernel lets nobody make one there.
+#: The kernel refuses new folders there.
 NO_FOLDER = "/proc/reverie-checkpoints"
 
 
@@ -119,7 +119,7 @@ def test_items_over_several_episodes_count_for_each_of_them_as_before(begin):
         assert counted == [(3, 0), (1, 2), (0, 3)]
 
 
-def test_the_constructors_options_hold_and_the_log_tells_each_difference_in_one_line(begin, caplog):
+def test_the_constructors_options_apply_and_the_log_names_each_difference_in_one_line(begin, caplog):
     with begin() as server:
         keys = fill(server.client())
         server.client().checkpoint()
@@ -139,7 +139,7 @@ def test_the_constructors_options_hold_and_the_log_tells_each_difference_in_one_
         assert words in line.message
 
 
-def test_who_came_before_whom_is_restored_and_goes_on(begin):
+def test_the_insertion_order_is_restored_and_continued(begin):
     with begin() as server:
         client = server.client()
         keys = fill(client, 3)
@@ -148,7 +148,7 @@ def test_who_came_before_whom_is_restored_and_goes_on(begin):
         client = server.client()
         client.update_priorities("per", keys[2:], [8.0], neighbours=(2, 0.5))
         assert client.get("per", keys).info.priority.tolist() == [2.0, 4.0, 8.0]
-        late = fill(client, 2)  # Another writer: its items have nobody of the checkpoint before them.
+        late = fill(client, 2)  # Another writer: no item of the checkpoint precedes its items.
         client.update_priorities("per", late[:1], [80.0], neighbours=(2, 0.5))
         assert client.get("per", keys).info.priority.tolist() == [2.0, 4.0, 8.0]
 
@@ -218,7 +218,7 @@ def test_a_folder_that_cannot_be_made_or_read_is_a_storage_error(tmp_path):
         Server(tables(), None, DefaultCheckpointer(tmp_path / "file"), listen=False)
 
 
-def test_checkpoints_stay_as_many_as_asked_and_what_is_new_is_written(begin, tmp_path):
+def test_keep_bounds_the_checkpoints_and_only_new_chunks_are_written(begin, tmp_path):
     with begin(keep=3) as server:
         client = server.client()
         client.insert_batch("per", np.random.default_rng(0).random((50, 10_000), np.float32))
@@ -281,7 +281,7 @@ def test_one_server_at_a_time_saves_in_a_folder(begin):
     second.client().checkpoint()
 
 
-def test_a_stop_may_take_a_last_checkpoint_which_has_all_that_was_said_to_be_in(begin, until, tmp_path):
+def test_a_checkpoint_at_a_stop_has_all_confirmed_inserts(begin, until, tmp_path):
     server, told, ended = begin([per(max_size=10**7)]), [], threading.Event()
     client = server.client()
 
@@ -337,7 +337,7 @@ def _name(thread):
         return ""
 
 
-def test_a_periodic_checkpoint_that_fails_says_so(caplog):
+def test_a_failed_periodic_checkpoint_is_logged(caplog):
     seen = threading.Event()
 
     class Watch(logging.Handler):
@@ -385,7 +385,7 @@ def test_a_process_that_is_killed_leaves_a_checkpoint_that_restores(tmp_path):
     assert not [name for name in os.listdir(tmp_path / "saved") if name.endswith(".unfinished")]
 
 
-def test_arguments_that_mean_nothing_are_refused_by_name(tmp_path):
+def test_invalid_arguments_are_refused_by_name(tmp_path):
     for wrong, words in (
         (lambda: DefaultCheckpointer(""), "path"),
         (lambda: DefaultCheckpointer(tmp_path, "staff"), "group"),
@@ -414,7 +414,7 @@ def test_checkpointers_are_options_that_pickle_by_value_and_have_their_ported_im
     assert "keep=7" in repr(temporary)
 
 
-def test_who_asked_for_a_checkpoint_may_stop_waiting_and_it_goes_on(begin, until, tmp_path):
+def test_a_caller_may_stop_waiting_for_a_checkpoint_and_it_is_still_written(begin, until, tmp_path):
     client = begin(keep=2).client()
     with pytest.raises(reverie.DeadlineExceededError, match=r"checkpoint: the timeout passed; .* it goes on"):
         client.checkpoint(timeout=0)

@@ -65,7 +65,7 @@ def write(client, kind, rows, tables):
 @pytest.mark.parametrize("kind", ["trajectory", "structured"])
 @pytest.mark.parametrize("tables", ["ab", "ba"])
 @pytest.mark.parametrize("shrinks", [True, False])
-def test_a_writer_for_tables_that_are_stored_differently_measures_what_pays(connect, kind, tables, shrinks):
+def test_a_writer_for_tables_with_different_compression_measures(connect, kind, tables, shrinks):
     client = connect(table("a", compression="none"), table("b", compression="zstd"))
     rows = frames(100) if shrinks else np.random.default_rng(0).random((100, 2000), np.float32)
     write(client, kind, rows, tables)
@@ -77,13 +77,13 @@ def test_a_writer_for_tables_that_are_stored_differently_measures_what_pays(conn
 
 
 @pytest.mark.parametrize("kind", ["trajectory", "structured"])
-def test_a_writer_for_tables_that_agree_stores_its_steps_as_they_say(connect, kind):
+def test_a_writer_for_tables_with_one_compression_uses_it(connect, kind):
     client = connect(table("a", compression="none"), table("b", compression="none"))
     write(client, kind, frames(100), "ab")
     assert client.info().size_bytes > 100 * 84 * 84
 
 
-def test_bytes_go_back_to_zero_when_the_tables_are_emptied(connect, until):
+def test_bytes_return_to_zero_when_the_tables_are_emptied(connect, until):
     client = connect(table("a"), table("b", compression="zstd"))
     writer = client.trajectory_writer(10)
     for step in range(100):
@@ -139,7 +139,7 @@ def test_steps_may_be_stored_in_chunks_of_any_length(connect, chunk_length):
 
 
 def test_steps_have_the_compression_that_all_tables_ask_for_and_are_measured_where_tables_differ(connect):
-    """Of a writer that names no table at its start, whose steps may go into any."""
+    """For a writer without a named table, whose steps may go into any table."""
     alike = connect(table("one", compression="none"), table("two", compression="none"))
     assert alike._compression(None) == "none"
     for others in (("none", "zstd"), ("zstd", "none"), ("lz4", "zstd")):

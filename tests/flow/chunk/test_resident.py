@@ -1,4 +1,4 @@
-"""What the process really holds, beside what the table counts."""
+"""The memory of the process, compared with the table's count."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ print(resident() - before, (STEPS - 500) * FRAME, client.info().size_bytes)
 """
 
 
-def test_packed_chunks_give_the_room_of_the_open_ones_back_to_the_process() -> None:
+def test_packing_a_chunk_frees_the_memory_of_the_open_one() -> None:
     done = subprocess.run([sys.executable, "-c", WRITE], capture_output=True, text=True, timeout=200, check=True)
     grown, raw, counted = (int(word) for word in done.stdout.split())
     assert counted < raw / 4, "these frames pack"

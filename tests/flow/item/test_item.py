@@ -34,7 +34,7 @@ def test_a_reused_slot_has_another_key(connect, uniform):
     assert client.get("t", keys[-1:]).data["n"].tolist() == [99]
 
 
-def test_any_integer_may_be_asked_for(connect):
+def test_any_integer_is_a_valid_key_to_request(connect):
     client = connect()
     client.insert({"n": 1}, {"t": 1.0})
     for key in (0, -1, 2**63 - 1, -(2**63), 1 << 30):

@@ -1,4 +1,4 @@
-"""Ctrl-C while a sample waits, and requests for very many draws: nothing that was drawn is lost."""
+"""Ctrl-C while a sample waits, and requests for very many draws: no draw is lost."""
 
 import os
 import signal

@@ -22,7 +22,7 @@ def test_a_batch_is_one_contiguous_writable_array_per_column(connect):
     assert client.sample_batch("t", 32).data["obs"].any()
 
 
-def test_large_arrays_keep_their_numbers_while_anybody_holds_them(connect):
+def test_large_arrays_keep_their_values_while_referenced(connect):
     client = connect()
     rows = np.random.default_rng(0).random((64, 5000))
     keys = client.insert_batch("t", {"x": rows})
@@ -33,7 +33,7 @@ def test_large_arrays_keep_their_numbers_while_anybody_holds_them(connect):
         np.testing.assert_array_equal(array, rows[i : i + 32, :10])
 
 
-def test_infos_tell_what_the_table_knew(connect, uniform):
+def test_infos_have_the_state_of_the_table_at_the_draw(connect, uniform):
     client = connect(uniform("t", sampler=selectors.Prioritized(1.0, seed=3)))
     keys = client.insert_batch("t", {"n": np.arange(4)}, priorities=[1.0, 2.0, 3.0, 4.0])
     info = client.sample_batch("t", 100).info
@@ -69,7 +69,7 @@ def test_an_info_made_late_is_a_dataclass_of_seven_arrays_like_one_made_by_hand(
         info.other = 1
 
 
-def test_weights_follow_the_arrays_of_an_info_where_somebody_changed_them(connect, uniform):
+def test_weights_use_changed_arrays_of_an_info(connect, uniform):
     client = connect(uniform("t", sampler=selectors.Prioritized(1.0, seed=1)))
     client.insert_batch("t", {"n": np.arange(3)}, priorities=[1.0, 2.0, 5.0])
     batch = client.sample_batch("t", 4)
@@ -120,7 +120,7 @@ def test_importance_weights_follow_the_formula(connect, uniform):
         batch.weights(0.5, normalise="sum")
 
 
-def test_timeout_zero_tries_and_the_error_says_why(connect):
+def test_timeout_zero_tries_once_and_the_error_has_the_reason(connect):
     client = connect(Table.queue("q", 5))
     with pytest.raises(reverie.DeadlineExceededError, match="min_size_to_sample") as raised:
         client.sample_batch("q", 2, timeout=0)
@@ -139,7 +139,7 @@ def test_draws_of_a_consuming_table_are_not_lost_at_the_deadline(connect):
     assert client.info().tables["q"].current_size == 0
 
 
-def test_inserts_that_are_late_say_which_went_in(connect):
+def test_the_error_of_late_inserts_names_those_that_went_in(connect):
     client = connect(Table.queue("q", 3))
     with pytest.raises(reverie.DeadlineExceededError, match=r"max_diff|insert") as raised:
         client.insert_batch("q", {"n": np.arange(5)}, timeout=0)
@@ -186,7 +186,7 @@ def test_sample_gives_one_list_of_timesteps_per_item(connect):
     assert sample.info.key == key
 
 
-def test_sample_of_a_queue_takes_no_more_than_it_was_asked_for(connect):
+def test_sample_of_a_queue_takes_only_the_requested_items(connect):
     client = connect(Table.queue("q", 10))
     client.insert_batch("q", {"n": np.arange(10)})
     assert [int(s.data[0][0]) for s in client.sample("q", 4, emit_timesteps=False)] == [0, 1, 2, 3]
@@ -252,7 +252,7 @@ def test_stratified_batches_are_spread_over_the_items(connect, uniform):
     assert np.ptp(loose) > 8
 
 
-def test_stratified_draws_are_refused_where_they_would_do_nothing(connect, uniform):
+def test_stratified_draws_are_refused_without_effect(connect, uniform):
     with pytest.raises(ValueError, match="stratified"):
         connect(uniform("t", remover=selectors.Prioritized(1.0, stratified=True)))
     with pytest.raises(ValueError, match="stratified"):

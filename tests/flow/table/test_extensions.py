@@ -43,7 +43,7 @@ def test_priorities_and_deletes_reach_the_copy_under_the_key_that_the_first_tabl
     assert drawn.times_sampled.min() == 2
 
 
-def test_a_copy_that_is_held_back_does_not_hold_back_the_sample_and_is_dropped_when_its_time_is_over(connect):
+def test_a_blocked_copy_does_not_block_the_sample_and_is_dropped_at_its_timeout(connect):
     client = connect(*pair(timeout=0, target=Table.queue("kept", 1)))
     client.insert_batch("fresh", {"x": np.arange(3.0)})
     client.sample_batch("fresh", 3, timeout=200)

@@ -1,4 +1,4 @@
-"""`update_priorities(neighbours=)`: what led to an item is raised with it (prioritised sequence replay)."""
+"""`update_priorities(neighbours=)`: earlier items are raised with an item (prioritised sequence replay)."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_the_order_of_a_batch_makes_no_difference(connect):
     assert outcomes == [[2.0, 4.0, 8.0, 16.0]] * 2
 
 
-def test_an_update_that_is_stale_raises_nobody(connect):
+def test_a_stale_update_raises_no_neighbours(connect):
     client = connect()
     keys = client.insert_batch("t", {"n": np.arange(3)}, priorities=1.0)
     assert client.update_priorities("t", keys[2:], [9.0], if_version=[5], neighbours=(2, 1.0)) == (0, 1)
@@ -72,7 +72,7 @@ def test_environments_of_one_vector_writer_are_streams_of_their_own(connect):
     assert priorities(client, found.key) == [4.0, 1.0, 8.0, 1.0, 16.0, 1.0]
 
 
-def test_items_that_left_close_the_ranks(connect):
+def test_neighbours_skip_deleted_items(connect):
     client = connect()
     keys = client.insert_batch("t", {"n": np.arange(4)}, priorities=1.0)
     client.delete("t", keys[1:3])
@@ -89,7 +89,7 @@ def test_a_raise_changes_what_is_drawn(connect, uniform):
     assert set(info.key.tolist()) == set(keys[1:].tolist())
 
 
-def test_neighbours_that_cannot_be_are_refused(connect):
+def test_invalid_neighbours_are_refused(connect):
     client = connect()
     keys = client.insert_batch("t", {"n": np.arange(2)})
     for bad, words in (

@@ -1,4 +1,4 @@
-"""Items by what the table knows of them: `query`, and `delete` with conditions."""
+"""`query`, and `delete` with conditions."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_every_op_compares_as_python_does(connect, op, numbers):
     assert client.query("t", [("priority", op, 2)]).key.tolist() == keys[numbers].tolist()
 
 
-def test_every_field_can_be_asked_for(connect, uniform):
+def test_every_field_can_be_queried(connect, uniform):
     client = connect(uniform("t", sampler=reverie.selectors.Fifo()))
     keys = client.insert_batch("t", {"n": np.arange(5)})
     client.update_priorities("t", keys[:2], [7.0, 8.0])
@@ -76,7 +76,7 @@ def test_a_query_counts_as_no_sample_and_finds_nothing_in_an_empty_table(connect
     assert client.query("t").key.shape == (0,)
 
 
-def test_conditions_that_are_none_are_refused_by_name(connect):
+def test_invalid_conditions_are_refused_by_name(connect):
     client, keys = filled(connect)
     with pytest.raises(ValueError, match=r'where: the field must be one of "priority".*got "key"'):
         client.query("t", [("key", "==", 1)])
@@ -117,7 +117,7 @@ def test_delete_by_keys_and_conditions_takes_only_those_of_both(connect):
     assert client.query("t").key.tolist() == keys[[0, 1, 4, 5, 6, 7, 8, 9]].tolist()
 
 
-def test_delete_of_nothing_named_is_refused_not_taken_for_all(connect):
+def test_delete_without_keys_and_conditions_is_refused(connect):
     client, _ = filled(connect)
     for nothing in ({}, {"where": []}):
         with pytest.raises(ValueError, match="reset"):

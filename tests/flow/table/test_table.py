@@ -21,7 +21,7 @@ def test_priorities_change_the_draws_and_stale_keys_are_counted(connect, uniform
     assert (info.num_updates, info.num_stale_updates, info.num_evicted) == (6, 2, 2)
 
 
-def test_updates_may_ask_for_the_version_they_saw(connect):
+def test_updates_may_require_a_version(connect):
     client = connect()
     keys = client.insert_batch("t", {"n": np.arange(2)})
     seen = client.get("t", keys).info.version
@@ -53,7 +53,7 @@ def test_a_mutation_deletes_first(connect):
     assert client.info().tables["t"].size_bytes == 0
 
 
-def test_a_reset_empties_and_counts_anew(connect):
+def test_a_reset_empties_the_table_and_resets_the_counts(connect):
     client = connect()
     keys = client.insert_batch("t", {"n": np.arange(5)})
     client.sample_batch("t", 5)
@@ -74,7 +74,7 @@ def test_limits_change_while_running(connect):
         client.configure("t", rate_limiter=rate_limiters.MinSize(4))
 
 
-def test_waiting_calls_go_on_where_new_limits_let_them(connect):
+def test_waiting_calls_proceed_when_new_limits_allow(connect):
     client = connect(Table.queue("q", 2), Table("t", selectors.Fifo(), selectors.Fifo(), 10, rate_limiters.MinSize(5)))
     done = []
 
@@ -159,7 +159,7 @@ def test_why_names_the_numbers(connect):
     assert "7 more inserts" in str(why)
 
 
-def test_info_answers_as_ported_code_asks(connect, uniform, until):
+def test_info_has_the_names_of_ported_code(connect, uniform, until):
     client = connect(uniform("t", sampler=selectors.Prioritized(0.6), remover=selectors.MinHeap()))
     client.insert({"n": 1}, {"t": 1.0})
     list(client.sample("t", 3))
@@ -193,7 +193,7 @@ def test_table_arguments_are_refused_where_they_are_given():
         Table("t", **good, extensions=[1])
 
 
-def test_a_replacement_leaves_what_is_none_as_it_is():
+def test_replace_keeps_options_that_are_none():
     table = Table("t", selectors.Uniform(), selectors.Fifo(), 10, max_times_sampled=3, max_bytes=100)
     assert table.replace(None, None, selectors.Lifo(), None, None, None, None, None).remover == selectors.Lifo()
     assert repr(table.replace(name=None, signature=None, max_times_sampled=None)) == repr(table)
@@ -203,7 +203,7 @@ def test_a_replacement_leaves_what_is_none_as_it_is():
         table.replace(colour=1)
 
 
-def test_servers_refuse_what_can_never_work():
+def test_servers_refuse_invalid_options():
     table = Table("t", selectors.Uniform(), selectors.Fifo(), 10, rate_limiters.MinSize(11))
     with pytest.raises(ValueError, match="11"):
         reverie.Server([table], listen=False)
@@ -256,7 +256,7 @@ def test_a_table_is_on_one_server_and_a_replacement_is_new():
         (lambda: rate_limiters.RateLimiter(float("inf"), 1, 0.0, 1.0), "samples_per_insert must be a finite number"),
     ],
 )
-def test_numbers_that_mean_nothing_to_a_selector_or_a_limiter_are_refused_by_name(make, says):
+def test_invalid_numbers_of_selectors_and_limiters_are_refused_by_name(make, says):
     with pytest.raises(ValueError, match=says):
         make()
 
@@ -316,7 +316,7 @@ def test_a_table_that_is_on_no_server_yet_is_an_empty_one(table):
         )  # fmt: skip
 
 
-def test_selectors_answer_which_kind_they_are():
+def test_selectors_report_their_kind():
     assert selectors.MaxHeap().HasField("heap")
     assert not selectors.MaxHeap().HasField("fifo")
     with pytest.raises(ValueError, match="got 'age'"):

@@ -34,7 +34,7 @@ def same(a, b):
     return a == b
 
 
-def test_what_is_saved_is_what_is_loaded(tmp_path):
+def test_a_saved_state_is_loaded_unchanged(tmp_path):
     path = checkpoints.save(tmp_path, 7, NEST, "[agent]\n")
     loaded = checkpoints.load(path)
     assert loaded[3].pop("scalar") == pytest.approx(np.float32(0.1))
@@ -43,7 +43,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path):
     assert (path / "preset.toml").read_text() == "[agent]\n"
 
 
-def test_what_json_and_numpy_cannot_hold_is_refused_and_leaves_nothing(tmp_path):
+def test_unsupported_values_are_refused_and_leave_no_files(tmp_path):
     with pytest.raises(TypeError, match="a checkpoint cannot hold a set"):
         checkpoints.save(tmp_path, 7, {"a": {1, 2}}, "")
     assert list(tmp_path.iterdir()) == []
@@ -76,11 +76,11 @@ def test_the_newest_two_stay_and_are_found_by_the_runs_folder_or_their_own(tmp_p
     assert [path.exists() for path in saved] == [False, True, True]
     assert checkpoints.find(tmp_path) == checkpoints.find(tmp_path / "checkpoints") == saved[2]
     assert checkpoints.find(saved[1]) == saved[1]
-    with pytest.raises(CheckpointError, match="is not there: name a run's folder"):
+    with pytest.raises(CheckpointError, match="is missing: name a run's folder"):
         checkpoints.find(tmp_path / "nowhere")
 
 
-def test_what_a_crash_left_half_written_is_never_found_and_is_swept_by_the_next_checkpoint(tmp_path):
+def test_a_half_written_checkpoint_is_never_found_and_is_removed_by_the_next(tmp_path):
     whole = checkpoints.save(tmp_path, 5, {"step": 5}, "")
     for word in ("draft", "aside"):
         (tmp_path / f".{word}-000000000006").mkdir()
@@ -208,7 +208,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_differs(tmp_path, opti
         )
 
 
-def test_a_run_that_is_asked_to_stop_saves_between_two_turns_and_says_where(tmp_path):
+def test_a_run_that_is_asked_to_stop_saves_between_two_turns_and_names_the_checkpoint(tmp_path):
     seen = []
 
     def note(event):
@@ -230,7 +230,7 @@ def test_a_run_that_is_asked_to_stop_saves_between_two_turns_and_says_where(tmp_
         train(agents.find("dqn"), "CartPole-v1", run=SHORT, should_stop=lambda: True)
 
 
-def test_learning_goes_on_at_once_from_the_items_of_the_checkpoint(tmp_path):
+def test_learning_continues_at_once_from_the_items_of_the_checkpoint(tmp_path):
     first, _ = run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
     turns = iter(range(200))
     with pytest.raises(StoppedError):
@@ -240,7 +240,7 @@ def test_learning_goes_on_at_once_from_the_items_of_the_checkpoint(tmp_path):
     assert updates == pytest.approx(steps / 4, abs=3)  # one for every four environment steps, from the first on
 
 
-def test_tables_that_no_checkpoint_names_any_more_are_removed_and_those_that_are_gone_are_missed(tmp_path):
+def test_unreferenced_tables_are_removed_and_missing_tables_are_an_error(tmp_path):
     run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_200))
     run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_400), resume=checkpoints.find(tmp_path))
     assert sorted(path.name for path in tmp_path.glob("replay-*")) == ["replay-1", "replay-2"]
@@ -248,7 +248,7 @@ def test_tables_that_no_checkpoint_names_any_more_are_removed_and_those_that_are
     assert sorted(path.name for path in tmp_path.glob("replay-*")) == ["replay-3"]
     for segment in tmp_path.glob("replay-3/*"):
         segment.unlink()
-    with pytest.raises(CheckpointError, match=r"has its tables in .*replay-3.*, which is not there"):
+    with pytest.raises(CheckpointError, match=r"has its tables in .*replay-3.*, which is missing"):
         run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=9_000), resume=checkpoints.find(tmp_path))
 
 
@@ -263,11 +263,13 @@ def test_damaged_tables_are_refused_with_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["state.json", "arrays.npz", "preset.toml"])
-def test_of_a_damaged_checkpoint_it_is_told_which_before_it_is_whole_with_its_tables(tmp_path, name):
+def test_the_error_of_a_damaged_checkpoint_names_an_intact_earlier_one(tmp_path, name):
     run("dqn", tmp_path, run=dataclasses.replace(SHORT, max_env_steps=1_700))
     older, newest = checkpoint_files.all_in(tmp_path)
     (newest / name).write_bytes(b"")
-    with pytest.raises(CheckpointError, match=f"{older.name}, before it, is whole: remove {newest} to go on from that"):
+    with pytest.raises(
+        CheckpointError, match=f"the earlier checkpoint {older.name} is intact: remove {newest} to continue"
+    ):
         run("dqn", tmp_path, resume=tmp_path)
     # That very one is gone on with, once the other is away.
     damaged = (newest / name).read_bytes()
@@ -280,11 +282,11 @@ def test_of_a_damaged_checkpoint_it_is_told_which_before_it_is_whole_with_its_ta
     # Where its tables are damaged it is not whole.
     tables = tmp_path / checkpoints.load(older)[checkpoints.REPLAY][0]
     tables.write_bytes(tables.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match="no checkpoint before it is whole: begin anew in another folder"):
+    with pytest.raises(CheckpointError, match="no earlier checkpoint is intact: start again in another folder"):
         run("dqn", tmp_path, resume=tmp_path)
 
 
-def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path, monkeypatch):
+def test_training_continues_when_a_checkpoint_cannot_be_written(tmp_path, monkeypatch):
     def full(path, data):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -324,7 +326,7 @@ def resumed(monkeypatch, tmp_path, **changes):
     return checkpoints.load_run(tmp_path, topology)
 
 
-def test_a_run_whose_last_step_is_done_is_not_gone_on_with_and_one_before_it_is(monkeypatch, tmp_path):
+def test_a_finished_run_cannot_be_resumed_and_an_unfinished_one_can(monkeypatch, tmp_path):
     assert resumed(monkeypatch, tmp_path, env_steps=SHORT.max_env_steps - 1)
     with pytest.raises(CheckpointError, match=r"ended after 2,400 environment steps; raise max_env_steps \(2,400\)"):
         resumed(monkeypatch, tmp_path, env_steps=SHORT.max_env_steps)

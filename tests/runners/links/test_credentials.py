@@ -12,7 +12,7 @@ def uniform():
     return reverie.Table("t", max_size=10, sampler=reverie.selectors.Uniform(), remover=reverie.selectors.Fifo())
 
 
-def test_only_who_has_the_runs_token_and_trusts_its_authority_reaches_a_shard():
+def test_only_clients_with_the_runs_token_and_certificate_reach_a_shard():
     ours, others = RunCredentials.make(), RunCredentials.make()
     options = {"token": ours.token, "tls": ours.server("shard-0.reverie")}
     with testing.host().serve([uniform()], **options) as address:
@@ -29,7 +29,7 @@ def test_only_who_has_the_runs_token_and_trusts_its_authority_reaches_a_shard():
                 reverie.Client(address, transport="grpc", token=ours.token, tls=wrong, patience=1.0).info()
 
 
-def test_shared_memory_on_the_same_host_asks_for_the_token_too():
+def test_shared_memory_on_the_same_host_requires_the_token_too():
     trust = RunCredentials.make()
     options = {"token": trust.token, "tls": trust.server("shard-0.reverie")}
     with testing.host().serve([uniform()], **options) as address:

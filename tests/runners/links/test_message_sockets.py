@@ -1,4 +1,4 @@
-"""Messages between a supervisor and its roles, whole and in parts."""
+"""Messages between a supervisor and its roles, complete and in parts."""
 
 import pickle
 import struct
@@ -53,7 +53,7 @@ def test_messages_arrive_whole_and_in_order_both_ways_however_large(line, until)
     assert (taken[1] == LARGE).all()
 
 
-def test_what_a_role_has_told_in_part_is_not_waited_for_and_comes_with_its_last_byte(line):
+def test_a_partial_message_is_not_waited_for_and_arrives_with_its_last_byte(line):
     ours, theirs = line
     data = pickle.dumps({"a": 1})
     packed = struct.pack("!Q", len(data)) + data
@@ -66,7 +66,7 @@ def test_what_a_role_has_told_in_part_is_not_waited_for_and_comes_with_its_last_
     assert ours.receive() == ([{"a": 1}, {"a": 1}], False)
 
 
-def test_a_role_that_reads_nothing_holds_up_nobody_and_gets_it_all_when_it_reads(line, until):
+def test_a_role_that_does_not_read_blocks_no_one_and_gets_all_messages_later(line, until):
     ours, theirs = line
     for number in range(3):
         ours.send((number, LARGE))
@@ -81,7 +81,7 @@ def test_a_role_that_reads_nothing_holds_up_nobody_and_gets_it_all_when_it_reads
     assert all((array == LARGE).all() for _, array in got)
 
 
-def test_the_end_of_either_side_is_told_behind_all_that_was_whole(line):
+def test_the_end_of_a_peer_is_reported_after_all_complete_messages(line):
     ours, theirs = line
     RoleSocket(theirs).send("last words")
     theirs.sendall(struct.pack("!Q", 100) + b"half")
@@ -91,7 +91,7 @@ def test_the_end_of_either_side_is_told_behind_all_that_was_whole(line):
         ours.send("too late")
 
 
-def test_a_role_hears_that_its_supervisor_is_gone(line):
+def test_a_role_notices_that_its_supervisor_has_ended(line):
     ours, theirs = line
     role = RoleSocket(theirs)
     ours.send("stay")

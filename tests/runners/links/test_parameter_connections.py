@@ -1,4 +1,4 @@
-"""Learners and parameter shards that are apart: what is asked, answered, refused, lost and late."""
+"""Learners and parameter shards in separate processes: questions, answers, refusals, losses and delays."""
 
 import dataclasses
 import threading
@@ -57,7 +57,7 @@ def pushed(server, versions, seed, *, scale=1.0):
     return server.push(gradient, float(np.linalg.norm(gradient)), versions)
 
 
-def test_a_server_whose_shards_are_apart_is_the_one_of_one_process_bit_for_bit(doors):
+def test_a_server_with_remote_shards_equals_one_in_process_bit_for_bit(doors):
     here = make_parameter_server(SPEC, CONFIG, seed=3)
     apart = ParameterServer(doors(*(shard.answer for shard in shards())), CONFIG.num_parameter_shards)
     assert (apart.pull().flat == here.pull().flat).all()
@@ -72,7 +72,7 @@ def test_a_server_whose_shards_are_apart_is_the_one_of_one_process_bit_for_bit(d
 
 
 def test_a_twin_whose_gradients_arrive_scaled_is_not(doors):
-    """What the comparison above can see: a shard that is pushed a gradient a thousandth larger."""
+    """The comparison above detects a gradient that is larger by a thousandth."""
     here = make_parameter_server(SPEC, CONFIG, seed=3)
     apart = ParameterServer(doors(*(shard.answer for shard in shards())), CONFIG.num_parameter_shards)
     for turn in range(3):
@@ -118,19 +118,19 @@ def test_several_learners_ask_at_once_and_each_gets_its_own_answers(doors, tmp_p
     assert answers == [[2 * question for question in mine] for mine in questions]
 
 
-def test_what_a_shard_refuses_is_told_with_its_number_and_the_line_goes_on(doors):
+def test_a_shards_refusal_is_reported_with_its_number_and_the_connection_stays_open(doors):
     made = shards()
     lines = doors(*(shard.answer for shard in made))
     server = ParameterServer(lines, len(made))
     server.pull()
     with pytest.raises(RuntimeError, match=r"parameter shard 0 refused: ValueError: norm is nan, and must be finite"):
         server.push(np.zeros(len(server.pull().flat), np.float32), float("nan"), (0, 0, 0))
-    with pytest.raises(RuntimeError, match=r"parameter shard 1 refused: TypeError: .* was asked a str"):
+    with pytest.raises(RuntimeError, match=r"parameter shard 1 refused: TypeError: .* received a str"):
         lines.ask([Pull(-1), "what?", Pull(-1)])
     assert server.pull().versions == (0, 0, 0)
 
 
-def test_a_shard_that_is_not_there_is_named_and_found_once_it_is(tmp_path):
+def test_a_missing_shard_is_named_and_found_once_it_starts(tmp_path):
     lines = SocketAddresses((tmp_path / "a", tmp_path / "b")).open()
     first = SocketServer(tmp_path / "a", str)
     with pytest.raises(UnavailableError, match="parameter shard 1 cannot be reached: FileNotFoundError"):
@@ -143,7 +143,7 @@ def test_a_shard_that_is_not_there_is_named_and_found_once_it_is(tmp_path):
     second.close()
 
 
-def test_a_late_answer_ends_the_wait_and_is_never_taken_for_that_of_the_next_question(doors, monkeypatch):
+def test_a_late_answer_times_out_and_is_never_taken_for_the_next_answer(doors, monkeypatch):
     monkeypatch.setattr(lines_module, "ANSWER_SECONDS", 0.25)
     go_on = threading.Event()
 
@@ -154,15 +154,15 @@ def test_a_late_answer_ends_the_wait_and_is_never_taken_for_that_of_the_next_que
 
     # The slow one is asked first: another may be late too, on a busy machine.
     lines = doors(answer, str)
-    with pytest.raises(DeadlineExceededError, match=r"parameter shard 0 gave no answer within 0\.25 s"):
+    with pytest.raises(DeadlineExceededError, match=r"parameter shard 0 did not respond within 0\.25 s"):
         lines.ask(["slow", "one"])
     go_on.set()
     monkeypatch.setattr(lines_module, "ANSWER_SECONDS", 100.0)
     assert lines.ask(["quick", "two"]) == ["answer to quick", "two"]
 
 
-def test_a_gradient_that_a_shard_does_not_read_ends_the_wait_too(tmp_path, monkeypatch):
-    """As of a process that is stopped: the socket takes what fits into it, and no more."""
+def test_sending_a_gradient_to_a_shard_that_does_not_read_times_out(tmp_path, monkeypatch):
+    """As with a stopped process: the socket accepts what fits into it, and no more."""
     import socket
 
     monkeypatch.setattr(lines_module, "ANSWER_SECONDS", 0.25)
@@ -170,13 +170,13 @@ def test_a_gradient_that_a_shard_does_not_read_ends_the_wait_too(tmp_path, monke
     deaf.bind(str(tmp_path / "deaf"))
     deaf.listen(1)
     lines = SocketAddresses((tmp_path / "deaf",)).open()
-    with pytest.raises(DeadlineExceededError, match="parameter shard 0 gave no answer"):
+    with pytest.raises(DeadlineExceededError, match="parameter shard 0 did not respond"):
         lines.ask([np.zeros(4_000_000, np.float32)])
     deaf.close()
 
 
-def test_a_learner_that_comes_back_to_an_older_server_pulls_before_it_computes():
-    """Parameter shards that were started again are at an older version: nothing that it held counts any more."""
+def test_a_learner_pulls_first_from_a_server_that_went_back_in_version():
+    """Restarted parameter shards are at an older version: the learner's parameters are no longer valid."""
     from reverie.agents.core import Stopwatch
 
     config = dataclasses.replace(CONFIG, target_period=2)

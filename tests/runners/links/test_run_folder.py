@@ -1,4 +1,4 @@
-"""The folder of a run: whose it is, and that it goes with its run."""
+"""The folder of a run, and its removal with the run."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_what_a_run_that_was_killed_has_left_is_removed_by_the_next_and_what_another_has_is_not(place):
+def test_the_folder_of_a_killed_run_is_removed_by_the_next_and_those_of_living_runs_are_kept(place):
     other = RunFolder()
     killed = subprocess.run([sys.executable, "-c", KILLED, str(place)], check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -48,7 +48,7 @@ def test_what_a_run_that_was_killed_has_left_is_removed_by_the_next_and_what_ano
     assert mine.path.name.startswith(f"reverie-run-{os.getpid()}-")
 
 
-def test_what_a_role_publishes_while_the_folder_of_an_ended_run_is_removed_does_not_keep_it(tmp_path, monkeypatch):
+def test_publishing_while_the_folder_is_removed_does_not_keep_the_folder(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     folder.mkdir()
     publisher = WeightsFile(folder / "weights").publisher(0)

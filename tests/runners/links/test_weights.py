@@ -12,7 +12,7 @@ def weights(version, size=4):
     return Weights(version, np.full(size, version, np.float32))
 
 
-def test_weights_are_there_once_published_and_only_where_newer(tmp_path):
+def test_weights_are_available_once_published_and_only_if_newer(tmp_path):
     way = WeightsFile(tmp_path / "weights")
     source = way.source()
     assert not source.ready
@@ -28,7 +28,7 @@ def test_weights_are_there_once_published_and_only_where_newer(tmp_path):
     assert source.latest(5) is None
 
 
-def test_what_is_received_is_the_receivers_own(tmp_path):
+def test_received_weights_are_a_copy(tmp_path):
     way = WeightsFile(tmp_path / "weights")
     way.publisher(0).publish(weights(1))
     source = way.source()
@@ -37,7 +37,7 @@ def test_what_is_received_is_the_receivers_own(tmp_path):
     assert source.latest(-1).flat.tolist() == [1.0] * 4
 
 
-def test_a_learner_that_was_started_again_is_newer_though_its_version_went_back(tmp_path):
+def test_weights_of_a_restarted_learner_are_newer_at_a_lower_version(tmp_path):
     way = WeightsFile(tmp_path / "weights")
     source = way.source()
     way.publisher(0).publish(weights(100))
@@ -47,8 +47,8 @@ def test_a_learner_that_was_started_again_is_newer_though_its_version_went_back(
     assert source.latest(40) is None
 
 
-def test_weights_for_which_there_is_no_room_are_refused_with_the_file_and_those_before_them_stay(tmp_path):
-    """A file system that is nearly full takes a part of what is written, and says nothing."""
+def test_weights_that_do_not_fit_raise_an_error_with_the_file_and_keep_the_previous_ones(tmp_path):
+    """A file system that is nearly full writes a part of the data, and reports no error."""
     way = WeightsFile(tmp_path / "weights")
     publisher, source = way.publisher(0), way.source()
     publisher.publish(weights(1))

@@ -1,4 +1,4 @@
-"""Which node of a cluster has room for which role: planned before there is one, and checked where there is."""
+"""Which node of a cluster has room for which role: planned without a cluster, and checked with one."""
 
 import dataclasses
 import importlib
@@ -13,7 +13,7 @@ from reverie.agents.impala import agent as impala
 from reverie.agents.ppo import agent as ppo
 from reverie.runners import Node, NoRoomError, plan, train
 from reverie.runners.planning import topology as topology_module
-from reverie.runners.planning.nodes import described, lacking_memory, memory_of_role, of_figures, place
+from reverie.runners.planning.nodes import from_ray, memory_of_role, missing_memory, parse_nodes, place
 
 GIB = 2**30
 
@@ -23,7 +23,7 @@ def planned(agent=apex_dqn, **changes):
     return plan(agent, "CartPole-v1", config=config, runner="ray", num_shards=1)
 
 
-def test_a_run_on_a_cluster_is_not_measured_by_the_machine_where_it_is_typed(monkeypatch):
+def test_the_memory_of_this_machine_does_not_limit_a_run_on_a_cluster(monkeypatch):
     monkeypatch.setattr(topology_module, "available_memory", lambda: GIB)
     assert planned(num_actors=60).memory_bytes > 20 * GIB
 
@@ -41,20 +41,20 @@ def test_every_node_gets_what_it_has_room_for_and_the_largest_role_goes_where_mo
         assert sum(count * sizes[role] for role, count in placed[node.name].items()) <= node.memory
 
 
-def test_a_cluster_whose_nodes_together_would_do_and_none_of_them_alone_is_refused_with_the_role():
+def test_a_role_that_fits_on_no_single_node_is_refused_by_its_name():
     topology = planned(capacity=20_000_000)
     nodes = [Node(f"small {i}", 4 * GIB, 16.0) for i in range(10)]
     assert topology.memory_bytes < sum(node.memory for node in nodes)
     with pytest.raises(
         NoRoomError,
-        match=r"after 0 of them no node has room for a role 'shard', which needs about 4\.\d GiB; of 10 nodes .* 4\.0",
+        match=r"after 0 of them no node has room for a role 'shard', which needs about 4\.\d GiB; .* of 10 nodes",
     ) as caught:
         place(topology, nodes)
     assert (caught.value.role, caught.value.available) == ("shard", 4 * GIB)
     assert caught.value.needed > 4 * GIB
 
 
-def test_plan_checks_the_nodes_that_it_is_given_and_leaves_it_out_where_that_is_asked_for():
+def test_plan_checks_the_given_nodes_unless_check_memory_is_false():
     options = {"runner": "ray", "nodes": [Node("small", GIB, 4.0)]}
     with pytest.raises(NoRoomError):
         plan(apex_dqn, "CartPole-v1", **options)
@@ -70,7 +70,9 @@ def test_roles_that_ask_for_a_gpu_find_room_on_nodes_that_have_one():
     nodes = [Node("cpus", 64 * GIB, 64.0), Node("gpu", GIB, 1.0, gpus=1.0)]
     placed = {node.name: roles for node, roles in place(topology, nodes)}
     assert placed["gpu"]["learner"] == 1
-    with pytest.raises(NoRoomError, match=r"'learner', which needs about \d+ MiB and 1 GPU; of 1 node .* 100 MiB left"):
+    with pytest.raises(
+        NoRoomError, match=r"'learner', which needs about \d+ MiB and 1 GPU; .*, of 1 node, has 100 MiB left"
+    ):
         place(topology, [nodes[0], Node("gpu", 100 * 2**20, 1.0, gpus=1.0)])
     with pytest.raises(topology_module.DeviceError, match="takes 1 GPUs"):
         plan(apex_dqn, "CartPole-v1", run=run, runner="ray", nodes=nodes[:1])
@@ -86,7 +88,7 @@ def test_roles_that_ask_for_a_gpu_find_room_on_nodes_that_have_one():
         (gorila, {"bundled": True, "num_actors": 2, "num_learners": 2}),
     ],
 )
-def test_what_the_roles_take_together_is_what_the_run_needs(agent, changes):
+def test_the_memory_of_the_roles_adds_up_to_that_of_the_run(agent, changes):
     topology = planned(agent, **changes)
     together = sum(one.count * one.memory_bytes for one in topology.places) + topology_module.PROCESS_BYTES
     (evaluator,) = [one for one in topology.places if one.role == "evaluator"]
@@ -96,11 +98,11 @@ def test_what_the_roles_take_together_is_what_the_run_needs(agent, changes):
 
 
 def test_nodes_are_described_by_memory_cpus_and_gpus():
-    assert described("64GB") == [Node("node of 64GB", 64 * 10**9)]
-    assert described("2x1.5TiB, 16, 0.5") == [Node("node of 1.5TiB", 3 * 2**39, 16.0, 0.5)] * 2
+    assert parse_nodes("64GB") == [Node("node of 64GB", 64 * 10**9)]
+    assert parse_nodes("2x1.5TiB, 16, 0.5") == [Node("node of 1.5TiB", 3 * 2**39, 16.0, 0.5)] * 2
     for text in ("", "64", "64 QB", "0x64GB", "x64GB", "0GB", "64GB,many", "-1x64GB"):
         with pytest.raises(ValueError, match="a node is"):
-            described(text)
+            parse_nodes(text)
 
 
 def test_nodes_of_a_cluster_are_those_alive_with_what_ray_says_is_free_on_each():
@@ -110,21 +112,19 @@ def test_nodes_of_a_cluster_are_those_alive_with_what_ray_says_is_free_on_each()
         {"NodeID": "c", "Alive": True, "NodeManagerAddress": "10.0.0.3"},
     ]
     free = {"a": {"memory": 5.0 * GIB, "CPU": 3.0}, "c": {"CPU": 1.0, "GPU": 2.0, "memory": 1e9}}
-    assert of_figures(known, free) == [Node("10.0.0.1", 5 * GIB, 3.0), Node("10.0.0.3", 10**9, 1.0, 2.0)]
+    assert from_ray(known, free) == [Node("10.0.0.1", 5 * GIB, 3.0), Node("10.0.0.3", 10**9, 1.0, 2.0)]
 
 
-def test_memory_that_no_single_node_has_is_what_a_role_lacks():
+def test_missing_memory_is_reported_for_the_largest_node():
     nodes = [Node("a", 3 * GIB), Node("b", 2 * GIB)]
-    assert lacking_memory(3 * GIB, nodes) == ""
-    assert lacking_memory(4 * GIB, nodes) == (
-        "asks for 4.0 GiB of memory, and the node with most of it has 3.0 GiB free"
+    assert missing_memory(3 * GIB, nodes) == ""
+    assert missing_memory(4 * GIB, nodes) == (
+        "asks for 4.0 GiB of memory, and the node with the most memory has 3.0 GiB free"
     )
 
 
 @pytest.mark.parametrize("address", [None, "auto"])
-def test_a_run_that_starts_ray_here_must_fit_here_before_it_does_and_one_that_joins_a_cluster_asks_that(
-    monkeypatch, address
-):
+def test_a_run_that_starts_ray_must_fit_this_machine_and_one_that_joins_must_fit_the_cluster(monkeypatch, address):
     pytest.importorskip("ray")
     pytest.importorskip("cryptography")
     on_ray = importlib.import_module("reverie.runners.ray.cluster")

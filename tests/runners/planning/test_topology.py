@@ -19,7 +19,7 @@ from reverie.runners.planning.topology import DeviceError, DoesNotFitError, avai
 gymnasium = pytest.importorskip("gymnasium")
 
 
-def test_a_plan_tells_who_acts_on_what_until_when():
+def test_a_plan_describes_roles_environment_and_end():
     topology = plan(apex_dqn, "CartPole-v1", seed=3)
     assert (topology.num_actors, topology.envs_per_actor, topology.seed) == (2, 4, 3)
     assert topology.env.num_actions == 2
@@ -44,7 +44,7 @@ def test_an_unknown_environment_names_those_that_look_like_it():
 
 
 @pytest.mark.parametrize("env", [lambda: None, object()])
-def test_what_is_no_id_of_an_environment_is_refused_and_told_how_to_register_it(env):
+def test_an_invalid_environment_id_is_refused_with_how_to_register_one(env):
     with pytest.raises(TypeError, match=r"must be the id of a registered environment.*gymnasium\.register"):
         plan(apex_dqn, env)
 
@@ -72,7 +72,7 @@ def test_an_agent_by_its_name_is_refused_with_how_to_find_it():
         plan("dqn", "CartPole-v1")
 
 
-def test_a_count_of_a_run_that_is_no_int_is_refused():
+def test_a_count_that_is_not_an_int_is_refused():
     with pytest.raises(TypeError, match=r"max_env_steps must be an int, got 1\.5"):
         dataclasses.replace(ppo.load_preset("CartPole-v1").run, max_env_steps=1.5)
 
@@ -88,12 +88,12 @@ class Scalar(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
 
 
-def test_an_environment_like_no_other_says_where_the_list_is():
+def test_an_unknown_environment_without_similar_names_says_how_to_list_them():
     with pytest.raises(UnknownEnvironmentError, match=r"pprint_registry"):
         plan(apex_dqn, "zzzzzzzz")
 
 
-def test_what_the_agent_cannot_play_is_refused_before_a_preset_is_looked_for():
+def test_unsupported_environments_are_refused_before_the_preset_is_looked_up():
     with pytest.raises(UnsupportedEnvironmentError, match="Pendulum-v1 are Box"):
         plan(apex_dqn, "Pendulum-v1")
     with pytest.raises(UnsupportedEnvironmentError, match=r"observations of Blackjack-v1 are Tuple"):
@@ -120,7 +120,7 @@ def test_a_run_that_cannot_fit_is_refused_with_both_numbers_and_the_largest_part
         (impala, {"queue_capacity": 10**9}, "local", r"unrolls in the queue.*: lower queue_capacity"),
     ],
 )
-def test_what_a_person_can_do_about_the_largest_part_is_told(agent, settings, runner, hint):
+def test_the_error_names_a_way_to_shrink_the_largest_part(agent, settings, runner, hint):
     config = dataclasses.replace(agent.load_preset("CartPole-v1").config, **settings)
     with pytest.raises(DoesNotFitError, match=hint):
         plan(agent, "CartPole-v1", config=config, runner=runner, available_bytes=8 * 2**30)
@@ -138,8 +138,8 @@ def test_available_memory_lies_between_nothing_and_everything():
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_within_a_control_group_files_that_can_be_let_go_of_are_available(monkeypatch, version):
-    """As where a build has filled the cache of a container just before."""
+def test_cached_files_count_as_available_memory_of_a_control_group(monkeypatch, version):
+    """As after a build that has filled the file cache of a container."""
     gib = 2**30
     stat = {"inactive_file": 5 * gib, "active_file": gib, "anon": gib, "shmem": 7}
     if version == 1:  # of the group alone, and with those below it
@@ -159,7 +159,7 @@ def test_within_a_control_group_files_that_can_be_let_go_of_are_available(monkey
     assert available_memory() == gib
 
 
-def test_shards_are_planned_where_the_runner_and_the_table_can_have_them():
+def test_shards_are_planned_if_runner_and_table_support_them():
     topology = plan(apex_dqn, "CartPole-v1", runner="process", num_shards=3)
     assert {place.role: place.count for place in topology.places} == {
         "shard": 3,
@@ -169,9 +169,9 @@ def test_shards_are_planned_where_the_runner_and_the_table_can_have_them():
     }
     assert topology.num_processes == 8
     assert topology.memory_bytes > plan(apex_dqn, "CartPole-v1").memory_bytes
-    with pytest.raises(ValueError, match="num_shards is 2, and one process has one"):
+    with pytest.raises(ValueError, match="num_shards is 2, and the runner 'local' has one shard"):
         plan(apex_dqn, "CartPole-v1", num_shards=2)
-    with pytest.raises(ValueError, match=r"num_shards is 2, which ppo cannot have: .*max_times_sampled"):
+    with pytest.raises(ValueError, match=r"num_shards is 2, which ppo does not support: .*max_times_sampled"):
         plan(ppo, "CartPole-v1", runner="process", num_shards=2)
 
 
@@ -192,16 +192,18 @@ def test_the_learner_asks_ray_for_a_gpu_and_actors_for_the_share_that_is_set():
     require_gpus(without, 0.0, 0.0)
 
 
-def test_gpus_that_cannot_be_meant_are_refused():
+def test_invalid_gpu_settings_are_refused():
     run = apex_dqn.load_preset("CartPole-v1").run
-    with pytest.raises(DeviceError, match="'cuda:1' names a GPU of this machine, and Ray picks those of its roles"):
+    with pytest.raises(
+        DeviceError, match="'cuda:1' names a GPU of this machine, and Ray chooses the GPUs of its roles"
+    ):
         plan(apex_dqn, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda:1"))
     shared = dataclasses.replace(run, device="cuda", gpus_per_actor=0.25)
     with pytest.raises(
         DeviceError, match=r"is shared by all roles with the runner 'process', and gpus_per_actor is 0\.25"
     ):
         plan(apex_dqn, "CartPole-v1", runner="process", run=shared)
-    with pytest.raises(DeviceError, match="is not one that ppo computes on"):
+    with pytest.raises(DeviceError, match="is not supported by ppo"):
         plan(ppo, "CartPole-v1", runner="ray", run=dataclasses.replace(run, device="cuda"))
     with pytest.raises(ValueError, match=r'gpus_per_actor is 0\.5 and device "cpu": ask for device "cuda" too'):
         dataclasses.replace(run, gpus_per_actor=0.5)
@@ -209,17 +211,19 @@ def test_gpus_that_cannot_be_meant_are_refused():
         dataclasses.replace(run, device="cuda", gpus_per_actor=2)
 
 
-def test_several_learners_without_parameter_shards_are_refused_where_they_would_be_apart():
+def test_several_learners_in_processes_need_parameter_shards():
 
     several = dataclasses.replace(plan(apex_dqn, "CartPole-v1").needs, num_learners=2)
     agent = dataclasses.replace(apex_dqn, needs=lambda config: several)
-    with pytest.raises(ValueError, match=r"has 2 learners and 1 table .* no parameter shards: apart, its learners"):
+    with pytest.raises(
+        ValueError, match=r"has 2 learners and 1 table .* no parameter shards: in separate processes its learners"
+    ):
         plan(agent, "CartPole-v1", runner="process")
     assert plan(agent, "CartPole-v1").needs.num_learners == 2
 
 
 @pytest.mark.parametrize("runner", ["process", "ray"])
-def test_learners_parameter_shards_and_bundles_are_places_of_their_own(runner):
+def test_learners_parameter_shards_and_bundles_have_their_own_places(runner):
     config = dataclasses.replace(
         gorila.load_preset("CartPole-v1").config, num_learners=3, num_parameter_shards=4, num_actors=3
     )
@@ -242,14 +246,14 @@ def test_learners_parameter_shards_and_bundles_are_places_of_their_own(runner):
 @pytest.mark.parametrize(
     ("agent", "runner", "ahead"), [(apex_dqn, "process", 2), (apex_dqn, "ray", 2), (ppo, "ray", 0)]
 )
-def test_batches_are_drawn_ahead_where_roles_are_apart_and_draws_consume_nothing(agent, runner, ahead):
+def test_batches_are_prefetched_if_roles_are_separate_and_draws_consume_nothing(agent, runner, ahead):
     topology = plan(agent, "CartPole-v1", runner=runner)
     assert topology.prefetch == ahead
     assert ("2 batches ahead" in topology.memory) == (ahead == 2)
     assert plan(agent, "CartPole-v1").prefetch == 0
 
 
-def test_how_many_batches_are_drawn_ahead_can_be_said():
+def test_prefetch_can_be_set():
     run = apex_dqn.load_preset("CartPole-v1").run
     for wish in (0, 5):
         wished = dataclasses.replace(run, prefetch=wish)
@@ -261,7 +265,7 @@ def test_how_many_batches_are_drawn_ahead_can_be_said():
         dataclasses.replace(run, prefetch=-1)
 
 
-def test_drawing_ahead_is_refused_where_it_cannot_be_had_with_the_reason():
+def test_unsupported_prefetch_is_refused_with_the_reason():
     bundled = dataclasses.replace(gorila.load_preset("CartPole-v1").config, bundled=True)
     for agent, runner, config, why in (
         (apex_dqn, "local", None, r"prefetch is 2, and in one process learning and acting take turns"),
@@ -275,7 +279,7 @@ def test_drawing_ahead_is_refused_where_it_cannot_be_had_with_the_reason():
 
 
 @pytest.mark.parametrize("bundles", [1, 3])
-def test_shards_of_bundles_are_refused_with_what_else_there_is(bundles):
+def test_shards_of_bundles_are_refused_with_the_alternatives(bundles):
     config = dataclasses.replace(
         gorila.load_preset("CartPole-v1").config, bundled=True, num_actors=bundles, num_learners=bundles
     )

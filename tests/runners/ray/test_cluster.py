@@ -82,7 +82,7 @@ def ports():
 
 
 def forestalling(start):
-    """What starts a raylet, which is told all of its agents' ports: of one it hears by a file only."""
+    """Starts a raylet with all of its agents' ports; it learns one of them from a file only."""
     signature = inspect.signature(start)
 
     def starting(*args, **options):
@@ -114,7 +114,7 @@ def head():
     with pytest.MonkeyPatch.context() as monkeypatch:
         for name, value in PATIENT.items():
             monkeypatch.setenv(name, value)
-        # Ray gives a node half a minute to begin; whoever waits for one waits here, or in `cluster`.
+        # In Ray a node must start within half a minute; tests wait for nodes here, or in `cluster`.
         monkeypatch.setattr(services, "get_node", patient(services.get_node))
         monkeypatch.setattr(services, "start_raylet", forestalling(services.start_raylet))
         options = {"num_cpus": 4, "include_dashboard": False, "wait": False, **ports()}
@@ -141,7 +141,7 @@ def all_may_take_their_time(monkeypatch):
 
 
 def free(kind):
-    """What nobody holds of a kind, as the cluster knows some time later."""
+    """The free resources of a kind, which the cluster reports with a delay."""
     return ray.available_resources().get(kind, 0.0)
 
 
@@ -169,7 +169,7 @@ def places(monkeypatch):
     return seen
 
 
-def test_a_shard_on_another_node_listens_with_tls_and_lets_nobody_in_without_the_token(cluster):
+def test_a_shard_on_another_node_requires_tls_and_the_token(cluster):
     topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray", num_shards=2)
     stage = on_ray.Cluster(topology)
     try:
@@ -204,7 +204,7 @@ def test_a_shard_on_another_node_listens_with_tls_and_lets_nobody_in_without_the
         stage.close()
 
 
-def test_parameter_shards_answer_over_ray_as_in_one_process_and_one_that_is_gone_is_named(cluster):
+def test_parameter_shards_answer_over_ray_as_in_one_process_and_a_lost_one_is_named(cluster):
     config = dataclasses.replace(gorila.load_preset("CartPole-v1").config, hidden=(16, 16), num_parameter_shards=2)
     topology = plan(gorila, "CartPole-v1", config=config, run=RUN, runner="ray")
     stage = on_ray.Cluster(topology)
@@ -246,7 +246,7 @@ def test_parameter_shards_answer_over_ray_as_in_one_process_and_one_that_is_gone
         stage.close()
 
 
-def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are_refused_at_once(
+def test_a_learner_on_cuda_is_placed_with_the_gpu_and_too_many_gpus_are_refused_at_once(
     cluster, until, tmp_path, monkeypatch
 ):
     go = tmp_path / "go"
@@ -270,9 +270,9 @@ def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are
         }
         stage.start(setups["learner"])
         where = lambda host: (ray.get_runtime_context().get_node_id(), ray.get_gpu_ids())  # noqa: E731
-        host = stage._living[setups["learner"].name].host
+        host = stage._running[setups["learner"].name].host
         # It has the GPU, and so its place: it lacks nothing, though none is free and it has not begun.
-        until(lambda: free("GPU") == 0 and stage.lacks(setups["learner"].name) == "")
+        until(lambda: free("GPU") == 0 and stage.why_not_started(setups["learner"].name) == "")
         assert ray.wait([host.__ray_ready__.remote()], timeout=0)[0] == []
         go.touch()
         assert ray.get(host.__ray_call__.remote(where)) == (cluster.other.node_id, [0])
@@ -285,7 +285,7 @@ def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are
         # One more finds no place, and it is known what it lacks.
         again = dataclasses.replace(setups["learner"], name=RoleName("learner", 1))
         stage.start(again)
-        until(lambda: stage.lacks(again.name) == "asks for 1 GPU, and the Ray cluster has 1, 0 of them free")
+        until(lambda: stage.why_not_started(again.name) == "asks for 1 GPU, and the Ray cluster has 1, 0 of them free")
         stage.kill(again.name)
         # The one there is is taken now; and it would never be enough for actors with a share of their own.
         with pytest.raises(DeviceError, match=r"takes 1 GPUs \(1 for each learner of 1\), .* has 1, 0 of them free"):
@@ -299,8 +299,8 @@ def test_a_learner_on_cuda_is_placed_where_the_gpu_is_and_more_than_there_is_are
         train(apex_dqn, "CartPole-v1", runner="ray", config=CONFIG, run=shared)
 
 
-def test_the_newest_weights_are_known_on_the_node_of_the_supervisor_and_may_be_on_no_other(monkeypatch):
-    """What asks for nothing Ray puts on any node; where that goes, actors wait for weights and the learner for them."""
+def test_the_server_of_newest_weights_runs_on_the_supervisors_node(monkeypatch):
+    """Ray places an actor without resources on any node; if that node were lost, actors would wait for weights."""
     asked, here = [], "5" * 56
 
     class Asked:
@@ -325,12 +325,14 @@ def test_the_newest_weights_are_known_on_the_node_of_the_supervisor_and_may_be_o
 
 def test_a_run_without_room_on_any_node_of_its_cluster_is_refused_at_once(cluster):
     large = dataclasses.replace(CONFIG, capacity=10**9)
-    with pytest.raises(NoRoomError, match=r"no node has room for a role 'shard', .*; of 2 nodes .* left: add nodes"):
+    with pytest.raises(
+        NoRoomError, match=r"no node has room for a role 'shard', .*, of 2 nodes, has .* left: add nodes"
+    ):
         train(apex_dqn, "CartPole-v1", runner="ray", config=large, run=RUN)
 
 
 @pytest.mark.parametrize("check_memory", [True, False])
-def test_a_role_asks_ray_for_the_memory_that_it_takes_where_that_is_checked(monkeypatch, check_memory):
+def test_a_role_requests_its_memory_from_ray_if_memory_is_checked(monkeypatch, check_memory):
     asked = Mock()
     for figures in ("cluster_resources", "available_resources"):
         monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
@@ -347,7 +349,7 @@ def test_a_role_asks_ray_for_the_memory_that_it_takes_where_that_is_checked(monk
         assert asked.options.call_args.kwargs["memory"] == (place.memory_bytes if check_memory else 0)
 
 
-def test_a_process_of_a_role_that_is_stopped_is_noticed_with_what_lets_it_go_on(cluster, until, monkeypatch):
+def test_a_stopped_process_is_noticed_with_the_command_that_resumes_it(cluster, until, monkeypatch):
     monkeypatch.setattr(probes, "AGAIN_SECONDS", 0.0)
     topology = plan(apex_dqn, "CartPole-v1", config=CONFIG, run=RUN, runner="ray")
     stage = on_ray.Cluster(topology)
@@ -357,48 +359,48 @@ def test_a_process_of_a_role_that_is_stopped_is_noticed_with_what_lets_it_go_on(
         told = []
         until(lambda: told.extend(stage.listen(0.1)) or told)
         ((_, ready),) = told
-        assert stage.stopped(name) == ""
+        assert stage.why_stopped(name) == ""
         os.kill(ready.pid, signal.SIGSTOP)
-        until(lambda: stage.listen(0.1) == [] and stage.stopped(name) != "")
+        until(lambda: stage.listen(0.1) == [] and stage.why_stopped(name) != "")
         address = ray.util.get_node_ip_address()
-        assert stage.stopped(name) == f"is stopped (kill -CONT {ready.pid} on {address} lets it go on)"
+        assert stage.why_stopped(name) == f"is stopped (kill -CONT {ready.pid} on {address} resumes it)"
         os.kill(ready.pid, signal.SIGCONT)
-        until(lambda: stage.listen(0.1) == [] and stage.stopped(name) == "")
+        until(lambda: stage.listen(0.1) == [] and stage.why_stopped(name) == "")
     finally:
         stage.close()
 
 
-def test_roles_that_begin_together_ask_for_no_more_than_there_is_though_ray_tells_of_them_late(monkeypatch):
+def test_roles_that_start_together_request_no_more_cpus_than_there_are(monkeypatch):
     for figures in ("cluster_resources", "available_resources"):
         monkeypatch.setattr(ray, figures, lambda: {"CPU": 4.0})
     stage = object.__new__(on_ray.Cluster)
-    stage._share, stage._wishes, stage._living = 1.0, {"actor": 1.0}, {}
+    stage._share, stage._wanted_cpus, stage._running = 1.0, {"actor": 1.0}, {}
     for index in range(6):
         name = RoleName("actor", index)
-        stage._living[name] = SimpleNamespace(asks={"CPU": stage._cpus(name)})
-    assert [living.asks["CPU"] for living in stage._living.values()] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
-    # One that begins anew has what it had.
+        stage._running[name] = SimpleNamespace(resources={"CPU": stage._cpus(name)})
+    assert [one.resources["CPU"] for one in stage._running.values()] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
+    # A restarted role requests the same again.
     assert stage._cpus(RoleName("actor", 0)) == 1.0
 
 
 @pytest.mark.parametrize(
     "error", [ActorDiedError(), ActorUnavailableError("a link is down", None), ObjectLostError("0" * 56, "", "")]
 )
-def test_a_role_that_is_out_of_reach_or_whose_last_words_are_lost_is_ended_and_told_as_died(monkeypatch, error):
-    """What a role tells lies on its node: where that goes it is the object that is lost, and no actor that died."""
+def test_an_unreachable_role_or_one_with_lost_reports_is_killed_and_reported_as_died(monkeypatch, error):
+    """Reports of a role are stored on its node: if the node is lost, Ray reports a lost object and not a dead actor."""
     killed, name = [], RoleName("actor", 0)
     stage = object.__new__(on_ray.Cluster)
-    stage._living = {name: SimpleNamespace(drain="drain", host="host")}
+    stage._running = {name: SimpleNamespace(drain="drain", host="host")}
     monkeypatch.setattr(ray, "wait", lambda refs, **options: (refs, []))
     monkeypatch.setattr(ray, "get", Mock(side_effect=error))
     monkeypatch.setattr(ray, "kill", killed.append)
     ((who, report),) = stage.listen(0)
     assert (who, type(report)) == (name, Died)
-    assert (killed, stage._living) == (["host"], {})
+    assert (killed, stage._running) == (["host"], {})
 
 
 @pytest.mark.timeout(2700)  # some fifteen processes begin, one after the other, and each imports PyTorch
-def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, places, tmp_path):
+def test_dead_roles_and_a_removed_node_are_replaced(cluster, places, tmp_path):
     events, left, moved = [], [("actor 0", "shard 1"), ("learner", "evaluator")], []
     marks, killed = [], {}
 
@@ -452,7 +454,7 @@ def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, plac
     assert moved
     assert cluster.other.node_id not in {ready.host for ready in places.values()}
     assert len(places) == 6
-    went_on = {event.role: event.went_on_from for event in reversed(events) if isinstance(event, RoleRestarted)}
+    went_on = {event.role: event.resumed_from for event in reversed(events) if isinstance(event, RoleRestarted)}
     assert "with a new seed" in went_on["actor 0"]
     assert went_on["learner"].startswith("update ")
     steps = [event.env_steps for event in events if isinstance(event, Progress)]
@@ -460,7 +462,7 @@ def test_roles_that_die_and_a_node_that_is_removed_are_made_up_for(cluster, plac
     assert checkpoints.load(caught.value.checkpoint)["env_steps"] == caught.value.env_steps >= finished[0].env_steps
 
 
-def test_a_request_to_stop_saves_and_a_run_on_ray_goes_on_from_it_and_lets_all_its_actors_go(cluster, tmp_path, until):
+def test_a_stopped_run_on_ray_saves_and_resumes_and_releases_its_actors(cluster, tmp_path, until):
     seen = []
 
     def stop():

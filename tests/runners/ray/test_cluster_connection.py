@@ -1,4 +1,4 @@
-"""How a run comes to a Ray cluster: what Ray is asked for, and what a person is told where it does not start."""
+"""How a run connects to a Ray cluster, and the error if Ray does not start."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def asked(monkeypatch):
     return calls, outcomes
 
 
-def test_a_ray_that_is_started_here_is_patient_and_what_a_person_has_set_stays(asked, monkeypatch):
+def test_a_ray_started_here_has_longer_timeouts_and_keeps_the_users_settings(asked, monkeypatch):
     calls, _ = asked
     mine, *others = cluster_connection.PATIENCE
     monkeypatch.setenv(mine, "7")
@@ -41,8 +41,8 @@ def test_a_ray_that_is_started_here_is_patient_and_what_a_person_has_set_stays(a
     assert os.environ[mine] == "7"
 
 
-def test_what_lets_a_run_save_at_sigterm_is_there_while_it_is_part_of_a_cluster(asked, monkeypatch):
-    """Ray puts in its place what ends the process."""
+def test_the_sigterm_handler_stays_while_connected_to_a_cluster(asked, monkeypatch):
+    """Ray replaces it with a handler that ends the process."""
     before = signal.getsignal(signal.SIGTERM)
 
     def init(**options):
@@ -59,7 +59,7 @@ def test_what_lets_a_run_save_at_sigterm_is_there_while_it_is_part_of_a_cluster(
 
 
 @pytest.mark.parametrize(("address", "variable"), [("auto", None), (None, "10.0.0.7:6379")])
-def test_a_cluster_that_is_there_is_joined_as_it_is_and_tried_once(asked, monkeypatch, address, variable):
+def test_a_running_cluster_is_joined_with_one_attempt(asked, monkeypatch, address, variable):
     calls, outcomes = asked
     if variable is not None:
         monkeypatch.setenv("RAY_ADDRESS", variable)
@@ -77,10 +77,10 @@ def test_a_cluster_that_this_process_is_part_of_is_left_as_it_is(asked, monkeypa
     assert calls == []
 
 
-def test_a_ray_that_does_not_start_is_told_with_its_limits_and_with_what_to_do(asked):
+def test_a_ray_that_does_not_start_is_reported_with_its_limits_and_what_to_do(asked):
     calls, outcomes = asked
     outcomes.append(Exception("the current node timed out"))
-    what_to_do = r"timed out\): it gives a node 30 s .*--runner process.*--address auto"
+    what_to_do = r"timed out\): a node must start within 30 s .*--runner process.*--address auto"
     with pytest.raises(ConnectionError, match=what_to_do), cluster_connection.connected(None):
         raise AssertionError("it is not there")
     assert [what if what == "shutdown" else what[0] for what in calls] == [None, "shutdown"]

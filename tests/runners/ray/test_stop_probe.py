@@ -1,4 +1,4 @@
-"""Whether a role's process is stopped, asked of its node: what is done with the questions and their answers."""
+"""Checks on a node whether a role's process is stopped."""
 
 from types import SimpleNamespace
 
@@ -39,32 +39,32 @@ def asked(monkeypatch):
     return questions
 
 
-def test_a_node_is_asked_once_at_a_time_and_its_last_answer_holds_until_the_next(asked):
+def test_a_node_is_checked_once_at_a_time_and_its_last_answer_holds_until_the_next(asked):
     probe = probes.StopProbe(Ready(7, "a" * 56))
-    assert [probe.stopped() for _ in range(3)] == [""] * 3
+    assert [probe.why_stopped() for _ in range(3)] == [""] * 3
     assert len(asked) == 1
     asked[0].append("10.0.0.9")
-    told = "is stopped (kill -CONT 7 on 10.0.0.9 lets it go on)"
-    assert [probe.stopped() for _ in range(3)] == [told] * 3
+    told = "is stopped (kill -CONT 7 on 10.0.0.9 resumes it)"
+    assert [probe.why_stopped() for _ in range(3)] == [told] * 3
     assert len(asked) == 2
     asked[1].append("")
-    assert probe.stopped() == ""
+    assert probe.why_stopped() == ""
 
 
-def test_a_role_that_answers_is_not_asked_after_and_what_was_found_before_is_forgotten(asked, monkeypatch):
+def test_a_role_that_answers_is_not_checked_and_earlier_findings_are_discarded(asked, monkeypatch):
     name, now = RoleName("evaluator", alone=True), [100.0]
     monkeypatch.setattr(on_ray, "time", SimpleNamespace(monotonic=lambda: now[0]))
     living = SimpleNamespace(probe=probes.StopProbe(Ready(7, "a" * 56)), drained=100.0)
     stage = object.__new__(on_ray.Cluster)
-    stage._living = {name: living}
+    stage._running = {name: living}
     now[0] = 104.0
-    assert (stage.stopped(name), asked) == ("", [])
+    assert (stage.why_stopped(name), asked) == ("", [])
     now[0] = 106.0
-    assert stage.stopped(name) == ""
+    assert stage.why_stopped(name) == ""
     asked[0].append("10.0.0.9")
-    assert stage.stopped(name).startswith("is stopped")
+    assert stage.why_stopped(name).startswith("is stopped")
     living.drained = 106.0
-    assert stage.stopped(name) == ""
+    assert stage.why_stopped(name) == ""
     now[0] = 112.0
-    assert stage.stopped(name) == ""  # not what was found the last time
-    assert stage.stopped(RoleName("actor", 3)) == ""
+    assert stage.why_stopped(name) == ""  # not what was found the last time
+    assert stage.why_stopped(RoleName("actor", 3)) == ""

@@ -105,7 +105,7 @@ class Fragile(gymnasium.Env):
 gymnasium.register("ReverieFragile-v0", Fragile)
 
 
-def test_an_environment_that_raises_is_told_with_seed_and_step_and_the_next_evaluation_is_whole(monkeypatch):
+def test_an_environment_that_raises_is_reported_with_seed_and_step_and_the_next_evaluation_is_complete(monkeypatch):
     monkeypatch.setattr(Fragile, "steps", 0)
     monkeypatch.setattr(Fragile, "raises_in", {4})
     evaluator = Evaluator("ReverieFragile-v0", 2)
@@ -116,7 +116,7 @@ def test_an_environment_that_raises_is_told_with_seed_and_step_and_the_next_eval
     assert play().returns == (3.0, 3.0)
 
 
-def test_an_environment_that_raises_at_its_reset_is_told_with_its_seed_too(monkeypatch):
+def test_an_environment_that_raises_at_its_reset_is_reported_with_its_seed(monkeypatch):
     monkeypatch.setattr(Fragile, "seeds_that_raise", [8])
     evaluator = Evaluator("ReverieFragile-v0", 2)
     play = lambda: evaluator.evaluate(lambda obs: np.zeros(len(obs), np.int64), (7, 8))  # noqa: E731
@@ -126,7 +126,7 @@ def test_an_environment_that_raises_at_its_reset_is_told_with_its_seed_too(monke
 
 
 @pytest.mark.parametrize("crashes", [1, local.CRASHED_EVALUATIONS])
-def test_a_run_in_one_process_plays_an_evaluation_anew_and_gives_up_after_some(monkeypatch, crashes):
+def test_a_run_in_one_process_retries_a_crashed_evaluation_a_few_times(monkeypatch, crashes):
     failing, evaluate, events = [True] * crashes, Evaluator.evaluate, []
     crash = Crash("CartPole-v1", 10_000, 5, "RuntimeError: the simulator broke")
 

@@ -24,7 +24,7 @@ def run(folder, **options):
         log.close()
 
 
-def test_a_log_tells_the_run_and_reads_as_its_curve(tmp_path):
+def test_a_log_records_the_run_and_reads_back_as_its_curve(tmp_path):
     result = run(tmp_path)
     lines = [json.loads(line) for line in (tmp_path / logs.LOG).read_text().splitlines()]
     assert [line["event"] for line in lines if line["event"] != "progress"] == [
@@ -47,7 +47,7 @@ def test_a_log_tells_the_run_and_reads_as_its_curve(tmp_path):
     assert read.finished["mean_return"] == result.evaluation.mean_return
 
 
-def test_a_resumed_run_writes_each_point_once_though_the_first_went_on_after_its_checkpoint(tmp_path):
+def test_a_resumed_run_logs_each_point_once_even_after_points_beyond_its_checkpoint(tmp_path):
     folder = tmp_path / "checkpoints"
     run(tmp_path, checkpoint_folder=folder)
     first = logs.read(tmp_path)
@@ -60,7 +60,7 @@ def test_a_resumed_run_writes_each_point_once_though_the_first_went_on_after_its
     assert (again.finished or {})["env_steps"] == result.env_steps
 
 
-def test_a_new_run_in_the_same_file_begins_it_anew(tmp_path):
+def test_a_new_run_overwrites_the_log(tmp_path):
     for _ in range(2):
         run(tmp_path)
     assert len(logs.read(tmp_path).returns) == 3
@@ -75,10 +75,10 @@ def test_a_line_torn_by_a_crash_is_left_out_and_a_damaged_one_is_named(tmp_path)
     with pytest.raises(logs.LogError, match=r"log\.jsonl is not JSON in line 1"):
         logs.read(tmp_path)
     (tmp_path / logs.LOG).write_text("[]\n")
-    with pytest.raises(logs.LogError, match="has no object in line 1"):
+    with pytest.raises(logs.LogError, match="has no JSON object in line 1"):
         logs.read(tmp_path)
     (tmp_path / logs.LOG).write_text("")
-    with pytest.raises(logs.LogError, match="tells of no run"):
+    with pytest.raises(logs.LogError, match="is not the log of a run: it has no line"):
         logs.read(tmp_path)
 
 
@@ -104,7 +104,7 @@ def saved(env_steps):
 
 
 @pytest.mark.parametrize("room", [0, 17])
-def test_a_full_disk_tears_no_line_and_the_next_that_fits_says_how_many_are_not_there(tmp_path, room):
+def test_a_full_disk_tears_no_line_and_the_next_line_counts_the_missing_ones(tmp_path, room):
     log = logs.JsonLines(tmp_path / logs.LOG)
     log(saved(1))
     log._file = full = Full(log._file, room)
@@ -121,7 +121,7 @@ def test_a_full_disk_tears_no_line_and_the_next_that_fits_says_how_many_are_not_
     assert lines[1]["lines"] == 2
 
 
-def test_a_disk_that_is_full_when_a_run_goes_on_leaves_the_log_as_it_was(tmp_path, monkeypatch):
+def test_a_full_disk_at_a_resume_leaves_the_log_unchanged(tmp_path, monkeypatch):
     run(tmp_path)
     before = (tmp_path / logs.LOG).read_bytes()
 
@@ -136,8 +136,8 @@ def test_a_disk_that_is_full_when_a_run_goes_on_leaves_the_log_as_it_was(tmp_pat
     assert [path.name for path in tmp_path.iterdir()] == [logs.LOG]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it tells in its thread, too
-def test_training_ends_for_no_disk_that_is_full(tmp_path, monkeypatch):
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # it reports in its thread, too
+def test_a_full_disk_does_not_end_training(tmp_path, monkeypatch):
     pytest.importorskip("tensorboard")
     from tensorboard.compat.tensorflow_stub.io import gfile
 
@@ -191,7 +191,7 @@ def test_tensorboard_gets_progress_once_a_second_and_rates_over_that_time(tmp_pa
         assert [event.value for event in rates] == [pytest.approx(rate)] * 3
 
 
-def test_the_figures_before_the_end_are_the_last_that_came_and_none_that_others_came_after():
+def test_the_last_figures_are_written_before_the_end_once():
     sparse, early, late, last = logs._Sparse(), *(Progress(step, 0, step / 2, None, {}, 1.0) for step in (0, 1, 2))
     end = Finished(None)
     assert [sparse(event) for event in (early, late, last, end)] == [[early], [], [last], [end]]

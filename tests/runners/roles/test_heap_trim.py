@@ -25,7 +25,7 @@ def resident():
 
 
 @needs_glibc
-def test_what_is_free_between_blocks_in_use_goes_back():
+def test_free_memory_between_used_blocks_is_returned():
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = (
         ctypes.c_void_p,
@@ -48,12 +48,12 @@ def test_what_is_free_between_blocks_in_use_goes_back():
     assert given > BLOCK * BLOCKS / 2
 
 
-def test_where_the_c_library_has_no_way_to_it_is_said_and_nothing_happens(monkeypatch):
+def test_without_malloc_trim_nothing_happens_and_that_is_returned(monkeypatch):
     monkeypatch.setattr(heap_trim, "_malloc_trim", lambda: None)
     assert heap_trim.trim_heap() is False
 
 
-def test_it_is_given_back_when_it_is_time_and_not_before(monkeypatch):
+def test_memory_is_trimmed_when_it_is_due(monkeypatch):
     now, given = [100.0], []
     monkeypatch.setattr(heap_trim.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(heap_trim, "trim_heap", lambda: given.append(now[0]))
@@ -74,7 +74,7 @@ RUN = RunSettings(
 )
 
 
-def test_a_run_in_one_process_gives_memory_back(monkeypatch):
+def test_a_run_in_one_process_returns_memory(monkeypatch):
     given = []
     monkeypatch.setattr(heap_trim, "SECONDS", 0.0)
     monkeypatch.setattr(heap_trim, "trim_heap", lambda: given.append(1))

@@ -1,4 +1,4 @@
-"""When a learner's weights are published, and by whom."""
+"""When a learner's weights are published, and by which learner."""
 
 import dataclasses
 import types
@@ -15,7 +15,7 @@ from reverie.agents.ppo import agent as ppo
 from reverie.errors import UnauthenticatedError, UnavailableError
 from reverie.runners.links.messages import RoleName, Setup
 from reverie.runners.roles import learners
-from reverie.runners.roles.learners import LocalWeights, Student
+from reverie.runners.roles.learners import LocalWeights, PublishingLearner
 
 
 class Way:
@@ -77,20 +77,20 @@ def student(monkeypatch):
             generation=generation,
             weights=way,
         )
-        return Student(setup, None, Stopwatch()), way.published, clock
+        return PublishingLearner(setup, None, Stopwatch()), way.published, clock
 
     clock = [100.0]
     return make
 
 
-def test_an_agent_that_asks_for_it_publishes_the_weights_of_every_update(student):
+def test_agents_with_publish_every_update_publish_every_version(student):
     one, published, _ = student(every=True, generation=2)
     for _ in range(5):
         one.learn()
     assert published == [(2, version) for version in range(1, 6)]
 
 
-def test_others_publish_by_time_and_before_they_wait(student):
+def test_other_agents_publish_by_time_and_before_a_wait(student):
     one, published, clock = student(every=False)
     for _ in range(5):
         one.learn()
@@ -99,20 +99,20 @@ def test_others_publish_by_time_and_before_they_wait(student):
     one.learn()
     one.learn()
     assert published == [(0, 1), (0, 6)]
-    one.wait()
-    one.wait()
+    one.publish_before_wait()
+    one.publish_before_wait()
     assert published == [(0, 1), (0, 6), (0, 7)]
 
 
 def test_the_first_of_several_learners_publishes_and_no_other_does(student):
     one, published, _ = student(every=True, index=1)
     one.learn()
-    one.wait()
+    one.publish_before_wait()
     assert one.publish().version == 1
     assert published == []
 
 
-def test_agents_of_a_queue_ask_for_every_version():
+def test_agents_of_a_queue_publish_every_version():
     asks = {
         agent.name: agent.needs(agent.load_preset("CartPole-v1").config).publish_every_update
         for agent in (ppo, impala, dqn)
@@ -120,7 +120,7 @@ def test_agents_of_a_queue_ask_for_every_version():
     assert asks == {"ppo": True, "impala": True, "dqn": False}
 
 
-def test_the_policy_of_a_bundle_goes_back_with_its_parameters(monkeypatch):
+def test_the_policy_of_a_bundle_follows_its_parameters_back(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(learners.time, "monotonic", lambda: clock[0])
     learner = Counting()
@@ -135,7 +135,7 @@ def test_the_policy_of_a_bundle_goes_back_with_its_parameters(monkeypatch):
     learner.version = 3
     clock[0] += learners.PUBLISH_SECONDS
     assert source.latest(10) is None
-    source.begin_again()
+    source.accept_any_version()
     assert source.latest(10).version == 3
 
 
@@ -152,8 +152,8 @@ def learner(student):
 
     def make(*, can, **options):
         role = object.__new__(learners.Learner)
-        role.student, role.published, _ = student(every=False, **options)
-        role.watch, role.held, role._owed, role._idle, role._waits = Stopwatch(), False, [], 0.0, ""
+        role.inner, role.published, _ = student(every=False, **options)
+        role.watch, role.held, role._unanswered, role._idle, role._waits = Stopwatch(), False, [], 0.0, ""
         role._client = types.SimpleNamespace(can_sample=lambda table, count: can, close=lambda: None)
         role._tables, role._batch_size, role._names = ("replay",), 1, "table 'replay'"
         return role
@@ -161,37 +161,37 @@ def learner(student):
     return make
 
 
-def test_who_draws_ahead_learns_from_what_is_there_whatever_the_table_can_give(learner):
+def test_a_learner_with_prefetch_uses_drawn_batches_even_if_the_table_blocks(learner):
     role = learner(can=False, prefetch=3)
-    one = role.student.learner
+    one = role.inner.learner
     one.made = (True, False, True)
     assert one.ahead == 3
     versions = [role.turn(Link()) or one.version for _ in range(3)]
     assert versions == [1, 1, 2]
 
 
-def test_who_does_not_draw_ahead_asks_the_table(learner):
+def test_a_learner_without_prefetch_asks_the_table(learner):
     role = learner(can=True, prefetch=0)
-    assert role.student.learner.ahead == 0
+    assert role.inner.learner.ahead == 0
     role.turn(Link())
-    assert role.student.learner.version == 1
+    assert role.inner.learner.version == 1
     role = learner(can=False)
     role.turn(Link())
-    assert role.student.learner.version == 0
+    assert role.inner.learner.version == 0
 
 
 @pytest.mark.parametrize(("can", "waits_for"), [(True, "wait for a batch"), (False, "wait for the table")])
-def test_a_wait_for_bytes_is_told_from_one_that_the_limiter_makes(learner, can, waits_for):
+def test_waits_for_a_batch_and_for_the_limiter_are_reported_separately(learner, can, waits_for):
     role = learner(can=can, prefetch=2)
-    role.student.learner.made = (False,)
+    role.inner.learner.made = (False,)
     role.turn(Link())
     assert set(role.watch.seconds) == {waits_for}
     assert "being made" in role._waits or "cannot give" in role._waits
 
 
 @pytest.mark.parametrize("error", [UnavailableError("it is gone"), UnauthenticatedError("not with this token")])
-def test_a_learner_whose_shard_is_gone_or_another_runs_waits_to_be_told_where_it_is(learner, error):
-    """It must live to be asked for its state: what it has learnt since its checkpoint goes with it."""
+def test_a_learner_that_lost_its_shard_waits_for_the_new_address(learner, error):
+    """It must stay alive to return its state: its updates since the checkpoint would be lost otherwise."""
 
     def refuse(table, count):
         raise error
@@ -199,11 +199,11 @@ def test_a_learner_whose_shard_is_gone_or_another_runs_waits_to_be_told_where_it
     role = learner(can=True)
     role._client.can_sample = refuse
     role.turn(Link())
-    assert (role._waits, role.student.learner.version) == (str(error), 0)
+    assert (role._waits, role.inner.learner.version) == (str(error), 0)
 
 
-def test_a_learner_that_holds_still_or_ends_draws_no_more(learner):
-    for end in (lambda role: role.do(learners.Hold(1)), lambda role: role.close()):
+def test_a_held_or_ended_learner_stops_drawing(learner):
+    for end in (lambda role: role.handle(learners.Hold(1)), lambda role: role.close()):
         role = learner(can=True, prefetch=2)
         end(role)
-        assert role.student.learner.stopped
+        assert role.inner.learner.stopped

@@ -1,4 +1,4 @@
-"""What every role of a distributed run has in common, wherever it lives."""
+"""Behaviour that all roles of a distributed run share."""
 
 import dataclasses
 import os
@@ -49,12 +49,12 @@ def test_only_the_learner_has_more_than_one_torch_thread(kind, threads, torch_th
 
 
 class Line:
-    """A link that keeps what it is told."""
+    """A link that records reports."""
 
     def __init__(self):
         self.told = []
 
-    def tell(self, report):
+    def send(self, report):
         self.told.append(report)
 
     def commands(self):
@@ -70,7 +70,7 @@ class Line:
         ("shard", DamagedError("a checkpoint that is not what was written"), False),
     ],
 )
-def test_only_what_may_fare_better_another_time_is_started_again(monkeypatch, torch_threads, kind, error, transient):
+def test_only_roles_with_transient_failures_are_restarted(monkeypatch, torch_threads, kind, error, transient):
     class Broken(Idle):
         def __init__(self, setup):
             raise error
@@ -85,7 +85,7 @@ def test_only_what_may_fare_better_another_time_is_started_again(monkeypatch, to
 
 
 @pytest.mark.parametrize("kind", role_loop.ROLES)
-def test_every_role_gives_freed_memory_back_as_it_goes_on(monkeypatch, torch_threads, kind):
+def test_every_role_returns_freed_memory_while_it_runs(monkeypatch, torch_threads, kind):
     class TwoTurns(Line):
         def commands(self):
             return iter([Stop()] if self.turns == 2 else [])
@@ -105,9 +105,7 @@ def test_every_role_gives_freed_memory_back_as_it_goes_on(monkeypatch, torch_thr
 
 
 @pytest.mark.parametrize("error", [UnavailableError("out of reach"), DeadlineExceededError("no answer within 5 s")])
-def test_a_role_whose_shard_does_not_answer_as_it_begins_tries_again_and_does_not_end(
-    monkeypatch, torch_threads, error
-):
+def test_a_role_retries_its_start_while_its_shard_does_not_respond(monkeypatch, torch_threads, error):
     attempts = []
 
     class Patient(Idle):
@@ -126,8 +124,8 @@ def test_a_role_whose_shard_does_not_answer_as_it_begins_tries_again_and_does_no
     assert [type(report) for report in line.told] == [Ready]
 
 
-def test_a_draw_from_a_shard_that_stands_still_for_a_moment_is_not_lost():
-    """A busy machine: what was drawn and not waited for would be paid to the limiter, and no learner's."""
+def test_a_draw_from_a_shard_that_stalls_briefly_is_not_lost():
+    """On a busy machine: a draw that is not waited for would count for the limiter and be lost."""
     table = Table(
         "replay",
         max_size=9,

@@ -1,4 +1,4 @@
-"""What is asked of roles that end, begin again and are elsewhere, in the orders in which reports can come."""
+"""Commands for roles that end, restart and move, in every order in which reports can arrive."""
 
 import dataclasses
 import os
@@ -16,10 +16,10 @@ from reverie.runners import Evaluation, RoleError, StalledError, plan
 from reverie.runners.links.messages import (
     Died,
     Endpoint,
+    Evaluate,
+    EvaluationDone,
     Failed,
     Follow,
-    Judge,
-    Judged,
     Learnt,
     Ready,
     RoleName,
@@ -40,7 +40,7 @@ SHARD = RoleName("shard")
 
 
 class Scripted:
-    """A stage on which nobody lives: what was started, told and killed."""
+    """A stage without processes: it records starts, commands and kills."""
 
     weights = None
 
@@ -60,7 +60,7 @@ class Scripted:
     def start(self, setup):
         self.started.append(setup)
 
-    def tell(self, name, command):
+    def send(self, name, command):
         self.told.append((name, command))
 
     def listen(self, timeout):
@@ -70,10 +70,10 @@ class Scripted:
     def kill(self, name):
         self.killed.append(name)
 
-    def lacks(self, name):
+    def why_not_started(self, name):
         return ""
 
-    def stopped(self, name):
+    def why_stopped(self, name):
         return self.stops.get(name, "")
 
     def newest(self, name):
@@ -95,7 +95,7 @@ def made(agent, **changes):
         on_restart=lambda name, *what: restarted.append(name),
         on_move=lambda *what: stage.moves.append(what),
     )
-    crew.start_keepers()
+    crew.start_shards()
 
     def hear(name, report):
         stage.next.append((name, report))
@@ -108,7 +108,7 @@ def here(address=None):
     return Ready(os.getpid(), "here", address)
 
 
-def test_a_learner_that_is_to_be_elsewhere_is_still_asked_for_what_it_was_asked():
+def test_a_relocated_learner_still_gets_its_unanswered_commands():
     crew, stage, hear, _ = made(apex_dqn)
     hear(SHARD, here("a:1"))
     crew.start_others()
@@ -127,7 +127,7 @@ def test_a_learner_that_is_to_be_elsewhere_is_still_asked_for_what_it_was_asked(
     assert stage.told == [(LEARNER, Save(7))]
 
 
-def test_an_answer_to_an_older_command_settles_no_newer_one():
+def test_an_answer_to_an_older_command_does_not_answer_a_newer_one():
     crew, stage, hear, restarted = made(apex_dqn)
     hear(SHARD, here("a:1"))
     crew.start_others()
@@ -147,7 +147,7 @@ def test_an_answer_to_an_older_command_settles_no_newer_one():
     assert restarted == [LEARNER, LEARNER]
 
 
-def test_who_is_not_there_yet_when_a_shard_is_elsewhere_begins_again_at_its_new_address():
+def test_roles_that_are_still_starting_restart_with_a_shards_new_address():
     crew, stage, hear, restarted = made(apex_dqn)
     hear(SHARD, here("a:1"))
     crew.start_others()
@@ -158,11 +158,11 @@ def test_who_is_not_there_yet_when_a_shard_is_elsewhere_begins_again_at_its_new_
         assert name in stage.killed
     assert EVALUATOR not in stage.killed
     assert restarted == [SHARD]
-    # It is told where it is now, and who follows: those there are, in the order in which they began.
+    # The event has the new address and the followers: the started ones, in the order of their start.
     assert stage.moves == [(SHARD, "a:1", "b:2", [LEARNER, *crew.actors])]
 
 
-def test_a_shard_that_comes_back_where_it_was_moves_nobody():
+def test_a_shard_that_returns_to_its_address_restarts_no_other_role():
     crew, stage, hear, restarted = made(apex_dqn)
     hear(SHARD, here("a:1"))
     crew.start_others()
@@ -174,7 +174,7 @@ def test_a_shard_that_comes_back_where_it_was_moves_nobody():
 
 
 def judged(number):
-    return Judged(number, Evaluation((1,), (1.0,)), None, 0.1)
+    return EvaluationDone(number, Evaluation((1,), (1.0,)), None, 0.1)
 
 
 def test_an_evaluator_that_ends_at_every_evaluation_ends_the_run_and_one_that_ends_at_some_does_not(monkeypatch):
@@ -188,9 +188,9 @@ def test_an_evaluator_that_ends_at_every_evaluation_ends_the_run_and_one_that_en
     failed = Failed("EnvironmentCrashedError", "a game that broke", "where it broke", True)
     for number in range(12):
         hear(EVALUATOR, here())
-        crew.ask(EVALUATOR, Judge(2 * number, weights, False))
+        crew.ask(EVALUATOR, Evaluate(2 * number, weights, False))
         hear(EVALUATOR, judged(2 * number))
-        crew.ask(EVALUATOR, Judge(2 * number + 1, weights, False))
+        crew.ask(EVALUATOR, Evaluate(2 * number + 1, weights, False))
         hear(EVALUATOR, failed)
         hear(EVALUATOR, Died("it ended"))
     assert restarted == [EVALUATOR] * 12
@@ -200,16 +200,16 @@ def test_an_evaluator_that_ends_at_every_evaluation_ends_the_run_and_one_that_en
         hear(EVALUATOR, Died("it ended"))
     hear(EVALUATOR, here())
     hear(EVALUATOR, failed)
-    with pytest.raises(RoleError, match=r"5 times without having judged any weights, .*: a game that broke") as caught:
+    with pytest.raises(RoleError, match=r"5 times without a finished evaluation, .*: a game that broke") as caught:
         hear(EVALUATOR, Died("it ended"))
     assert (caught.value.role, caught.value.traceback) == ("evaluator", "where it broke")
 
 
-def test_learners_follow_parameter_shards_that_began_again_and_one_that_is_not_there_yet_begins_with_them():
+def test_learners_follow_restarted_parameter_shards_even_while_starting():
     crew, stage, hear, _ = made(gorila)
     first, second = crew.learners
     zero, one = crew.parameters
-    for name in crew.keepers:
+    for name in crew.all_shards:
         hear(name, here("a:1"))
     crew.start_others()
     hear(first, here())
@@ -222,7 +222,7 @@ def test_learners_follow_parameter_shards_that_began_again_and_one_that_is_not_t
     assert (stage.newest(second).parameters, stage.newest(second).epoch) == ([1, 1], 1)
 
 
-def test_a_role_that_does_not_end_in_time_is_killed_before_the_run_goes_on(monkeypatch):
+def test_a_role_that_does_not_end_in_time_is_killed_before_the_run_continues(monkeypatch):
     monkeypatch.setattr(supervisor, "END_SECONDS", 0.0)
     crew, stage, hear, restarted = made(apex_dqn)
     hear(SHARD, here("a:1"))
@@ -264,7 +264,7 @@ def begun(agent):
     return crew, stage, hear, restarted
 
 
-def test_a_role_that_tells_nothing_is_awaited_and_an_evaluator_may_play_for_hours(clock):
+def test_a_role_that_does_not_report_is_awaited_and_an_evaluator_may_play_for_hours(clock):
     crew, _, hear, _ = begun(apex_dqn)
     served = Served({}, "")
     for _ in range(29):
@@ -281,7 +281,7 @@ def test_a_role_that_tells_nothing_is_awaited_and_an_evaluator_may_play_for_hour
     assert EVALUATOR not in crew.awaited()
 
 
-def test_a_role_whose_process_is_stopped_is_awaited_from_then_on_with_what_lets_it_go_on(clock):
+def test_a_role_whose_process_is_stopped_is_awaited_with_the_command_that_resumes_it(clock):
     crew, stage, *_ = begun(apex_dqn)
     stage.stops = {EVALUATOR: "is stopped"}
     assert crew.awaited() == {EVALUATOR: Absence(0.0, "is stopped", begun=True)}
@@ -293,8 +293,8 @@ def test_a_role_whose_process_is_stopped_is_awaited_from_then_on_with_what_lets_
     assert crew.awaited() == {EVALUATOR: Absence(0.0, "is stopped", begun=True)}
 
 
-def test_while_the_supervisor_stood_still_itself_nobody_was_silent(clock):
-    """As after Ctrl-Z and fg, which reach the whole group."""
+def test_time_in_which_the_supervisor_was_suspended_does_not_count_as_silence(clock):
+    """As after Ctrl-Z and fg, which affect the whole group."""
     crew, *_ = begun(apex_dqn)
     clock(crew, 3_600, turns=1)
     assert crew.awaited() == {}
@@ -302,21 +302,21 @@ def test_while_the_supervisor_stood_still_itself_nobody_was_silent(clock):
     assert set(crew.awaited()) == {SHARD, LEARNER, *crew.actors}
 
 
-def test_a_run_stalls_by_the_time_in_which_it_listened_and_not_by_that_in_which_it_stood_still(clock):
+def test_time_in_which_the_supervisor_was_suspended_does_not_count_as_a_stall(clock):
     crew, *_ = begun(apex_dqn)
     course = object.__new__(supervisor.Supervisor)
     course._roles, course._topology, course._should_stop = crew, crew.topology, lambda: False
-    course._account, course._moved = SimpleNamespace(env_steps=5, updates=3), (0.0, 5, 3)
+    course._account, course._last_change = SimpleNamespace(env_steps=5, updates=3), (0.0, 5, 3)
     course._latest = LatestReports()
     course._latest.served[0] = Served({}, "its table is full")
     clock(crew, 3_600, turns=1)
-    course._refuse_to_stall(waiting_for_training=True)
+    course._check_stalled(waiting_for_training=True)
     clock(crew, 300)
-    with pytest.raises(StalledError, match=r"learner has told nothing for 30\d s.*; shard 0: its table is full"):
-        course._refuse_to_stall(waiting_for_training=True)
+    with pytest.raises(StalledError, match=r"learner has not reported for 30\d s.*; shard 0: its table is full"):
+        course._check_stalled(waiting_for_training=True)
 
 
-def test_the_last_words_of_a_role_that_was_replaced_while_they_came_are_not_those_of_the_one_after_it():
+def test_late_reports_of_a_replaced_role_are_not_taken_for_those_of_its_replacement():
     crew, stage, hear, restarted = begun(apex_dqn)
     hear(SHARD, Died("killed"))
     hear(SHARD, here("b:2"))
@@ -332,7 +332,7 @@ def test_the_last_words_of_a_role_that_was_replaced_while_they_came_are_not_thos
     assert type(heard[-1]) is Learnt
 
 
-def test_tables_of_a_run_that_goes_on_draw_by_other_seeds_than_at_its_start_and_actors_by_the_same():
+def test_a_resumed_run_gives_tables_new_seeds_and_actors_the_same():
     topology = plan(apex_dqn, "CartPole-v1", runner="process")
 
     def seeds(state):

@@ -1,4 +1,4 @@
-"""The course of a run on a stage whose roles the test plays, in one thread and by a clock of its own."""
+"""The course of a run on a stage whose roles are simulated by the test, in one thread and with a fake clock."""
 
 import dataclasses
 import os
@@ -16,13 +16,13 @@ from reverie.runners.links.messages import (
     Acted,
     Died,
     Endpoint,
-    GoOn,
+    Evaluate,
+    EvaluationDone,
     Hold,
     Holding,
-    Judge,
-    Judged,
     Learnt,
     Ready,
+    Resume,
     Save,
     Served,
     Serving,
@@ -81,10 +81,10 @@ class Theatre:
     def parameter_addresses(self, shards):
         return [shard.generation for shard in shards]
 
-    def lacks(self, name):
+    def why_not_started(self, name):
         return ""
 
-    def stopped(self, name):
+    def why_stopped(self, name):
         return ""
 
     def kill(self, name):
@@ -99,22 +99,22 @@ class Theatre:
             self.versions[name] = (setup.state or {"version": 0})["version"]
         self.coming.append((name, Ready(os.getpid(), "here", "a:1")))
 
-    def tell(self, name, command):
+    def send(self, name, command):
         match command:
             case Hold(number):
                 self.held.add(name)
                 self.coming.append((name, Holding(number, self.latest(-1))))
-            case GoOn():
+            case Resume():
                 self.held.discard(name)
             case Save(number):
                 self.coming.append((name, self.state_of(name, number)))
-            case Judge(number, weights, confirm):
+            case Evaluate(number, weights, confirm):
                 self.judged.append((weights.version, confirm))
                 returns = self.judge(weights.version)
                 if returns is not None:
                     screening, confirming = (Evaluation((1,), (one,)) for one in returns)
                     reached = screening.mean_return >= RUN.target_return or confirm
-                    self.coming.append((name, Judged(number, screening, confirming if reached else None, 0.0)))
+                    self.coming.append((name, EvaluationDone(number, screening, confirming if reached else None, 0.0)))
             case Stop():
                 self.ended.add(name)
                 self.coming.append((name, Died("it ended")))
@@ -178,7 +178,7 @@ def of_kind(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
 
-def test_checkpoints_wait_for_an_evaluator_that_stands_still_for_as_long_as_is_set_and_it_is_reported(perform):
+def test_checkpoints_wait_for_a_stalled_evaluator_for_evaluation_seconds_and_it_is_reported(perform):
     # It has judged nothing when the run is asked to end: 40 actor steps later than the bound.
     stage, events, end = perform(lambda version: None, stop=lambda stage: stage.now > 120, max_env_steps=10**6)
     assert isinstance(end, StoppedError)
@@ -190,29 +190,26 @@ def test_checkpoints_wait_for_an_evaluator_that_stands_still_for_as_long_as_is_s
     assert len(saved) >= 4
     (told, *_) = of_kind(events, RoleAwaited)
     assert (told.role, told.begun) == ("evaluator", True)
-    assert (
-        told.reason
-        == "has not finished an evaluation, and checkpoints do not wait for it any longer (evaluation_seconds)"
-    )
+    assert told.reason == "has not finished an evaluation, and checkpoints no longer wait for it (evaluation_seconds)"
     assert 20 < told.seconds < 24
 
 
-def test_a_run_that_goes_on_from_a_checkpoint_of_within_an_evaluation_makes_that_evaluation(perform):
+def test_a_run_resumed_from_a_checkpoint_within_an_evaluation_makes_that_evaluation(perform):
     _, _, end = perform(lambda version: None, stop=lambda stage: stage.now > 60, max_env_steps=10**6)
     assert checkpoints.load(end.checkpoint)["next_evaluation"] == 50
     _, events, _ = perform(lambda version: (1.0, 2.0), resume=end.checkpoint, max_env_steps=end.env_steps + 20)
     assert of_kind(events, Evaluated)[0].point.env_steps <= end.env_steps + 4
 
 
-def test_checkpoints_of_a_run_whose_evaluator_answers_are_written_as_they_are_due_and_nothing_is_reported(perform):
+def test_with_a_responsive_evaluator_checkpoints_are_written_when_due_without_a_report(perform):
     _, events, result = perform(lambda version: (1.0, 2.0))
     assert [event.env_steps // 10 for event in of_kind(events, Saved)] == [6, 12, 18, 20]
     assert of_kind(events, RoleAwaited) == []
     assert result.evaluation.mean_return == 2.0
 
 
-def test_weights_that_reached_the_target_are_confirmed_only_as_those_that_the_learner_holds(perform):
-    """The learner went on while they were judged: the newer ones are judged again, and may be worse."""
+def test_only_the_weights_that_the_learner_holds_are_are_confirmed(perform):
+    """The learner continued during the evaluation: its newer weights are evaluated again, and may be worse."""
     lucky = []
 
     def judge(version):
@@ -226,7 +223,7 @@ def test_weights_that_reached_the_target_are_confirmed_only_as_those_that_the_le
     assert (result.confirmed, result.env_steps >= 200) == (False, True)
 
 
-def test_a_run_whose_held_weights_are_confirmed_ends_with_them_and_judges_them_once(perform):
+def test_a_run_with_confirmed_weights_ends_with_them_and_evaluates_them_once(perform):
     stage, _, result = perform(lambda version: (100.0 + version, 200.0 + version))
     assert result.confirmed
     first, second = stage.judged
@@ -234,14 +231,14 @@ def test_a_run_whose_held_weights_are_confirmed_ends_with_them_and_judges_them_o
     assert result.evaluation.mean_return == 200.0 + result.weights.version
 
 
-def test_the_result_is_what_the_last_weights_gave_and_not_those_that_were_judged_before_them(perform):
+def test_the_result_is_of_the_last_weights_and_not_of_earlier_evaluations(perform):
     stage, events, result = perform(lambda version: (version / 100, 50 + version / 100))
     assert stage.judged[-1] == (result.weights.version, True)
     assert result.evaluation.mean_return == 50 + result.weights.version / 100
     assert of_kind(events, Evaluated)[-1].point.mean_return == result.weights.version / 100
 
 
-def test_episodes_that_confirm_count_for_nothing_where_the_screening_missed_the_target(perform):
+def test_confirmation_does_not_count_if_the_screening_missed_the_target(perform):
     _, events, result = perform(lambda version: (99.0, 200.0))
     assert {event.confirmation for event in of_kind(events, Evaluated)} == {None}
     assert (result.confirmed, result.evaluation.mean_return) == (False, 200.0)

@@ -17,7 +17,7 @@ from reverie.tables import Table
 
 @dataclass(frozen=True, kw_only=True)
 class ApexDqnConfig(replay.PrioritizedSettings):
-    """Names follow the paper where it has one; the presets say where their numbers come from."""
+    """Names follow the paper where it has one; the presets name the source of their numbers."""
 
     hidden: tuple[int, ...]
     """Widths of the hidden layers of the dueling network."""
@@ -36,7 +36,7 @@ class ApexDqnConfig(replay.PrioritizedSettings):
     epsilon_base: float = 0.4
     epsilon_alpha: float = 7.0
     single_env_decay_steps: int = 10_000
-    """With a single environment, epsilon goes down the ladder over so many steps."""
+    """With a single environment, epsilon goes down the ladder over this number of steps."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,7 +22,7 @@ class GorilaConfig(DqnConfig):
     num_parameter_shards: int
     """Ranges of the vector of parameters, each with its part of the optimiser's state."""
     max_staleness: int
-    """A gradient is dropped if its parameters are more than so many updates old."""
+    """A gradient is dropped if its parameters are more updates old than this."""
     bundled: bool
     """Actor i and learner i share a table of their own (the paper's bundled mode); else there is one table for all."""
 

@@ -42,7 +42,7 @@ class Pull(NamedTuple):
 Question = Push | Pull
 
 
-class Lines(Protocol):
+class ShardConnections(Protocol):
     """A connection to all shards of a parameter server."""
 
     def ask(self, questions: Sequence[Any]) -> list[Any]:
@@ -68,7 +68,7 @@ class LocalShard:
                 return self.push(*question)
             case Pull(known):
                 return None if known == self.version else self.pull()
-        raise TypeError(f"a parameter shard answers Push and Pull, and was asked a {type(question).__name__}")
+        raise TypeError(f"a parameter shard handles Push and Pull, and received a {type(question).__name__}")
 
     def push(self, gradient: NDArray[np.float32], norm: float, based_on: int) -> bool:
         """Make one update, or drop the gradient if `based_on` is more than `max_staleness` versions ago; returns which.
@@ -127,8 +127,8 @@ class ParameterServer:
     connection's errors if a shard cannot be reached.
     """
 
-    def __init__(self, lines: Lines, num_shards: int) -> None:
-        self._lines, self._num_shards = lines, num_shards
+    def __init__(self, connections: ShardConnections, num_shards: int) -> None:
+        self._connections, self._num_shards = connections, num_shards
         self.forget()
 
     def forget(self) -> None:
@@ -143,11 +143,11 @@ class ParameterServer:
         if len(gradient) != sum(sizes):
             raise ValueError(f"gradient has shape {gradient.shape}, and the server needs ({sum(sizes)},)")
         parts = np.split(gradient, np.cumsum(sizes)[:-1])
-        return all(self._lines.ask([Push(part, norm, one) for part, one in zip(parts, based_on, strict=True)]))
+        return all(self._connections.ask([Push(part, norm, one) for part, one in zip(parts, based_on, strict=True)]))
 
     def pull(self) -> Pulled:
         """The newest parameters."""
-        answers = self._lines.ask([Pull(one.version) for one in self._ranges])
+        answers = self._connections.ask([Pull(one.version) for one in self._ranges])
         self._ranges = [old if new is None else new for old, new in zip(self._ranges, answers, strict=True)]
         return Pulled(np.concatenate([one.flat for one in self._ranges]), tuple(one.version for one in self._ranges))
 

@@ -1,4 +1,4 @@
-"""The learner: a batch, a step of both critics, and every so often one of the policy and the targets."""
+"""The learner: a batch, a step of both critics, and once per policy period one of the policy and the targets."""
 
 from __future__ import annotations
 

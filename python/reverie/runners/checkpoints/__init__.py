@@ -8,12 +8,12 @@ from reverie.runners.checkpoints.checkpoint_files import (
     CheckpointError,
     any_in,
     check,
+    fallback_hint,
     find,
-    instead_of,
     load,
     save,
 )
-from reverie.runners.checkpoints.run_checkpoints import as_paths, load_run, replay_checkpointers, save_run, written
+from reverie.runners.checkpoints.run_checkpoints import as_paths, load_run, replay_checkpointers, save_run, table_paths
 
 __all__ = [
     "PRESET",
@@ -22,12 +22,12 @@ __all__ = [
     "any_in",
     "as_paths",
     "check",
+    "fallback_hint",
     "find",
-    "instead_of",
     "load",
     "load_run",
     "replay_checkpointers",
     "save",
     "save_run",
-    "written",
+    "table_paths",
 ]

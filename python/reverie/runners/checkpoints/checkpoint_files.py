@@ -32,7 +32,7 @@ KEPT = 2
 """Checkpoints of a run that are kept; older ones are removed once a newer one is complete."""
 
 DIGITS = 12
-"""A checkpoint's folder is named by its environment steps, with at least so many digits."""
+"""A checkpoint's folder is named by its environment steps, with at least this many digits."""
 STATE, ARRAYS, PRESET = "state.json", "arrays.npz", "preset.toml"
 REPLAY = "replay"
 """The key of a state for the paths of its tables, one per shard, relative to the folder of the checkpoints."""
@@ -91,29 +91,29 @@ def check(path: Path) -> bytes:
     try:
         return _checked(path)
     except CheckpointError as error:
-        raise CheckpointError(error.path, f"{error.reason}; {instead_of(path)}") from error
+        raise CheckpointError(error.path, f"{error.reason}; {fallback_hint(path)}") from error
 
 
 def _checked(path: Path) -> bytes:
     header, text = _state_file(path / STATE)
     for name in (ARRAYS, PRESET):
         if _sum(_read(path / name)) != header.get(name):
-            raise CheckpointError(path / name, "is damaged: its checksum is another")
+            raise CheckpointError(path / name, "is damaged: its checksum does not match")
     return text
 
 
-def instead_of(path: Path) -> str:
-    """A hint for the user on how to go on when the checkpoint at `path`, or its tables, are damaged.
+def fallback_hint(path: Path) -> str:
+    """A hint for the user on how to continue when the checkpoint at `path`, or its tables, are damaged.
 
     Reads the older checkpoints with all their tables, newest first, until one is complete.
     """
     for older in reversed([one for one in all_in(path.parent) if one.name < path.name]):
-        if _is_whole(older):
-            return f"{older.name}, before it, is whole: remove {path} to go on from that one"
-    return "no checkpoint before it is whole: begin anew in another folder"
+        if _is_intact(older):
+            return f"the earlier checkpoint {older.name} is intact: remove {path} to continue from it"
+    return "no earlier checkpoint is intact: start again in another folder"
 
 
-def _is_whole(path: Path) -> bool:
+def _is_intact(path: Path) -> bool:
     try:
         for tables in _tables_in(_checked(path)):
             _native.verify_checkpoint(str(path.parent / tables))
@@ -140,7 +140,7 @@ def find(path: Path) -> Path:
         found = all_in(folder)
         if found:
             return found[-1]
-    raise CheckpointError(path, "is not there: name a run's folder, or one of the folders in its checkpoints/")
+    raise CheckpointError(path, "is missing: name a run's folder, or one of the folders in its checkpoints/")
 
 
 def any_in(folder: Path) -> bool:
@@ -169,7 +169,7 @@ def _state_file(path: Path) -> tuple[dict[str, Any], bytes]:
         raise CheckpointError(path, f"has format {header.get('format')!r}, and this version reads {FORMAT}")
     text = rest.removesuffix(b"\n")
     if _sum(text) != header.get(STATE):
-        raise CheckpointError(path, "is damaged: its checksum is another")
+        raise CheckpointError(path, "is damaged: its checksum does not match")
     return header, text
 
 

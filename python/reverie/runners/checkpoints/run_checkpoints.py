@@ -18,8 +18,8 @@ from reverie.runners.checkpoints.checkpoint_files import (
     REPLAY,
     CheckpointError,
     all_in,
+    fallback_hint,
     find,
-    instead_of,
     load,
     save,
     tables_of,
@@ -37,7 +37,7 @@ def save_run(folder: Path, topology: Topology, state: dict[str, Any], tables: li
     return path
 
 
-def written(answers: Sequence[State]) -> list[Path]:
+def table_paths(answers: Sequence[State]) -> list[Path]:
     """The paths where servers wrote their tables. Raises OSError if one could not."""
     for problem in [one.problem for one in answers if one.problem]:
         raise OSError(problem)
@@ -52,12 +52,17 @@ def load_run(resume: Path, topology: Topology) -> dict[str, Any]:
     for name, value in topology.identity.items():
         if state["identity"].get(name, later.get(name)) != value:
             there = state["identity"].get(name)
-            raise CheckpointError(resume, f"has {name} {there!r}, and this run {value!r}: resume its own")
+            raise CheckpointError(
+                resume, f"has {name} {there!r}, and this run {value!r}: resume a checkpoint of this run"
+            )
     if len(state[REPLAY]) != topology.num_servers:
         counts = f"has the tables of {len(state[REPLAY])} servers, and this run {topology.num_servers}"
         if topology.needs.bundled:
-            raise CheckpointError(resume, f"{counts}: bundles go on in one process where they began in one, else apart")
-        raise CheckpointError(resume, f"{counts}: ask for as many shards")
+            raise CheckpointError(
+                resume,
+                f"{counts}: resume bundles with the runner 'local' if it wrote the checkpoint, else with another",
+            )
+        raise CheckpointError(resume, f"{counts}: set num_shards to the same number")
     if state["env_steps"] >= topology.run.max_env_steps:
         done = f"is of a run that ended after {state['env_steps']:,} environment steps"
         raise CheckpointError(resume, f"{done}; raise max_env_steps ({topology.run.max_env_steps:,})")
@@ -82,7 +87,7 @@ def replay_checkpointers(
         tables = [resume.parent / path for path in load(resume)[REPLAY]]
         for path in tables:
             if path is not None and not path.exists():
-                raise CheckpointError(resume, f"has its tables in {path}, which is not there; {instead_of(resume)}")
+                raise CheckpointError(resume, f"has its tables in {path}, which is missing; {fallback_hint(resume)}")
     ours = folder / f"replay-{number}"
     # One more than a run keeps: the tables are written before the checkpoint that names them.
     return [

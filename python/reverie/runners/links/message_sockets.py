@@ -25,14 +25,14 @@ def socket_pair() -> tuple[SupervisorSocket, socket.socket]:
 class RoleSocket:
     """A role's end, which blocks. One thread may send while another receives."""
 
-    def __init__(self, line: socket.socket) -> None:
-        self._line = line
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
 
     def send(self, message: Any) -> None:
         """Send a message. Blocks until the supervisor has read all but what fits into the socket's buffer."""
         data = ForkingPickler.dumps(message)
-        self._line.sendall(_LENGTH.pack(len(data)))
-        self._line.sendall(data)
+        self._socket.sendall(_LENGTH.pack(len(data)))
+        self._socket.sendall(data)
 
     def receive(self) -> Any:
         """The next message; waits for it. Raises EOFError if the supervisor has ended."""
@@ -43,9 +43,9 @@ class RoleSocket:
         data = bytearray(size)
         rest = memoryview(data)
         while rest:
-            count = self._line.recv_into(rest)
+            count = self._socket.recv_into(rest)
             if count == 0:
-                raise EOFError("the supervisor is gone")
+                raise EOFError("the supervisor has ended")
             rest = rest[count:]
         return data
 
@@ -53,52 +53,52 @@ class RoleSocket:
 class SupervisorSocket:
     """The supervisor's end, which never blocks. Not thread-safe."""
 
-    def __init__(self, line: socket.socket) -> None:
-        line.setblocking(False)
-        self._line = line
-        self._leaving: deque[memoryview] = deque()
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._outgoing: deque[memoryview] = deque()
         self._length = True
         """Whether the next bytes are the length of a message; False for the message itself."""
         self._expect(_LENGTH.size)
 
     def _expect(self, size: int) -> None:
-        self._coming = bytearray(size)
-        self._rest = memoryview(self._coming)
+        self._incoming = bytearray(size)
+        self._rest = memoryview(self._incoming)
 
     def fileno(self) -> int:
         """The file descriptor, for `poll`."""
-        return self._line.fileno()
+        return self._socket.fileno()
 
     @property
     def is_sending(self) -> bool:
         """Whether it keeps bytes that the socket had no room for; call `flush` once the socket is writable."""
-        return bool(self._leaving)
+        return bool(self._outgoing)
 
     def send(self, message: Any) -> None:
         """Send a message, or keep what the socket has no room for. Raises OSError if the role has ended."""
         data = ForkingPickler.dumps(message)
-        self._leaving += (memoryview(_LENGTH.pack(len(data))), memoryview(data))
+        self._outgoing += (memoryview(_LENGTH.pack(len(data))), memoryview(data))
         self.flush()
 
     def flush(self) -> None:
         """Send what was kept, as far as there is room. Raises OSError if the role has ended."""
-        while self._leaving:
-            first = self._leaving[0]
+        while self._outgoing:
+            first = self._outgoing[0]
             try:
-                sent = self._line.send(first)
+                sent = self._socket.send(first)
             except BlockingIOError:
                 return
             if sent < len(first):
-                self._leaving[0] = first[sent:]
+                self._outgoing[0] = first[sent:]
             else:
-                self._leaving.popleft()
+                self._outgoing.popleft()
 
     def receive(self) -> tuple[list[Any], bool]:
         """The complete messages received, in order, and whether the role's end is closed."""
         messages: list[Any] = []
         while True:
             try:
-                count = self._line.recv_into(self._rest)
+                count = self._socket.recv_into(self._rest)
             except BlockingIOError:
                 return messages, False
             except OSError:
@@ -107,7 +107,7 @@ class SupervisorSocket:
                 return messages, True
             self._rest = self._rest[count:]
             while not self._rest:  # an empty message needs no bytes
-                whole, self._length = self._coming, not self._length
+                whole, self._length = self._incoming, not self._length
                 if self._length:
                     messages.append(ForkingPickler.loads(whole))
                     self._expect(_LENGTH.size)
@@ -116,4 +116,4 @@ class SupervisorSocket:
 
     def close(self) -> None:
         """Close the socket; what was kept is discarded."""
-        self._line.close()
+        self._socket.close()

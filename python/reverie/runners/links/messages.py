@@ -100,23 +100,24 @@ class Save:
 
 @dataclass(frozen=True)
 class Hold:
-    """For learners: make no update until `GoOn`, and answer with `Holding`. A bundle does not act either."""
+    """For learners: make no update until `Resume`, and answer with `Holding`. A bundle does not act either."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class GoOn:
+class Resume:
     """For learners: ends a `Hold`."""
 
 
 @dataclass(frozen=True)
-class Judge:
-    """For the evaluator: play with these weights, answer with `Judged`. `confirm`: confirm even below the target."""
+class Evaluate:
+    """For the evaluator: play with these weights, answer with `EvaluationDone`."""
 
     number: int
     weights: Weights
     confirm: bool
+    """Play the confirmation episodes also below the target."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Follow:
     epoch: int
 
 
-Command = Stop | Save | Hold | GoOn | Judge | Follow
+Command = Stop | Save | Hold | Resume | Evaluate | Follow
 
 
 # From a role.
@@ -207,8 +208,8 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """The answer to `Judge`."""
+class EvaluationDone:
+    """The answer to `Evaluate`."""
 
     number: int
     screening: Evaluation
@@ -234,4 +235,4 @@ class Died:
     reason: str
 
 
-Report = Ready | Acted | Learnt | Served | Bundled | State | Holding | Judged | Failed | Died
+Report = Ready | Acted | Learnt | Served | Bundled | State | Holding | EvaluationDone | Failed | Died

@@ -29,7 +29,7 @@ class ParameterConnection(Protocol):
     def ask(self, questions: Sequence[Any]) -> list[Any]:
         """The answers of all shards, of shard i to question i. Blocks.
 
-        Raises `UnavailableError` if a shard cannot be reached, and `DeadlineExceededError` if one gave no answer within
+        Raises `UnavailableError` if a shard cannot be reached, and `DeadlineExceededError` if one did not respond in
         `ANSWER_SECONDS`; it is unknown then which shards processed their question. RuntimeError if one refused.
         """
 
@@ -68,7 +68,7 @@ def answers_of(replies: Sequence[Reply]) -> list[Any]:
 def raise_unanswered(index: int, error: BaseException | None = None) -> NoReturn:
     """Raise the error of `ParameterConnection.ask` for shard `index`: past its deadline, or unreachable."""
     if error is None:
-        raise DeadlineExceededError(f"parameter shard {index} gave no answer within {ANSWER_SECONDS:g} s")
+        raise DeadlineExceededError(f"parameter shard {index} did not respond within {ANSWER_SECONDS:g} s")
     raise UnavailableError(f"parameter shard {index} cannot be reached: {type(error).__name__}: {error}") from error
 
 
@@ -127,21 +127,21 @@ def _of_shard(index: int) -> Iterator[None]:
 
 
 def _connect(path: Path) -> Connection[Any, Any]:
-    line = socket.socket(socket.AF_UNIX)
+    connected = socket.socket(socket.AF_UNIX)
     try:
-        _limit(line, socket.SO_SNDTIMEO)
-        _limit(line, socket.SO_RCVTIMEO)
-        line.connect(str(path))
+        _set_timeout(connected, socket.SO_SNDTIMEO)
+        _set_timeout(connected, socket.SO_RCVTIMEO)
+        connected.connect(str(path))
     except BaseException:
-        line.close()
+        connected.close()
         raise
-    return Connection(line.detach())
+    return Connection(connected.detach())
 
 
-def _limit(line: socket.socket, which: int) -> None:
+def _set_timeout(connected: socket.socket, which: int) -> None:
     """Set the timeout of a single read or write to `ANSWER_SECONDS`: a `Connection` has no timeout of its own."""
     seconds, fraction = divmod(ANSWER_SECONDS, 1)
-    line.setsockopt(socket.SOL_SOCKET, which, struct.pack("ll", int(seconds), int(fraction * 1e6)))
+    connected.setsockopt(socket.SOL_SOCKET, which, struct.pack("ll", int(seconds), int(fraction * 1e6)))
 
 
 class SocketServer:
@@ -155,38 +155,38 @@ class SocketServer:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(path))
         self._socket.listen(BACKLOG)
-        self._lines: set[socket.socket] = set()
-        threading.Thread(target=self._accept, name="door", daemon=True).start()
+        self._sockets: set[socket.socket] = set()
+        threading.Thread(target=self._accept, name="parameter server", daemon=True).start()
 
     def _accept(self) -> None:
         while True:
             try:
-                line, _ = self._socket.accept()
+                connected, _ = self._socket.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(line,), name="line", daemon=True).start()
+            threading.Thread(target=self._serve, args=(connected,), name="learner connection", daemon=True).start()
 
-    def _serve(self, line: socket.socket) -> None:
-        _limit(line, socket.SO_SNDTIMEO)
-        self._lines.add(line)
+    def _serve(self, connected: socket.socket) -> None:
+        _set_timeout(connected, socket.SO_SNDTIMEO)
+        self._sockets.add(connected)
         try:
-            with Connection(line.dup().detach()) as connection:
+            with Connection(connected.dup().detach()) as connection:
                 while True:
                     connection.send(reply_to(connection.recv(), self._answer))
         except (OSError, EOFError):
             return  # the learner has ended, or reads no answers
         finally:
-            self._lines.discard(line)
-            line.close()
+            self._sockets.discard(connected)
+            connected.close()
 
     def close(self) -> None:
         """Accept no more learners, and close the connections."""
-        for one in (self._socket, *self._lines):
-            _end(one)
+        for one in (self._socket, *self._sockets):
+            _shut_down(one)
         self._socket.close()
 
 
-def _end(one: socket.socket) -> None:
+def _shut_down(one: socket.socket) -> None:
     """Shut a socket down, which wakes threads that wait on it."""
     try:
         one.shutdown(socket.SHUT_RDWR)

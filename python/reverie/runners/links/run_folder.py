@@ -23,7 +23,7 @@ class RunFolder:
 
     def __init__(self) -> None:
         place = MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-        remove_left(place)
+        remove_stale(place)
         self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place))
         # Locked before it gets its name, so that another run never finds the lock file unlocked.
         draft = self.path / f".{LOCK}"
@@ -43,11 +43,11 @@ def remove(folder: Path) -> None:
     The folder is renamed first: otherwise a role could write its weights into it meanwhile, and the folder would stay.
     """
     with suppress(OSError):
-        gone = folder.rename(folder.with_name(f"{folder.name}-{os.getpid()}"))
-        shutil.rmtree(gone, ignore_errors=True)
+        renamed = folder.rename(folder.with_name(f"{folder.name}-{os.getpid()}"))
+        shutil.rmtree(renamed, ignore_errors=True)
 
 
-def remove_left(place: Path) -> None:
+def remove_stale(place: Path) -> None:
     """Remove the folders of runs that have ended, except those of other users."""
     for folder in place.glob(f"{PREFIX}*"):
         try:

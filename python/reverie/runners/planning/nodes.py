@@ -29,8 +29,9 @@ class NoRoomError(MemoryError):
         super().__init__(
             f"{topology.agent} on {topology.env.env_id} has {topology.num_processes - 1} roles, and after {placed}"
             f" of them no node has room for a role {self.role!r}, which needs about {gib(self.needed)}{gpus};"
-            f" of {count} the one with most memory has {gib(self.available)} left: add nodes, ask for fewer actors"
-            " (num_actors) or a smaller replay, or leave out this check (--no-check-memory)"
+            f" the node with the most memory, of {count}, has {gib(self.available)} left: add nodes, ask for fewer"
+            " actors"
+            " (num_actors) or a smaller replay, or skip this check (--no-check-memory)"
         )
 
 
@@ -45,7 +46,7 @@ class Node:
     gpus: float = 0.0
 
 
-def described(text: str) -> list[Node]:
+def parse_nodes(text: str) -> list[Node]:
     """Parse a description of nodes, `[COUNTx]MEMORY[,CPUS[,GPUS]]`: 15x64GB,16 are fifteen with 16 CPUs each.
 
     Raises ValueError for text that is not of this form.
@@ -104,11 +105,11 @@ def place(topology: Topology, nodes: Sequence[Node]) -> list[tuple[Node, Counter
             if not able:
                 with_gpus = [node for node in left if node.gpus >= one.num_gpus]
                 raise NoRoomError(topology, one, with_gpus, sum(map(Counter.total, roles)))
-            wish = one.num_cpus * share
-            best = max(able, key=lambda i: (left[i].cpus >= wish, left[i].memory))
+            wanted = one.num_cpus * share
+            best = max(able, key=lambda i: (left[i].cpus >= wanted, left[i].memory))
             node = left[best]
             left[best] = Node(
-                node.name, node.memory - one.memory_bytes, max(0.0, node.cpus - wish), node.gpus - one.num_gpus
+                node.name, node.memory - one.memory_bytes, max(0.0, node.cpus - wanted), node.gpus - one.num_gpus
             )
             roles[best][one.role] += 1
     return list(zip(nodes, roles, strict=True))
@@ -117,13 +118,17 @@ def place(topology: Topology, nodes: Sequence[Node]) -> list[tuple[Node, Counter
 START_ORDER = ("shard", "parameter shard", "learner", "bundle", "evaluator", "actor")
 
 
-def lacking_memory(asks: int, nodes: Sequence[Node]) -> str:
+def missing_memory(asks: int, nodes: Sequence[Node]) -> str:
     """The memory that a cluster lacks for a role that needs `asks` bytes on one node; empty if it lacks none."""
     most = max((node.memory for node in nodes), default=0)
-    return "" if asks <= most else f"asks for {gib(asks)} of memory, and the node with most of it has {gib(most)} free"
+    return (
+        ""
+        if asks <= most
+        else f"asks for {gib(asks)} of memory, and the node with the most memory has {gib(most)} free"
+    )
 
 
-def of_figures(nodes: Sequence[Mapping[str, object]], free: Mapping[str, Mapping[str, float]]) -> list[Node]:
+def from_ray(nodes: Sequence[Mapping[str, object]], free: Mapping[str, Mapping[str, float]]) -> list[Node]:
     """Nodes that are alive, from `ray.nodes()` and from each node's free resources by its id."""
     found = []
     for node in nodes:

@@ -153,15 +153,15 @@ class Topology:
 
     def describe(self) -> str:
         """A summary in two lines."""
-        actors = f"{_many(self.num_actors, 'actor')} of {_many(self.envs_per_actor, 'environment')}"
-        learners, names = _many(self.needs.num_learners, "learner"), self.needs.tables
+        actors = f"{_counted(self.num_actors, 'actor')} of {_counted(self.envs_per_actor, 'environment')}"
+        learners, names = _counted(self.needs.num_learners, "learner"), self.needs.tables
         tables = f"{'table' if len(names) == 1 else 'tables'} {', '.join(map(repr, names))} in "
         if self.runner == "local":
             tables += "this process"
         else:
-            tables += "bundles of their own" if self.needs.bundled else _many(self.num_shards, "shard")
+            tables += "bundles of their own" if self.needs.bundled else _counted(self.num_shards, "shard")
         if self.needs.num_parameter_shards:
-            learners += f" on {_many(self.needs.num_parameter_shards, 'parameter shard')}"
+            learners += f" on {_counted(self.needs.num_parameter_shards, 'parameter shard')}"
         return (
             f"{self.agent} on {self.env.env_id}, seed {self.seed}: {actors}, {learners}, one greedy evaluator,"
             f" {tables}\n"
@@ -225,10 +225,10 @@ def plan(
         rows = topology.prefetch * topology.needs.num_learners * topology.needs.batch_size
         memory[f"{topology.prefetch} batches ahead"] = rows * 2 * env.obs_bytes
     topology = replace(topology, memory=MappingProxyType(memory))
-    _refuse_learners_that_would_not_agree(topology)
-    _refuse_to_draw_ahead(topology)
+    _require_parameter_shards(topology)
+    _check_prefetch(topology)
     if num_shards > 1:
-        _refuse_unfit_for_shards(agent, topology)
+        _check_shards(agent, topology)
     if check_memory:
         _require_memory(topology, available_bytes, nodes)
     return topology
@@ -258,26 +258,27 @@ def _require_settings(name: str, given: Any, own: Any, of: str) -> None:
         )
 
 
-def _refuse_learners_that_would_not_agree(topology: Topology) -> None:
+def _require_parameter_shards(topology: Topology) -> None:
     needs, name = topology.needs, topology.agent
     if topology.runner == "local":
         return
     if (needs.num_learners > 1 or needs.bundled) and not needs.num_parameter_shards:
         raise ValueError(
-            f"{name} has {_many(needs.num_learners, 'learner')} and {_many(len(needs.tables), 'table')} with these"
-            f" settings, and no parameter shards: apart, its learners would not know of one another; take the runner"
-            " 'local', or settings with one learner"
+            f"{name} has {_counted(needs.num_learners, 'learner')} and {_counted(len(needs.tables), 'table')} with"
+            " these settings, and no parameter shards: in separate processes its learners would not share parameters;"
+            " use"
+            " the runner 'local', or settings with one learner"
         )
 
 
-def _refuse_to_draw_ahead(topology: Topology) -> None:
+def _check_prefetch(topology: Topology) -> None:
     ahead, needs = topology.run.prefetch, topology.needs
     if not ahead:
         return
     if topology.runner == "local":
         raise ValueError(
             f"prefetch is {ahead}, and in one process learning and acting take turns, so that the same seed gives the"
-            " same run: leave it out, or take the runner 'process' or 'ray'"
+            " same run: leave it out, or use the runner 'process' or 'ray'"
         )
     if not needs.draws_ahead:
         takes = "an actor and a learner that take turns" if needs.bundled else "a queue, which gives each unroll once"
@@ -290,58 +291,62 @@ def _require_device(agent: Agent, run: RunSettings, runner: RunnerName) -> None:
     device = run.device
     kind, _, number = device.partition(":")
     if runner == "ray" and number:
-        raise DeviceError(device, 'names a GPU of this machine, and Ray picks those of its roles: ask for "cuda"')
+        raise DeviceError(
+            device, 'names a GPU of this machine, and Ray chooses the GPUs of its roles: set device to "cuda"'
+        )
     if runner != "ray" and run.gpus_per_actor:
         raise DeviceError(
             device,
             f"is shared by all roles with the runner {runner!r}, and gpus_per_actor is {run.gpus_per_actor}: leave it"
-            " out, or take the runner 'ray'",
+            " out, or use the runner 'ray'",
         )
     able = agent.devices
     if kind not in able:
-        raise DeviceError(device, f"is not one that {agent.name} computes on: it knows {', '.join(able)}")
+        raise DeviceError(device, f"is not supported by {agent.name}, which runs on {', '.join(able)}")
     if kind == "cuda" and runner != "ray":  # on Ray it is the cluster's GPUs that count
         there = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if int(number or 0) >= there:
             raise DeviceError(
-                device, f"is not there: PyTorch {torch.__version__} sees {there} CUDA devices; set device=cpu"
+                device, f"is missing: PyTorch {torch.__version__} finds {there} CUDA devices; set device=cpu"
             )
 
 
 def require_gpus(topology: Topology, there: float, free: float) -> None:
     """Raise `DeviceError` at once if the run needs more GPUs than are free, for which Ray would only wait."""
     places = [place for place in topology.places if place.num_gpus]
-    wished = sum(place.count * place.num_gpus for place in places)
-    if wished > free:
+    wanted = sum(place.count * place.num_gpus for place in places)
+    if wanted > free:
         roles = ", ".join(f"{place.num_gpus:g} for each {place.role} of {place.count}" for place in places)
         raise DeviceError(
             topology.run.device,
-            f"takes {wished:g} GPUs ({roles}), and the Ray cluster has {there:g}, {free:g} of them free: add nodes with"
+            f"takes {wanted:g} GPUs ({roles}), and the Ray cluster has {there:g}, {free:g} of them free: add nodes with"
             " GPUs, lower gpus_per_actor, or set device=cpu",
         )
 
 
-def lacking(asks: Mapping[str, float], there: Mapping[str, float], free: Mapping[str, float]) -> str:
+def missing_resource(asks: Mapping[str, float], there: Mapping[str, float], free: Mapping[str, float]) -> str:
     """The first resource that a cluster lacks for a role that requests `asks`; empty if it lacks nothing."""
-    for resource, wish in asks.items():
-        if wish > free.get(resource, 0.0):
+    for resource, wanted in asks.items():
+        if wanted > free.get(resource, 0.0):
             has = f"{there.get(resource, 0.0):g}, {free.get(resource, 0.0):g} of them free"
-            return f"asks for {wish:g} {resource}, and the Ray cluster has {has}"
+            return f"asks for {wanted:g} {resource}, and the Ray cluster has {has}"
     return ""
 
 
-def making_networks_on(device: str) -> AbstractContextManager[Any]:
+def networks_on(device: str) -> AbstractContextManager[Any]:
     """A context in which networks are made on `device`."""
     return nullcontext() if device == "cpu" else torch.device(device)
 
 
-def _refuse_unfit_for_shards(agent: Agent, topology: Topology) -> None:
+def _check_shards(agent: Agent, topology: Topology) -> None:
     if topology.runner == "local":
-        raise ValueError(f"num_shards is {topology.num_shards}, and one process has one: ask for another runner")
+        raise ValueError(
+            f"num_shards is {topology.num_shards}, and the runner 'local' has one shard: use another runner"
+        )
     if topology.needs.bundled:
         raise ValueError(
             f"num_shards is {topology.num_shards}, and bundled each actor of {agent.name} keeps a replay of its own,"
-            f" {_many(topology.num_servers, 'server')} already: set bundled=false for one replay over"
+            f" {_counted(topology.num_servers, 'server')} already: set bundled=false for one replay over"
             f" {topology.num_shards} shards, or ask for more bundles (num_actors and num_learners)"
         )
     tables = agent.make_tables(topology.env, topology.config, seed=topology.seed)
@@ -354,7 +359,9 @@ def _refuse_unfit_for_shards(agent: Agent, topology: Topology) -> None:
         try:
             shard_table(table, topology.num_shards)
         except ValueError as error:
-            raise ValueError(f"num_shards is {topology.num_shards}, which {agent.name} cannot have: {error}") from error
+            raise ValueError(
+                f"num_shards is {topology.num_shards}, which {agent.name} does not support: {error}"
+            ) from error
 
 
 def available_memory() -> int:
@@ -383,5 +390,5 @@ def _read(path: str) -> str:
         return ""
 
 
-def _many(count: int, word: str) -> str:
+def _counted(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"

@@ -31,8 +31,8 @@ from reverie.runners.links.credentials import RunCredentials
 from reverie.runners.links.messages import Command, Died, Endpoint, Ready, Report, RoleName, Serving, Setup
 from reverie.runners.links.parameter_connections import ANSWER_SECONDS, Reply, answers_of, raise_unanswered
 from reverie.runners.links.weights import Edition, NewestWeights, Publisher, Subscription
-from reverie.runners.planning.nodes import Node, lacking_memory, of_figures, place
-from reverie.runners.planning.topology import Topology, lacking, require_gpus, this_machine
+from reverie.runners.planning.nodes import Node, from_ray, missing_memory, place
+from reverie.runners.planning.topology import Topology, missing_resource, require_gpus, this_machine
 from reverie.runners.ray.cluster_connection import connected
 from reverie.runners.ray.role_actor import RoleActor
 from reverie.runners.ray.stop_probe import UNANSWERED_SECONDS, StopProbe
@@ -41,7 +41,7 @@ from reverie.runners.supervision.launch import launch
 
 ASK_SECONDS = 0.02
 """An actor asks for newer weights no more often than this."""
-TELL_SECONDS = 10.0
+SEND_SECONDS = 10.0
 DRAIN_SECONDS = 1.0
 
 
@@ -63,7 +63,7 @@ def nodes_to_fit(address: str | None) -> list[Node] | None:
 
 def nodes() -> list[Node]:
     """The nodes of the cluster with their free resources, as Ray's head counts them."""
-    return of_figures(ray.nodes(), ray._private.state.available_resources_per_node())
+    return from_ray(ray.nodes(), ray._private.state.available_resources_per_node())
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class StoredWeights:
 
     def source(self) -> Subscription:
         """The actor's or evaluator's end."""
-        return Subscription(_Asking(self.server))
+        return Subscription(_WeightsRequests(self.server))
 
 
 class _StorePublisher:
@@ -89,34 +89,34 @@ class _StorePublisher:
     def publish(self, weights: Weights) -> None:
         if self._last is not None:
             with suppress(RayError):  # it is being restarted; this edition is newer anyway
-                ray.get(self._last, timeout=TELL_SECONDS)
+                ray.get(self._last, timeout=SEND_SECONDS)
         where = [ray.put(weights.flat)]
         self._last = self._server.publish.remote(Edition(self._generation, weights.version), where)
 
 
-class _Asking:
+class _WeightsRequests:
     """Asks for newer weights, at most one request in flight. Does not block on the answer."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
-        self._asked: Any = None
+        self._request: Any = None
         self._next = 0.0
 
     def __call__(self, known: Edition | None) -> tuple[Edition, NDArray[np.float32]] | None:
-        if self._asked is None:
+        if self._request is None:
             if time.monotonic() < self._next:
                 return None
             self._next = time.monotonic() + ASK_SECONDS
-            self._asked = self._server.newest.remote(known)
-        if not ray.wait([self._asked], timeout=0)[0]:
+            self._request = self._server.newest.remote(known)
+        if not ray.wait([self._request], timeout=0)[0]:
             return None
-        asked, self._asked = self._asked, None
+        asked, self._request = self._request, None
         try:
             answer = ray.get(asked)
             if answer is None:
                 return None
             edition, (where,) = answer
-            return Edition(*edition), ray.get(where, timeout=TELL_SECONDS)
+            return Edition(*edition), ray.get(where, timeout=SEND_SECONDS)
         except RayError:
             return None  # the server or the object was lost with its node; a newer edition will come
 
@@ -157,10 +157,10 @@ def _replies(calls: Sequence[Any]) -> list[Reply]:
 @dataclass
 class _Remote:
     host: Any
-    life: Any
+    result: Any
     """The result of `run`; held, so that Ray keeps its error."""
     drain: Any
-    asks: dict[str, float]
+    resources: dict[str, float]
     memory: int
     """Bytes that it requests."""
     drained: float = field(default_factory=time.monotonic)
@@ -180,14 +180,14 @@ class Cluster:
             place(topology, nodes())
         self._memory = {one.role: one.memory_bytes if check_memory else 0 for one in topology.places}
         self._gpus = {place.role: place.num_gpus for place in topology.places}
-        self._wishes = {place.role: place.num_cpus for place in topology.places}
-        wished = sum(place.count * place.num_cpus for place in topology.places)
-        self._share = min(1.0, ray.cluster_resources().get("CPU", 0.0) / wished)
-        """If the cluster has fewer CPUs than the roles want, each requests this share of its wish."""
-        self._living: dict[RoleName, _Remote] = {}
+        self._wanted_cpus = {place.role: place.num_cpus for place in topology.places}
+        wanted = sum(place.count * place.num_cpus for place in topology.places)
+        self._share = min(1.0, ray.cluster_resources().get("CPU", 0.0) / wanted)
+        """If the cluster has fewer CPUs than the roles want, each requests this share of them."""
+        self._running: dict[RoleName, _Remote] = {}
         # On the supervisor's node: on another it would be lost with that node, while actors and the learner wait.
-        beside = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        server = ray.remote(NewestWeights).options(num_cpus=0, max_restarts=-1, scheduling_strategy=beside)
+        on_this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        server = ray.remote(NewestWeights).options(num_cpus=0, max_restarts=-1, scheduling_strategy=on_this_node)
         self._parameters = server.remote()
 
     @property
@@ -207,7 +207,7 @@ class Cluster:
 
     def parameter_addresses(self, shards: Sequence[Setup]) -> ActorConnection:
         """The shards' Ray actors."""
-        return ActorConnection([self._living[shard.name].host for shard in shards])
+        return ActorConnection([self._running[shard.name].host for shard in shards])
 
     def start(self, setup: Setup) -> None:
         """Request an actor from Ray for the role."""
@@ -222,7 +222,7 @@ class Cluster:
             "scheduling_strategy": "SPREAD" if kind in ("shard", "actor") else "DEFAULT",
         }
         host = ray.remote(RoleActor).options(**options).remote()
-        self._living[setup.name] = _Remote(
+        self._running[setup.name] = _Remote(
             host,
             host.run.remote(setup),
             host.drain.remote(DRAIN_SECONDS),
@@ -230,22 +230,22 @@ class Cluster:
             self._memory[kind],
         )
 
-    def lacks(self, name: RoleName) -> str:
+    def why_not_started(self, name: RoleName) -> str:
         """The resource that is missing or not free for an actor that is not placed yet. Asks Ray's head."""
-        living = self._living.get(name)
-        if living is None or _has_place(living.host):
+        running = self._running.get(name)
+        if running is None or _is_placed(running.host):
             return ""
-        lacks = lacking(living.asks, ray.cluster_resources(), ray.available_resources())
-        return lacks or lacking_memory(living.memory, nodes())
+        missing = missing_resource(running.resources, ray.cluster_resources(), ray.available_resources())
+        return missing or missing_memory(running.memory, nodes())
 
-    def stopped(self, name: RoleName) -> str:
+    def why_stopped(self, name: RoleName) -> str:
         """Whether a signal (SIGSTOP) or a debugger has stopped a role whose actor has not answered lately, as text."""
-        living = self._living.get(name)
-        if living is None or living.probe is None:
+        running = self._running.get(name)
+        if running is None or running.probe is None:
             return ""
-        if time.monotonic() - living.drained >= UNANSWERED_SECONDS:
-            return living.probe.stopped()
-        living.probe.forget()
+        if time.monotonic() - running.drained >= UNANSWERED_SECONDS:
+            return running.probe.why_stopped()
+        running.probe.forget()
         return ""
 
     def placed(self, setup: Setup) -> Setup:
@@ -257,61 +257,61 @@ class Cluster:
     def _cpus(self, name: RoleName) -> float:
         """CPUs to request: whole above 1, else hundredths. Never more than are free, so that all roles fit."""
         # Ray's free CPUs lag behind, e.g. when a node's roles restart together: subtract what the others requested.
-        asked = sum(living.asks["CPU"] for other, living in self._living.items() if other != name)
+        asked = sum(running.resources["CPU"] for other, running in self._running.items() if other != name)
         left = ray.cluster_resources().get("CPU", 0.0) - asked
         free = max(0.0, min(ray.available_resources().get("CPU", 0.0), left))
-        cpus = min(self._wishes[name.kind] * self._share, free)
+        cpus = min(self._wanted_cpus[name.kind] * self._share, free)
         return float(int(cpus)) if cpus >= 1 else int(cpus * 100) / 100
 
-    def tell(self, name: RoleName, command: Command) -> None:
+    def send(self, name: RoleName, command: Command) -> None:
         """Send a command; a command for an actor that has ended is lost."""
-        living = self._living.get(name)
-        if living is not None:
+        running = self._running.get(name)
+        if running is not None:
             with suppress(RayError):  # it is slow and will get to it, or will be reported as `Died`
-                ray.get(living.host.order.remote(command), timeout=TELL_SECONDS)
+                ray.get(running.host.receive.remote(command), timeout=SEND_SECONDS)
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
         """Reports of the roles; an actor's `Died` comes after all its other reports."""
-        names = {one.drain: name for name, one in self._living.items()}
+        names = {one.drain: name for name, one in self._running.items()}
         if not names:
             time.sleep(timeout)
             return []
         ray.wait(list(names), num_returns=1, timeout=timeout)
         done, _ = ray.wait(list(names), num_returns=len(names), timeout=0)
-        told: list[tuple[RoleName, Report]] = []
+        received: list[tuple[RoleName, Report]] = []
         for drain in done:
             name = names[drain]
-            living = self._living[name]
+            running = self._running[name]
             try:
                 reports, ended = ray.get(drain)
             except RayError as error:  # it ended, or its reports were lost with its node: end it
                 self.kill(name)
-                told.append((name, Died(_reason(error))))
+                received.append((name, Died(_reason(error))))
                 continue
-            told.extend((name, report) for report in reports)
+            received.extend((name, report) for report in reports)
             if ended and not reports:
                 self.kill(name)
-                told.append((name, Died("it ended")))
+                received.append((name, Died("it ended")))
             else:
-                living.drain, living.drained = living.host.drain.remote(DRAIN_SECONDS), time.monotonic()
+                running.drain, running.drained = running.host.drain.remote(DRAIN_SECONDS), time.monotonic()
                 for ready in [report for report in reports if isinstance(report, Ready)]:
-                    living.probe = StopProbe(ready)
-        return told
+                    running.probe = StopProbe(ready)
+        return received
 
     def kill(self, name: RoleName) -> None:
         """End an actor at once."""
-        living = self._living.pop(name, None)
-        if living is not None:
-            ray.kill(living.host)
+        running = self._running.pop(name, None)
+        if running is not None:
+            ray.kill(running.host)
 
     def close(self) -> None:
         """Kill the actors that still run."""
-        for name in list(self._living):
+        for name in list(self._running):
             self.kill(name)
         ray.kill(self._parameters)
 
 
-def _has_place(host: Any) -> bool:
+def _is_placed(host: Any) -> bool:
     """Whether Ray has given the actor a process, whose pid is known long before its imports are done.
 
     Its address does not show this: it is known earlier, when a node is asked for a process. Free resources do not

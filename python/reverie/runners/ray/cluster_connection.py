@@ -60,9 +60,9 @@ def _start() -> None:
             with suppress(Exception):
                 ray.shutdown()
             raise ConnectionError(
-                f"Ray did not start on this machine ({error}): it gives a node 30 s to begin and its agents 15 s, which"
-                " a busy machine may not keep; begin again when it does less, leave Ray out (--runner process), or"
-                " start Ray by itself (ray start --head) and join it (--address auto)"
+                f"Ray did not start on this machine ({error}): a node must start within 30 s and its agents"
+                " within 15 s, which may fail on a busy machine; try again when it is less busy, run without Ray"
+                " (--runner process), or start Ray first (ray start --head) and connect to it (--address auto)"
             ) from error
 
 

@@ -20,9 +20,9 @@ class RoleActor:
 
     def __init__(self) -> None:
         self._commands: deque[Command] = deque()
-        self._came = threading.Event()
-        self._told: deque[Report] = deque()
-        self._news = threading.Event()
+        self._arrived = threading.Event()
+        self._reports: deque[Report] = deque()
+        self._has_reports = threading.Event()
         self._ended = False
         self._answer: Callable[[Any], Any] | None = None
 
@@ -35,23 +35,23 @@ class RoleActor:
             run_role(setup, self)
         finally:
             self._ended = True
-            self._news.set()
+            self._has_reports.set()
 
     def drain(self, seconds: float) -> tuple[list[Report], bool]:
         """Reports since the last call, and whether the role has ended. Waits at most `seconds` for the first."""
         if not self._ended:
-            self._news.wait(seconds)
+            self._has_reports.wait(seconds)
         ended = self._ended
-        self._news.clear()
+        self._has_reports.clear()
         drained = []
-        while self._told:
-            drained.append(self._told.popleft())
+        while self._reports:
+            drained.append(self._reports.popleft())
         return drained, ended
 
-    def order(self, command: Command) -> None:
+    def receive(self, command: Command) -> None:
         """Pass a command to the role."""
         self._commands.append(command)
-        self._came.set()
+        self._arrived.set()
 
     def answer(self, question: Any) -> Reply:
         """Answer a learner's question to a parameter shard, which is reported as ready only once it serves."""
@@ -62,19 +62,19 @@ class RoleActor:
         """The role's end: answer learners' questions with `answer`."""
         self._answer = answer
 
-    def tell(self, report: Report) -> None:
+    def send(self, report: Report) -> None:
         """The role's end: send a report."""
         if isinstance(report, Ready):
             report = replace(report, host=ray.get_runtime_context().get_node_id())
-        self._told.append(report)
-        self._news.set()
+        self._reports.append(report)
+        self._has_reports.set()
 
     def commands(self) -> Iterator[Command]:
         """The role's end: commands received since the last call. Does not block."""
-        self._came.clear()
+        self._arrived.clear()
         while self._commands:
             yield self._commands.popleft()
 
     def pause(self, seconds: float) -> None:
         """The role's end: sleep until a command comes, at most `seconds`."""
-        self._came.wait(seconds)
+        self._arrived.wait(seconds)

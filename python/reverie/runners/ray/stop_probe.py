@@ -14,8 +14,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from reverie.runners.links.messages import Ready
 
 UNANSWERED_SECONDS = 5.0
-"""A role's actor answers within a second, even while the role is busy; after so long without an answer its process may
-be stopped."""
+"""A role's actor answers within a second, even while the role is busy; after this time without an answer its process
+may be stopped."""
 AGAIN_SECONDS = 5.0
 """Time between two checks on a node."""
 
@@ -25,35 +25,35 @@ class StopProbe:
 
     def __init__(self, ready: Ready) -> None:
         self._ready = ready
-        self._asked: Any = None
+        self._check: Any = None
         self._next = 0.0
         self._found = ""
 
-    def stopped(self) -> str:
+    def why_stopped(self) -> str:
         """The last answer: why the process is stopped, worded to follow "it"; empty if it is not known to be."""
-        if self._asked is not None and ray.wait([self._asked], timeout=0)[0]:
+        if self._check is not None and ray.wait([self._check], timeout=0)[0]:
             self._found = self._answer()
-            self._asked = None
-        if self._asked is None and time.monotonic() >= self._next:
+            self._check = None
+        if self._check is None and time.monotonic() >= self._next:
             self._next = time.monotonic() + AGAIN_SECONDS
             strategy = NodeAffinitySchedulingStrategy(self._ready.host, soft=False)
-            asking = ray.remote(_question()).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
-            self._asked = asking.remote(self._ready.pid)
+            task = ray.remote(_make_check()).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
+            self._check = task.remote(self._ready.pid)
         return self._found
 
     def forget(self) -> None:
         """Discard the last answer and the check in flight, since the role answers again."""
-        self._asked, self._found = None, ""
+        self._check, self._found = None, ""
 
     def _answer(self) -> str:
         with suppress(RayError):  # the node is gone, and its roles will be reported as died
-            address = ray.get(self._asked)
+            address = ray.get(self._check)
             if address:
-                return f"is stopped (kill -CONT {self._ready.pid} on {address} lets it go on)"
+                return f"is stopped (kill -CONT {self._ready.pid} on {address} resumes it)"
         return ""
 
 
-def _question() -> Callable[[int], str]:
+def _make_check() -> Callable[[int], str]:
     """A function that Ray sends by value: to find it by name, a worker would import PyTorch."""
 
     def where_stopped(pid: int) -> str:

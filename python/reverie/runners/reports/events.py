@@ -88,7 +88,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class NotSaved:
-    """A checkpoint could not be written; older ones are unchanged, and training goes on."""
+    """A checkpoint could not be written; older ones are unchanged, and training continues."""
 
     env_steps: int
     path: Path
@@ -104,7 +104,7 @@ class RoleRestarted:
     """Such as "actor 3"."""
     reason: str
     """What ended it."""
-    went_on_from: str
+    resumed_from: str
     """What its replacement resumes from."""
     restarts: int
     """The number of restarts of this role in this run."""
@@ -174,7 +174,7 @@ class StalledError(RuntimeError):
 
     def __init__(self, table: str, why: Any) -> None:
         self.why = why
-        super().__init__(f"table {table!r} lets neither the learner draw nor an actor insert: {why}")
+        super().__init__(f"table {table!r} blocks both the learner's samples and the actors' inserts: {why}")
 
 
 class StoppedError(RuntimeError):
@@ -191,9 +191,9 @@ class RoleMissingError(TimeoutError):
 
     def __init__(self, role: str, seconds: float, reason: str, checkpoint: Path | None) -> None:
         self.role, self.reason, self.checkpoint = role, reason, checkpoint
-        go_on = "begin again" if checkpoint is None else f"go on from {checkpoint} (--resume)"
+        then = "start again" if checkpoint is None else f"continue from {checkpoint} (--resume)"
         super().__init__(
-            f"{role} was waited for for {seconds:.0f} s: it {reason}; give the cluster what it lacks and {go_on}, or"
+            f"{role} did not start within {seconds:.0f} s: it {reason}; add what the cluster lacks and {then}, or"
             " ask for less (--device cpu, fewer actors)"
         )
 

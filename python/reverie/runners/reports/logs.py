@@ -67,7 +67,7 @@ class JsonLines:
     """A log with one JSON object per line: `event`, `env_steps`, `seconds` if any, and the event's other fields.
 
     A run that resumes from a checkpoint continues the same file: lines of steps after the checkpoint are removed, since
-    those steps are made again. A line for which the disk has no room is left out whole; training goes on, and before
+    those steps are made again. A line for which the disk has no room is left out whole; training continues, and before
     the next line that fits there is a line `not written` with the number of lines left out.
     """
 
@@ -311,7 +311,7 @@ def read(path: Path) -> RunLog:
     lines = list(_lines(file))
     started = [line for line in lines if line.get("event") == "started"]
     if not started:
-        raise LogError(file, "tells of no run: it has no line with the event 'started'")
+        raise LogError(file, "is not the log of a run: it has no line with the event 'started'")
     points = [line for line in lines if line.get("event") == "evaluated"]
     first = started[0]
     try:
@@ -328,14 +328,14 @@ def read(path: Path) -> RunLog:
             config=first["config"],
         )
     except KeyError as error:
-        raise LogError(file, f"is not one of a run: its line of an event lacks {error}") from error
+        raise LogError(file, f"is not the log of a run: a line lacks {error}") from error
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except UnicodeDecodeError as error:
-        raise LogError(path, f"is no text: {error}") from error
+        raise LogError(path, f"is not UTF-8 text: {error}") from error
     for number, text in enumerate(lines, start=1):
         if not text.endswith("\n"):  # torn by a crash: only ever the last one
             return
@@ -344,5 +344,5 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         except ValueError as error:
             raise LogError(path, f"is not JSON in line {number}: {error}") from error
         if not isinstance(line, dict):
-            raise LogError(path, f"has no object in line {number}")
+            raise LogError(path, f"has no JSON object in line {number}")
         yield line

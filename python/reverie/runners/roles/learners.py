@@ -14,17 +14,17 @@ from reverie.runners.links.messages import (
     Bundled,
     Command,
     Follow,
-    GoOn,
     Hold,
     Holding,
     Learnt,
     Report,
+    Resume,
     Save,
     Served,
     Setup,
     State,
 )
-from reverie.runners.planning.topology import making_networks_on
+from reverie.runners.planning.topology import networks_on
 from reverie.runners.reports.run_progress import replay_figures
 from reverie.runners.roles.role import (
     GRACE,
@@ -34,7 +34,7 @@ from reverie.runners.roles.role import (
     Link,
     Role,
     acted,
-    with_new_dice,
+    with_new_random_state,
 )
 from reverie.server import Server
 from reverie.sharding import ShardedClient, shard_table
@@ -44,7 +44,7 @@ PUBLISH_SECONDS = 0.02
 version. A learner with parameter shards pulls newer parameters no more often than this while it waits."""
 
 
-class Student:
+class PublishingLearner:
     """A learner of the agent and the publication of its weights: the first learner of a run publishes them."""
 
     def __init__(self, setup: Setup, client: Any, watch: Stopwatch) -> None:
@@ -56,7 +56,7 @@ class Student:
         options: dict[str, Any] = {}
         if setup.parameters is not None:
             options = {"server": self._server(setup.parameters.open()), "index": setup.name.index}
-        with making_networks_on(setup.run.device):
+        with networks_on(setup.run.device):
             self.learner: Any = self._agent.make_learner(
                 setup.env, setup.config, client, seed=setup.seed, watch=watch, **options
             )
@@ -87,14 +87,14 @@ class Student:
         """Make one update, and publish the weights if that is due."""
         self.learner.learn()
         if self._needs.publish_every_update or time.monotonic() >= self._next:
-            self._look()
+            self._publish_own()
 
-    def wait(self) -> None:
+    def publish_before_wait(self) -> None:
         """Publish weights that are not published yet. Call it before a wait."""
         if self.learner.version != self._published or (self._remote and time.monotonic() >= self._next):
-            self._look()
+            self._publish_own()
 
-    def _look(self) -> None:
+    def _publish_own(self) -> None:
         if self._publisher is not None:
             self.publish()
 
@@ -113,55 +113,55 @@ class Student:
         return Learnt(self.learner.version, self.learner.metrics(), seconds, waits)
 
 
-class Learning(Role):
+class LearningRole(Role):
     """Base of a learner and a bundle: pauses, resumes, and reconnects to restarted parameter shards."""
 
-    student: Student
+    inner: PublishingLearner
     held = False
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self._owed: list[Command] = []
+        self._unanswered: list[Command] = []
         """Commands that it could not answer yet, since a parameter shard was unreachable."""
 
-    def settle(self, link: Link) -> None:
+    def retry_unanswered(self, link: Link) -> None:
         """Try again to answer open commands. Call it at the start of a turn."""
-        owed, self._owed = self._owed, []
-        for command in owed:
-            answer = self.do(command)
+        commands, self._unanswered = self._unanswered, []
+        for command in commands:
+            answer = self.handle(command)
             if answer is not None:
-                link.tell(answer)
+                link.send(answer)
 
-    def do(self, command: Command) -> Report | None:
+    def handle(self, command: Command) -> Report | None:
         """Pause, resume, reconnect to parameter shards, or return its state."""
         match command:
             case Hold(number):
                 self.held = True
-                self.student.stop_drawing()
-                return self._answer(command, lambda: Holding(number, self.student.publish()))
-            case GoOn():
+                self.inner.stop_drawing()
+                return self._answer(command, lambda: Holding(number, self.inner.publish()))
+            case Resume():
                 self.held = False
                 return None
             case Follow():
-                self.student.follow(command)
+                self.inner.follow(command)
                 return None
             case Save(number):
                 return self._answer(command, lambda: self.state(number))
-        return super().do(command)
+        return super().handle(command)
 
     def state(self, number: int) -> State:
         """The answer to `Save`."""
-        return State(number, self.student.learner.state_dict(), self.student.publish())
+        return State(number, self.inner.learner.state_dict(), self.inner.publish())
 
     def _answer(self, command: Command, answer: Callable[[], Report]) -> Report | None:
         try:
             return answer()
         except (DeadlineExceededError, UnavailableError):
-            self._owed.append(command)
+            self._unanswered.append(command)
             return None
 
 
-class Learner(Learning):
+class Learner(LearningRole):
     """Makes an update whenever the table can give a whole batch, and publishes the weights."""
 
     def __init__(self, setup: Setup) -> None:
@@ -170,11 +170,11 @@ class Learner(Learning):
         needs = self.agent.needs(setup.config)
         self._tables, self._batch_size = needs.tables, needs.batch_size
         self._names = f"table{'s' if len(self._tables) > 1 else ''} {', '.join(map(repr, self._tables))}"
-        self.student = Student(setup, self._client, self.watch)
+        self.inner = PublishingLearner(setup, self._client, self.watch)
         if setup.state is not None:
-            self.student.learner.load_state_dict(setup.state)
+            self.inner.learner.load_state_dict(setup.state)
         self._waits, self._idle = "", 0.0
-        self.student.publish()
+        self.inner.publish()
 
     def turn(self, link: Link) -> None:
         """Make one update, if a batch was drawn ahead or the table allows a draw.
@@ -182,21 +182,21 @@ class Learner(Learning):
         If nothing is drawn ahead it asks the table before it draws: a draw of a batch that a deadline cuts off has used
         up the limiter's allowance, and has taken items out of a queue.
         """
-        self.settle(link)
+        self.retry_unanswered(link)
         if self.held:
             link.pause(TURN_SECONDS)
             return
         began, waits_for = time.perf_counter(), "wait for the table"
         try:
             if self._can_learn():
-                if self.student.draws_ahead:
+                if self.inner.draws_ahead:
                     self.watch.add("sample", time.perf_counter() - began)
-                self.student.learn()
+                self.inner.learn()
                 self._idle, self._waits = 0.0, ""
                 return
             self._waits = f"{self._names} cannot give a batch of {self._batch_size} yet"
-            self.student.wait()
-            if self.student.draws_ahead and self._table_can_give():
+            self.inner.publish_before_wait()
+            if self.inner.draws_ahead and self._table_can_give():
                 self._waits, waits_for = f"a batch of {self._names} is being made", "wait for a batch"
         except DeadlineExceededError as error:  # another learner was faster
             self._waits = str(error)
@@ -207,22 +207,22 @@ class Learner(Learning):
         self.watch.add(waits_for, time.perf_counter() - began)
 
     def _can_learn(self) -> bool:
-        return bool(self.student.learner.fetch()) if self.student.draws_ahead else self._table_can_give()
+        return bool(self.inner.learner.fetch()) if self.inner.draws_ahead else self._table_can_give()
 
     def _table_can_give(self) -> bool:
         return any(self._client.can_sample(table, self._batch_size) for table in self._tables)
 
     def report(self) -> Learnt:
         """Its version and metrics."""
-        return self.student.report(self.drain_seconds(), self._waits)
+        return self.inner.report(self.drain_seconds(), self._waits)
 
     def close(self) -> None:
         """Close the connection."""
-        self.student.stop_drawing()
+        self.inner.stop_drawing()
         self._client.close()
 
 
-class Bundle(Learning):
+class Bundle(LearningRole):
     """An actor, its table and its learner, taking turns in one thread.
 
     It learns if the table can give a batch, and acts otherwise. No other role reaches the table. It pulls parameters
@@ -238,31 +238,31 @@ class Bundle(Learning):
         (table,) = [one for one in all_tables if one.name == self._table]
         self._server = Server([table], checkpointer=setup.serving.checkpointer, listen=False)
         self._client = self._server.client()
-        self.student = Student(setup, self._client, self.watch)
+        self.inner = PublishingLearner(setup, self._client, self.watch)
         state = setup.state or {"learner": None, "actor": None}
         if state["learner"] is not None:
-            self.student.learner.load_state_dict(state["learner"])
-        self._source = LocalWeights(self.student.learner, self.student.publish())
-        with making_networks_on(setup.run.device):
+            self.inner.learner.load_state_dict(state["learner"])
+        self._source = LocalWeights(self.inner.learner, self.inner.publish())
+        with networks_on(setup.run.device):
             self._actor = self.agent.make_actor(
                 setup.env, setup.config, self._client, self._source, index=index, seed=setup.seed, watch=self.watch
             )
         if state["actor"] is not None:
-            self._actor.load_state_dict(with_new_dice(setup, state["actor"], self._actor))
+            self._actor.load_state_dict(with_new_random_state(setup, state["actor"], self._actor))
         self._waits = ""
 
     def turn(self, link: Link) -> None:
         """Make one update or one step in every environment, whichever the table allows."""
-        self.settle(link)
+        self.retry_unanswered(link)
         if self.held:
             link.pause(TURN_SECONDS)
             return
         try:
             self._waits = ""
             if self._client.can_sample(self._table, self._needs.batch_size):
-                self.student.learn()
+                self.inner.learn()
             elif self._client.can_insert(self._table, self._needs.inserts_per_act):
-                self.student.wait()
+                self.inner.publish_before_wait()
                 self._actor.act()
             else:
                 self._waits = str(self._client.why(self._table))
@@ -271,11 +271,11 @@ class Bundle(Learning):
             self._waits = str(error)
             link.pause(0.02)
 
-    def do(self, command: Command) -> Report | None:
+    def handle(self, command: Command) -> Report | None:
         """As a learner; if the parameters went back to an older version, the acting policy does too."""
         if isinstance(command, Follow):
-            self._source.begin_again()
-        return super().do(command)
+            self._source.accept_any_version()
+        return super().handle(command)
 
     def state(self, number: int) -> State:
         """The learner's state, and the path of its tables if the run keeps checkpoints."""
@@ -283,14 +283,14 @@ class Bundle(Learning):
         assert self.setup.serving is not None
         if self.setup.serving.checkpointer is None:
             return state
-        return written(self._client, state)
+        return with_tables(self._client, state)
 
     def report(self) -> Bundled:
         """The reports of its three parts."""
         figures, why = replay_figures(self._client, self._table), str(self._client.why(self._table))
         return Bundled(
             acted(self._actor, self._source.version, {}, self._waits),
-            self.student.report(self.drain_seconds(), self._waits),
+            self.inner.report(self.drain_seconds(), self._waits),
             Served(figures, why),
         )
 
@@ -307,13 +307,13 @@ class LocalWeights:
         self._learner = learner
         self._first: Weights | None = first
         self._next = 0.0
-        self._anew = False
+        self._any_version = False
         self.version = -1
         """Version of the weights that were returned last."""
 
-    def begin_again(self) -> None:
+    def accept_any_version(self) -> None:
         """Treat the next weights as newer than all before, whatever their version."""
-        self._next, self._anew = 0.0, True
+        self._next, self._any_version = 0.0, True
 
     def latest(self, newer_than: int) -> Weights | None:
         """The newest weights; None if there are none newer, it is too early to ask, or they are unreachable."""
@@ -321,11 +321,11 @@ class LocalWeights:
         if weights is None and time.monotonic() >= self._next:
             self._next = time.monotonic() + PUBLISH_SECONDS
             try:
-                weights = self._learner.latest(-1 if self._anew else newer_than)
+                weights = self._learner.latest(-1 if self._any_version else newer_than)
             except (DeadlineExceededError, UnavailableError):
                 return None
         if weights is not None:
-            self._anew, self.version = False, weights.version
+            self._any_version, self.version = False, weights.version
         return weights
 
 
@@ -356,10 +356,10 @@ class ParameterShard(Role):
     def report(self) -> None:
         """None: the learners report on their gradients."""
 
-    def do(self, command: Command) -> Report | None:
+    def handle(self, command: Command) -> Report | None:
         """Return its state."""
         if not isinstance(command, Save):
-            return super().do(command)
+            return super().handle(command)
         with self._lock:
             return State(command.number, self._shard.state_dict())
 
@@ -372,7 +372,7 @@ def _parameters(agent: Agent) -> SharedParameters:
     return agent.parameters
 
 
-def written(client: Any, state: State) -> State:
+def with_tables(client: Any, state: State) -> State:
     """The answer to `Save` with the path of a server's tables, or with the reason why they were not written."""
     try:
         return State(state.number, state.state, state.weights, tables=client.checkpoint())

@@ -22,8 +22,8 @@ from reverie.errors import DeadlineExceededError, ReplayError, ServerRestartedWa
 from reverie.runners.links.messages import (
     Acted,
     Command,
-    Judge,
-    Judged,
+    Evaluate,
+    EvaluationDone,
     Ready,
     Report,
     Save,
@@ -32,7 +32,7 @@ from reverie.runners.links.messages import (
     Setup,
     State,
 )
-from reverie.runners.planning.topology import making_networks_on
+from reverie.runners.planning.topology import networks_on
 from reverie.runners.reports.evaluation import Evaluator, confirmation_seeds, screening_seeds
 from reverie.runners.reports.run_progress import replay_figures
 from reverie.server import Server
@@ -51,7 +51,7 @@ them a draw whose batch is no longer awaited would be counted by the limiter, an
 class Link(Protocol):
     """A role's end of its connection to the supervisor."""
 
-    def tell(self, report: Report) -> None:
+    def send(self, report: Report) -> None:
         """Send a report."""
 
     def commands(self) -> Iterator[Command]:
@@ -92,9 +92,9 @@ class Role(ABC):
         """The first report, sent once before the first turn."""
         return Ready(os.getpid(), socket.gethostname())
 
-    def do(self, command: Command) -> Report | None:
+    def handle(self, command: Command) -> Report | None:
         """Carry out a command other than `Stop`; returns the answer, if any."""
-        raise TypeError(f"a role of kind {self.setup.name.kind} takes no {type(command).__name__}")
+        raise TypeError(f"a role of kind {self.setup.name.kind} does not handle {type(command).__name__}")
 
     def drain_seconds(self) -> dict[str, float]:
         """Seconds by activity since the last call."""
@@ -148,10 +148,10 @@ class Shard(Role):
         why = "; ".join(str(self._client.why(table)) for table in self._tables)
         return Served(replay_figures(self._client, *self._tables), why)
 
-    def do(self, command: Command) -> Report | None:
+    def handle(self, command: Command) -> Report | None:
         """Write a checkpoint."""
         if not isinstance(command, Save):
-            return super().do(command)
+            return super().handle(command)
         try:
             return State(command.number, tables=self._client.checkpoint())
         except StorageError as error:
@@ -173,12 +173,12 @@ class Actor(Role):
         index = setup.name.index
         # The supervisor reports a restart, once for all actors that write there.
         warnings.simplefilter("ignore", ServerRestartedWarning)
-        with making_networks_on(setup.run.device):
+        with networks_on(setup.run.device):
             self._actor = self.agent.make_actor(
                 setup.env, setup.config, self._client, self._source, index=index, seed=setup.seed, watch=self.watch
             )
         if setup.state is not None:
-            self._actor.load_state_dict(with_new_dice(setup, setup.state, self._actor))
+            self._actor.load_state_dict(with_new_random_state(setup, setup.state, self._actor))
         self._settled, self._waits = True, ""
 
     def turn(self, link: Link) -> None:
@@ -215,7 +215,7 @@ class GreedyEvaluator(Role):
         run = setup.run
         self._screening = screening_seeds(run.screening_episodes)
         self._confirming = confirmation_seeds(run.confirmation_episodes)
-        with making_networks_on(setup.run.device):
+        with networks_on(setup.run.device):
             self._policy = self.agent.make_policy(setup.env, setup.config)
         self._evaluator = Evaluator(setup.env.env_id, max(len(self._screening), len(self._confirming)))
 
@@ -226,10 +226,10 @@ class GreedyEvaluator(Role):
     def report(self) -> None:
         """None: it sends only its answers."""
 
-    def do(self, command: Command) -> Report | None:
+    def handle(self, command: Command) -> Report | None:
         """Play on the screening seeds, and if they reach the target, on the confirmation seeds."""
-        if not isinstance(command, Judge):
-            return super().do(command)
+        if not isinstance(command, Evaluate):
+            return super().handle(command)
         began = time.perf_counter()
         self._policy.load(command.weights)
         screening = self._evaluator.evaluate(self._policy, self._screening)
@@ -237,15 +237,15 @@ class GreedyEvaluator(Role):
         confirmation = None
         if reached or command.confirm:
             confirmation = self._evaluator.evaluate(self._policy, self._confirming)
-        return Judged(command.number, screening, confirmation, time.perf_counter() - began)
+        return EvaluationDone(command.number, screening, confirmation, time.perf_counter() - began)
 
     def close(self) -> None:
         """Close the environments."""
         self._evaluator.close()
 
 
-def with_new_dice(setup: Setup, state: dict[str, Any], actor: Any) -> dict[str, Any]:
-    """The state that an actor resumes from. After a restart its random state is a new one; its counts go on.
+def with_new_random_state(setup: Setup, state: dict[str, Any], actor: Any) -> dict[str, Any]:
+    """The state that an actor resumes from. After a restart its random state is a new one; its counts continue.
 
     With the old random state it could hit the same failure again.
     """

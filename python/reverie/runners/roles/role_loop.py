@@ -32,13 +32,13 @@ def run_role(setup: Setup, link: Link) -> None:
     try:
         role = _made(setup)
         role.open(link)
-        link.tell(role.ready())
+        link.send(role.ready())
         _loop(role, link)
     except Exception as error:
         # Network errors are transient: the end of a shard ends the roles that use it, and they are restarted.
-        of_the_network = isinstance(error, ReplayError) and not isinstance(error, DamagedError)
-        transient = of_the_network or setup.name.kind == "evaluator"
-        link.tell(Failed(type(error).__name__, str(error), traceback.format_exc(), transient))
+        is_network_error = isinstance(error, ReplayError) and not isinstance(error, DamagedError)
+        transient = is_network_error or setup.name.kind == "evaluator"
+        link.send(Failed(type(error).__name__, str(error), traceback.format_exc(), transient))
     finally:
         if role is not None:
             role.close()
@@ -61,19 +61,19 @@ def _loop(role: Role, link: Link) -> None:
     while True:
         for command in link.commands():
             if isinstance(command, Stop):
-                _tell(role, link)
+                _send_report(role, link)
                 return
-            answer = role.do(command)
+            answer = role.handle(command)
             if answer is not None:
-                link.tell(answer)
+                link.send(answer)
         role.turn(link)
         if time.monotonic() >= next_report:
-            _tell(role, link)
+            _send_report(role, link)
             next_report = time.monotonic() + REPORT_SECONDS
         memory.trim_if_due()
 
 
-def _tell(role: Role, link: Link) -> None:
+def _send_report(role: Role, link: Link) -> None:
     report = role.report()
     if report is not None:
-        link.tell(report)
+        link.send(report)

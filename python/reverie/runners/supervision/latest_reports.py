@@ -54,4 +54,4 @@ class LatestReports:
         tables = {f"shard {i}": one.why for i, one in self.served.items()}
         parts = [f"{name} {one}" for name, one in awaited.items()]
         parts += [f"{name}: {text}" for name, text in {**tables, **waits}.items() if text]
-        return "; ".join(parts) or "no role told of a wait"
+        return "; ".join(parts) or "no role reported a wait"

@@ -12,8 +12,8 @@ TURN_SECONDS = 1.0
 class ListeningClock:
     """Seconds in which the supervisor has polled its roles.
 
-    While the supervisor itself stands still (suspended with its roles by Ctrl-Z or a scheduler, or busy in a caller's
-    callback), it receives no reports, so that this time does not count as a delay of any role.
+    While the supervisor itself is suspended (with its roles, by Ctrl-Z or a scheduler) or busy in a caller's callback,
+    it receives no reports, so this time does not count as a delay of any role.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

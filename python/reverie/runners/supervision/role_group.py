@@ -19,15 +19,15 @@ from reverie.runners.links.messages import (
     Command,
     Died,
     Endpoint,
+    Evaluate,
+    EvaluationDone,
     Failed,
     Follow,
-    GoOn,
     Hold,
-    Judge,
-    Judged,
     Kind,
     Ready,
     Report,
+    Resume,
     RoleName,
     Save,
     Serving,
@@ -46,13 +46,13 @@ from reverie.runners.supervision.stage import Stage
 EVALUATOR = RoleName("evaluator", alone=True)
 SHORT_LIFE_SECONDS = 60.0
 SHORT_LIVES = 5
-"""A role that ends so often in a row, each time within `SHORT_LIFE_SECONDS` of its start or without answering a pending
-`Judge`, is not restarted: the run ends."""
+"""A role that ends this many times in a row, each time within `SHORT_LIFE_SECONDS` of its start or without answering a
+pending `Evaluate`, is not restarted: the run ends."""
 REGULAR: frozenset[Kind] = frozenset({"shard", "learner", "bundle", "actor"})
 """Roles that report ten times a second while they run."""
 SILENT_SECONDS = 30.0
-"""A role of `REGULAR` without a report for so long is reported as awaited."""
-PLAYS_ON = "has not finished an evaluation, and checkpoints do not wait for it any longer (evaluation_seconds)"
+"""A role of `REGULAR` without a report for this time is reported as awaited."""
+LATE_EVALUATION = "has not finished an evaluation, and checkpoints no longer wait for it (evaluation_seconds)"
 
 
 class RoleGroup:
@@ -87,25 +87,25 @@ class RoleGroup:
         self._on_report, self._on_restart, self._on_move = on_report, on_restart, on_move
         self._endpoints: dict[RoleName, Endpoint] = {}
         self._epoch = 0
-        self.heard = ListeningClock()
+        self.clock = ListeningClock()
         """Time in which the supervisor polled the roles."""
         self._saved: dict[RoleName, State] = {}
         """The last state of each parameter shard since they were last restarted."""
 
     @property
-    def keepers(self) -> list[RoleName]:
+    def all_shards(self) -> list[RoleName]:
         """The roles that the others connect to: replay shards and parameter shards."""
         return [*self.shards, *self.parameters]
 
-    def start_keepers(self) -> None:
+    def start_shards(self) -> None:
         """Start the shards; the other roles need their addresses."""
-        for name in self.keepers:
-            self._begin(name)
+        for name in self.all_shards:
+            self._add(name)
 
     def start_others(self) -> None:
         """Start learners, evaluator and actors, once the shards are ready."""
         for name in (*self.learners, EVALUATOR, *self.actors):
-            self._begin(name)
+            self._add(name)
 
     def _resumed_state(self, name: RoleName) -> dict[str, Any] | None:
         """The state that a role of a resumed run starts from."""
@@ -125,14 +125,14 @@ class RoleGroup:
     def ask(self, name: RoleName, command: Command) -> None:
         """Send a command; if the role is replaced before it answers, the command is sent again to its replacement."""
         member = self.members[name]
-        if isinstance(command, Judge):
-            member.asked = self.heard.seconds
-        if isinstance(command, GoOn):
-            member.orders.pop(Hold, None)
+        if isinstance(command, Evaluate):
+            member.evaluation_sent_at = self.clock.seconds
+        if isinstance(command, Resume):
+            member.unanswered.pop(Hold, None)
         else:
-            member.orders[type(command)] = command
+            member.unanswered[type(command)] = command
         if member.ready is not None:
-            self.stage.tell(name, command)
+            self.stage.send(name, command)
 
     def all_ready(self) -> bool:
         """Whether every role that was started is ready."""
@@ -142,28 +142,28 @@ class RoleGroup:
     def evaluation_seconds(self) -> float:
         """How long the evaluator has had an evaluation to answer; 0 if it has none."""
         member = self.members[EVALUATOR]
-        return self.heard.seconds - member.asked if Judge in member.orders else 0.0
+        return self.clock.seconds - member.evaluation_sent_at if Evaluate in member.unanswered else 0.0
 
     def awaited(self) -> dict[RoleName, Absence]:
         """Roles that were started and are not ready, whose process is stopped, or that do not report."""
-        awaited, now = {}, self.heard.seconds
+        awaited, now = {}, self.clock.seconds
         for name, one in self.members.items():
             if one.ended or one.waiting:
                 continue
             if one.ready is None:
-                awaited[name] = Absence(now - one.born, self.stage.lacks(name))
+                awaited[name] = Absence(now - one.started_at, self.stage.why_not_started(name))
                 continue
-            stopped = self.stage.stopped(name)
+            stopped = self.stage.why_stopped(name)
             one.stopped_since = (now if one.stopped_since is None else one.stopped_since) if stopped else None
             if one.stopped_since is not None:
                 awaited[name] = Absence(now - one.stopped_since, stopped, begun=True)
-            elif name.kind in REGULAR and now - one.told >= SILENT_SECONDS:
-                awaited[name] = Absence(now - one.told, begun=True)
+            elif name.kind in REGULAR and now - one.reported_at >= SILENT_SECONDS:
+                awaited[name] = Absence(now - one.reported_at, begun=True)
             elif name == EVALUATOR and self.evaluation_seconds > self.topology.run.evaluation_seconds:
-                awaited[name] = Absence(self.evaluation_seconds, PLAYS_ON, begun=True)
+                awaited[name] = Absence(self.evaluation_seconds, LATE_EVALUATION, begun=True)
         return awaited
 
-    def give_up(self, name: RoleName) -> None:
+    def kill(self, name: RoleName) -> None:
         """Kill a role that was asked to stop and has not; it sends no further reports."""
         self.stage.kill(name)
         self.members[name].ended = True
@@ -177,35 +177,35 @@ class RoleGroup:
 
         Raises `RoleError` if a role ended in a way that a restart would not fix.
         """
-        self.heard.turn()
+        self.clock.turn()
         generations = {name: member.setup.generation for name, member in self.members.items()}
         for name, report in self.stage.listen(timeout):
             member = self.members[name]
             if member.setup.generation != generations[name]:
                 continue  # a late report of a role that was replaced during this call
-            member.told = self.heard.seconds
+            member.reported_at = self.clock.seconds
             match report:
                 case Ready():
-                    self._is_ready(name, member, report)
+                    self._on_ready(name, member, report)
                 case Failed():
                     member.failure = report
                 case Died():
-                    self._is_gone(name, member, report.reason)
+                    self._on_died(name, member, report.reason)
                 case _:
-                    self._settle(member, report)
+                    self._clear_answered(member, report)
                     self._remember(name, member, report)
                     self._on_report(name, report)
 
-    def _settle(self, member: RoleStatus, report: Report) -> None:
-        """Forget a command that this report answers, by its number. `Hold` stays in force until `GoOn`."""
-        if isinstance(report, State | Judged):
-            kind = Save if isinstance(report, State) else Judge
-            order = member.orders.get(kind)
-            if isinstance(order, Save | Judge) and order.number == report.number:
-                del member.orders[kind]
+    def _clear_answered(self, member: RoleStatus, report: Report) -> None:
+        """Forget a command that this report answers, by its number. `Hold` stays in force until `Resume`."""
+        if isinstance(report, State | EvaluationDone):
+            kind = Save if isinstance(report, State) else Evaluate
+            order = member.unanswered.get(kind)
+            if isinstance(order, Save | Evaluate) and order.number == report.number:
+                del member.unanswered[kind]
                 member.answered = True
 
-    def _begin(self, name: RoleName) -> None:
+    def _add(self, name: RoleName) -> None:
         topology, state = self.topology, self._resumed_state(name)
         setup = Setup(
             name=name,
@@ -232,8 +232,8 @@ class RoleGroup:
         if name.kind == "bundle":
             member.setup = replace(member.setup, serving=Serving(checkpointer=self._checkpointers[name.index]))
         member.ready, member.failure, member.moving, member.answered = None, None, False, False
-        member.orders.pop(Follow, None)
-        member.waiting = name.kind in ("actor", "learner", "bundle") and not self._keepers_ready()
+        member.unanswered.pop(Follow, None)
+        member.waiting = name.kind in ("actor", "learner", "bundle") and not self._shards_ready()
         if member.waiting:
             return  # started once the shards are ready: before that it could only wait for them
         if name.kind in ("actor", "learner", "bundle"):
@@ -245,17 +245,17 @@ class RoleGroup:
                 parameters=self._parameter_addresses() if self.parameters and name.kind != "actor" else None,
                 epoch=self._epoch,
             )
-        member.born = self.heard.seconds
+        member.started_at = self.clock.seconds
         member.stopped_since = None
         self.stage.start(member.setup)
 
-    def _keepers_ready(self) -> bool:
-        return all(self.members[name].ready is not None for name in self.keepers)
+    def _shards_ready(self) -> bool:
+        return all(self.members[name].ready is not None for name in self.all_shards)
 
     def _parameter_addresses(self) -> ParameterAddresses:
         return self.stage.parameter_addresses([self.members[name].setup for name in self.parameters])
 
-    def _again(self, member: RoleStatus) -> None:
+    def _restart(self, member: RoleStatus) -> None:
         """Restart a role from its last known state."""
         name, generation = member.setup.name, member.setup.generation + 1
         member.setup = replace(
@@ -276,25 +276,25 @@ class RoleGroup:
             path.append(self._resumed["env_steps"])
         return seed_of(self.topology.seed, *path, *([generation] if generation else []))
 
-    def _is_ready(self, name: RoleName, member: RoleStatus, ready: Ready) -> None:
+    def _on_ready(self, name: RoleName, member: RoleStatus, ready: Ready) -> None:
         member.ready = ready
         if name.kind == "shard":
             before, now = self._endpoints.get(name), self.stage.endpoint(name, ready)
             self._endpoints[name] = now
             if before is not None and before.address != now.address:
                 self._on_move(name, before.address, now.address, self._follow(name))
-        if name.kind == "parameter shard" and self._epoch > 0 and self._keepers_ready():
+        if name.kind == "parameter shard" and self._epoch > 0 and self._shards_ready():
             for learner in [one for one in self.learners if one in self.members]:
                 one = self.members[learner]
                 if one.ready is None and not (one.waiting or one.ended):
-                    self._begin_elsewhere(learner)
+                    self._restart_now(learner)
                 elif not one.waiting:
                     self.ask(learner, Follow(self._parameter_addresses(), self._epoch))
-        if name in self.keepers and self._keepers_ready():
+        if name in self.all_shards and self._shards_ready():
             for other in [one for one in self.members.values() if one.waiting]:
                 self._start(other)
-        for command in member.orders.values():
-            self.stage.tell(name, command)
+        for command in member.unanswered.values():
+            self.stage.send(name, command)
 
     def _follow(self, shard: RoleName) -> list[RoleName]:
         """Restart the actors and learners that use a shard which has moved; returns their names."""
@@ -306,18 +306,19 @@ class RoleGroup:
                 continue
             followers.append(name)
             if name.kind == "actor":
-                self._begin_elsewhere(name)
+                self._restart_now(name)
             elif member.ready is None:
-                self._begin_elsewhere(name)  # it was started with the old address
+                self._restart_now(name)  # it was started with the old address
             else:
                 member.moving = True
-                self.stage.tell(name, Save(-1))  # not in `orders`: if it ends now, its replacement uses the new address
+                # Not in `unanswered`: if it ends now, its replacement uses the new address.
+                self.stage.send(name, Save(-1))
         return followers
 
-    def _begin_elsewhere(self, name: RoleName) -> None:
+    def _restart_now(self, name: RoleName) -> None:
         """Restart a role at once, with the current addresses."""
         self.stage.kill(name)
-        self._again(self.members[name])
+        self._restart(self.members[name])
 
     def _remember(self, name: RoleName, member: RoleStatus, report: Report) -> None:
         match report:
@@ -332,41 +333,41 @@ class RoleGroup:
             case State(_, state) if name.kind == "learner":
                 member.state, member.state_of = state, f"update {state['version']:,}"
                 if member.moving:
-                    self._begin_elsewhere(name)
+                    self._restart_now(name)
             case State(_, state):
                 member.state = {**(member.state or {"actor": None}), "learner": state}
                 member.table_of = "the table of its checkpoint" if report.tables else member.table_of
             case Acted(env_steps, _, state):
-                member.state, member.state_of = state, f"step {env_steps:,} of its own, with a new seed"
+                member.state, member.state_of = state, f"step {env_steps:,} of this actor, with a new seed"
             case Bundled(Acted(env_steps, _, state)):
                 member.state = {**(member.state or {"learner": None}), "actor": state}
-                member.state_of = f"step {env_steps:,} of its own, with a new seed"
+                member.state_of = f"step {env_steps:,} of this actor, with a new seed"
 
-    def _is_gone(self, name: RoleName, member: RoleStatus, reason: str) -> None:
+    def _on_died(self, name: RoleName, member: RoleStatus, reason: str) -> None:
         failure = member.failure
-        if Stop in member.orders:
+        if Stop in member.unanswered:
             member.ended = True
             return
         if failure is not None:
             reason = f"{failure.error}: {failure.text}"
             if not failure.transient:
                 raise RoleError(str(name), failure.error, failure.text, failure.traceback)
-        short = self.heard.seconds - member.born < SHORT_LIFE_SECONDS
-        owes = Judge in member.orders and not member.answered
+        short = self.clock.seconds - member.started_at < SHORT_LIFE_SECONDS
+        owes = Evaluate in member.unanswered and not member.answered
         member.consecutive_failures = member.consecutive_failures + 1 if short or owes else 0
         if member.consecutive_failures >= SHORT_LIVES:
-            how = f"within {SHORT_LIFE_SECONDS:g} s of its start" if short else "without having judged any weights"
+            how = f"within {SHORT_LIFE_SECONDS:g} s of its start" if short else "without a finished evaluation"
             text = f"it ended {SHORT_LIVES} times {how}, the last time: {reason}"
             raise RoleError(
                 str(name), "" if failure is None else failure.error, text, failure.traceback if failure else ""
             )
         if name.kind == "parameter shard":
-            self._begin_parameters_again(name, reason)
+            self._restart_parameter_shards(name, reason)
             return
-        self._again(member)
-        self._on_restart(name, reason, member.goes_on_from, member.setup.generation)
+        self._restart(member)
+        self._on_restart(name, reason, member.resumes_from, member.setup.generation)
 
-    def _begin_parameters_again(self, gone: RoleName, reason: str) -> None:
+    def _restart_parameter_shards(self, gone: RoleName, reason: str) -> None:
         """Restart all parameter shards from their last common state: ranges of different times make no network."""
         self._epoch += 1
         self._saved = {}
@@ -376,6 +377,6 @@ class RoleGroup:
                 continue
             if name != gone:
                 self.stage.kill(name)
-            self._again(member)
-            why = reason if name == gone else f"{gone} ended, and they go on together"
+            self._restart(member)
+            why = reason if name == gone else f"{gone} ended, and all parameter shards restart together"
             self._on_restart(name, why, member.state_of, member.setup.generation)

@@ -16,11 +16,11 @@ class RoleStatus:
     ready: Ready | None = None
     ended: bool = False
     """It was asked to stop, and has ended."""
-    born: float = 0.0
-    told: float = 0.0
+    started_at: float = 0.0
+    reported_at: float = 0.0
     """When its last report came, from this process or the one before."""
-    asked: float = 0.0
-    """When the evaluator was last asked to judge weights."""
+    evaluation_sent_at: float = 0.0
+    """When the evaluator was last asked to evaluate weights."""
     stopped_since: float | None = None
     """When its process was first found stopped; None while it runs."""
     answered: bool = False
@@ -28,7 +28,7 @@ class RoleStatus:
     consecutive_failures: int = 0
     """Starts in a row that ended too soon, or without an answer."""
     failure: Failed | None = None
-    orders: dict[type[Command], Command] = field(default_factory=dict)
+    unanswered: dict[type[Command], Command] = field(default_factory=dict)
     """Commands that it has not answered."""
     state: dict[str, Any] | None = None
     """The state that its replacement resumes from."""
@@ -41,6 +41,6 @@ class RoleStatus:
     """A learner that was asked for its state in order to be restarted with it, because a shard has moved."""
 
     @property
-    def goes_on_from(self) -> str:
+    def resumes_from(self) -> str:
         """What its replacement resumes from, as text."""
         return f"{self.state_of}, and {self.table_of}" if self.setup.name.kind == "bundle" else self.state_of

@@ -30,16 +30,16 @@ class Stage(Protocol):
     def start(self, setup: Setup) -> None:
         """Start a role. Does not wait for it."""
 
-    def tell(self, name: RoleName, command: Command) -> None:
+    def send(self, name: RoleName, command: Command) -> None:
         """Send a command; a command for a role that has ended is lost. Waits for the role for a few seconds at most."""
 
     def listen(self, timeout: float) -> Sequence[tuple[RoleName, Report]]:
         """Reports of the roles, in order; waits at most `timeout` seconds for the first. A role's last is `Died`."""
 
-    def lacks(self, name: RoleName) -> str:
+    def why_not_started(self, name: RoleName) -> str:
         """Why a role that was started cannot begin, worded to follow "it"; empty if unknown."""
 
-    def stopped(self, name: RoleName) -> str:
+    def why_stopped(self, name: RoleName) -> str:
         """Why the process of a running role is stopped, worded to follow "it"; empty if it is not known to be."""
 
     def kill(self, name: RoleName) -> None:

@@ -18,13 +18,13 @@ from reverie.runners.links.messages import (
     Acted,
     Bundled,
     Command,
-    GoOn,
+    Evaluate,
+    EvaluationDone,
     Hold,
     Holding,
-    Judge,
-    Judged,
     Learnt,
     Report,
+    Resume,
     RoleName,
     Save,
     Served,
@@ -62,10 +62,10 @@ SAVE_SECONDS = 7200.0
 END_SECONDS = 30.0
 """Time that a role has to end before it is killed."""
 STALL_SECONDS = 300.0
-"""After so long without a step or an update the run ends, and reports what its roles wait for."""
+"""After this time without a step or an update the run ends, and reports what its roles wait for."""
 
 
-class _StopAsked(Exception):
+class _StopRequested(Exception):
     pass
 
 
@@ -88,7 +88,7 @@ class Supervisor:
         self._account = RunProgress(topology)
         if state is not None:
             self._account.load_state_dict(state)
-        self._from = self._account.env_steps
+        self._first_step = self._account.env_steps
         self._agent = agent
         checkpointers = checkpoints.replay_checkpointers(checkpoint_folder, resume, topology.num_servers)
         self._roles = RoleGroup(
@@ -97,19 +97,19 @@ class Supervisor:
             topology,
             checkpointers,
             state=state,
-            on_report=self._heard,
-            on_restart=self._restarted,
-            on_move=self._moved_to,
+            on_report=self._on_report,
+            on_restart=self._on_restart,
+            on_move=self._on_move,
         )
         self._should_stop = should_stop
         self._answers: dict[tuple[RoleName, type[Report]], Any] = {}
         self._latest = LatestReports([] if state is None else state["actors"])
         self._number = 0
-        self._judged: tuple[int, Judged] | None = None
-        """The version of the weights that were judged last, and their evaluation."""
+        self._last_evaluation: tuple[int, EvaluationDone] | None = None
+        """The version of the weights that were evaluated last, and their evaluation."""
         self._source = stage.weights.source()
         self._next_progress = 0.0
-        self._moved = (0.0, -1, -1)
+        self._last_change = (0.0, -1, -1)
         """When the counts of steps and updates last changed, and the counts."""
         self._awaiting = AbsenceReporter(STALL_SECONDS)
         self._saved: Path | None = resume
@@ -128,19 +128,19 @@ class Supervisor:
                     self._evaluate()
                     if account.confirmed and stop_when_confirmed:
                         break  # with the learner still holding
-                    self._tell_learners(GoOn())
+                    self._send_to_learners(Resume())
                 if account.checkpoint_due:
                     self._save()
-        except _StopAsked:
+        except _StopRequested:
             self._should_stop = lambda: False
             path = None
-            if account.env_steps > self._from:
-                self._until(self._begun, "all roles to begin")
+            if account.env_steps > self._first_step:
+                self._until(self._all_started, "all roles to start")
                 self._end(self._roles.actors)
                 self._hold()
                 path = self._save()
                 self._end([*self._roles.learners, EVALUATOR])
-                self._end(self._roles.keepers)
+                self._end(self._roles.all_shards)
             raise StoppedError(account.env_steps, path) from None
         return self._finish()
 
@@ -155,25 +155,25 @@ class Supervisor:
     ) -> None:
         """Handle the roles' reports, and call `meanwhile` in every turn, until `done` returns True.
 
-        Raises a TimeoutError that names `what` after `seconds`, and `_StopAsked` when a stop is requested.
+        Raises a TimeoutError that names `what` after `seconds`, and `_StopRequested` when a stop is requested.
         """
-        began = self._roles.heard.seconds
+        began = self._roles.clock.seconds
         while not done():
             self._roles.listen(LISTEN_SECONDS)
-            self._tell_awaited()
-            self._tell_progress()
+            self._emit_awaited()
+            self._emit_progress()
             if self._should_stop():
-                raise _StopAsked
-            if seconds is not None and self._roles.heard.seconds - began > seconds:
+                raise _StopRequested
+            if seconds is not None and self._roles.clock.seconds - began > seconds:
                 raise TimeoutError(f"waited {seconds:g} s for {what}; {self._why()}")
-            self._refuse_to_stall(waiting_for_training=seconds is None)
+            self._check_stalled(waiting_for_training=seconds is None)
             if meanwhile is not None:
                 meanwhile()
 
     def _ask(
         self,
         names: list[RoleName],
-        command: Save | Hold | Judge,
+        command: Save | Hold | Evaluate,
         answer: type[Any],
         seconds: float = ANSWER_SECONDS,
         meanwhile: Callable[[], object] | None = None,
@@ -188,20 +188,20 @@ class Supervisor:
             found = (self._answers.get(key) for key in keys)
             return all(one is not None and one.number == command.number for one in found)
 
-        whom = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
-        self._until(answered, f"the answer of {whom} to {type(command).__name__}", seconds, meanwhile)
+        role_names = str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
+        self._until(answered, f"the response of {role_names} to {type(command).__name__}", seconds, meanwhile)
         return [self._answers.pop(key) for key in keys]
 
-    def _tell_learners(self, command: Command) -> None:
+    def _send_to_learners(self, command: Command) -> None:
         for name in self._roles.learners:
             self._roles.ask(name, command)
 
-    def _heard(self, name: RoleName, report: Report) -> None:
+    def _on_report(self, name: RoleName, report: Report) -> None:
         account = self._account
         match report:
             case Bundled():
                 for part in (report.acted, report.learnt, report.served):
-                    self._heard(name, part)
+                    self._on_report(name, part)
             case Acted():
                 self._latest.acted[name.index] = report
                 account.env_steps = self._latest.env_steps
@@ -217,35 +217,35 @@ class Supervisor:
                 self._add(report.seconds)
             case Served():
                 self._latest.served[name.index] = report
-            case State() | Holding() | Judged():
+            case State() | Holding() | EvaluationDone():
                 self._answers[name, type(report)] = report
 
     def _add(self, seconds: dict[str, float]) -> None:
         for activity, spent in seconds.items():
             self._account.watch.add(activity, spent)
 
-    def _restarted(self, name: RoleName, reason: str, went_on_from: str, restarts: int) -> None:
-        self._emit(RoleRestarted(self._account.env_steps, str(name), reason, went_on_from, restarts))
+    def _on_restart(self, name: RoleName, reason: str, resumed_from: str, restarts: int) -> None:
+        self._emit(RoleRestarted(self._account.env_steps, str(name), reason, resumed_from, restarts))
 
-    def _moved_to(self, shard: RoleName, before: str, now: str, followers: Sequence[RoleName]) -> None:
+    def _on_move(self, shard: RoleName, before: str, now: str, followers: Sequence[RoleName]) -> None:
         self._emit(ShardMoved(self._account.env_steps, str(shard), before, now, tuple(map(str, followers))))
 
-    def _refuse_to_stall(self, *, waiting_for_training: bool) -> None:
-        now, counts = self._roles.heard.seconds, (self._account.env_steps, self._account.updates)
-        if not waiting_for_training or counts != self._moved[1:]:
-            self._moved = (now, *counts)
-        elif now - self._moved[0] > STALL_SECONDS:
+    def _check_stalled(self, *, waiting_for_training: bool) -> None:
+        now, counts = self._roles.clock.seconds, (self._account.env_steps, self._account.updates)
+        if not waiting_for_training or counts != self._last_change[1:]:
+            self._last_change = (now, *counts)
+        elif now - self._last_change[0] > STALL_SECONDS:
             raise StalledError(self._topology.needs.name, self._why())
 
     def _why(self) -> str:
         return self._latest.why(self._roles.awaited())
 
-    def _tell_awaited(self) -> None:
+    def _emit_awaited(self) -> None:
         if self._awaiting.is_due(time.monotonic()):
-            for event in self._awaiting.look(self._roles.awaited(), self._account.env_steps, self._saved):
+            for event in self._awaiting.check(self._roles.awaited(), self._account.env_steps, self._saved):
                 self._emit(event)
 
-    def _tell_progress(self) -> None:
+    def _emit_progress(self) -> None:
         if self._account.seconds() >= self._next_progress:
             self._next_progress = self._account.seconds() + PROGRESS_SECONDS
             self._emit(self._progress())
@@ -260,12 +260,12 @@ class Supervisor:
     # The course.
 
     def _start(self) -> None:
-        self._roles.start_keepers()
-        self._until(self._roles.all_ready, "the shards to listen")
+        self._roles.start_shards()
+        self._until(self._roles.all_ready, "all shards to start")
         self._roles.start_others()
-        self._until(self._begun, "all roles to begin")
+        self._until(self._all_started, "all roles to start")
 
-    def _begun(self) -> bool:
+    def _all_started(self) -> bool:
         acted = len(self._latest.acted) == self._topology.num_actors
         return acted and self._source.ready and self._roles.all_ready()
 
@@ -277,34 +277,34 @@ class Supervisor:
         return ended or steps >= min(account.next_evaluation, account.next_checkpoint)
 
     def _evaluate(self) -> None:
-        """Evaluate for one point of the curve, while training goes on.
+        """Evaluate for one point of the curve, while training continues.
 
-        If the point reaches the target, the learner pauses until its weights, which may be newer by now, are judged on
-        both sets of seeds: only weights that stay the last ones can be confirmed.
+        If the point reaches the target, the learner pauses until its weights, which may be newer by now, are evaluated
+        on both sets of seeds: only weights that stay the last ones can be confirmed.
         """
         env_steps, weights = self._account.env_steps, self._source.latest(newer_than=-1)
         assert weights is not None
-        judged = self._judge(weights)
-        if judged.screening.mean_return >= self._topology.run.target_return:
+        evaluated = self._evaluate_weights(weights)
+        if evaluated.screening.mean_return >= self._topology.run.target_return:
             held = self._hold()
             if held.version != weights.version:
-                env_steps, judged = self._account.env_steps, self._judge(held)
-        self._tell_evaluation(env_steps, judged)
+                env_steps, evaluated = self._account.env_steps, self._evaluate_weights(held)
+        self._emit_evaluation(env_steps, evaluated)
 
-    def _tell_evaluation(self, env_steps: int, judged: Judged) -> None:
-        reached = judged.screening.mean_return >= self._topology.run.target_return
-        self._emit(self._account.evaluated(env_steps, judged.screening, judged.confirmation if reached else None))
+    def _emit_evaluation(self, env_steps: int, evaluated: EvaluationDone) -> None:
+        reached = evaluated.screening.mean_return >= self._topology.run.target_return
+        self._emit(self._account.evaluated(env_steps, evaluated.screening, evaluated.confirmation if reached else None))
 
-    def _judge(self, weights: Weights, *, confirm: bool = False) -> Judged:
+    def _evaluate_weights(self, weights: Weights, *, confirm: bool = False) -> EvaluationDone:
         self._number += 1
-        judge = Judge(self._number, weights, confirm)
-        judged: Judged
-        (judged,) = self._ask([EVALUATOR], judge, Judged, EVALUATION_SECONDS, self._save_if_evaluation_is_late)
-        self._account.watch.add("evaluate", judged.seconds)
-        self._judged = (weights.version, judged)
-        return judged
+        command = Evaluate(self._number, weights, confirm)
+        evaluated: EvaluationDone
+        (evaluated,) = self._ask([EVALUATOR], command, EvaluationDone, EVALUATION_SECONDS, self._save_if_late)
+        self._account.watch.add("evaluate", evaluated.seconds)
+        self._last_evaluation = (weights.version, evaluated)
+        return evaluated
 
-    def _save_if_evaluation_is_late(self) -> None:
+    def _save_if_late(self) -> None:
         """Save during an evaluation: a checkpoint that is due waits for `evaluation_seconds` at most."""
         late = self._roles.evaluation_seconds > self._topology.run.evaluation_seconds
         if late and self._account.checkpoint_due:
@@ -346,7 +346,7 @@ class Supervisor:
             "actors": [self._latest.acted[i].state for i in range(self._topology.num_actors)],
         }
         try:
-            path = checkpoints.save_run(self._folder, self._topology, state, checkpoints.written(tables))
+            path = checkpoints.save_run(self._folder, self._topology, state, checkpoints.table_paths(tables))
         except OSError as error:
             self._emit(NotSaved(env_steps, self._folder, error.strerror or str(error)))
             return None
@@ -365,35 +365,35 @@ class Supervisor:
         """Stop all actors; a bundle, which acts and learns, is paused instead."""
         last: Command = Hold(0) if self._topology.needs.bundled else Stop()
         for name in self._roles.learners if self._topology.needs.bundled else self._roles.actors:
-            if type(last) not in self._roles.members[name].orders:
+            if type(last) not in self._roles.members[name].unanswered:
                 self._roles.ask(name, last)
 
     def _end(self, names: list[RoleName]) -> None:
         """Ask roles to stop, and kill those that have not ended in time; no reports follow."""
         for name in names:
             self._roles.ask(name, Stop())
-        began = self._roles.heard.seconds
-        while not self._roles.all_ended(names) and self._roles.heard.seconds - began < END_SECONDS:
+        began = self._roles.clock.seconds
+        while not self._roles.all_ended(names) and self._roles.clock.seconds - began < END_SECONDS:
             self._roles.listen(LISTEN_SECONDS)
         for name in [one for one in names if not self._roles.all_ended([one])]:
-            self._roles.give_up(name)
+            self._roles.kill(name)
 
     def _finish(self) -> Result:
         account = self._account
         self._should_stop = lambda: False
         self._end(self._roles.actors)
         held = self._hold()
-        if self._judged is not None and self._judged[0] == held.version:
-            judged = self._judged[1]
+        if self._last_evaluation is not None and self._last_evaluation[0] == held.version:
+            evaluated = self._last_evaluation[1]
         else:
-            judged = self._judge(held, confirm=True)
-            self._tell_evaluation(account.env_steps, judged)
-        confirmation = judged.confirmation or self._judge(held, confirm=True).confirmation
+            evaluated = self._evaluate_weights(held, confirm=True)
+            self._emit_evaluation(account.env_steps, evaluated)
+        confirmation = evaluated.confirmation or self._evaluate_weights(held, confirm=True).confirmation
         assert confirmation is not None
         self._save()
         # Each reports its last figures as it ends.
         self._end([*self._roles.learners, EVALUATOR])
-        self._end(self._roles.keepers)
+        self._end(self._roles.all_shards)
         self._emit(self._progress())
         result = account.result(confirmation, self._metrics(), self._latest.figures(), held)
         self._emit(Finished(result))

@@ -10,7 +10,7 @@ from reverie.cli.common import refuse
 if TYPE_CHECKING:
     from reverie.cli.train_request import TrainRequest
 
-SHORTS = {
+SHORT_FLAGS = {
     "num_actors": "num_actors",
     "envs_per_actor": "envs_per_actor",
     "num_learners": "num_learners",
@@ -26,7 +26,7 @@ SHORTS = {
 """The setting of each short flag, by the name of its parameter."""
 
 
-def changes(request: TrainRequest, agent: Any, preset: Any) -> list[str]:
+def changed_settings(request: TrainRequest, agent: Any, preset: Any) -> list[str]:
     """The changed settings in the form of `presets.override`: `--set`, then the short flags that were given.
 
     `preset` is the preset to change. A flag for which the agent has no setting ends the command, as does a missing
@@ -34,20 +34,20 @@ def changes(request: TrainRequest, agent: Any, preset: Any) -> list[str]:
     """
     known = {**get_type_hints(type(preset.config)), **get_type_hints(type(preset.run))}
     found = list(request.settings)
-    for parameter, value in request.shorts.items():
-        setting = SHORTS[parameter]
+    for parameter, value in request.short_flags.items():
+        setting = SHORT_FLAGS[parameter]
         flag = "--" + parameter.replace("_", "-")
         if setting not in known:
-            refuse(_lacking(flag, value, agent, setting, known))
+            refuse(_missing_setting(flag, value, agent, setting, known))
         if parameter == "device" and value == "auto":
             value = _best_device(agent, request.runner)
         found.append(f"{setting}={value}")
     return found
 
 
-def _lacking(flag: str, value: object, agent: Any, setting: str, known: Mapping[str, Any]) -> str:
+def _missing_setting(flag: str, value: object, agent: Any, setting: str, known: Mapping[str, Any]) -> str:
     own = [name for name in known if name.endswith(f"_{setting}")]
-    hint = f"it has {', '.join(own)}, for --set" if own else "leave it out; --dry-run lists those that it has"
+    hint = f"it has {', '.join(own)}, for --set" if own else "leave it out; --dry-run lists the settings"
     return f"{flag} is {value}, and {agent.name} has no setting {setting}: {hint}"
 
 
@@ -56,6 +56,6 @@ def _best_device(agent: Any, runner: str) -> str:
     import torch
 
     if runner == "ray":
-        refuse("--device is auto, which looks at this machine, and Ray places roles on its cluster: say cpu or cuda")
+        refuse("--device auto checks this machine, and Ray places roles on its cluster: choose cpu or cuda")
     able = "cuda" in agent.devices and torch.cuda.is_available()
     return "cuda" if able else "cpu"
