@@ -8,7 +8,7 @@ use crate::pieces::Pieces;
 use crate::proto::bulk::Place;
 use crate::proto::{self, Bulk, ClientMessage, ServerMessage};
 use crate::way::server::Way;
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use futures_util::Stream;
 use reverie_core::{Error, Result};
 use std::pin::Pin;

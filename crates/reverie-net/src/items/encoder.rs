@@ -15,7 +15,6 @@ pub use known::Pushed;
 use reverie_core::item::{Body, Item};
 use reverie_core::table::{Inserts, Priority};
 use reverie_core::{Error, Result};
-use std::hash::Hasher;
 
 /// Definitions of one message at most, in bytes.
 const MAX_DEFINED_BYTES: usize = 8 << 20;

@@ -4,8 +4,7 @@
 //! several places, large cells are sent from their chunks.
 
 use super::pool::{Leave, Pool};
-use super::samples::Reading;
-use super::unpacking::Unpacking;
+use super::reading::Reading;
 use crate::convert;
 use crate::pieces::Pieces;
 use crate::proto::server_message::Body;
@@ -20,6 +19,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Arc;
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Heads that a client keeps.
 const HEADS: usize = 16;
@@ -70,7 +70,7 @@ impl Planned {
 
     /// True if a thread other than the session's gathers it.
     pub(super) fn is_unpacked_apart(&self) -> bool {
-        self.unpacked_bytes > HEAVY_BYTES as u64 && Unpacking::is_possible()
+        self.unpacked_bytes > HEAVY_BYTES as u64 && has_threads()
     }
 }
 
@@ -306,10 +306,12 @@ fn fill_info(draws: &Draws, info: &[Range<usize>; INFO_ARRAYS], bytes: &mut [May
     put(&mut bytes[inserted_at.clone()], &draws.inserted_at, |nanos| (*nanos as f64 * 1e-9).to_le_bytes());
 }
 
+/// True if the runtime has threads for long work.
+fn has_threads() -> bool {
+    Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
+}
+
 /// Runs the work. If it is on many bytes and the runtime has more threads, this thread's other tasks move to another.
 pub(super) fn heavy<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    use tokio::runtime::{Handle, RuntimeFlavor};
-    let many = bytes > HEAVY_BYTES
-        && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if many { tokio::task::block_in_place(work) } else { work() }
+    if bytes > HEAVY_BYTES && has_threads() { tokio::task::block_in_place(work) } else { work() }
 }

@@ -1,14 +1,12 @@
 //! The sending of draws: the batches of one connection, each when there is room for it.
 
 use super::batches::{Batches, Planned, Sent};
+use super::later::Later;
 use super::pool::Leave;
-use super::requests::refusal;
 use super::samples::Answer;
-use super::session::{Later, Session};
 use super::shared::Shared;
 use super::unpacking::{Room, Unpacking};
 use crate::items::Decoder;
-use crate::proto::server_message::Body;
 use crate::way::server::Way;
 use reverie_core::sample::Draws;
 use reverie_core::{Error, Result};
@@ -21,13 +19,13 @@ use tokio::time::Interval;
 pub(super) struct Link {
     pub(super) way: Box<dyn Way>,
     pub(super) decoder: Decoder,
-    batches: Batches,
+    pub(super) batches: Batches,
     /// The planned batch of the first draws to be gathered.
-    planned: Option<Planned>,
+    pub(super) planned: Option<Planned>,
     leave: Option<Leave>,
-    waits_for_leave: Option<Later<Leave>>,
+    pub(super) waits_for_leave: Option<Later<Leave>>,
     /// The batch that a thread gathers.
-    unpacking: Option<(Arc<Planned>, Unpacking)>,
+    pub(super) unpacking: Option<(Arc<Planned>, Unpacking)>,
     queued: u64,
     moved: bool,
     watch: Interval,
@@ -36,103 +34,6 @@ pub(super) struct Link {
 /// How long a client may read nothing of what is queued before its connection is ended, up to twice as long.
 /// It holds memory that others wait for.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-impl Session {
-    /// Gathers and sends one batch of the first answer, or sends the error that ended it.
-    pub(super) fn deliver(&mut self) {
-        self.choose();
-        let (Some(link), Some(answer)) = (&mut self.link, self.ready.front_mut()) else { return };
-        if let Some(draws) = answer.groups.front() {
-            let last = answer.groups.len() == 1 && answer.error.is_none();
-            match link.deliver(&self.shared, answer, draws, last) {
-                Ok(Sent::Refused) => return,
-                Ok(Sent::Apart) => {
-                    answer.unpacks = true;
-                    return;
-                }
-                Ok(Sent::Whole) => answer.first_was_sent(),
-                Err(error) => answer.split_first(error),
-            }
-        }
-        self.finish(0);
-    }
-
-    /// Sends a batch that a separate thread gathered.
-    pub(super) fn unpacked(&mut self, gathered: Result<Room>) {
-        let Some((link, (planned, unpacking))) =
-            self.link.as_mut().and_then(|link| link.unpacking.take().map(|unpacking| (link, unpacking)))
-        else {
-            return;
-        };
-        let Some(at) = self.ready.iter().position(|answer| answer.id == unpacking.id) else { return };
-        let answer = &mut self.ready[at];
-        answer.unpacks = false;
-        if let Some(draws) = answer.groups.front() {
-            let last = answer.groups.len() == 1 && answer.error.is_none();
-            match gathered {
-                Ok(room) => {
-                    let (slot, bytes) = room.give();
-                    link.batches.announce(
-                        &mut *link.way,
-                        (answer.id, &planned, draws),
-                        slot,
-                        bytes.into(),
-                        (last, answer.is_leased()),
-                    );
-                    answer.first_was_sent();
-                }
-                Err(error) => answer.split_first(error),
-            }
-        }
-        self.finish(at);
-    }
-
-    /// Ends an answered request whose caller no longer waits, if chunks are unpacked for it or for one before it.
-    /// Draws that are in no table any more are sent nevertheless.
-    pub(super) fn withdraw_answer(&mut self, id: u64) {
-        let Some(link) = self.link.as_mut().filter(|link| link.unpacking.is_some()) else { return };
-        let unplanned = usize::from(link.planned.is_some());
-        let behind = self.ready.iter_mut().skip(unplanned);
-        let Some(answer) = behind.into_iter().find(|answer| answer.id == id && !answer.is_leased()) else { return };
-        answer.groups.clear();
-        answer.error.get_or_insert_with(|| Error::Deadline("chunks were still being unpacked".to_owned()));
-        answer.unpacks = false;
-        link.unpacking.take_if(|(_, unpacking)| unpacking.id == id);
-    }
-
-    /// True if a batch can be gathered, or a refusal sent, now.
-    /// A batch that waits until another was unpacked lets others go first.
-    pub(super) fn has_deliverable(&self) -> bool {
-        let unpacking = self.link.as_ref().is_some_and(|link| link.unpacking.is_some());
-        self.ready.iter().any(|answer| !(unpacking && answer.unpacks))
-    }
-
-    /// Moves the answer that is sent next to the front.
-    fn choose(&mut self) {
-        let Some(link) = self.link.as_ref().filter(|link| link.planned.is_none() && link.unpacking.is_some()) else {
-            return;
-        };
-        debug_assert!(link.waits_for_leave.is_none(), "it waits with a plan");
-        if let Some(at) = self.ready.iter().position(|answer| !answer.unpacks).filter(|at| *at > 0)
-            && let Some(answer) = self.ready.remove(at)
-        {
-            self.ready.push_front(answer);
-        }
-    }
-
-    /// Removes an answer that was sent completely, and sends the error that ended it.
-    fn finish(&mut self, at: usize) {
-        if self.ready.get(at).is_none_or(|answer| !answer.groups.is_empty()) {
-            return;
-        }
-        let Some(answer) = self.ready.remove(at) else { return };
-        if let Some(error) = &answer.error {
-            let reply = refusal(answer.id, error);
-            self.send(Body::Reply(reply));
-        }
-        self.await_acknowledgement(answer);
-    }
-}
 
 impl Link {
     pub(super) fn new(way: Box<dyn Way>, decoder: Decoder) -> Self {
@@ -200,7 +101,7 @@ impl Link {
         }
     }
 
-    fn deliver(&mut self, shared: &Shared, answer: &Answer, draws: &Draws, last: bool) -> Result<Sent> {
+    pub(super) fn deliver(&mut self, shared: &Shared, answer: &Answer, draws: &Draws, last: bool) -> Result<Sent> {
         let planned = match self.planned.take() {
             Some(planned) => planned,
             None => {

@@ -6,16 +6,16 @@
 //!                                       +-- memory: outcomes, until the client acknowledges them
 //! ```
 
+mod later;
 mod options;
+mod reading;
 mod shared;
 mod welcome;
 
 mod charges;
 mod checkpoints;
 mod inserts;
-mod leases;
 mod memory;
-mod requests;
 mod session;
 
 mod batches;

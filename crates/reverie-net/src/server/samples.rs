@@ -1,9 +1,9 @@
 //! Requests for draws: waiting for the tables, and the draws to gather.
 
-use super::Shared;
+use super::reading::Reading;
+use super::shared::Shared;
 use crate::convert;
 use crate::proto;
-use reverie_core::batch::{Options, Planner, Ragged};
 use reverie_core::chunk::Chunk;
 use reverie_core::item::{Body, Item};
 use reverie_core::sample::{Draws, MAX_SAMPLES, SampleRequest};
@@ -19,24 +19,6 @@ use tokio::time::Instant;
 pub(super) const DRAW_BYTES: u64 = 128;
 /// The same for a draw that a table deletes: it may have to be sent as a batch of its own.
 const ALONE_BYTES: u64 = 1024;
-
-/// The read options of a batch.
-#[derive(Clone, PartialEq)]
-pub(super) struct Reading {
-    columns: Option<Vec<String>>,
-    ragged: Ragged,
-}
-
-impl Reading {
-    pub(super) fn decode(message: Option<proto::Reading>) -> Result<Self> {
-        let (columns, ragged) = convert::batch::decode_reading(message)?;
-        Ok(Self { columns, ragged })
-    }
-
-    pub(super) fn planner(&self) -> Planner {
-        Planner::new(&Options { ragged: self.ragged, columns: self.columns.as_deref() })
-    }
-}
 
 /// Draws that are being sent to the client.
 /// If it is dropped before the client acknowledged them, leased draws return to their tables.
@@ -217,7 +199,7 @@ pub(super) async fn draw(
 ) -> Answer {
     let reading = match Reading::decode(sample.reading) {
         Ok(reading) => reading,
-        Err(error) => return Answer::refused(id, Reading { columns: None, ragged: Ragged::Refuse }, error),
+        Err(error) => return Answer::refused(id, Reading::default(), error),
     };
     let mut answer = Answer::empty(id, reading);
     let mut draws = Draws::default();

@@ -3,9 +3,16 @@
 //! It outlives its connections: when one is lost, waiting requests continue, and outcomes are remembered until the
 //! client reconnects or the session is forgotten.
 
+mod deliver;
+mod inserts;
+mod leases;
+mod requests;
+mod weigh;
+
 use super::charges::Charge;
 use super::delivery::Link;
 use super::inserts::Inserts;
+use super::later::Later;
 use super::memory::{MOST_REMEMBERED, Memory, Outcome};
 use super::pool::Leave;
 use super::samples::Answer;
@@ -38,8 +45,6 @@ const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(1);
 const LAST_MESSAGES: u32 = 256;
 /// Bytes of small replies that a client may leave unread before the server stops reading from it.
 const REPLIES: u64 = 4 << 20;
-
-pub(super) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The outcome of a request that waited.
 pub(super) enum Finished {

@@ -3,7 +3,6 @@
 use super::charges::{Charge, Charges};
 use super::checkpoints::Checkpoints;
 use super::pool::Pool;
-use super::session::Session;
 use super::unpacking::Turns;
 use super::{Limits, Options};
 use crate::admission::Admission;
@@ -12,12 +11,10 @@ use crate::proto::{self, PROTOCOL};
 use crate::token::Token;
 use crate::way::server::Way;
 use reverie_core::table::{Arrivals, Sender, Tables};
-use reverie_core::{Error, Result};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -180,45 +177,13 @@ impl Shared {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes a connection to its session, which is created if it does not exist.
-    /// `Unavailable`: too many sessions, or the server stops.
-    pub(super) fn attach(self: &Arc<Self>, id: SessionId, way: Box<dyn Way>) -> Result<(), (Error, Box<dyn Way>)> {
-        let mut sessions = self.sessions();
-        let mut way = way;
-        if let Some(known) = sessions.get(&id) {
-            match known.try_send(way) {
-                Ok(()) => return Ok(()),
-                Err(TrySendError::Full(back)) => {
-                    return Err((Error::Unavailable("the session has too many new connections".to_owned()), back));
-                }
-                // The session ended just now.
-                Err(TrySendError::Closed(back)) => way = back,
-            }
-        }
-        if self.stops() {
-            return Err((Error::Unavailable("the server stops".to_owned()), way));
-        }
-        // Twice the connections of both transports: as many again may be remembered.
-        let most = self.limits.max_connections.saturating_mul(4);
-        if sessions.len() >= most {
-            let why = format!(
-                "the server is full: it has {most} sessions, those counted that were lost and may come back; start it \
-                 with a larger max_connections= (reverie serve --max-connections)"
-            );
-            return Err((Error::Unavailable(why), way));
-        }
-        let (sender, ways) = mpsc::channel(4);
-        sessions.insert(id, sender);
-        let arrivals = self.returned(&id, &sessions);
-        drop(sessions);
-        let forgot = self.tables.forgotten().has(&id);
-        tokio::spawn(Session::new(self, Some((id, ways)), forgot, arrivals).run(Some(way)));
-        Ok(())
-    }
-
     /// The keys of a client's inserts from before the checkpoint that this server was restored from.
     /// A client that has not reconnected within the time for which a session is remembered is dropped, as usual.
-    fn returned(&self, id: &SessionId, sessions: &HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>) -> Arrivals {
+    pub(super) fn returned(
+        &self,
+        id: &SessionId,
+        sessions: &HashMap<SessionId, mpsc::Sender<Box<dyn Way>>>,
+    ) -> Arrivals {
         if self.started.elapsed() > self.limits.linger && !self.expired.swap(true, Ordering::Relaxed) {
             for table in self.tables.iter() {
                 let known = |sender: &SessionId| sender != id && sessions.contains_key(sender);

@@ -4,8 +4,8 @@
 //! on.
 
 use super::batches::{Planned, fill_unpacking};
+use super::later::Later;
 use super::pool::{Block, Leave, Pool};
-use super::session::Later;
 use crate::proto::Slot;
 use crate::way::server::Lent;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use reverie_core::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 /// Batches gathered by threads at a time; the others wait without a thread.
@@ -98,11 +98,6 @@ pub(super) struct Unpacking {
 }
 
 impl Unpacking {
-    /// True if the runtime has threads for it.
-    pub(super) fn is_possible() -> bool {
-        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
-    }
-
     /// Starts to gather.
     pub(super) fn begin(turns: &Turns, id: u64, planned: &Arc<Planned>, draws: Draws, room: Room) -> Self {
         let (ended, threads, chunks) = (Arc::default(), Arc::clone(&turns.threads), Arc::clone(&turns.chunks));

@@ -13,6 +13,8 @@ use crate::way::server::Way;
 use reverie_core::Error;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 /// How long a new connection may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,6 +43,42 @@ impl Shared {
             Err(_) => convert::error::encode(&Error::Protocol(format!("no hello within {} s", PATIENCE.as_secs()))),
         };
         self.refuse(way, refused);
+    }
+
+    /// Passes a connection to its session, which is created if it does not exist.
+    /// `Unavailable`: too many sessions, or the server stops.
+    fn attach(self: &Arc<Self>, id: SessionId, way: Box<dyn Way>) -> Result<(), (Error, Box<dyn Way>)> {
+        let mut sessions = self.sessions();
+        let mut way = way;
+        if let Some(known) = sessions.get(&id) {
+            match known.try_send(way) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Full(back)) => {
+                    return Err((Error::Unavailable("the session has too many new connections".to_owned()), back));
+                }
+                // The session ended just now.
+                Err(TrySendError::Closed(back)) => way = back,
+            }
+        }
+        if self.stops() {
+            return Err((Error::Unavailable("the server stops".to_owned()), way));
+        }
+        // Twice the connections of both transports: as many again may be remembered.
+        let most = self.limits.max_connections.saturating_mul(4);
+        if sessions.len() >= most {
+            let why = format!(
+                "the server is full: it has {most} sessions, those counted that were lost and may come back; start it \
+                 with a larger max_connections= (reverie serve --max-connections)"
+            );
+            return Err((Error::Unavailable(why), way));
+        }
+        let (sender, ways) = mpsc::channel(4);
+        sessions.insert(id, sender);
+        let arrivals = self.returned(&id, &sessions);
+        drop(sessions);
+        let forgot = self.tables.forgotten().has(&id);
+        tokio::spawn(Session::new(self, Some((id, ways)), forgot, arrivals).run(Some(way)));
+        Ok(())
     }
 
     /// Serves a connection of one message, without a hello and without a name.

@@ -1,9 +1,9 @@
 //! Answers with leased draws: their owner while they are made, sent and not acknowledged yet.
 
-use super::delivery::Link;
-use super::memory::Outcome;
-use super::samples::Answer;
-use super::session::Session;
+use super::super::delivery::Link;
+use super::super::memory::Outcome;
+use super::super::samples::Answer;
+use super::super::session::Session;
 use crate::proto;
 use reverie_core::{Error, Result};
 

@@ -1,9 +1,10 @@
 //! Requests other than inserts.
 
-use super::batches::heavy;
-use super::memory::{Known, Outcome};
-use super::samples::{Answer, DRAW_BYTES, Patience, Reading, cost, draw, wait};
-use super::session::{Cancel, Finished, Session};
+use super::super::batches::heavy;
+use super::super::memory::{Known, Outcome};
+use super::super::reading::Reading;
+use super::super::samples::{Answer, DRAW_BYTES, Patience, cost, draw, wait};
+use super::super::session::{Cancel, Finished, Session};
 use crate::convert;
 use crate::proto::{self, Done, reply::Body, request};
 use futures_util::FutureExt;

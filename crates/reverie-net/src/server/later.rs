@@ -1,0 +1,6 @@
+//! What is waited for.
+
+use std::pin::Pin;
+
+/// An outcome that arrives later.
+pub(super) type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;

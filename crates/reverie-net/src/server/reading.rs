@@ -1,0 +1,24 @@
+//! How a client reads a batch.
+
+use crate::convert;
+use crate::proto;
+use reverie_core::Result;
+use reverie_core::batch::{Options, Planner, Ragged};
+
+/// The read options of a batch.
+#[derive(Clone, Default, PartialEq)]
+pub(super) struct Reading {
+    columns: Option<Vec<String>>,
+    ragged: Ragged,
+}
+
+impl Reading {
+    pub(super) fn decode(message: Option<proto::Reading>) -> Result<Self> {
+        let (columns, ragged) = convert::batch::decode_reading(message)?;
+        Ok(Self { columns, ragged })
+    }
+
+    pub(super) fn planner(&self) -> Planner {
+        Planner::new(&Options { ragged: self.ragged, columns: self.columns.as_deref() })
+    }
+}

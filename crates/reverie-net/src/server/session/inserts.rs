@@ -1,0 +1,224 @@
+//! Inserts: from messages to items, from items to tables, and keys back.
+
+use super::super::inserts::Inserts;
+use super::super::memory::Known;
+use super::super::samples::{Patience, wait};
+use super::super::session::{Cancel, Finished, Session};
+use crate::convert;
+use crate::items::Arrived;
+use crate::proto::server_message::Body;
+use crate::proto::{self, Bulk};
+use reverie_core::table::{Keys, Sent, SharedTable};
+use reverie_core::{Error, Result};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// The keys of requests with consecutive numbers.
+#[derive(Default)]
+struct Run {
+    first: u64,
+    keys: Vec<Keys>,
+}
+
+impl Session {
+    /// Inserts the requests of a message into their tables. `Protocol` if the message breaks a rule.
+    pub(super) fn insert(&mut self, mut message: proto::Insert) -> Result<()> {
+        let Some(link) = &mut self.link else { return Ok(()) };
+        let granted = self.credit.granted();
+        if let Some(run) = message.runs.iter().find(|run| !self.inserts.has_share(run.table, granted)) {
+            return Err(Error::Protocol(format!(
+                "an insert beyond the credit: {:?} bytes in flight of table number {}, {} of all, {granted} granted",
+                self.inserts.in_flight_of.get(&run.table),
+                run.table,
+                self.inserts.in_flight
+            )));
+        }
+        let bulk = message.bulk.take().unwrap_or(Bulk { place: None });
+        // Before memory is allocated for cells.
+        link.decoder.hold_at_most(self.charge.room());
+        let unconfirmed = message.in_flight_bytes;
+        let arrived = link.decoder.insert(message, &*link.way.bulk(&bulk)?)?;
+        link.way.consumed(&bulk);
+        let mut run = Run::default();
+        let whole = arrived.into_iter().try_for_each(|request| self.insert_one(request, &mut run));
+        // Also if a later insert ends the connection: these are in their tables.
+        self.confirm(&mut run);
+        whole?;
+        if let Some(insert_credit_bytes) = self.credit.raise(self.inserts.in_flight.max(unconfirmed)) {
+            self.send(Body::Credit(proto::Credit { insert_credit_bytes }));
+        }
+        self.tell_held();
+        Ok(())
+    }
+
+    /// Notifies the client when its inserts start or stop waiting for their tables.
+    pub(super) fn tell_held(&mut self) {
+        if let Some(held) = self.inserts.held().filter(|_| self.id.is_some()) {
+            self.send(Body::Held(proto::Held { held }));
+        }
+    }
+
+    fn insert_one(&mut self, arrived: Arrived, run: &mut Run) -> Result<()> {
+        if self.inserts.waiting.get(&arrived.id).is_some_and(|waiting| waiting.left) {
+            self.inserts.returned.insert(arrived.id, arrived);
+            return Ok(());
+        }
+        let Arrived { id, table: number, mut items, size_bytes } = arrived;
+        let mut before = Keys::new();
+        match self.memory.look_up(id) {
+            Known::Received => return Ok(()),
+            Known::Keys(keys) if keys.len() < items.len() => {
+                // A checkpoint contains the first of them.
+                before = keys.clone();
+                items.drain(..before.len());
+                self.memory.go_on(id);
+            }
+            Known::Keys(keys) => {
+                let keys = keys.clone();
+                self.send_inserted(id, &[keys]);
+                return Ok(());
+            }
+            Known::Other => {
+                self.send_again(id);
+                return Ok(());
+            }
+            Known::No if self.cancels.contains_key(&id) => {
+                self.inserts.came_again(id, size_bytes);
+                return Ok(());
+            }
+            Known::No => {}
+        }
+        self.keep_to_credit();
+        let table = match self.shared.tables.iter().nth(number as usize) {
+            Some(table) => Arc::clone(table),
+            None => return Err(Error::Protocol(format!("an insert into table number {number}"))),
+        };
+        let count = items.len();
+        let inserted = match self.id {
+            Some(sender) => {
+                self.inserts.note_table(&table);
+                table.insert_sent(items, Sent { sender, number: id }, before)
+            }
+            None => table.insert(items),
+        };
+        match inserted {
+            Err(error) => self.refuse_insert(id, &error),
+            Ok(mut ticket) => match ticket.poll() {
+                Some(Ok(keys)) => {
+                    if run.first + run.keys.len() as u64 != id {
+                        self.confirm(run);
+                        run.first = id;
+                    }
+                    run.keys.push(keys);
+                }
+                Some(Err(error)) => self.refuse_insert(id, &error),
+                None => self.wait_for_insert(id, (number, table), ticket, (count, size_bytes)),
+            },
+        }
+        Ok(())
+    }
+
+    /// Withdraws old inserts when new ones take the session beyond its credit.
+    /// Before a client sends something new into a table, it sends again, in order, the inserts into that table that are
+    /// not confirmed and that it still wants. Inserts that it did not send again for two connections are withdrawn:
+    /// otherwise each connection would bring another credit. So a session uses two credits at most. There is no reply
+    /// for a withdrawn insert of which nothing is in its table: if its table had too small a share until now, it is
+    /// sent again, and is new.
+    fn keep_to_credit(&mut self) {
+        let Inserts { in_flight, before, .. } = self.inserts;
+        if before == 0 || in_flight + before < self.credit.granted() {
+            return;
+        }
+        for id in self.inserts.leave_behind() {
+            if let Some(cancel) = self.cancels.remove(&id) {
+                // If the receiver is gone, the insert is done.
+                let _ = cancel.sender.send(());
+            }
+        }
+    }
+
+    fn wait_for_insert(
+        &mut self,
+        id: u64,
+        (number, table): (u32, Arc<SharedTable>),
+        ticket: reverie_core::table::Ticket<Keys>,
+        (items, size_bytes): (usize, u64),
+    ) {
+        self.inserts.add(id, (number, items), size_bytes);
+        let (sender, cancel) = oneshot::channel();
+        self.cancels.insert(id, Cancel { sender, consumes: false });
+        self.waiting.push(Box::pin(async move {
+            let mut patience = Patience::new(None, cancel);
+            match wait(&table, ticket, &mut patience, true).await {
+                Ok(keys) => Finished::Insert { id, keys, late: None },
+                Err((keys, why)) => Finished::Insert { id, keys, late: Some(why) },
+            }
+        }));
+    }
+
+    /// Handles a waiting insert that is done or withdrawn.
+    pub(super) fn inserted_late(&mut self, id: u64, keys: Result<Keys>, late: Option<String>) {
+        self.cancels.remove(&id);
+        let left = self.inserts.remove(id);
+        match (keys, late) {
+            (Ok(keys), Some(_)) if left && keys.is_empty() => {}
+            (Ok(keys), None) => self.confirm(&mut Run { first: id, keys: vec![keys] }),
+            (Err(error), _) => self.refuse_insert(id, &error),
+            (Ok(keys), Some(why)) => {
+                let keys = keys.iter().map(|key| key.get()).collect();
+                let deadline = proto::Deadline { why, keys };
+                let error = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
+                self.reply(proto::Reply { id, body: Some(proto::reply::Body::Error(error)) }, true);
+            }
+        }
+        if let Some(arrived) = self.inserts.returned.remove(&id) {
+            let mut run = Run::default();
+            let inserted = self.insert_one(arrived, &mut run);
+            self.confirm(&mut run);
+            if let Err(error) = inserted {
+                return self.say_goodbye(error, false);
+            }
+        }
+        self.tell_held();
+    }
+
+    /// Answers the withdrawal of an insert that does not wait here: it is done, was refused, or never arrived.
+    pub(super) fn withdraw_insert(&mut self, id: u64) {
+        let keys = match self.memory.look_up(id) {
+            Known::Keys(keys) => keys.iter().map(|key| key.get()).collect(),
+            Known::Other => return self.send_again(id),
+            Known::Received => return,
+            Known::No => Vec::new(),
+        };
+        let deadline = proto::Deadline { why: "the insert was withdrawn".to_owned(), keys };
+        let error = proto::ErrorDetail { kind: Some(proto::error_detail::Kind::Deadline(deadline)) };
+        self.reply(proto::Reply { id, body: Some(proto::reply::Body::Error(error)) }, false);
+    }
+
+    fn refuse_insert(&mut self, id: u64, error: &Error) {
+        if matches!(error, Error::Closed { .. }) && self.id.is_some() && self.shared.stops() {
+            // Its table did not refuse it: without an answer the client keeps it, and sends it to the next server.
+            return;
+        }
+        let body = Some(proto::reply::Body::Error(convert::error::encode(error)));
+        self.reply(proto::Reply { id, body }, true);
+    }
+
+    /// Confirms a run to the client, and remembers it.
+    fn confirm(&mut self, run: &mut Run) {
+        if run.keys.is_empty() {
+            return;
+        }
+        self.send_inserted(run.first, &run.keys);
+        self.memory.inserted(run.first, std::mem::take(&mut run.keys));
+    }
+
+    fn send_inserted(&mut self, first_id: u64, keys: &[Keys]) {
+        let inserted = proto::Inserted {
+            first_id,
+            requests: keys.len() as u32,
+            keys: keys.iter().flatten().map(|key| key.get()).collect(),
+        };
+        self.send(Body::Inserted(inserted));
+    }
+}

@@ -1,0 +1,36 @@
+//! The memory that the session uses, as it is counted.
+
+use super::Session;
+use reverie_core::{Error, Result};
+
+impl Session {
+    /// Counts the bytes that the session uses. `ResourceExhausted` if they are too many.
+    pub(super) fn weigh(&mut self) -> Result<()> {
+        let own = self.memory.size_bytes() + self.inserts.held_bytes() + self.asked_bytes;
+        let Some(link) = &mut self.link else { return self.charge.hold(own) };
+        self.charge.hold(own + link.decoder.held_bytes()).or_else(|_| {
+            // The count may include chunks that are in tables by now.
+            self.charge.hold(own + link.decoder.reckon())
+        })
+    }
+
+    /// If the session seems to use too much to request more, counts again without chunks that are in tables by now.
+    pub(super) fn weigh_if_full(&mut self) {
+        if self.charge.is_full()
+            && let Some(link) = &mut self.link
+        {
+            let own = self.memory.size_bytes() + self.inserts.held_bytes() + self.asked_bytes;
+            // If it is still too much, the next event ends the session.
+            let _ = self.charge.hold(own + link.decoder.reckon());
+        }
+    }
+
+    /// Ends a session that uses too much, and drops all that it holds.
+    pub(super) fn give_up(&mut self, error: Error) -> bool {
+        self.say_goodbye(error, false);
+        if let Some(id) = self.id.filter(|_| !self.is_empty()) {
+            self.shared.forget_outcomes(id);
+        }
+        false
+    }
+}
