@@ -17,7 +17,7 @@ use support::{Rows, options, tables};
 
 /// The first section of that tag: its number, and where its payload is.
 fn section(manifest: &[u8], tag: &[u8; 4]) -> (u64, Range<usize>) {
-    let (mut at, mut number) = (8, 0);
+    let (mut at, mut number) = (12, 0);
     loop {
         let length = u64::from_le_bytes(manifest[at + 4..at + 12].try_into().unwrap()) as usize;
         let payload = at + 12..at + 12 + length;
