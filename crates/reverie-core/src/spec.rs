@@ -1,9 +1,7 @@
 //! The specification of columns: dtype, cell shape, path; and the structure that they came from.
 
 mod difference;
-mod nodes;
-
-pub use nodes::Node;
+pub mod nodes;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -229,8 +227,7 @@ impl fmt::Display for Key {
 }
 
 /// The shape of a user's nest, as a typed tree: never a pickle. Dictionaries are sorted by key.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Vec<Node>", into = "Vec<Node>")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Structure {
     /// One column.
     Leaf,

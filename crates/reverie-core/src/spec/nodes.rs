@@ -3,7 +3,7 @@
 //! In a list the depth of a structure is no depth of calls while it is read, and is checked before it becomes one.
 
 use super::{Key, Structure};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::HashSet;
 use std::hash::Hash;
 
@@ -106,17 +106,15 @@ fn named<N: Eq + Hash + std::fmt::Debug>(
     Ok(names.into_iter().zip(children).collect())
 }
 
-impl From<Structure> for Vec<Node> {
-    fn from(structure: Structure) -> Self {
-        structure.nodes()
+impl Serialize for Structure {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.nodes().serialize(to)
     }
 }
 
-impl TryFrom<Vec<Node>> for Structure {
-    type Error = String;
-
-    fn try_from(nodes: Vec<Node>) -> Result<Self, String> {
-        Self::from_nodes(nodes, Self::DEEPEST)
+impl<'de> Deserialize<'de> for Structure {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::from_nodes(Vec::deserialize(from)?, Self::DEEPEST).map_err(serde::de::Error::custom)
     }
 }
 
@@ -130,9 +128,13 @@ mod tests {
 
     #[test]
     fn a_structure_nested_beyond_reason_is_refused_before_it_fills_the_stack() {
-        assert!(Structure::try_from(nested(1_000_000)).unwrap_err().contains("nested"));
-        assert!(Structure::try_from(nested(Structure::DEEPEST + 1)).is_err());
-        assert_eq!(Structure::try_from(nested(Structure::DEEPEST)).unwrap().num_leaves(), 1);
+        let read = |levels| {
+            let bytes = rmp_serde::to_vec(&nested(levels)).unwrap();
+            rmp_serde::from_slice::<Structure>(&bytes).map_err(|error| error.to_string())
+        };
+        assert!(read(1_000_000).unwrap_err().contains("nested"));
+        assert!(read(Structure::DEEPEST + 1).is_err());
+        assert_eq!(read(Structure::DEEPEST).unwrap().num_leaves(), 1);
     }
 
     #[test]
@@ -140,7 +142,7 @@ mod tests {
         let twice = vec![Node::Dict(vec![Key::Int(1), Key::Int(1)]), Node::Leaf, Node::Leaf];
         for nodes in [vec![], vec![Node::Leaf; 2], vec![Node::Tuple(2), Node::Leaf], vec![Node::List(u32::MAX)], twice]
         {
-            assert!(Structure::try_from(nodes.clone()).is_err(), "{nodes:?}");
+            assert!(Structure::from_nodes(nodes.clone(), 9).is_err(), "{nodes:?}");
         }
     }
 }

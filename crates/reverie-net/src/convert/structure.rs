@@ -3,7 +3,8 @@
 use super::broken;
 use crate::proto::{self, field_key, node::Kind};
 use reverie_core::Result;
-use reverie_core::spec::{Key, Node, Structure};
+use reverie_core::spec::nodes::Node;
+use reverie_core::spec::{Key, Structure};
 
 /// Levels of a nest at most.
 pub const MAX_DEPTH: usize = 64;
