@@ -1,4 +1,5 @@
-//! A manifest's frame: `"REVCKPT\x01" | crc u32` of these 8 bytes, then sections: `tag 4 bytes | length u64 | payload | crc u32`.
+//! A manifest's frame: `"REVCKPT\x01" | crc u32` of these 8 bytes, then sections:
+//! `tag 4 bytes | length u64 | payload | crc u32`.
 //!
 //! The CRC (CRC-32, IEEE) covers the number of the section and everything before the CRC in the section, so that
 //! sections cannot change places.
